@@ -1,0 +1,212 @@
+"""What the demo has seen so far, and whether it held: pure, no clock, no process, no screen.
+
+The story (../demo.py) writes processes and their states into a ``Board``, the caller's reports add calls and tries, and
+``verdict`` turns it all into named checks, each with its figure and its bound. A call is what a user asks for; a try is
+one request to one provider, and a call may take up to three of them. Times are ``time.monotonic()`` of this machine,
+which all its processes share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+# Rounds of the daemon. Short, so that the demo is; the daemon's own defaults are the article's 2 s and 5 s.
+INTERVAL = 0.5  # seconds between a round's end and the next one
+DEADLINE = 0.3  # seconds a round waits for replies
+
+PACE = 0.02  # seconds from call to call
+BUDGET = 1.0  # seconds a call may take, all its tries together
+TRIES = 3  # providers a call may try
+FIRST_FOUND = 5.0  # seconds for the first three: the caller's own start is in it
+SLACK = 0.5  # seconds that a busy machine may add to what is promised: with its cores taken, processes wait that long
+
+
+class State(StrEnum):
+    """What the story did to a process."""
+
+    STARTING = "starting"
+    UP = "up"
+    KILLED = "killed"
+    FROZEN = "frozen"
+    LEAVING = "good-bye"
+
+
+@dataclass(frozen=True)
+class Try:
+    """One request to one provider."""
+
+    at: float
+    seconds: float
+    ok: bool
+
+
+@dataclass
+class Row:
+    """One provider: what was done to it (``history``) and the requests it got."""
+
+    label: str
+    pid: int
+    launched: float
+    address: str = ""
+    listening: float | None = None
+    history: list[tuple[float, State]] = field(default_factory=list)
+    tries: list[Try] = field(default_factory=list)
+
+    @property
+    def state(self) -> State:
+        return self.history[-1][1]
+
+    def state_at(self, time: float) -> State | None:
+        """None before it was launched."""
+        return next((state for since, state in reversed(self.history) if since <= time), None)
+
+    def found_after(self) -> float | None:
+        """Seconds from when it listened to its first answer."""
+        if self.listening is None:
+            return None
+        answered = min((each.at + each.seconds for each in self.tries if each.ok), default=None)
+        # its own word that it listens may be read later than that
+        return None if answered is None else max(0.0, answered - self.listening)
+
+    def found_again_after(self) -> float | None:
+        """Seconds from when it was thawed to the first answer to a call sent since."""
+        frozen = [since for since, state in self.history if state is State.FROZEN]
+        thawed = [since for since, state in self.history if state is State.UP and frozen and since > frozen[-1]]
+        if not thawed:
+            return None
+        answered = (each.at + each.seconds for each in self.tries if each.ok and each.at > thawed[0])
+        return min((time - thawed[0] for time in answered), default=None)
+
+    def last_call_after(self, state: State) -> float | None:
+        """Seconds from when it was put into ``state`` to the last request sent to it in there; 0 if there was none."""
+        spans = [(since, self.until(since)) for since, each in self.history if each is state]
+        if not spans:
+            return None
+        since, until = spans[-1]
+        return max((each.at - since for each in self.tries if since < each.at < until), default=0.0)
+
+    def until(self, since: float) -> float:
+        return min((time for time, _ in self.history if time > since), default=float("inf"))
+
+
+@dataclass(frozen=True)
+class Check:
+    """A figure and its bound; ``measured`` is None for what never happened."""
+
+    name: str
+    measured: float | None
+    bound: float
+    unit: str = ""
+    least: bool = False  # the bound is a least, not a most
+
+    @property
+    def ok(self) -> bool:
+        if self.measured is None:
+            return False
+        return self.measured >= self.bound if self.least else self.measured <= self.bound
+
+    def as_dict(self) -> dict[str, Any]:
+        measured = None if self.measured is None else round(self.measured, 4)
+        kind = "least" if self.least else "most"
+        return {"name": self.name, "ok": self.ok, "measured": measured, kind: self.bound, "unit": self.unit}
+
+
+@dataclass
+class Board:
+    """Everything the screen shows and the verdict judges."""
+
+    started: float
+    rows: dict[str, Row] = field(default_factory=dict)
+    calls: int = 0
+    failed: int = 0
+    wrong: int = 0
+    tries: dict[str, list[Try]] = field(default_factory=dict)  # by address
+    slowest: float = 0.0
+    most_tries: int = 0
+    calling: tuple[float, float] | None = None  # from the first call to the last
+    held_up: float = 0.0  # seconds that the machine kept the demo itself waiting, at most
+    ended_early: int = 0  # processes that went without being told to
+
+    def launched(self, label: str, pid: int, now: float) -> Row:
+        row = self.rows[label] = Row(label, pid, now)
+        row.history.append((now, State.STARTING))
+        return row
+
+    def listening(self, label: str, address: str, now: float) -> None:
+        row = self.rows[label]
+        row.address, row.listening = address, now
+        row.tries = self.tries.setdefault(address, [])  # it may have been called before we hear that it is there
+        self.became(label, State.UP, now)
+
+    def became(self, label: str, state: State, now: float) -> None:
+        self.rows[label].history.append((now, state))
+
+    def call(self, report: Mapping[str, Any]) -> None:
+        """Add one line of the caller."""
+        self.calls += 1
+        self.failed += not report["ok"]
+        self.wrong += bool(report["wrong"])
+        self.slowest = max(self.slowest, report["seconds"])
+        self.most_tries = max(self.most_tries, len(report["tries"]))
+        first, last = self.calling or (report["at"], report["at"])
+        self.calling = min(first, report["at"]), max(last, report["at"])
+        for each in report["tries"]:
+            self.tries.setdefault(each["to"], []).append(Try(each["at"], each["seconds"], each["ok"]))
+
+    def label_of(self, address: str) -> str:
+        return next((row.label for row in self.rows.values() if row.address == address), address)
+
+
+# What the story does to whom; the checks below are about these.
+FIRST = ("answer-1", "answer-2", "answer-3")
+KILLED, FREEZES, LEAVES = FIRST
+LATE = "answer-4"
+
+
+def verdict(board: Board) -> list[Check]:
+    """The checks of a finished demo; all of them hold, or it failed."""
+    next_round = INTERVAL + DEADLINE + SLACK  # a round may just be over
+    two_misses = INTERVAL + 2 * DEADLINE + SLACK  # a round that was missed, and the one that asks again
+    return [
+        Check("first providers found after", _slowest_found(board, FIRST), FIRST_FOUND, "s"),
+        Check("last call to the killed one after", _last_call(board, KILLED, State.KILLED), SLACK, "s"),
+        Check("last call to the frozen one after", _last_call(board, FREEZES, State.FROZEN), two_misses, "s"),
+        Check("late one found after", _slowest_found(board, (LATE,)), next_round, "s"),
+        Check("thawed one found after", _found_again(board, FREEZES), two_misses, "s"),
+        Check("last call after a good-bye", _last_call(board, LEAVES, State.LEAVING), SLACK, "s"),
+        Check("failed calls", board.failed, 0),
+        Check("wrong answers", board.wrong, 0),
+        Check("slowest call", board.slowest if board.calls else None, BUDGET, "s"),
+        Check("most providers tried by a call", board.most_tries if board.calls else None, TRIES),
+        Check("calls made, of those due", _share_of_due(board), 80, "%", least=True),
+        Check("processes that ended early", board.ended_early, 0),
+    ]
+
+
+def _slowest_found(board: Board, labels: Iterable[str]) -> float | None:
+    """None if one of them never was."""
+    slowest = 0.0
+    for label in labels:
+        after = board.rows[label].found_after() if label in board.rows else None
+        if after is None:
+            return None
+        slowest = max(slowest, after)
+    return slowest
+
+
+def _found_again(board: Board, label: str) -> float | None:
+    return board.rows[label].found_again_after() if label in board.rows else None
+
+
+def _last_call(board: Board, label: str, state: State) -> float | None:
+    return board.rows[label].last_call_after(state) if label in board.rows else None
+
+
+def _share_of_due(board: Board) -> float | None:
+    if board.calling is None:
+        return None
+    first, last = board.calling
+    return 100 * board.calls / max(1.0, (last - first) / PACE)

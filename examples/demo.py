@@ -1,0 +1,374 @@
+"""The demonstration: services found, called, killed and un-found, by real processes over real sockets.
+
+::
+
+    python3 dev.py demo                in the project's .venv
+    python3 examples/demo.py           anywhere that nngkit is installed
+
+A daemon (`nngkit discoverd`), three providers of a service `answer` and a caller, each a process. Every 20 ms the
+caller calls `answer` by its name; a call may try up to three providers and has one second. Then one provider is killed
+(SIGKILL), one freezes (SIGSTOP) and thaws again (SIGCONT), a fourth starts late, and one leaves politely (SIGTERM).
+What happened when is printed as it happens, and at the end each promise with its figure and its bound.
+
+    --json       one object at the end, and nothing else
+    --tries 1    what the retries are for: it fails, as calls to a provider that froze a moment ago do
+    --quick      leave out what takes long to set up (today nothing)
+
+Exit codes: 0 all held, 1 something did not, 2 wrong usage, 130 and 143 interrupted. It ends by itself, in about
+15 seconds, and takes its processes with it; it makes no files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import IO, Any
+
+import trio
+
+from _demo.board import DEADLINE, FIRST, FREEZES, INTERVAL, KILLED, LATE, LEAVES, TRIES, Board, State, verdict
+from _demo.screen import Nothing, Screen, best_screen
+
+HERE = Path(__file__).resolve().parent
+PATIENCE = 6.0  # seconds for any one thing to happen; what has not by then is a failed check, and not a hang
+LIMIT = 28.0  # seconds for everything
+GRACE = 2.0  # seconds a process gets to end when asked to
+REDRAW = 0.1  # seconds between two pictures of the board
+BUSY = 0.1  # seconds that a process is kept waiting, from which on it is worth a word
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+OURS = ("NNGKIT_", "DISCOVERY_", "SERVICE_", "BIND_HOST", "PORT", "DEADLINE", "INTERVAL")  # set here, or not at all
+
+
+_libc = ctypes.CDLL(None)
+
+
+def die_with_us() -> None:
+    """In a new process, before it becomes another program: have it killed when this one is, however that happens."""
+    if sys.platform == "linux":
+        _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+class Stage:
+    """The processes, what they print, and what is seen of it."""
+
+    def __init__(self, board: Board, screen: Screen, tries: int) -> None:
+        self.board = board
+        self.screen = screen
+        self.tries = tries
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.expected: set[str] = set()  # who may end now
+        self.where: dict[str, str] = {}  # the daemon's addresses, for everybody else's environment
+        self.story: list[tuple[float, str, str]] = []
+        self.changed = trio.Event()
+
+    def say(self, who: str, what: str, style: str = "") -> None:
+        at = time.monotonic() - self.board.started
+        self.story.append((at, who, what))
+        self.screen.say(at, who, what, style)
+
+    def start(
+        self, label: str, *command: str | Path, stderr: int | None = None, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a process of its own session: a Ctrl-C is for us, and we end it. Its errors are shown as they are."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=HERE,
+            env={**inherited, **self.where, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=die_with_us,  # noqa: PLW1509 - there are no threads here
+        )
+        self.processes[label] = process
+        return process
+
+    def signal(self, label: str, number: signal.Signals) -> None:
+        self.processes[label].send_signal(number)
+
+    def end_all(self) -> None:
+        """Whatever happened: nobody is left running."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)  # a stopped one cannot end
+                process.terminate()
+        deadline = time.monotonic() + GRACE
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            for pipe in filter(None, (process.stdout, process.stderr)):
+                pipe.close()
+
+    async def until(self, true: Callable[[], Any], timeout: float = PATIENCE) -> bool:
+        """Wait for something to be seen; false if it was not, in that time."""
+        with trio.move_on_after(timeout):
+            while not true():
+                await self.changed.wait()
+        return bool(true())
+
+    def look(self) -> None:
+        """Something was seen: let those who wait look again."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+
+async def lines(pipe: IO[bytes] | None) -> AsyncIterator[str]:
+    """What a process prints, line by line, until it ends."""
+    assert pipe is not None
+    async with trio.lowlevel.FdStream(os.dup(pipe.fileno())) as stream:
+        rest = b""
+        async for chunk in stream:
+            *whole, rest = (rest + chunk).split(b"\n")
+            for line in whole:
+                yield line.decode(errors="replace")
+
+
+# ---- what the processes say ------------------------------------------------------------------------------------------
+
+
+async def follow_provider(stage: Stage, label: str) -> None:
+    """Its first line is the address it listens on."""
+    async for line in lines(stage.processes[label].stdout):
+        if stage.board.rows[label].listening is None:
+            stage.board.listening(label, line.split()[-1], time.monotonic())
+            stage.say(label, f"serves {line}, pid {stage.board.rows[label].pid}")
+            stage.look()
+    await ended(stage, label)
+
+
+async def follow_caller(stage: Stage) -> None:
+    """A line is a call; the first answer of a provider is news."""
+    async for line in lines(stage.processes["caller"].stdout):
+        call = json.loads(line)
+        stage.board.call(call)
+        if not call["ok"]:
+            tried = ", ".join(f"{stage.board.label_of(each['to'])} for {ms(each['seconds'])}" for each in call["tries"])
+            stage.say("caller", f"a call failed, tried: {tried or 'nobody'}", "bold red")
+        stage.look()
+    await ended(stage, "caller")
+
+
+async def follow_daemon(stage: Stage) -> None:
+    """A line is a change: who is what now, and why."""
+    async for line in lines(stage.processes["daemon"].stdout):
+        event = json.loads(line)
+        stage.say("daemon", f"{stage.board.label_of(event['address'])} is {event['state']} ({event['reason']})", "dim")
+    await ended(stage, "daemon")
+
+
+async def follow_daemon_words(stage: Stage) -> None:
+    """What it says beside that; first of all where it surveys, and where it answers callers."""
+    async for line in lines(stage.processes["daemon"].stderr):
+        if not stage.where and "surveys at" in line:
+            survey, query = re.findall(r"\w+://[^\s,]+", line)
+            stage.where = {"NNGKIT_DISCOVERY": survey, "NNGKIT_QUERY": query}
+            stage.look()
+        else:
+            stage.say("daemon", line, "yellow")
+
+
+async def ended(stage: Stage, label: str) -> None:
+    """Its output has ended, so it has: was it told to?"""
+    while (code := stage.processes[label].poll()) is None:  # noqa: ASYNC110 - a moment, and worth no thread
+        await trio.sleep(0.01)
+    if label not in stage.expected:
+        stage.board.ended_early += 1
+        stage.say(label, f"ended by itself, exit code {code}", "bold red")
+    stage.look()
+
+
+# ---- the story -------------------------------------------------------------------------------------------------------
+
+
+async def start_daemon(stage: Stage, nursery: trio.Nursery) -> bool:
+    options = ["--listen", "tcp://127.0.0.1:0", "--deadline", str(DEADLINE), "--interval", str(INTERVAL)]
+    daemon = stage.start("daemon", "-m", "nngkit", "discoverd", "--json", *options, stderr=subprocess.PIPE)
+    nursery.start_soon(follow_daemon, stage)
+    nursery.start_soon(follow_daemon_words, stage)
+    if not await stage.until(lambda: stage.where or daemon.poll() is not None) or not stage.where:
+        return False
+    stage.say("daemon", f"surveys at {stage.where['NNGKIT_DISCOVERY']}, a round every {INTERVAL:g} s", "cyan")
+    return True
+
+
+def start_provider(stage: Stage, nursery: trio.Nursery, label: str) -> None:
+    process = stage.start(label, HERE / "service_discovery" / "answer.py", SERVICE_NAME="answer", SERVICE_PORT="0")
+    stage.board.launched(label, process.pid, time.monotonic())
+    nursery.start_soon(follow_provider, stage, label)
+
+
+def start_caller(stage: Stage, nursery: trio.Nursery) -> None:
+    stage.start("caller", "-m", "_demo.caller", "--tries", str(stage.tries))
+    nursery.start_soon(follow_caller, stage)
+
+
+async def story(stage: Stage) -> None:
+    """Everything in its order. What was not seen to happen fails its check, and the story goes on."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(redraw, stage)
+        if not await start_daemon(stage, nursery):  # without it there is nothing to see
+            nursery.cancel_scope.cancel()
+            return
+        for label in FIRST:
+            start_provider(stage, nursery, label)
+        stage.say("demo", f"{len(FIRST)} providers of `answer` started, and a caller", "cyan")
+        start_caller(stage, nursery)
+        for label in FIRST:
+            await found(stage, label)
+
+        await trio.sleep(2)
+        stage.expected.add(KILLED)
+        do(stage, KILLED, signal.SIGKILL, State.KILLED, "killed: SIGKILL", "bold red")
+        await trio.sleep(2)
+        gone(stage, KILLED, State.KILLED)
+
+        do(stage, FREEZES, signal.SIGSTOP, State.FROZEN, "frozen: SIGSTOP", "bold yellow")
+        await trio.sleep(2.5)
+        gone(stage, FREEZES, State.FROZEN)
+
+        start_provider(stage, nursery, LATE)
+        stage.say(LATE, "started late", "cyan")
+        await found(stage, LATE)
+        await trio.sleep(1.5)
+
+        do(stage, FREEZES, signal.SIGCONT, State.UP, "thawed: SIGCONT", "bold green")
+        await found(stage, FREEZES, again=True)
+        await trio.sleep(1)
+
+        stage.expected.add(LEAVES)
+        do(stage, LEAVES, signal.SIGTERM, State.LEAVING, "asked to leave: SIGTERM", "bold magenta")
+        await trio.sleep(1.5)
+        gone(stage, LEAVES, State.LEAVING)
+
+        stage.expected |= stage.processes.keys()
+        stage.signal("caller", signal.SIGTERM)  # it ends the calls under way first
+        await stage.until(lambda: stage.processes["caller"].poll() is not None, GRACE)
+        nursery.cancel_scope.cancel()
+
+
+def do(stage: Stage, label: str, number: signal.Signals, state: State, what: str, style: str) -> None:
+    """What is done to a provider counts from when it has been done."""
+    stage.signal(label, number)
+    stage.board.became(label, state, time.monotonic())
+    stage.say(label, what, style)
+
+
+async def found(stage: Stage, label: str, again: bool = False) -> None:
+    """Wait until a call to it was answered (again), and say how long that took."""
+    row = stage.board.rows[label]
+    after = row.found_again_after if again else row.found_after
+    if await stage.until(lambda: after() is not None):
+        stage.say(label, f"found{' again' if again else ''}: first answer {ms(after())} after it was up", "green")
+    else:
+        stage.say(label, f"not found{' again' if again else ''} in {PATIENCE:.0f} s", "bold red")
+
+
+def gone(stage: Stage, label: str, state: State) -> None:
+    after = stage.board.rows[label].last_call_after(state)
+    stage.say(
+        label, f"un-found: last call to it {ms(after)} after" if after else "un-found: not one more call to it", "green"
+    )
+
+
+def ms(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{seconds * 1000:.0f} ms"
+
+
+async def redraw(stage: Stage) -> None:
+    """Keep the picture moving; and notice when this very process is kept waiting, for then all of them are."""
+    while True:
+        stage.screen.refresh(time.monotonic())
+        due = time.monotonic() + REDRAW
+        await trio.sleep(REDRAW)
+        stage.board.held_up = max(stage.board.held_up, time.monotonic() - due)
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+async def perform(stage: Stage) -> int:
+    """The story, until it is over or takes too long; the signal that ended it, or 0."""
+    interrupted = 0
+
+    async def heed(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+        nonlocal interrupted
+        interrupted = await anext(signals)
+        scope.cancel()
+
+    with trio.open_signal_receiver(*ENDINGS) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(heed, signals, nursery.cancel_scope)
+            with trio.move_on_after(LIMIT) as limit:
+                await story(stage)
+            if limit.cancelled_caught:
+                stage.board.ended_early += 1
+                stage.say("demo", f"not over after {LIMIT:.0f} s", "bold red")
+            nursery.cancel_scope.cancel()
+    return interrupted
+
+
+def run(stage: Stage) -> int:
+    """All of it, with nothing left running."""
+    for number in ENDINGS:  # what `perform` does not heed would come in between; SIG_IGN would be inherited
+        signal.signal(number, lambda *_: None)
+    try:
+        return trio.run(perform, stage)
+    finally:
+        stage.end_all()
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Services found, called, killed and un-found. Exit code 0: all held.")
+    parser.add_argument("--json", action="store_true", help="print one object at the end, and nothing else")
+    parser.add_argument("--quick", action="store_true", help="leave out what takes long to set up (today nothing)")
+    parser.add_argument("--tries", type=int, default=TRIES, metavar="N", help=f"providers a call may try ({TRIES})")
+    options = parser.parse_args(arguments)
+    if options.tries < 1:
+        parser.error("--tries: at least 1")
+
+    board = Board(time.monotonic())
+    screen: Screen = Nothing() if options.json else best_screen(board)
+    try:
+        stage = Stage(board, screen, options.tries)
+        if interrupted := run(stage):
+            return 128 + interrupted
+        seconds = time.monotonic() - board.started
+        checks = verdict(board)
+        screen.finish(checks, seconds)
+        if board.held_up > BUSY and not all(check.ok for check in checks):
+            print(
+                f"(This machine was busy: it kept the demo itself waiting for up to {ms(board.held_up)}.)",
+                file=sys.stderr,
+            )
+    finally:
+        screen.close()
+    good = all(check.ok for check in checks)
+    if options.json:
+        result = {
+            "ok": good,
+            "seconds": round(seconds, 2),
+            "calls": board.calls,
+            "held_up": round(board.held_up, 3),
+            "checks": [check.as_dict() for check in checks],
+            "events": [{"at": round(at, 3), "who": who, "what": what} for at, who, what in stage.story],
+        }
+        print(json.dumps(result))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

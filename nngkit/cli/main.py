@@ -1,0 +1,155 @@
+"""The `nngkit` command: finds the module of the command asked for, runs it, and turns its end into an exit code.
+
+======  ================================================================================
+code    meaning
+======  ================================================================================
+0       ok
+1       it did not work: no such name among it
+2       wrong usage: an option, an address, or a variable of the environment
+3       cannot connect or listen
+4       the time ran out with nothing received
+130     interrupted (SIGINT); 143 terminated (SIGTERM); 141 nobody reads the output any more
+======  ================================================================================
+
+Whatever a user or a peer can do wrong is one line on stderr that says what and where. A traceback is a bug of ours.
+Brings in no event loop and no NNG: a command's module does, when it is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final, NoReturn
+
+from nngkit import __version__
+from nngkit.errors import ConfigError, NngkitError, TimedOut, Unreachable
+
+__all__ = ["COMMANDS", "exit_code", "main"]
+
+COMMANDS: Final = {
+    "discoverd": "survey services, and answer who asks for them by name",
+    "discover": "list the services that a discovery daemon knows",
+    "resolve": "print the address of one provider of a service",
+}
+BROKEN_PIPE: Final = 141
+INTERRUPTED: Final = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def usage() -> str:
+    """The help of the whole."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {what}" for name, what in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: nngkit COMMAND ...",
+            "       nngkit COMMAND --help",
+            "       nngkit --version",
+            "",
+            "commands:",
+            *lines,
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command in `argv` (left out: sys.argv); its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = arguments[0] if arguments else ""
+    where = f"nngkit {command}" if command in COMMANDS else "nngkit"
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names are any text; the terminal may know less
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            code = _run(command, arguments[1:])
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where a reader that has gone is still our business
+    except SystemExit as done:  # argparse
+        code = done.code if isinstance(done.code, int) else 1
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        code = BROKEN_PIPE
+    except (NngkitError, BaseExceptionGroup) as error:
+        if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt):  # a nursery has wrapped it
+            return INTERRUPTED
+        reason = only(error)
+        if reason is None:
+            raise
+        say(where, str(reason))
+        code = exit_code(reason)
+    except OSError as error:  # not TimedOut, see above: this is a full disk, a closed output
+        say(where, f"cannot write the output: {error.strerror or error}")
+        _discard_output()
+        code = 1
+    return code
+
+
+def _discard_output() -> None:
+    """Have Python's own last flush of standard output end well: what is wrong with it was said, or is nobody's."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _run(command: str, arguments: list[str]) -> int:
+    if command in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if command in ("-V", "--version"):
+        print(f"nngkit {__version__}")
+        return 0
+    if command not in COMMANDS:
+        what = f"no command {command!r}" if command else "a command is needed"
+        say("nngkit", f"{what}; there are {', '.join(COMMANDS)} (see nngkit --help)")
+        return 2
+    module = import_module(f"nngkit.cli.{command}")
+    parser = Parser(
+        prog=f"nngkit {command}",
+        description=f"{COMMANDS[command].capitalize()}.",
+        epilog=module.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    code: int = module.run(parser.parse_args(arguments))
+    return code
+
+
+def say(where: str, what: str) -> None:
+    """One line on stderr."""
+    if sys.stderr is not None:  # closed; print would take stdout instead
+        print(f"{where}: {' '.join(what.split())}", file=sys.stderr)
+
+
+def only(error: BaseException) -> NngkitError | None:
+    """The one of our errors that `error` is, or that a nursery has wrapped; None if there is something else in it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, BaseExceptionGroup) and all(only(each) for each in error.exceptions):
+        error = error.exceptions[0]
+        return only(error)
+    return error if isinstance(error, NngkitError) else None
+
+
+def exit_code(error: NngkitError) -> int:
+    """What the shell is told."""
+    match error:
+        case ConfigError():
+            return 2
+        case Unreachable():
+            return 3
+        case TimedOut():
+            return 4
+        case _:
+            return 1

@@ -1,0 +1,209 @@
+"""What is said in a survey: the question and its answers, in CBOR and in the article's text form. Pure.
+
+::
+
+    daemon  -> everybody   Query(daemon, round, flags)                  CBOR map
+    daemon  -> everybody   service query                                text, the same round
+    service -> daemon      Reply(sender, providers, relay, bye)         CBOR map
+    service -> daemon      name|proto://host:port                       text, of a service written for the article
+
+Which form a message has is told by its first byte: a CBOR map begins with a byte that no UTF-8 text can begin with.
+The bytes are in docs/wire.md, as CDDL.
+
+Versions: `v` is 1. A message with a higher one is refused with both numbers in the error (`what` is then
+`VERSION_WHAT`); fields that are not known here are ignored, so that a newer peer may add some without a new version.
+
+Leaving. A respondent may only answer surveys, so a service that stops says good-bye in two ways: it answers the newest
+query that it holds once more, with ``bye=True``, and it closes its socket. The first is a courtesy that arrives only
+while that survey is open, and gives the loss its reason; the second always arrives, at once, and is what takes the
+provider out of the registry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from nngkit import envelope
+from nngkit.discovery.provider import MAX_ADDRESS, MAX_NAME, Key, Provider, check_address, check_id, check_name
+from nngkit.errors import BadMessage, TooLarge
+
+__all__ = [
+    "FLAG_REASK",
+    "FLAG_TEXT",
+    "MAX_RECORDS",
+    "PROTOCOL_VERSION",
+    "TEXT_QUERY",
+    "Query",
+    "Reply",
+    "TextReply",
+    "is_cbor",
+    "parse_query",
+    "parse_reply",
+]
+
+PROTOCOL_VERSION: Final = 1
+TEXT_QUERY: Final = b"service query"
+MAX_RECORDS: Final = 64
+"""Providers in one reply: what one process offers. More is no service but a flood."""
+MAX_TEXT: Final = MAX_NAME + 1 + MAX_ADDRESS + 16  # bytes of a text reply; 16 for line ends and padding NULs
+MAX_ROUND: Final = 2**63 - 1
+MAX_FLAGS: Final = 16
+VERSION_WHAT: Final = "discovery version"
+
+FLAG_TEXT: Final = "text"
+"""The text query follows: who answers this one stays silent on that."""
+FLAG_REASK: Final = "reask"
+"""The quick second question after a round that some have missed."""
+
+_PADDING = b"\0 \t\r\n"  # what C programs and line-minded ones put behind a text
+
+
+def is_cbor(body: bytes) -> bool:
+    """Whether `body` begins like a CBOR map (0xa0 to 0xbf: never the first byte of UTF-8 text)."""
+    return bool(body) and body[0] & 0xE0 == 0xA0
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A daemon asks who is there. `daemon`: its id. `round`: its own count, for logs. Unknown flags mean nothing."""
+
+    daemon: str
+    round: int
+    flags: frozenset[str] = frozenset()
+
+    def encode(self) -> bytes:
+        """As bytes. Raises ValueError for a daemon id that check_id refuses."""
+        check_id(self.daemon, "daemon")
+        fields: dict[str, object] = {
+            "v": PROTOCOL_VERSION,
+            "type": "query",
+            "daemon": self.daemon,
+            "round": self.round,
+        }
+        if self.flags:
+            fields["flags"] = sorted(self.flags)
+        return envelope.encode(fields, limit=envelope.CONTROL_LIMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One process answers for all its providers: what it listed before and does not list now, it has withdrawn.
+
+    `sender`: an id, new at every start of the process. `relay`: other processes may answer on this pipe too, so that
+    one reply is not all. `bye`: the sender is leaving, all that it listed drains from now on (`providers` is ignored).
+    """
+
+    sender: str
+    providers: tuple[Provider, ...] = ()
+    relay: bool = False
+    bye: bool = False
+
+    def encode(self) -> bytes:
+        """As bytes. Raises ValueError over MAX_RECORDS, for a record twice or without id; TooLarge over 64 KiB."""
+        check_id(self.sender, "sender")
+        if len(self.providers) > MAX_RECORDS:
+            raise ValueError(f"{len(self.providers)} providers in a reply, over the limit of {MAX_RECORDS}")
+        _check_records(self.providers)
+        fields: dict[str, object] = {
+            "v": PROTOCOL_VERSION,
+            "type": "reply",
+            "sender": self.sender,
+            "providers": [provider.as_map() for provider in self.providers],
+        }
+        if self.relay:
+            fields["relay"] = True
+        if self.bye:
+            fields["bye"] = True
+        return envelope.encode(fields, limit=envelope.CONTROL_LIMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class TextReply:
+    """The article's answer: `name|proto://host:port`."""
+
+    name: str
+    address: str
+
+    def encode(self) -> bytes:
+        """As bytes. Raises ValueError for a name or an address that may not be sent."""
+        return f"{check_name(self.name)}|{check_address(self.address)}".encode()
+
+    @property
+    def provider(self) -> Provider:
+        """The provider that it describes: no id, everything else at its default."""
+        return Provider(self.name, self.address)
+
+
+def parse_query(body: bytes, peer: str | None = None) -> Query | None:
+    """What a respondent was asked: a Query, or None for the text query. Raises BadMessage or TooLarge."""
+    if not is_cbor(body):
+        if len(body) > MAX_TEXT or body.rstrip(_PADDING) != TEXT_QUERY:
+            raise BadMessage("discovery query", "neither a CBOR map nor 'service query'", peer)
+        return None
+    what = "discovery query"
+    fields = _fields(body, "query", what, peer)
+    daemon = envelope.field(fields, "daemon", str, what=what, peer=peer)
+    flags = envelope.field(fields, "flags", list, what=what, peer=peer, default=[], max_len=MAX_FLAGS)
+    if not all(type(flag) is str for flag in flags):
+        raise BadMessage(what, "flags are not texts", peer)
+    try:
+        check_id(daemon, "daemon")
+    except ValueError as error:
+        raise BadMessage(what, str(error), peer) from error
+    number = envelope.field(fields, "round", int, what=what, peer=peer, low=0, high=MAX_ROUND)
+    return Query(daemon, number, frozenset(flags))
+
+
+def parse_reply(body: bytes, peer: str | None = None) -> Reply | TextReply:
+    """What a respondent answered. Raises BadMessage or TooLarge."""
+    if not is_cbor(body):
+        return _parse_text(body, peer)
+    what = "discovery reply"
+    fields = _fields(body, "reply", what, peer)
+    records = envelope.field(fields, "providers", list, what=what, peer=peer, max_len=MAX_RECORDS)
+    reply = Reply(
+        sender=envelope.field(fields, "sender", str, what=what, peer=peer),
+        providers=tuple(Provider.from_map(record, what=what, peer=peer) for record in records),
+        relay=envelope.field(fields, "relay", bool, what=what, peer=peer, default=False),
+        bye=envelope.field(fields, "bye", bool, what=what, peer=peer, default=False),
+    )
+    try:
+        check_id(reply.sender, "sender")
+        _check_records(reply.providers)
+    except ValueError as error:
+        raise BadMessage(what, str(error), peer) from error
+    return reply
+
+
+def _fields(body: bytes, kind: str, what: str, peer: str | None) -> dict[str, object]:
+    fields = envelope.as_map(envelope.decode(body, what=what, peer=peer), what=what, peer=peer)
+    envelope.check_version(fields, PROTOCOL_VERSION, what=VERSION_WHAT, peer=peer)
+    found = envelope.field(fields, "type", str, what=what, peer=peer)
+    if found != kind:
+        raise BadMessage(what, f"type is {envelope.shown(found)!r}", peer)
+    return fields
+
+
+def _parse_text(body: bytes, peer: str | None) -> TextReply:
+    """As tolerant as the article's Go code: split at the first `|`, spaces around the parts do not count."""
+    what = "discovery text reply"
+    if len(body) > MAX_TEXT:
+        raise TooLarge(len(body), MAX_TEXT, peer)
+    try:
+        name, bar, address = body.rstrip(_PADDING).decode().partition("|")
+        if not bar:
+            raise ValueError("no '|' between name and address")
+        return TextReply(check_name(name.strip()), check_address(address.strip()))
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise BadMessage(what, envelope.shown(error), peer) from error
+
+
+def _check_records(providers: tuple[Provider, ...]) -> None:
+    seen: set[Key] = set()
+    for provider in providers:
+        if not provider.id:
+            raise ValueError(f"provider {provider.name} has no id")
+        if provider.key in seen:
+            raise ValueError(f"provider {provider.name} at {provider.address} twice in one reply")
+        seen.add(provider.key)

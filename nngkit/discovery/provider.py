@@ -1,0 +1,324 @@
+"""A provider of a service, and what is said about one: its state, the reason, the event. Pure values, no behaviour.
+
+::
+
+    Provider(name="answer", address="tcp://10.0.0.7:9000", id="3f9c...", epoch=1767225600123)
+
+A provider *is* its `key`: name, address, id and epoch together. `id` and `epoch` are new at every start of a process
+(`id` may be configured to stay, then `epoch` alone tells the starts apart), so a restarted process is a new provider
+and never mistaken for the one that died. A provider known only by the text form has no id and no epoch: name and
+address are all there is.
+
+Everything else in the record is what the provider says about itself at the moment and may change between two replies.
+`load` changes all the time, so it takes no part in equality: two snapshots that differ in load alone are equal.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from nngkit import envelope
+from nngkit.errors import BadMessage
+
+__all__ = [
+    "Event",
+    "Key",
+    "Provider",
+    "Reason",
+    "RoundFigures",
+    "State",
+    "Status",
+    "check_address",
+    "check_id",
+    "check_name",
+]
+
+Key: TypeAlias = tuple[str, str, str, int]
+"""name, address, id, epoch."""
+
+# Limits are in UTF-8 bytes. Together they keep a record under 2 KiB, so that what one pipe may make us keep is known.
+MAX_NAME: Final = 128
+MAX_ADDRESS: Final = 256  # an ipc path is at most 107 bytes, a ws URL may carry a path
+MAX_ID: Final = 64  # a UUID has 36 characters
+MAX_WORD: Final = 64  # version, zone, one tag
+MAX_TAGS: Final = 16
+MAX_EPOCH: Final = 2**63 - 1  # fits every database's integer
+PRIORITIES: Final = (-32768, 32767)
+WEIGHTS: Final = (0, 65535)  # those of a DNS SRV record (RFC 2782)
+MAX_LOAD: Final = 1e9
+MAX_PIPES_TOLD: Final = 8  # of a status over the wire: more help nobody, and a page of statuses stays bounded
+
+_ID = re.compile(r"[A-Za-z0-9._:@-]+")  # no "/" and no "|": never mistaken for an address or a text reply
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.+")
+
+
+class State(StrEnum):
+    """Where a provider stands; registry.py's docstring has the table."""
+
+    JOINING = "joining"
+    UP = "up"
+    SUSPECT = "suspect"
+    DRAINING = "draining"
+    DOWN = "down"
+
+
+class Reason(StrEnum):
+    """Why a state is what it is."""
+
+    ANSWERED = "answered"
+    LATE = "late reply"
+    MISSED = "missed"
+    PIPE_LOST = "pipe lost"
+    BYE = "bye"
+    DRAINING = "draining"
+    WITHDRAWN = "withdrawn"
+    REPLACED = "replaced"
+    CHANGED = "changed"
+
+
+def check_name(text: str) -> str:
+    """A service's name as given; ValueError unless it is 1-128 bytes of printable text, no `|`, no outer spaces."""
+    _check_text("name", text, MAX_NAME, required=True)
+    if "|" in text:
+        raise ValueError("name has a '|', which ends a name in the text form")
+    if text != text.strip():
+        raise ValueError("name begins or ends with a space")
+    return text
+
+
+def check_address(text: str) -> str:
+    """An address as given; ValueError unless it is at most 256 bytes of printable text of the form scheme://something."""
+    _check_text("address", text, MAX_ADDRESS, required=True)
+    if not _ADDRESS.fullmatch(text):
+        raise ValueError(f"address is not scheme://something: {envelope.shown(text)}")
+    return text
+
+
+def check_id(text: str, what: str = "id") -> str:
+    """An id as given; ValueError unless it is 1 to 64 of the characters A-Z a-z 0-9 . _ : @ -"""
+    _check_text(what, text, MAX_ID, required=True)
+    if not _ID.fullmatch(text):
+        raise ValueError(f"{what} has characters other than A-Z a-z 0-9 . _ : @ -")
+    return text
+
+
+def _check_text(what: str, text: object, limit: int, *, required: bool = False) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"{what} is not text")
+    if required and not text:
+        raise ValueError(f"{what} is empty")
+    # isprintable() also refuses line ends, escapes, bidirectional overrides, other kinds of space and lone surrogates:
+    # a terminal, a log line and an environment file show such text as what it is.
+    if not text.isprintable():
+        raise ValueError(f"{what} has characters that cannot be printed")
+    if len(text.encode()) > limit:
+        raise ValueError(f"{what} has {len(text.encode())} bytes, over the limit of {limit}")
+
+
+def _check_number(what: str, value: object, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{what} is not a whole number from {low} to {high}")
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One provider of one service, as it describes itself. ValueError, saying what, for a value over its limit.
+
+    name        of the service: 1-128 bytes, printable, no `|`
+    address     where callers dial: scheme://..., at most 256 bytes
+    id          1-64 of A-Z a-z 0-9 . _ : @ - ; "" where only the text form is known, and epoch is 0 then
+    epoch       higher at each start of the process: milliseconds since 1970 will do; 0 to 2**63-1
+    version     of the service, for people; at most 64 bytes
+    zone        where it runs; callers prefer their own among equals; at most 64 bytes
+    priority    the highest is taken first, -32768 to 32767; give a standby a lower one
+    weight      share among equals, 0 to 65535; 0 is taken only if all have 0
+    tags        for people and filters: at most 16 of at most 64 bytes
+    load        what the provider says of its load, 0 to 1e9, in units of its own
+    draining    it finishes what it has and takes nothing new
+    """
+
+    name: str
+    address: str
+    id: str = ""
+    epoch: int = 0
+    version: str = ""
+    zone: str = ""
+    priority: int = 0
+    weight: int = 100
+    tags: frozenset[str] = frozenset()
+    load: float = field(default=0.0, compare=False)
+    draining: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_address(self.address)
+        _check_number("epoch", self.epoch, 0, MAX_EPOCH)
+        if self.id != "":
+            check_id(self.id)
+        elif self.epoch:
+            raise ValueError("epoch without an id")
+        _check_text("version", self.version, MAX_WORD)
+        _check_text("zone", self.zone, MAX_WORD)
+        _check_number("priority", self.priority, *PRIORITIES)
+        _check_number("weight", self.weight, *WEIGHTS)
+        object.__setattr__(self, "tags", frozenset(self.tags))
+        if len(self.tags) > MAX_TAGS:
+            raise ValueError(f"{len(self.tags)} tags, over the limit of {MAX_TAGS}")
+        for tag in self.tags:
+            _check_text("tag", tag, MAX_WORD, required=True)
+        if type(self.load) not in (int, float) or not 0 <= self.load <= MAX_LOAD:  # NaN is in no range
+            raise ValueError("load is not a number from 0 to 1e9")
+        object.__setattr__(self, "load", float(self.load))
+        if type(self.draining) is not bool:
+            raise ValueError("draining is not true or false")
+
+    @property
+    def key(self) -> Key:
+        """What this provider is, and the order of listings."""
+        return (self.name, self.address, self.id, self.epoch)
+
+    def as_map(self) -> dict[str, object]:
+        """The record as it goes over the wire (docs/wire.md): what has its default is left out."""
+        fields: dict[str, object] = {"name": self.name, "addr": self.address}
+        optional: tuple[tuple[str, object, object], ...] = (
+            ("id", self.id, ""),
+            ("epoch", self.epoch, 0),
+            ("version", self.version, ""),
+            ("zone", self.zone, ""),
+            ("priority", self.priority, 0),
+            ("weight", self.weight, 100),
+            ("tags", sorted(self.tags), []),
+            ("load", self.load, 0.0),
+            ("draining", self.draining, False),
+        )
+        fields.update((wire, value) for wire, value, default in optional if value != default)
+        return fields
+
+    @classmethod
+    def from_map(cls, value: object, *, what: str, peer: str | None = None) -> Provider:
+        """A record off the wire; unknown fields are ignored. Raises BadMessage."""
+        fields = envelope.as_map(value, what=what, peer=peer)
+        tags = fields.get("tags", ())
+        if type(tags) not in (list, tuple) or len(tags) > MAX_TAGS or not all(type(tag) is str for tag in tags):
+            raise BadMessage(what, f"tags are not at most {MAX_TAGS} texts", peer)
+        try:
+            return cls(
+                name=fields.get("name", ""),
+                address=fields.get("addr", ""),
+                id=fields.get("id", ""),
+                epoch=fields.get("epoch", 0),
+                version=fields.get("version", ""),
+                zone=fields.get("zone", ""),
+                priority=fields.get("priority", 0),
+                weight=fields.get("weight", 100),
+                tags=frozenset(tags),
+                load=fields.get("load", 0.0),
+                draining=fields.get("draining", False),
+            )
+        except ValueError as error:
+            raise BadMessage(what, str(error), peer) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change of one provider: from `old` to `new`, why, when (the registry's clock, seconds), in which round.
+
+    `provider` is the record as it is after the change. `old` is JOINING for one not known before. `old` equals `new`
+    only with Reason.CHANGED: the record is another (weight, zone, tags ...; a changed load is no event).
+    """
+
+    name: str
+    provider: Provider
+    old: State
+    new: State
+    reason: Reason
+    time: float
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All that is known of one provider, for people. Times are seconds on the clock of whoever holds this.
+
+    `since`: when `state` began, and `reason` why. `misses`: surveys unanswered in a row. `last_reply` and `rtt`
+    (seconds from question to answer): None before the first. `stale`: it was silent together with most others, and
+    is not held to account for that. `pipes`: the connections that carry it. `round`: the last it answered.
+    """
+
+    provider: Provider
+    state: State
+    reason: Reason
+    since: float
+    misses: int = 0
+    last_reply: float | None = None
+    rtt: float | None = None
+    stale: bool = False
+    pipes: tuple[int, ...] = ()
+    round: int = 0
+
+    def as_map(self, now: float) -> dict[str, Any]:
+        """For the wire: times become ages, because two hosts share no clock."""
+        fields: dict[str, Any] = {
+            "provider": self.provider.as_map(),
+            "state": self.state.value,
+            "reason": self.reason.value,
+            "age": max(0.0, now - self.since),
+            "misses": self.misses,
+            "stale": self.stale,
+            "pipes": list(self.pipes[:MAX_PIPES_TOLD]),
+            "round": self.round,
+        }
+        if self.last_reply is not None:
+            fields["silent"] = max(0.0, now - self.last_reply)
+        if self.rtt is not None:
+            fields["rtt"] = self.rtt
+        return fields
+
+    @classmethod
+    def from_map(cls, value: object, now: float, *, what: str, peer: str | None = None) -> Status:
+        """Off the wire, with times on the reader's clock. Raises BadMessage."""
+        fields = envelope.as_map(value, what=what, peer=peer)
+        state = envelope.field(fields, "state", str, what=what, peer=peer)
+        reason = envelope.field(fields, "reason", str, what=what, peer=peer)
+        silent = envelope.field(fields, "silent", float, what=what, peer=peer, default=None, low=0)
+        pipes = envelope.field(fields, "pipes", list, what=what, peer=peer, max_len=MAX_PIPES_TOLD)
+        if not all(type(pipe) is int for pipe in pipes):
+            raise BadMessage(what, "pipes are not numbers", peer)
+        try:
+            known_state, known_reason = State(state), Reason(reason)
+        except ValueError as error:
+            raise BadMessage(what, envelope.shown(error), peer) from error
+        return cls(
+            provider=Provider.from_map(fields.get("provider"), what=what, peer=peer),
+            state=known_state,
+            reason=known_reason,
+            since=now - envelope.field(fields, "age", float, what=what, peer=peer, low=0),
+            misses=envelope.field(fields, "misses", int, what=what, peer=peer, low=0),
+            last_reply=None if silent is None else now - silent,
+            rtt=envelope.field(fields, "rtt", float, what=what, peer=peer, default=None, low=0),
+            stale=envelope.field(fields, "stale", bool, what=what, peer=peer),
+            pipes=tuple(pipes),
+            round=envelope.field(fields, "round", int, what=what, peer=peer, low=0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFigures:
+    """One survey in numbers. `asked` and `answered` count pipes; `due`, `missed` and `held` count providers.
+
+    `due`: those that this round could hold to account. `missed`: those of them that it found silent. `held`: those
+    whose silence was not counted, because most were silent at once. `started`, `ended`: seconds, the registry's clock.
+    """
+
+    number: int
+    reask: bool
+    started: float
+    ended: float
+    asked: int
+    answered: int
+    due: int
+    missed: int
+    held: int

@@ -1,0 +1,437 @@
+"""Who is up: a state machine that is told of pipes, rounds and replies, and says what to do. Pure: no clock, no chance.
+
+Theory
+------
+A survey tells that somebody is there, never that somebody is not: the reply may be lost, late, or stuck behind a
+stall of our own. A connection tells the opposite: when it is lost, its process has let go of it. So the two are read
+differently. The loss of a pipe is a death certificate; a missed survey is a doubt, asked about once more at once, and
+only a row of doubts is a death. When most are silent at the same time while their pipes stand, the doubt is about
+ourselves.
+
+What stands here for a provider is a *row*; its identity is name, address, id and epoch together. Pipes *carry* rows:
+a row carried by several pipes (a service that dials the same daemon twice, a relay beside the direct way) lives as
+long as one of them. Two rows may have the same name and address: two processes behind one balancer, a process and its
+successor, a CBOR and a text provider. Each then lives by its own pipes, both are in `snapshot`, and `resolve` counts
+their address once. A restarted process has a new epoch and is therefore a new row; the old one goes the way of its
+pipe. No row is taken over by another id or epoch, so two processes configured with one id are both seen. A process
+that reconnects with the same id and epoch gets its old row back.
+
+Who may come in is the business of TLS and `admit`: a peer that was let in is believed about the rows it describes.
+
+States
+------
+*joining* is a connected pipe that has said nothing yet; it has no name, so it has no row, and stands here as the state
+from which a row's first event starts.
+
+======================================  =========================================  ============================
+what happens                            from                                       to (reason)
+======================================  =========================================  ============================
+reply                                   joining, suspect, draining, down           up (answered; late reply)
+reply with `draining`                   joining, up, suspect, down                 draining (draining)
+reply with `bye`                        up, suspect                                draining (bye)
+1st miss                                up, draining                               no change: asked again
+2nd miss                                up                                         suspect (missed)
+8th miss                                suspect, draining                          down (missed)
+last pipe lost                          up, suspect, draining                      down (pipe lost; bye after a bye)
+not in the sender's newest reply        up, suspect, draining                      down (withdrawn)
+CBOR on a pipe that spoke text          up, suspect, draining                      down (replaced), for the text row
+missed, with most others                any but down                               no change: stale
+reply with another weight, zone ...     up, draining                               no change: an event (changed)
+======================================  =========================================  ============================
+
+`resolve` chooses among those up, or where a name has none, among its suspects; draining and down are never chosen.
+
+Rounds
+------
+A round is one `Round`, whatever number of surveys its shell makes of it. At its end a row is silent if it was asked
+(one of its pipes was there at the start) and has given no sign of life *since the start*; a late reply to an earlier
+round is such a sign. Silence is counted once: a round that began before the last counted miss was counted is ignored.
+A re-ask counts misses only of those it was made for, and is never followed by another.
+
+Mass loss: 10 or more, and more than half of those below two misses, silent in one round. Then nobody's silence is
+counted in that round; the silent are labelled stale until they answer or their silence is counted after all. This
+lasts as long as more than half stay silent. Stale rows stay up and in the snapshot; `resolve` prefers who has answered.
+
+Text form: `name|address` makes a row without id. A pipe whose process has answered in CBOR is believed in CBOR alone,
+its text is at most a sign of life; except behind a relay, where text is somebody else's unless it names the same
+address. Text rows are never withdrawn: they end by silence or with their pipe.
+
+Down rows are kept for `view` (Limits.keep_down, Limits.max_down), then forgotten.
+
+Invariants (tests/discovery/test_registry.py)
+---------------------------------------------
+ 1. A row that is up, suspect or draining is carried by a connected pipe.
+ 2. `resolve` returns what `snapshot` holds, or raises; neither ever holds draining or down, or adds a name.
+ 3. The events, applied in order to an empty table, give the states and records of `view`.
+ 4. up has fewer than 2 misses, suspect 2 to 7; silence put a row down after 8, never before, and never by garbage.
+ 5. Bytes from a pipe touch only rows that this pipe carries afterwards or carried before.
+ 6. The caps of `Limits` hold.
+ 7. Each reply is counted once as a reply; one that is refused, under the kind of its refusal as well.
+ 8. No input raises, whatever its bytes and order; time that goes backwards stands still.
+ 9. A round with mass loss moves nobody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from nngkit.discovery.messages import VERSION_WHAT, Reply, TextReply, is_cbor, parse_reply
+from nngkit.discovery.provider import Event, Provider, Reason, RoundFigures, State, Status
+from nngkit.discovery.rounds import OpenRound, reask_targets, weigh
+from nngkit.discovery.rules import Chance, Limits, Round, RoundEnd, Rules, choose
+from nngkit.discovery.table import TEXT, Pipe, Row, Table
+from nngkit.errors import BadMessage, ServiceNotFound, TooLarge
+
+__all__ = ["COUNTS", "Registry"]
+
+COUNTS: Final = (
+    "replies",  # all that came in
+    "late",  # taken, after their round had ended
+    "duplicate",  # taken, a second answer of one process to one round
+    "text beaten",  # text on a pipe that speaks CBOR
+    "empty",
+    "bad cbor",
+    "bad text",
+    "newer version",
+    "too large",
+    "after leaving",  # from a pipe that is gone
+    "unknown round",  # of a round that never was, or more than 16 rounds ago
+    "flood",  # over Limits.work_per_round
+    "over cap",  # pipes over Limits.pipes; and each record over one of the other limits
+)
+_ROUNDS_OPEN = 16  # rounds whose replies are taken: later than that, a reply says nothing about now
+_FIGURES_KEPT = 64  # a page of history
+_BODY_KEPT = 4_096  # bytes of a reply kept to recognize the next: 20 providers, and 64 MiB for Limits.pipes of them
+
+
+class Registry:
+    """The state machine of this module's docstring. `now` is seconds on one clock that does not go back.
+
+    Not thread-safe: one task, or one lock, owns it. Inputs return the events they caused, in order.
+    """
+
+    def __init__(self, *, rules: Rules | None = None, limits: Limits | None = None) -> None:
+        self._rules = rules or Rules()
+        self._limits = limits or Limits()
+        self._table = Table(self._limits)
+        self._relays: set[int] = set()
+        self._rounds: dict[int, OpenRound] = {}
+        self._number = 0
+        self._now = float("-inf")
+        self._counts = dict.fromkeys(COUNTS, 0)
+        self._figures: deque[RoundFigures] = deque(maxlen=_FIGURES_KEPT)
+
+    # Inputs
+
+    def pipe_joined(self, pipe: int, now: float) -> tuple[Event, ...]:
+        """A connection stands. Twice is once. One that has left does not come back: NNG never gives an id again."""
+        self._clock(now)
+        self._table.join(pipe)
+        return ()
+
+    def pipe_left(self, pipe: int, now: float) -> tuple[Event, ...]:
+        """A connection is lost: what no other pipe carries is down at once."""
+        now = self._clock(now)
+        gone = self._table.pipes.get(pipe)
+        if gone is not None:
+            for key in list(gone.rows):
+                row = self._table.rows[key]
+                self._drop(row, gone, Reason.BYE if row.leaving else Reason.PIPE_LOST)
+            self._relays.discard(pipe)
+            for this in self._rounds.values():
+                this.waiting.discard(pipe)
+        self._table.leave(pipe)
+        self._table.forget_old(now)
+        return self._table.take_events()
+
+    def start_round(self, now: float, *, reask: bool = False) -> Round:
+        """A survey goes out to those connected now. `reask`: the second one, after ``RoundEnd.ask_again``."""
+        now = self._clock(now)
+        self._number += 1
+        for pipe in self._table.pipes.values():
+            pipe.asked = True
+            pipe.work = 0
+        this = Round(self._number, now, frozenset(self._table.pipes), reask)
+        targets = reask_targets(self._table.rows.values(), self._rules) if reask else None
+        self._rounds[this.number] = OpenRound(this, set(this.asked), targets)
+        if len(self._rounds) > _ROUNDS_OPEN:
+            del self._rounds[next(iter(self._rounds))]
+        return this
+
+    def reply(self, pipe: int, round: int | Round, body: bytes, now: float) -> tuple[Event, ...]:
+        """Bytes that a pipe answered to a round, in time or late. Whatever they are, nobody else is touched by them.
+
+        Events cross threads, so a pipe not known yet counts as joined; one that has left is not believed any more.
+        """
+        self._clock(now)
+        self._counts["replies"] += 1
+        this = self._rounds.get(_number(round))
+        if pipe in self._table.left:
+            self._counts["after leaving"] += 1
+        elif this is None:
+            self._counts["unknown round"] += 1
+        elif (known := self._table.join(pipe)) is None:
+            self._counts["over cap"] += 1
+        else:
+            self._read(known, this, body)
+        return self._table.take_events()
+
+    def end_round(self, round: int | Round, now: float) -> RoundEnd:
+        """The deadline of a round has passed: judge the silent. A second time, nothing happens."""
+        now = self._clock(now)
+        this = self._rounds.get(_number(round))
+        if this is None:
+            return RoundEnd(RoundFigures(_number(round), False, now, now, 0, 0, 0, 0, 0))
+        if this.figures is not None:
+            return RoundEnd(this.figures)
+        verdict = weigh(this, self._table.rows.values(), self._rules)
+        this.figures = RoundFigures(
+            number=this.round.number,
+            reask=this.round.reask,
+            started=this.round.started,
+            ended=now,
+            asked=len(this.round.asked),
+            answered=len(this.heard),
+            due=verdict.due,
+            missed=len(verdict.missed),
+            held=len(verdict.held),
+        )
+        self._figures.append(this.figures)
+        doubts = bool(verdict.held)
+        died: list[Row] = []
+        if verdict.held:
+            for row in verdict.held:
+                row.stale = True
+                self._table.touch(row)
+        else:
+            for row in verdict.missed:
+                doubts |= self._miss(row)
+                if row.state is State.DOWN:
+                    died.append(row)
+        silent_pipes = self._all_down(died)
+        self._table.forget_old(now)
+        return RoundEnd(this.figures, self._table.take_events(), doubts and not this.round.reask, silent_pipes)
+
+    # Questions
+
+    def complete(self, round: int | Round) -> bool:
+        """Every pipe that was asked and still stands has answered, and none relays for others: nothing more will come.
+
+        True at once where nobody was asked; whether that is worth waiting for is the caller's business.
+        """
+        this = self._rounds.get(_number(round))
+        return this is None or (not this.waiting and self._relays.isdisjoint(this.round.asked))
+
+    @property
+    def unasked(self) -> int:
+        """How many connected pipes no round has asked yet: a reason to start the next one early."""
+        return sum(not pipe.asked for pipe in self._table.pipes.values())
+
+    @property
+    def joining(self) -> tuple[int, ...]:
+        """Connected pipes that have said nothing that could be understood."""
+        return tuple(number for number, pipe in self._table.pipes.items() if not pipe.spoke)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What came in and what of it was refused: a copy, with every key of COUNTS."""
+        return MappingProxyType(dict(self._counts))
+
+    @property
+    def figures(self) -> tuple[RoundFigures, ...]:
+        """The last 64 rounds that ended, oldest first."""
+        return tuple(self._figures)
+
+    def resolve(self, name: str, rng: Chance, zone: str = "") -> Provider:
+        """One provider of `name`: the highest priority, then `zone` if any is there, then by chance and weight.
+
+        Of those that are up, or if there is none, of the suspects. Raises ServiceNotFound.
+        """
+        candidates = self._table.choices(name)
+        if not candidates:
+            raise ServiceNotFound(name)
+        return choose(candidates, rng, zone)
+
+    def snapshot(self, now: float) -> Mapping[str, frozenset[Provider]]:
+        """What can be resolved: name -> providers, immutable. A name without any is not in it."""
+        self._clock(now)
+        return self._table.snapshot()
+
+    def view(self, now: float) -> tuple[Status, ...]:
+        """Everything that is known, down and draining included, in the order of the keys."""
+        self._table.forget_old(self._clock(now))
+        return self._table.view()
+
+    # Replies
+
+    def _clock(self, now: float) -> float:
+        if now > self._now:
+            self._now = now
+        return self._now
+
+    def _read(self, pipe: Pipe, this: OpenRound, body: bytes) -> None:
+        """Let the bytes in, or count why not."""
+        pipe.asked = True
+        pipe.work += 1 + len(body) // 256
+        if pipe.work > self._limits.work_per_round:
+            self._counts["flood"] += 1
+            return
+        said: Reply | TextReply | None = pipe.said if body == pipe.body else None
+        if said is None:
+            try:
+                said = parse_reply(body)
+            except TooLarge:
+                self._counts["too large"] += 1
+                return
+            except BadMessage as error:
+                newer = error.what == VERSION_WHAT
+                kind = "newer version" if newer else "bad cbor" if is_cbor(body) else "bad text" if body else "empty"
+                self._counts[kind] += 1
+                return
+        pipe.spoke = True
+        if this.ended:
+            self._counts["late"] += 1
+        if isinstance(said, TextReply):
+            self._take_text(pipe, said, this)
+            return
+        if pipe.number in this.heard and not pipe.relay and not said.bye:
+            self._counts["duplicate"] += 1
+        self._answered(pipe, this)
+        if said.bye:
+            self._bye(pipe, said.sender, this)
+        elif body != pipe.body or not self._same_again(pipe, this):
+            pipe.body = None
+            self._take(pipe, said, this, body)
+
+    def _answered(self, pipe: Pipe, this: OpenRound) -> None:
+        this.waiting.discard(pipe.number)
+        this.heard.add(pipe.number)
+
+    def _take_text(self, pipe: Pipe, said: TextReply, this: OpenRound) -> None:
+        known = pipe.places.get((said.name, said.address))
+        if pipe.cbor and (known is not None or not pipe.relay):
+            self._counts["text beaten"] += 1
+            if known is not None:  # worth nothing more than a sign of life, but that it is
+                row = self._table.rows[known]
+                ending = row.leaving or row.provider.draining
+                if not (ending and row.state is State.DOWN):
+                    self._hear(row, this)
+                    if not ending and row.state is not State.UP:
+                        self._rise(row, this)
+            return
+        self._answered(pipe, this)
+        record = said.provider
+        before = self._table.rows.get(record.key)
+        if before is not None and before.round == this.round.number and pipe.number in before.pipes:
+            self._counts["duplicate"] += 1
+        self._claim(pipe, record, TEXT, this)
+
+    def _same_again(self, pipe: Pipe, this: OpenRound) -> bool:
+        """The common case, made cheap: the bytes of last time, about rows that are up. False: nothing was done.
+
+        These rows are still this pipe's: only a newer reply, or being down, would have taken them off it.
+        """
+        for row, record in pipe.fast:
+            if row.provider is not record or row.state is not State.UP:
+                return False
+        pipe.work += len(pipe.fast)
+        for row, _ in pipe.fast:
+            self._hear(row, this)
+        return True
+
+    def _take(self, pipe: Pipe, said: Reply, this: OpenRound, body: bytes) -> None:
+        pipe.work += len(said.providers)
+        if said.relay or (pipe.cbor and pipe.sender != said.sender):
+            pipe.relay = True
+            self._relays.add(pipe.number)
+        pipe.sender, pipe.cbor = said.sender, True
+        listed = {record.key for record in said.providers}
+        places = {key[:2] for key in listed}
+        for key, sender in list(pipe.rows.items()):
+            if sender == said.sender and key not in listed:
+                self._drop(self._table.rows[key], pipe, Reason.WITHDRAWN)
+            elif sender == TEXT and (not pipe.relay or key[:2] in places):
+                self._drop(self._table.rows[key], pipe, Reason.REPLACED)
+        rows = [self._claim(pipe, record, said.sender, this) for record in said.providers]
+        found = tuple((row, record) for row, record in zip(rows, said.providers, strict=True) if row is not None)
+        if len(found) == len(rows) and len(body) <= _BODY_KEPT:  # who was refused by a cap tries again
+            pipe.body, pipe.said, pipe.fast = body, said, found
+
+    def _bye(self, pipe: Pipe, sender: str, this: OpenRound) -> None:
+        for key, owner in pipe.rows.items():
+            row = self._table.rows[key]
+            if owner == sender and row.state is not State.DOWN:
+                self._hear(row, this)
+                row.leaving = True
+                if row.state is not State.DRAINING:
+                    self._move(row, State.DRAINING, Reason.BYE, this.round.number)
+
+    # Rows
+
+    def _claim(self, pipe: Pipe, record: Provider, sender: str, this: OpenRound) -> Row | None:
+        """A pipe says that it carries `record`: make or find its row, and believe it. None over a cap."""
+        row = self._table.attach(record, pipe, sender)
+        if row is None:
+            self._counts["over cap"] += 1
+            return None
+        self._hear(row, this)
+        before, row.provider = row.provider, record
+        row.leaving = row.leaving and record.draining
+        if record.draining and row.state is not State.DRAINING:
+            self._move(row, State.DRAINING, Reason.DRAINING, this.round.number)
+        elif not record.draining and row.state is not State.UP:
+            self._rise(row, this)
+        elif before != record:
+            self._move(row, row.state, Reason.CHANGED, this.round.number)
+        elif before is not record:
+            self._table.touch(row)  # the load
+        return row
+
+    def _drop(self, row: Row, pipe: Pipe, reason: Reason) -> None:
+        """`pipe` carries `row` no longer; without another pipe it is down."""
+        self._table.detach(row, pipe)
+        if not row.pipes and row.state is not State.DOWN:
+            self._move(row, State.DOWN, reason, self._number)
+
+    def _move(self, row: Row, new: State, reason: Reason, round: int) -> None:
+        self._table.move(row, new, reason, self._now, round)
+
+    def _rise(self, row: Row, this: OpenRound) -> None:
+        self._move(row, State.UP, Reason.LATE if this.ended else Reason.ANSWERED, this.round.number)
+
+    def _hear(self, row: Row, this: OpenRound) -> None:
+        """A sign of life, whatever else it says."""
+        row.heard = self._number
+        row.misses = 0
+        row.last_reply = self._now
+        row.rtt = self._now - this.round.started
+        row.round = this.round.number
+        if row.stale:
+            row.stale = False
+            self._table.touch(row)
+
+    def _miss(self, row: Row) -> bool:
+        """Count one silence; True if it is still a doubt that is worth a second question."""
+        row.misses += 1
+        row.counted = self._number
+        if row.stale:
+            row.stale = False
+            self._table.touch(row)
+        if row.misses >= self._rules.down_after:
+            self._move(row, State.DOWN, Reason.MISSED, self._number)
+        elif row.misses >= self._rules.suspect_after and row.state is State.UP:
+            self._move(row, State.SUSPECT, Reason.MISSED, self._number)
+        return row.misses < self._rules.suspect_after
+
+    def _all_down(self, died: list[Row]) -> tuple[int, ...]:
+        """The pipes of those that have just died, where everything they carry is down."""
+        rows, pipes = self._table.rows, self._table.pipes
+        numbers = {number for row in died for number in row.pipes}
+        return tuple(sorted(n for n in numbers if all(rows[key].state is State.DOWN for key in pipes[n].rows)))
+
+
+def _number(round: int | Round) -> int:
+    return round if isinstance(round, int) else round.number

@@ -1,0 +1,126 @@
+"""Every error a caller of nngkit can see, and nothing else; this module imports nothing of ours.
+
+::
+
+    NngkitError
+    ├── Closed            we closed it: the object was closed, by this call's owner or by another thread
+    │   └── Forked        it belongs to the parent process: NNG does not survive fork()
+    ├── Broken            the peer or the network: a connection failed or went away
+    │   └── Unreachable   an address could not be listened on or dialled
+    ├── TimedOut          the time given ran out (also a built-in TimeoutError)
+    ├── Full              a queue is at its cap and the socket was told to raise
+    ├── BadMessage        bytes that are not what the protocol says
+    ├── TooLarge          a message over its size limit
+    ├── NotFound          what was asked for does not exist
+    │   └── ServiceNotFound   no provider of that name is up
+    ├── AccessDenied      a peer was refused, or refused us, by identity
+    └── ConfigError       an option, URL, file or environment value that cannot be used
+
+Each class carries what happened as typed attributes; ``str()`` is one line that says what and where.
+pynng's exceptions never reach a caller: they are the ``__cause__`` where there was one.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AccessDenied",
+    "BadMessage",
+    "Broken",
+    "Closed",
+    "ConfigError",
+    "Forked",
+    "Full",
+    "NngkitError",
+    "NotFound",
+    "ServiceNotFound",
+    "TimedOut",
+    "TooLarge",
+    "Unreachable",
+]
+
+
+class NngkitError(Exception):
+    """The root of the tree: ``except NngkitError`` catches all that nngkit raises on purpose."""
+
+
+class Closed(NngkitError):
+    """The object was closed on this side; nothing more can be sent or received on it."""
+
+
+class Forked(Closed):
+    """The object was made before ``fork()``: in the child every NNG call would abort the process."""
+
+
+class Broken(NngkitError):
+    """The peer or the network failed; the same call may succeed later."""
+
+
+class Unreachable(Broken):
+    """An address could not be listened on or dialled: ``address``, ``reason``."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+
+class TimedOut(NngkitError, TimeoutError):
+    """The time given ran out.
+
+    ``seconds`` is what was given, None where a deadline was; ``sent`` is how many messages of a ``send_many`` went.
+    """
+
+    def __init__(self, message: str, seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+        self.sent = 0
+
+
+class Full(NngkitError):
+    """The queue is at its cap and ``when_full="raise"`` was asked for; the message was not taken."""
+
+
+class BadMessage(NngkitError):
+    """Bytes that are not what the protocol says: ``what`` was expected, ``why`` it is not, from ``peer``."""
+
+    def __init__(self, what: str, why: str, peer: str | None = None) -> None:
+        super().__init__(f"bad {what}{f' from {peer}' if peer else ''}: {why}")
+        self.what = what
+        self.why = why
+        self.peer = peer
+
+
+class TooLarge(NngkitError):
+    """A message of ``size`` bytes is over the limit of ``limit`` bytes."""
+
+    def __init__(self, size: int, limit: int, peer: str | None = None) -> None:
+        super().__init__(f"message of {size} bytes{f' from {peer}' if peer else ''} is over the limit of {limit}")
+        self.size = size
+        self.limit = limit
+        self.peer = peer
+
+
+class NotFound(NngkitError):
+    """What was asked for does not exist."""
+
+
+class ServiceNotFound(NotFound):
+    """No provider of the service ``name`` is up."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"service not found: {name}")
+        self.name = name
+
+
+class AccessDenied(NngkitError):
+    """A peer was refused, or refused us, because of who it is."""
+
+
+class ConfigError(NngkitError, ValueError):
+    """A setting cannot be used: ``what`` (the option, variable or file), ``why``, and the ``value`` given."""
+
+    def __init__(self, what: str, why: str, value: object = None) -> None:
+        super().__init__(f"{what}: {why}")
+        self.what = what
+        self.why = why
+        self.value = value

@@ -1,0 +1,196 @@
+"""NNG as pynng ships it: its library handle, its error codes as ours, its counters, and its two global hazards.
+
+The hazards: NNG aborts a process that forks after first use and touches it in the child, and an interpreter that
+exits with sockets open may hang in NNG's own clean-up. Both are answered here, once, for every socket of ours.
+
+May not know: sockets' meaning, event loops. Everything below is private to ``protocols/``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+import weakref
+from collections.abc import Container
+from typing import Any, ClassVar, Protocol
+
+import pynng
+
+from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, Forked, NngkitError, TooLarge, Unreachable
+
+lib: Any = pynng.lib
+ffi: Any = pynng.ffi
+NULL = ffi.NULL
+NONBLOCK: int = lib.NNG_FLAG_NONBLOCK
+EAGAIN: int = lib.NNG_EAGAIN
+FOREVER = 2**31 - 1  # the longest nng_sleep_aio takes, ms: 24 days, after which a waiter just looks again
+EXIT_SECONDS = 2.0  # what all open sockets together may take at interpreter exit: noticed, but not a hang
+
+
+def strerror(code: int) -> str:
+    """NNG's own words for an error code, lower-cased as the rest of our messages are."""
+    text: str = ffi.string(lib.nng_strerror(code)).decode()
+    return text[:1].lower() + text[1:]
+
+
+def error(code: int, where: str) -> NngkitError:
+    """The error of ours that says what NNG's ``code`` means for a caller at ``where``."""
+    text = strerror(code)
+    if code == lib.NNG_ECLOSED:
+        return Closed(f"{where}: closed")
+    if code in (lib.NNG_EADDRINVAL, lib.NNG_EINVAL, lib.NNG_ENOTSUP, lib.NNG_EBADTYPE, lib.NNG_EREADONLY):
+        return ConfigError(where, text)
+    if code == lib.NNG_EMSGSIZE:
+        return TooLarge(0, 0, where)
+    if code in (lib.NNG_EPEERAUTH, lib.NNG_EPERM, lib.NNG_ECRYPTO):
+        return AccessDenied(f"{where}: {text}")
+    if code in (lib.NNG_EADDRINUSE, lib.NNG_ECONNREFUSED, lib.NNG_EUNREACHABLE, lib.NNG_ENOENT, lib.NNG_ENOFILES):
+        return Unreachable(where, text)
+    return Broken(f"{where}: {text}")
+
+
+def check(code: int, where: str) -> None:
+    """Raise what ``code`` means, if it means a failure."""
+    if code:
+        raise error(code, where)
+
+
+def new_aio(callback: Any = NULL, argument: Any = NULL) -> Any:
+    """A fresh aio; whoever asks frees it."""
+    slot = ffi.new("nng_aio **")
+    check(lib.nng_aio_alloc(slot, callback, argument), "aio")
+    return slot[0]
+
+
+def new_message(body: Any, header: bytes = b"") -> Any:
+    """A message with a copy of ``body`` (any buffer) and ``header``; sent or freed by whoever asks."""
+    slot = ffi.new("nng_msg **")
+    size = len(body)
+    check(lib.nng_msg_alloc(slot, 0), "message")
+    message = slot[0]
+    if (size and (code := lib.nng_msg_append(message, body, size))) or (
+        header and (code := lib.nng_msg_header_append(message, header, len(header)))
+    ):
+        lib.nng_msg_free(message)
+        check(code, "message")
+    return message
+
+
+def pipe_id(message: Any) -> int:
+    """The id of the pipe a message came by."""
+    return int(lib.nng_pipe_id(lib.nng_msg_get_pipe(message)))
+
+
+def as_buffer(data: Any) -> Any:
+    """What cffi can read without a copy: ``bytes`` as they are, other buffers wrapped; a str is told so."""
+    if type(data) is bytes:
+        return data
+    if isinstance(data, str):
+        raise TypeError("a message is bytes, not str: encode it first")
+    if isinstance(data, bytes):
+        return data
+    view = memoryview(data)
+    if not view.contiguous:
+        return bytes(view)
+    # from_buffer keeps the object alive and exported until the cdata goes, which is after the copy into NNG
+    return ffi.from_buffer("char[]", view) if view.nbytes else b""
+
+
+def pipe_counters(wanted: Container[int] | None = None) -> dict[int, tuple[int, int]]:
+    """``{pipe id: (messages written, messages read)}`` of the ``wanted`` connections, or of all, at one instant.
+
+    NNG counts per pipe on tcp, ipc, abstract and tls; ws, wss and inproc stay at 0 (measured, NNG 1.11).
+    NNG copies the counters of the whole process, about 4 us a connection: not for a data path.
+    """
+    slot = ffi.new("nng_stat **")
+    check(lib.nng_stats_get(slot), "stats")
+    name_of, child_of, next_of, value_of = (
+        lib.nng_stat_name,
+        lib.nng_stat_child,
+        lib.nng_stat_next,
+        lib.nng_stat_value,
+    )
+    counters = {}
+    try:
+        scope = child_of(slot[0])
+        while scope:
+            if ffi.string(name_of(scope)) == b"pipe":
+                leaf = child_of(scope)
+                pipe = value_of(leaf)  # "id" comes first
+                if wanted is None or pipe in wanted:
+                    values = {}
+                    while leaf:
+                        values[ffi.string(name_of(leaf))] = value_of(leaf)
+                        leaf = next_of(leaf)
+                    counters[pipe] = (values[b"tx_msgs"], values[b"rx_msgs"])
+            scope = next_of(scope)
+    finally:
+        lib.nng_stats_free(slot[0])
+    return counters
+
+
+class Written:
+    """What NNG had written to each connection of this process when somebody last asked: one look serves all sockets."""
+
+    counters: ClassVar[dict[int, tuple[int, int]]] = {}
+
+    @classmethod
+    def of(cls, pipe: int) -> int:
+        """Messages written to ``pipe``, at least."""
+        return cls.counters.get(pipe, (0, 0))[0]
+
+    @classmethod
+    def look(cls) -> None:
+        """Bring it up to date."""
+        cls.counters = pipe_counters()
+
+
+class Closeable(Protocol):
+    """What the two hazards need to know of a socket."""
+
+    linger: float
+
+    def close(self, linger: float | None = None) -> None: ...
+
+    def _forked(self, error: Forked) -> None: ...
+
+
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
+_child_of_user = False  # True in a child forked after NNG was used: NNG would abort the process
+
+
+def register(socket: Closeable) -> None:
+    """Have ``socket`` closed at exit and told of a fork. Raises Forked in a child that must not use NNG."""
+    if _child_of_user:
+        raise Forked("NNG was used before fork(): start this process with the 'spawn' method instead")
+    _open.add(socket)
+
+
+def unregister(socket: Closeable) -> None:
+    """The socket is closed: nothing to do for it any more."""
+    _open.discard(socket)
+
+
+def _after_fork() -> None:
+    global _child_of_user
+    _child_of_user = True
+    reason = Forked("this socket was opened before fork(); NNG does not survive fork(): open it in the child's own run")
+    for socket in list(_open):
+        socket._forked(reason)
+    _open.clear()
+    # NNG's own clean-up at exit would wait for threads that did not come along
+    atexit.unregister(lib.nng_fini)
+    if (hook := getattr(pynng.nng, "_pynng_atexit", None)) is not None:
+        atexit.unregister(hook)
+
+
+def _close_all() -> None:
+    end = time.monotonic() + EXIT_SECONDS
+    for socket in list(_open):
+        socket.close(linger=min(socket.linger, max(0.0, end - time.monotonic())))
+
+
+# Registered after pynng's own hook, so that it runs before it: NNG may only be torn down once nothing is open.
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork)

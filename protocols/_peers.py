@@ -1,0 +1,110 @@
+"""A socket's peers, for its user: who is connected, who comes and goes, waiting for them, cutting them off.
+
+May not know: messages, protocols.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from nngkit.errors import Closed, Full, TimedOut
+
+from ._pipes import PeerEvent, Pipe, Pipes
+from ._waiters import ThreadWaiter, checkpoint_before, task_waiter
+
+EVENTS = 65536  # unread events a follower may leave: over that it is told, instead of eating memory
+
+
+class Peers:
+    """What a socket tells about its connections."""
+
+    _pipes: Pipes
+    _reason: Closed | None
+
+    def _check_open(self) -> None:
+        if (reason := self._reason) is not None:
+            raise type(reason)(str(reason))
+
+    @property
+    def pipes(self) -> tuple[Pipe, ...]:
+        """The connections there are now, oldest first."""
+        return tuple(self._pipes.present.copy().values())
+
+    def disconnect(self, pipe: Pipe) -> bool:
+        """Cut one connection; False if it had gone. A dialler tries again, so who must stay out needs ``admit``."""
+        self._check_open()
+        return self._pipes.disconnect(pipe)
+
+    def on_peer(self, callback: Callable[[PeerEvent], None]) -> Callable[[], None]:
+        """Have ``callback(event)`` run for each peer that comes or goes; calling what is returned ends that.
+
+        It runs on an NNG thread: it has to be quick and must not close sockets.
+        """
+        return self._pipes.follow(callback)
+
+    async def peer_events(self) -> AsyncIterator[PeerEvent]:
+        """Peers as they come and go, those present first, until the socket is closed.
+
+        Cancelled, it ends. Raises Full if the caller leaves 65,536 events unread.
+        """
+        await checkpoint_before()
+        waiter = task_waiter()
+        events: deque[PeerEvent] = deque(maxlen=EVENTS + 1)
+        self._pipes.waiters.add(waiter)
+        present = {}
+        end = self._pipes.follow(events.append)
+        try:
+            for pipe in self.pipes:
+                present[pipe.id] = pipe
+                yield PeerEvent("joined", pipe, time.monotonic())
+            while True:
+                while events:
+                    if len(events) > EVENTS:
+                        raise Full(f"{self!r}: {EVENTS} peer events were left unread")
+                    event = events.popleft()
+                    # one that came between the two looks is told once
+                    if event.kind == "joined" and present.pop(event.pipe.id, None) is not None:
+                        continue
+                    present.pop(event.pipe.id, None)
+                    yield event
+                if self._reason is not None:
+                    return
+                await waiter.wait()
+        finally:
+            end()
+            self._pipes.waiters.discard(waiter)
+
+    def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
+        """Block until ``n`` peers are connected. Raises TimedOut, Closed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiter = ThreadWaiter()
+        self._pipes.waiters.add(waiter)
+        try:
+            while not self._has_peers(n):
+                if not waiter.wait(deadline):
+                    raise self._too_few(n, timeout)
+        finally:
+            self._pipes.waiters.discard(waiter)
+
+    async def await_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
+        """``wait_for_peers`` for a task. Cancelled, nothing has happened."""
+        await checkpoint_before()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiter = task_waiter()
+        self._pipes.waiters.add(waiter)
+        try:
+            while not self._has_peers(n):
+                if not await waiter.wait(deadline):
+                    raise self._too_few(n, timeout)
+        finally:
+            self._pipes.waiters.discard(waiter)
+
+    def _has_peers(self, n: int) -> bool:
+        self._check_open()
+        return len(self._pipes.present) >= n
+
+    def _too_few(self, n: int, timeout: float | None) -> TimedOut:
+        there = len(self._pipes.present)
+        return TimedOut(f"{self!r}: {there} of {n} peers connected in {timeout} s", timeout)

@@ -1,0 +1,235 @@
+"""The receiving half of a socket: what waits for a ring, in the three ways a program can wait.
+
+The calls below hold what they took in a list until they return, and give it back to the ring if they raise: a timeout,
+a cancellation or a Ctrl-C loses no message. That is why they are written out here, in the frame the caller sees, and
+not behind one more call. May not know: protocols.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final, Generic, TypeVar
+
+from nngkit.errors import Closed, TimedOut
+
+from ._nng import pipe_id
+from ._pipes import Pipe, Pipes
+from ._ring import SKIP, Ring
+from ._waiters import ThreadWaiter, in_trio, task_waiter
+
+BURST = 64  # items an async receive hands out of what was read ahead before it yields to other tasks
+
+Item = TypeVar("Item")
+
+
+class Default:
+    """The type of DEFAULT: "as the socket was told"."""
+
+    def __repr__(self) -> str:
+        return "DEFAULT"
+
+
+DEFAULT: Final = Default()
+Timeout = float | Default | None
+
+
+class Receiver(Generic[Item]):
+    """Receiving, blocking or awaited (trio and asyncio), from as many threads and tasks at once as there are.
+
+    Each message goes to exactly one caller. ``timeout`` is in seconds, None waits for ever, and what is left out is
+    the socket's ``recv_timeout``. All raise TimedOut, Closed, Forked.
+    """
+
+    _ring: Ring
+    _recv_timeout: float | None
+    _burst = 0
+
+    def recv(self, timeout: Timeout = DEFAULT) -> Item:
+        """One message, waiting for it; a signal handler that raises (Ctrl-C) ends the wait and loses nothing."""
+        ring = self._ring
+        if ring.ready:
+            try:
+                for item in ring.pops:
+                    return item  # type: ignore[no-any-return]
+            except IndexError:  # another thread was first
+                pass
+        out: list[Any] = []
+        try:
+            self._fill(out, 1, timeout)
+            return out[0]  # type: ignore[no-any-return]
+        except BaseException:
+            ring.put_back(out)
+            raise
+
+    def recv_many(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Item]:
+        """1 to ``max`` messages: what is there, or the first to come."""
+        out: list[Any] = []
+        try:
+            self._fill(out, _positive(max), timeout)
+            return out
+        except BaseException:
+            self._ring.put_back(out)
+            raise
+
+    async def arecv(self, timeout: Timeout = DEFAULT) -> Item:
+        """One message. Cancelled, it has taken none. It yields when it waits, and at least every 64 messages."""
+        ring = self._ring
+        if self._burst and ring.ready:
+            self._burst -= 1
+            try:
+                for item in ring.pops:
+                    return item  # type: ignore[no-any-return]
+            except IndexError:
+                pass
+        out: list[Any] = []
+        try:
+            await self._afill(out, 1, timeout)
+            return out[0]  # type: ignore[no-any-return]
+        except BaseException:
+            ring.put_back(out)
+            raise
+
+    async def arecv_many(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Item]:
+        """1 to ``max`` messages. Cancelled, it has taken none."""
+        out: list[Any] = []
+        try:
+            await self._afill(out, _positive(max), timeout)
+            return out
+        except BaseException:
+            self._ring.put_back(out)
+            raise
+
+    def _fill(self, out: list[Any], most: int, timeout: Timeout) -> None:
+        ring = self._ring
+        if ring.poll(most, out):
+            return
+        seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
+        deadline = None if seconds is None else time.monotonic() + seconds
+        waiter = ThreadWaiter()
+        ring.watch(waiter)
+        try:
+            # looking twice: the first look arms the bell, the second sees what came in between
+            while not (ring.poll(most, out) or ring.poll(most, out)):
+                if not waiter.wait(deadline) and not ring.poll(most, out):
+                    raise TimedOut(f"{self!r}: nothing received in {seconds} s", seconds)
+                if out:
+                    return
+        finally:
+            ring.unwatch(waiter)
+
+    async def _afill(self, out: list[Any], most: int, timeout: Timeout) -> None:
+        ring = self._ring
+        trio_task = in_trio()
+        if trio_task:
+            await sys.modules["trio"].lowlevel.checkpoint_if_cancelled()
+        elif self._burst < BURST:
+            # asyncio delivers a cancellation at the first await: it has to come before anything is taken.
+            # After a call that had to wait, which yielded by itself, there is nothing to make up for.
+            await sys.modules["asyncio"].sleep(0)
+        self._burst = BURST - 1
+        if ring.poll(most, out):
+            if trio_task:
+                await sys.modules["trio"].lowlevel.cancel_shielded_checkpoint()
+            return
+        seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
+        deadline = None if seconds is None else time.monotonic() + seconds
+        waiter = task_waiter()
+        ring.watch(waiter)
+        try:
+            while not (ring.poll(most, out) or ring.poll(most, out)):
+                if not await waiter.wait(deadline) and not ring.poll(most, out):
+                    raise TimedOut(f"{self!r}: nothing received in {seconds} s", seconds)
+                if out:
+                    return
+            self._burst = BURST
+        finally:
+            ring.unwatch(waiter)
+
+    def __iter__(self) -> Iterator[Item]:
+        """Message after message, blocking, until the socket is closed; ``recv_timeout`` holds for each."""
+        return self
+
+    def __next__(self) -> Item:
+        try:
+            return self.recv()
+        except Closed:
+            raise StopIteration from None
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        """Message after message until the socket is closed; ``recv_timeout`` holds for each."""
+        return self
+
+    async def __anext__(self) -> Item:
+        try:
+            return await self.arecv()
+        except Closed:
+            raise StopAsyncIteration from None
+
+
+class Message(bytes):
+    """A received message that knows the ``pipe`` it came by (None if that has gone). It is its own ``body``."""
+
+    pipe: Pipe | None
+
+    def __new__(cls, body: bytes, pipe: Pipe | None) -> Message:
+        message = super().__new__(cls, body)
+        message.pipe = pipe
+        return message
+
+    @property
+    def body(self) -> bytes:
+        """The bytes, without the pipe."""
+        return bytes(self)
+
+
+class MessageReceiver(Receiver[bytes]):
+    """A Receiver of bytes that can tell, for whoever asks, which connection they came by."""
+
+    _pipes: Pipes
+
+    def recv_msg(self, timeout: Timeout = DEFAULT) -> Message:
+        """``recv``, with the pipe."""
+        self._name_pipes()
+        out: list[Any] = []
+        try:
+            self._fill(out, 1, timeout)
+            return self._message(out[0])
+        except BaseException:
+            self._ring.put_back(out)
+            raise
+
+    async def arecv_msg(self, timeout: Timeout = DEFAULT) -> Message:
+        """``arecv``, with the pipe."""
+        self._name_pipes()
+        out: list[Any] = []
+        try:
+            await self._afill(out, 1, timeout)
+            return self._message(out[0])
+        except BaseException:
+            self._ring.put_back(out)
+            raise
+
+    def _message(self, item: bytes) -> Message:
+        # what was read ahead before the first recv_msg does not know its pipe
+        return item if isinstance(item, Message) else Message(item, None)
+
+    def _name_pipes(self) -> None:
+        """From now on every message read knows its pipe; most programs never ask and do not pay for it."""
+        ring = self._ring
+        if ring.names_pipes:
+            return
+        before, pipes = ring.unpack, self._pipes
+
+        def unpack(message: Any, body: bytes) -> Any:
+            item = body if before is None else before(message, body)
+            return item if item is SKIP else Message(item, pipes.find(pipe_id(message)))
+
+        ring.unpack, ring.names_pipes = unpack, True
+
+
+def _positive(number: int) -> int:
+    if number < 1:
+        raise ValueError(f"max must be at least 1, not {number}")
+    return number

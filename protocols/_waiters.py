@@ -1,0 +1,190 @@
+"""Three kinds of waiter behind one method: a thread, a trio task, an asyncio task.
+
+Whoever waits for a socket waits here and never inside NNG, so that a close, a timeout or a Ctrl-C always reaches it::
+
+    waiter.wake()              from any thread, any number of times; at the latest the next wait() returns
+    waiter.wait(deadline)      ThreadWaiter: blocks;  the others: awaits.  False once time.monotonic() passes deadline
+
+A wake is a hint to look again, never a hand-over of anything: a waiter that is cancelled or interrupted loses nothing.
+May not know: NNG, sockets.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import trio
+
+
+class ThreadWaiter:
+    """A thread waiting on a lock; acquire is interrupted by signals, so Ctrl-C works."""
+
+    __slots__ = ("__weakref__", "_gate")
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def wake(self) -> None:
+        # not asking locked() first: two threads may wake at once
+        try:  # noqa: SIM105 - contextlib.suppress costs more than the release
+            self._gate.release()
+        except RuntimeError:
+            pass
+
+    def wait(self, deadline: float | None = None) -> bool:
+        if deadline is None:
+            return self._gate.acquire()
+        left = deadline - time.monotonic()
+        # a year at most: lock timeouts overflow at threading.TIMEOUT_MAX
+        return self._gate.acquire(timeout=min(left, 3e7)) if left > 0 else self._gate.acquire(blocking=False)
+
+
+class TrioWaiter:
+    """The current trio task. ``wait`` is a checkpoint; cancelled, it leaves nothing behind."""
+
+    __slots__ = ("_lowlevel", "_set", "_task", "_token")
+
+    def __init__(self) -> None:
+        self._lowlevel = sys.modules["trio"].lowlevel
+        self._token: trio.lowlevel.TrioToken = self._lowlevel.current_trio_token()
+        self._task: Any = None
+        self._set = False
+
+    @property
+    def home(self) -> object:
+        """What identifies the loop this waiter lives in."""
+        return self._token
+
+    def wake(self) -> None:
+        self.call(self.wake_here)
+
+    def call(self, function: Any) -> bool:
+        """Run ``function`` soon in the waiter's own loop, from any thread. False if that loop has ended."""
+        try:
+            self._token.run_sync_soon(function)
+        except sys.modules["trio"].RunFinishedError:
+            return False
+        return True
+
+    def wake_here(self) -> None:
+        """``wake`` from inside the waiter's own loop: no hop between threads."""
+        self._set = True
+        task, self._task = self._task, None
+        if task is not None:
+            self._lowlevel.reschedule(task)
+
+    def _abort(self, _: Any) -> Any:
+        self._task = None
+        return self._lowlevel.Abort.SUCCEEDED
+
+    async def wait(self, deadline: float | None = None) -> bool:
+        if not self._set:
+            self._task = self._lowlevel.current_task()
+            if deadline is None:
+                await self._lowlevel.wait_task_rescheduled(self._abort)
+            else:
+                # seconds from now, as the run's clock need not be time.monotonic
+                with sys.modules["trio"].move_on_after(max(0.0, deadline - time.monotonic())):
+                    await self._lowlevel.wait_task_rescheduled(self._abort)
+        else:
+            await self._lowlevel.checkpoint()
+        woken, self._set = self._set, False
+        return woken
+
+
+class AsyncioWaiter:
+    """The current asyncio task. Cancelled, it leaves nothing behind."""
+
+    __slots__ = ("_future", "_loop", "_set")
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop = sys.modules["asyncio"].get_running_loop()
+        self._future: asyncio.Future[None] | None = None
+        self._set = False
+
+    @property
+    def home(self) -> object:
+        """What identifies the loop this waiter lives in."""
+        return self._loop
+
+    def wake(self) -> None:
+        self.call(self.wake_here)
+
+    def call(self, function: Any) -> bool:
+        """Run ``function`` soon in the waiter's own loop, from any thread. False if that loop has ended."""
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            return False
+        return True
+
+    def wake_here(self) -> None:
+        """``wake`` from inside the waiter's own loop: no hop between threads."""
+        self._set = True
+        self._release()
+
+    def _release(self) -> None:
+        future, self._future = self._future, None
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    async def wait(self, deadline: float | None = None) -> bool:
+        if not self._set:
+            future = self._future = self._loop.create_future()
+            if deadline is None:
+                await future
+            else:
+                timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._release)
+                try:
+                    await future
+                finally:
+                    timer.cancel()
+        else:
+            await sys.modules["asyncio"].sleep(0)
+        woken, self._set = self._set, False
+        return woken
+
+
+TaskWaiter = TrioWaiter | AsyncioWaiter
+Waiter = ThreadWaiter | TrioWaiter | AsyncioWaiter
+
+
+def in_trio() -> bool:
+    """Whether the caller is a trio task (asked first: trio may run as a guest of asyncio)."""
+    trio = sys.modules.get("trio")
+    return trio is not None and trio.lowlevel.in_trio_task()
+
+
+def task_waiter() -> TaskWaiter:
+    """A waiter for the running task. Raises RuntimeError outside trio and asyncio."""
+    return TrioWaiter() if in_trio() else AsyncioWaiter()
+
+
+async def checkpoint_before() -> bool:
+    """The checkpoint that may be cancelled, before anything is taken; tells whether this is trio.
+
+    Under asyncio the yield has to come here too: an await after the taking could lose it to a cancellation.
+    """
+    if in_trio():
+        await sys.modules["trio"].lowlevel.checkpoint_if_cancelled()
+        return True
+    await sys.modules["asyncio"].sleep(0)
+    return False
+
+
+async def checkpoint_after(trio_task: bool) -> None:
+    """The schedule point that trio owes others once something was taken: it cannot be cancelled."""
+    if trio_task:
+        await sys.modules["trio"].lowlevel.cancel_shielded_checkpoint()
+
+
+async def sleep(seconds: float) -> None:
+    """Let other tasks run for ``seconds``."""
+    await sys.modules["trio" if in_trio() else "asyncio"].sleep(seconds)

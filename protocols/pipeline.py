@@ -1,0 +1,45 @@
+"""PIPELINE: PUSH hands each message to one of its peers, PULL takes from all of them.
+
+::
+
+    with Push(listen="tcp://127.0.0.1:0") as push, Pull(dial=push.address) as pull:
+        push.send(b"work")
+        pull.recv()
+
+Flow-controlled: nothing is dropped while both ends live, a sender with its queue full waits (``when_full="block"``, the
+default). What a peer had read ahead when it died is gone: at most once across a death. Messages go in turn to the
+peers that have room. RFC: nanomsg SP pipeline, protocol numbers 80 (PUSH) and 81 (PULL).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ._nng import lib
+from ._receiving import MessageReceiver
+from ._sending import Sender, WhenFull
+from ._socket import MOST_BUFFER, Socket
+
+__all__ = ["Pull", "Push"]
+
+
+class Push(Sender, Socket):
+    """Sends each message to one peer. ``send_buffer`` (default 1024, 0 to 8192) is one queue for all peers."""
+
+    _opener: ClassVar[Any] = lib.nng_push0_open
+    _nng_send_buffer: ClassVar[bool] = True
+    _drains: ClassVar[bool] = True
+    _policies: ClassVar[tuple[WhenFull, ...]] = ("block", "drop", "raise")
+
+
+class Pull(MessageReceiver, Socket):
+    """Receives from all peers, fairly. ``recv_buffer`` (default 128) messages are read ahead once receiving began.
+
+    Read-ahead hoards: a worker that takes long over each message should set ``recv_buffer=1``, so that its peers get
+    the rest. NNG itself holds one more message a connection, whatever the option says.
+    """
+
+    _opener: ClassVar[Any] = lib.nng_pull0_open
+    _receives: ClassVar[bool] = True
+    _depth: ClassVar[int] = MOST_BUFFER
+    _default_recv_buffer: ClassVar[int] = 128

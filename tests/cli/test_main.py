@@ -1,0 +1,179 @@
+"""The command as a whole: help, version, wrong usage, exit codes, and what it does not load."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import nngkit as package
+from nngkit.cli.main import COMMANDS, exit_code, main, only
+from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
+from tests.cli.commands import ROOT, assert_fails, command, discoverd, environment, nngkit
+from tests.discovery.peers import program
+
+
+def test_version() -> None:
+    done = nngkit("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"nngkit {package.__version__}\n", "")
+
+
+def test_help_lists_the_commands_and_each_has_its_own() -> None:
+    done = nngkit("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in COMMANDS:
+        assert f"\n  {name} " in done.stdout
+        own = nngkit(name, "--help")
+        assert (own.returncode, own.stderr) == (0, "")
+        assert own.stdout.startswith(f"usage: nngkit {name}")
+        assert "--json" in own.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "a command is needed; there are discoverd, discover, resolve"),
+        (["serve"], "no command 'serve'; there are"),
+        (["--json"], "no command '--json'"),
+        (["discover", "--bogus"], "unrecognized arguments: --bogus"),
+        (["discover", "--js"], "unrecognized arguments: --js"),
+        (["discover", "--timeout", "5s"], "argument --timeout: '5s' is not a number of seconds"),
+        (["discover", "--timeout", "nan"], "argument --timeout: 'nan' is not a number of seconds"),
+        (["discover", "--all", "--rounds"], "not allowed with argument"),
+        (["discover", "--rounds", "answer"], "--rounds: is not about a NAME"),
+        (["discover", "--daemon", "localhost"], "argument --daemon: 'localhost' is not an address"),
+        (["discover", "--daemon", "pgm://a:1"], "no transport 'pgm'"),
+        (["discover", "a|b"], "NAME: name has a '|'"),
+        (["resolve"], "the following arguments are required: NAME"),
+        (["resolve", ""], "NAME: name is empty"),
+        (["resolve", "a\nb"], "NAME: name has characters that cannot be printed"),
+        (["discoverd", "--interval", "-1"], "argument --interval"),
+        (["discoverd", "--listen", "here"], "argument --listen: 'here' is not an address"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
+    assert_fails(nngkit(*arguments), 2, says)
+
+
+@pytest.mark.parametrize(
+    ("name", "variables", "says"),
+    [
+        ("discoverd", {"PORT": "http"}, "PORT: 'http' is not a whole number, as a port is"),
+        ("discoverd", {"DEADLINE": "5s"}, "DEADLINE: '5s' is not a whole number of milliseconds"),
+        ("discoverd", {"NNGKIT_INTERVAL": "9" * 5000}, "NNGKIT_INTERVAL: 999"),
+        ("discoverd", {"NNGKIT_TEXT": "perhaps"}, "NNGKIT_TEXT: 'perhaps' is neither yes nor no"),
+        ("discoverd", {"NNGKIT_LISTEN": "5555"}, "NNGKIT_LISTEN: '5555' is not an address"),
+        ("discoverd", {"NNGKIT_PORT": "65535"}, "NNGKIT_QUERY: has to be set"),
+        ("discover", {"DISCOVERY_PORT": "0"}, "DISCOVERY_PORT: 0 is not from 1 to 65535"),
+        ("discover", {"NNGKIT_QUERY": "host"}, "NNGKIT_QUERY: 'host' is not an address"),
+        ("resolve", {"DISCOVERY_HOST": "a b"}, "DISCOVERY_HOST: 'a b' is not a host"),
+    ],
+)
+def test_an_unreadable_variable_is_one_line_that_names_it(name: str, variables: dict[str, str], says: str) -> None:
+    done = nngkit(name, *(["answer"] if name == "resolve" else []), **variables)
+    assert_fails(done, 2, f"nngkit {name}: ", says)
+
+
+def test_a_reader_that_goes_away_is_no_news() -> None:
+    listing = subprocess.Popen(
+        [*command("--help")], cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with listing:
+        assert listing.stdout is not None
+        assert listing.stderr is not None
+        listing.stdout.close()
+        assert (listing.wait(30), listing.stderr.read()) == (141, "")
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("--version"),
+            cwd=ROOT,
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    assert (done.returncode, done.stderr) == (1, "nngkit: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("a", "b"), 2),
+        (Unreachable("a", "b"), 3),
+        (TimedOut("a"), 4),
+        (ServiceNotFound("a"), 1),
+        (Broken("a"), 1),
+    ],
+)
+def test_errors_have_exit_codes_also_in_groups(error: NngkitError, code: int) -> None:
+    assert exit_code(error) == code
+    assert only(ExceptionGroup("", [ExceptionGroup("", [error])])) is error
+    assert only(ExceptionGroup("", [error, ValueError()])) is None
+
+
+def test_the_way_to_the_version_loads_no_event_loop() -> None:
+    script = "import sys; from nngkit.cli.main import main; main(['--version']); print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    for heavy in ("trio", "asyncio", "pynng", "cbor2", "nngkit.discovery"):
+        assert f"'{heavy}'" not in done.stdout
+
+
+def test_main_returns_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nothing"]) == 2
+    assert capsys.readouterr().out == ""
+    assert main(["--version"]) == 0
+
+
+def test_interrupted_is_130() -> None:
+    # a daemon that accepts and never answers: the wait is what is interrupted
+    script = (
+        "import signal, sys, threading, os; from nngkit.cli.main import main; "
+        "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start(); "
+        "sys.exit(main(['resolve', 'answer', '--timeout', '30', '--daemon', 'tcp://127.0.0.1:1']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupt_that_a_nursery_has_wrapped_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped = BaseExceptionGroup("", [BaseExceptionGroup("", [KeyboardInterrupt()])])
+    monkeypatch.setattr("nngkit.cli.main._run", raiser(wrapped))
+    assert main(["resolve"]) == 130
+
+
+def test_a_timeout_is_no_trouble_with_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("nngkit.cli.main._run", raiser(TimedOut("too late")))  # TimedOut is an OSError too
+    assert main(["resolve"]) == 4
+    assert capsys.readouterr().err == "nngkit resolve: too late\n"
+
+
+def raiser(error: BaseException) -> Callable[[str, list[str]], int]:
+    def run(command: str, arguments: list[str]) -> int:
+        raise error
+
+    return run
+
+
+def test_a_name_that_the_terminal_has_no_letters_for() -> None:
+    with discoverd() as daemon, program("provider", "köln", "tcp://10.0.0.1:9000", daemon.surveys):
+        assert daemon.line()
+        done = nngkit("discover", "--daemon", daemon.answers, PYTHONIOENCODING="ascii")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "k\\xf6ln" in done.stdout
+
+
+def test_with_stderr_closed_nothing_else_comes_on_stdout() -> None:
+    script = f"{sys.executable} -m nngkit nothing 2>&-"
+    done = subprocess.run(["/bin/sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (2, "")

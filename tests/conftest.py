@@ -1,0 +1,114 @@
+"""What every test lives by: slow tests on request, programs that may be missing, no skips in CI, nothing left running.
+
+Nothing here hands out port numbers: a test listens on port 0 (``Pull(listen="tcp://127.0.0.1:0")``) and dials what
+``address`` says. A number picked beforehand can be taken by somebody else before it is used.
+
+``async def`` tests run under trio. asyncio is tested from plain functions, with ``asyncio.run`` inside.
+"""
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that: the tests of Ctrl-C would be deaf.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+IN_CI = os.environ.get("NNGKIT_CI") == "1"
+GRACE = 2.0  # seconds a thread may take to end after the test that started it; on a loaded machine a join takes some
+
+# ---- which tests run -------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the slow ones out, unless --slow, -m or a test's own name asks for them."""
+    if config.getoption("--slow") or config.option.markexpr or any("::" in argument for argument in config.args):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=slow)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs_program"):
+        program = marker.args[0]
+        if shutil.which(program) is None:
+            pytest.skip(f"the program {program} is not installed (Debian: {marker.kwargs.get('package', program)})")
+
+
+# ---- in CI a skip is a failure: what was not run was not tested ------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outermost, so after the skipping and xfail of pytest itself
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not (IN_CI and report.skipped):
+        return
+    reason = getattr(report, "wasxfail", None)
+    if reason is None:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+    else:
+        del report.wasxfail  # else the terminal counts it as an xfail all the same
+    report.outcome = "failed"
+    report.longrepr = f"not run, and NNGKIT_CI=1 lets nothing be left out: {reason or 'no reason given'}"
+
+
+# ---- what a test starts, it ends -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running() -> Generator[None]:
+    """Fail a test that leaves a thread or a child process behind."""
+    threads, children = set(threading.enumerate()), _children()
+    yield
+    mine = [thread for thread in threading.enumerate() if thread not in threads and not _belongs_to_a_library(thread)]
+    for thread in mine:
+        thread.join(GRACE)
+    left = [f"thread {thread.name}" for thread in mine if thread.is_alive()]
+    left += [f"process {pid}: {command}" for pid, command in _children().items() if pid not in children]
+    assert not left, f"left running: {', '.join(left)}"
+
+
+def _belongs_to_a_library(thread: threading.Thread) -> bool:
+    """NNG's own threads, once they have called into Python, and the workers that trio keeps for its next call."""
+    return isinstance(thread, threading._DummyThread) or thread.name.startswith("Trio")
+
+
+def _children() -> dict[int, str]:
+    """The live and unreaped children of this process; none are seen where there is no /proc."""
+    found = {}
+    for listing in Path("/proc/self/task").glob("*/children"):
+        try:
+            pids = listing.read_text().split()
+        except OSError:  # the thread has just ended
+            continue
+        for pid in pids:
+            try:
+                command = Path("/proc", pid, "cmdline").read_text().replace("\0", " ").strip()
+            except OSError:
+                command = ""
+            if "multiprocessing.resource_tracker" not in command:  # lives as long as we do
+                found[int(pid)] = command or "(ended, never waited for)"
+    return found

@@ -1,0 +1,223 @@
+"""Daemon and DaemonClient: what callers may ask, what they are told, and who is turned away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trio
+
+from nngkit import BadMessage, ConfigError, Service, ServiceNotFound, TimedOut, Unreachable
+from nngkit.discovery import Daemon, DaemonClient, DaemonSettings, Event, Reason, RoundFigures, State
+from nngkit.discovery.daemon import WATCHES
+from nngkit.discovery.queries import PAGE, Refused, Rounds, parse_answer
+from nngkit.protocols import Rep, Req
+from tests.discovery.peers import WAIT, RawPeer, found, record, says, until
+
+ANY = "tcp://127.0.0.1:0"
+SETTINGS = DaemonSettings(listen=(ANY,), deadline=1.0, interval=0.05)
+
+
+@asynccontextmanager
+async def daemon_and_client(settings: DaemonSettings = SETTINGS) -> AsyncIterator[tuple[Daemon, DaemonClient]]:
+    async with Daemon(settings) as daemon, DaemonClient(daemon.query_addresses[0], timeout=WAIT) as client:
+        yield daemon, client
+
+
+async def test_callers_are_told_who_is_there() -> None:
+    async with daemon_and_client() as (daemon, client):
+        assert await client.snapshot() == ()
+        with pytest.raises(ServiceNotFound, match="service not found: answer"):
+            await client.resolve("answer")
+        async with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0], zone="z") as service:
+            await until(found(daemon.discovery))
+            assert await client.resolve("answer") == service.provider
+            (row,) = await client.snapshot()
+            assert (row.provider, row.state) == (service.provider, State.UP)
+            assert row.last_reply is not None
+            assert abs(time.monotonic() - row.last_reply) < WAIT
+            assert await client.snapshot("other") == ()
+        assert await client.snapshot() == ()
+        (gone,) = await client.snapshot("answer", everything=True)
+        assert (gone.state, gone.reason) == (State.DOWN, Reason.BYE)
+
+
+async def test_long_lists_come_in_pages() -> None:
+    async with daemon_and_client() as (daemon, client), trio.open_nursery() as nursery:
+        records = [record("crowd", number) for number in range(PAGE * 2 + 10)]
+        for start in range(0, len(records), 60):
+            peer = await RawPeer.connect(daemon.addresses[0])
+            nursery.start_soon(peer.answer_all, says(*records[start : start + 60], sender=f"s{start}"))
+            nursery.start_soon(close_at_the_end, peer)
+        await until(lambda: len(daemon.discovery.snapshot().get("crowd", ())) == len(records))
+        rows = await client.snapshot("crowd")
+        assert [row.provider for row in rows] == sorted(records, key=lambda each: each.key)
+        nursery.cancel_scope.cancel()
+
+
+async def close_at_the_end(peer: RawPeer) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        await peer.__aexit__()
+
+
+async def test_the_rounds_and_the_counters_can_be_read() -> None:
+    async with daemon_and_client() as (daemon, client), await RawPeer.connect(daemon.addresses[0]) as peer:
+        header, _ = await peer.cbor_query()
+        await peer.send(header, b"\xa1nonsense")
+        await until(lambda: daemon.discovery.counts["bad cbor"])
+        rounds = await client.rounds(4)
+        assert rounds.daemon == daemon.discovery.id
+        assert rounds.counts["bad cbor"] == 1
+        assert rounds.counts["pipes joined"] == 1
+        assert rounds.silent == 1
+
+
+async def test_a_watch_is_answered_when_something_changes_and_not_before() -> None:
+    async with daemon_and_client() as (daemon, client), trio.open_nursery() as nursery:
+        state = await client.watch("", 0, wait=WAIT)  # who knows nothing is told at once
+        assert state.daemon == daemon.discovery.id
+        assert await client.watch(state.daemon, state.version, wait=0.05) == state
+        told = []
+
+        async def watch() -> None:
+            told.append(await client.watch(state.daemon, state.version, wait=WAIT))
+
+        nursery.start_soon(watch)
+        await until(lambda: daemon.counts["requests"] == 3)
+        assert told == []
+        async with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0]):
+            await until(lambda: told)
+        assert told[0].version > state.version
+        assert (await client.watch("another daemon", told[0].version, wait=WAIT)).daemon == state.daemon
+
+
+async def test_more_watches_than_one_caller_may_have_are_answered_at_once() -> None:
+    async with daemon_and_client() as (daemon, client), trio.open_nursery() as nursery:
+        state = await client.watch("", 0, wait=0.0)
+        for _ in range(WATCHES):
+            nursery.start_soon(lambda: client.watch(state.daemon, state.version, wait=WAIT))
+        await until(lambda: daemon.counts["requests"] == 1 + WATCHES)
+        with trio.fail_after(WAIT / 2):
+            assert await client.watch(state.daemon, state.version, wait=WAIT) == state
+        async with DaemonClient(daemon.query_addresses[0]) as other:
+            before = time.monotonic()
+            await other.watch(state.daemon, state.version, wait=0.2)
+            assert time.monotonic() - before >= 0.2  # another caller is not affected
+        nursery.cancel_scope.cancel()
+
+
+async def test_watches_of_callers_that_left_are_forgotten() -> None:
+    async with Daemon(SETTINGS) as daemon:
+        async with DaemonClient(daemon.query_addresses[0], timeout=WAIT) as client, trio.open_nursery() as nursery:
+            state = await client.watch("", 0, wait=0.0)
+            nursery.start_soon(lambda: client.watch(state.daemon, state.version, wait=WAIT))
+            await until(lambda: daemon._watching.total() == 1)
+            nursery.cancel_scope.cancel()
+        await until(lambda: daemon._watching.total() == 0)
+
+
+async def test_requests_that_make_no_sense_are_refused_and_counted() -> None:
+    async with Daemon(SETTINGS) as daemon, Req(dial=daemon.query_addresses[0]) as req:
+        for body in (b"", b"\xff" * 1000, b"service query", b"\xa1\x61v\x01", b"\x9f"):
+            said = parse_answer(await req.arequest(body, timeout=WAIT), 0.0)
+            assert isinstance(said, Refused)
+            assert said.kind == "bad message"
+        assert daemon.counts["bad requests"] == 5
+
+
+async def test_a_request_too_large_costs_the_connection_and_nothing_else() -> None:
+    async with daemon_and_client() as (daemon, client), Req(dial=daemon.query_addresses[0], resend=None) as req:
+        with pytest.raises(TimedOut):
+            await req.arequest(bytes(10_000_000), timeout=0.2)
+        assert isinstance(await client.rounds(), Rounds)
+
+
+async def test_events_and_rounds_can_be_followed() -> None:
+    events: list[Event] = []
+    figures: list[RoundFigures] = []
+
+    def failing(event: Event) -> None:
+        events.append(event)
+        raise ZeroDivisionError  # of its own making: the daemon goes on
+
+    async with Daemon(SETTINGS, on_round=figures.append) as daemon, trio.open_nursery() as nursery:
+        nursery.start_soon(daemon.run, failing)
+        async with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0]):
+            await until(found(daemon.discovery))
+        await until(lambda: events and events[-1].new is State.DOWN)
+        assert [event.new for event in events] == [State.UP, State.DRAINING, State.DOWN]
+        await until(lambda: any(each.asked for each in figures))
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_door_for_callers_is_next_to_the_surveys() -> None:
+    async with Daemon(SETTINGS) as first:
+        port = int(first.addresses[0].rpartition(":")[2])
+    # Nobody else takes a port this quickly; if somebody does, it is that one which cannot be listened on.
+    with suppress(Unreachable):
+        async with Daemon(DaemonSettings(listen=(f"tcp://127.0.0.1:{port}",))) as daemon:
+            assert daemon.query_addresses == (f"tcp://127.0.0.1:{port + 1}",)
+
+
+async def test_long_addresses_are_no_matter(tmp_path: Path) -> None:
+    settings = DaemonSettings(listen=(f"ipc://{tmp_path}/surveys",))
+    async with Daemon(settings) as daemon:
+        assert daemon.query_addresses == (f"ipc://{tmp_path}/surveys.query",)
+        async with DaemonClient(daemon.query_addresses[0], timeout=WAIT) as client:
+            assert await client.snapshot() == ()
+
+
+async def test_it_may_live_on_several_addresses() -> None:
+    settings = DaemonSettings(listen=(ANY, "inproc://surveys"), query=(ANY, "inproc://queries"), interval=0.05)
+    async with Daemon(settings) as daemon:
+        assert len(daemon.addresses) == len(daemon.query_addresses) == 2
+        async with (
+            Service("answer", "tcp://10.0.0.1:9000", discovery="inproc://surveys"),
+            DaemonClient("inproc://queries", timeout=WAIT) as client,
+        ):
+            await until(found(daemon.discovery))
+            assert (await client.resolve("answer")).address == "tcp://10.0.0.1:9000"
+
+
+@pytest.mark.parametrize("where", ["listen", "query"])
+async def test_a_port_in_use_is_unreachable_and_leaves_nothing_open(where: str) -> None:
+    async with Daemon(SETTINGS) as taken:
+        addresses = {"listen": taken.addresses, "query": taken.query_addresses}[where]
+        with pytest.raises(Unreachable, match=addresses[0]):
+            async with Daemon(DaemonSettings(**{"listen": (ANY,), "query": (ANY,), where: addresses})):  # type: ignore[arg-type]
+                pass
+
+
+async def test_nobody_there_and_nobody_who_answers_are_told_apart() -> None:
+    async with Daemon(SETTINGS) as daemon:
+        address = daemon.query_addresses[0]
+    async with DaemonClient(address, timeout=0.1) as client:
+        with pytest.raises(Unreachable, match="no discovery daemon answers there"):
+            await client.resolve("answer")
+    async with Rep(listen=ANY) as mute, DaemonClient(mute.address, timeout=0.3) as client:
+        await mute.await_for_peers(timeout=WAIT)
+        with pytest.raises(TimedOut, match=f"{mute.address}: no answer in 0.3 s"):
+            await client.resolve("answer")
+    with pytest.raises(ConfigError, match="not an address"):
+        async with DaemonClient("here"):
+            pass
+
+
+async def test_a_daemon_that_talks_nonsense_is_bad_message() -> None:
+    async with Rep(listen=ANY) as rep, trio.open_nursery() as nursery:
+
+        async def talk() -> None:
+            async for request in rep:
+                await request.areply(b"42")
+
+        nursery.start_soon(talk)
+        async with DaemonClient(rep.address, timeout=WAIT) as client:
+            for ask in (client.resolve("answer"), client.snapshot(), client.rounds(), client.watch("", 0, wait=0.0)):
+                with pytest.raises(BadMessage, match=rep.address):
+                    await ask
+        nursery.cancel_scope.cancel()

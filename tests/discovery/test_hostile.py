@@ -1,0 +1,188 @@
+"""Bytes from a peer may be anything: nobody else notices, and a counter says that it happened."""
+
+from __future__ import annotations
+
+import random
+import struct
+from contextlib import suppress
+
+import pytest
+import trio
+
+from nngkit import ServiceDiscovery
+from nngkit.discovery import Reason, State
+from nngkit.discovery.messages import Reply
+from tests.discovery.peers import WAIT, RawPeer, Watcher, found, record, says, until
+
+ANY = "tcp://127.0.0.1:0"
+GOOD = record(number=1)
+
+REPLIES = {
+    "empty": b"",
+    "bad text": b"no bar in here",
+    "bad text, binary": b"\xff\xfe\x00|\x80",
+    "bad text, name": b"|tcp://a:1",
+    "bad text, terminal": b"an\x1b[31mswer|tcp://a:1",
+    "bad cbor": b"\xa2\x61v",
+    "bad cbor, indefinite": b"\xbf\x61v\x01\xff",
+    "bad cbor, bomb": b"\xa1\x61v" + b"\x81" * 60_000 + b"\x01",
+    "bad cbor, tag": b"\xa1\x61v\xc2\x41\x01",
+    "newer version": b"\xa2\x61v\x18\x63\x64type\x65reply",
+    "too large": b"\xa1" + bytes(70_000),
+}
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+async def test_a_reply_that_makes_no_sense_is_counted(kind: str) -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.3) as discovery,
+        await RawPeer.connect(discovery.address) as good,
+        await RawPeer.connect(discovery.address) as bad,
+        trio.open_nursery() as nursery,
+    ):
+        await discovery.await_for_peers(2, timeout=WAIT)
+        nursery.start_soon(good.answer_all, says(GOOD))
+        nursery.start_soon(bad.answer_all, REPLIES[kind])
+        assert await discovery.discover() == {"answer": frozenset({GOOD})}
+        assert discovery.counts[kind.partition(",")[0]] == 1
+        assert discovery.stats.left == 0  # a mistake costs nobody the connection
+        nursery.cancel_scope.cancel()
+
+
+CUT = {
+    "a reply of 10 MB": struct.pack(">Q", 10_000_000) + bytes(10_000_000),
+    "a length of 2^64-40": struct.pack(">Q", 2**64 - 40) + bytes(8),
+    "a length of 2^63": struct.pack(">Q", 2**63) + bytes(8),
+}
+
+
+@pytest.mark.parametrize("what", CUT)
+async def test_an_impossible_length_costs_the_connection_and_nothing_else(what: str) -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.3) as discovery,
+        await RawPeer.connect(discovery.address) as good,
+        await RawPeer.connect(discovery.address) as bad,
+        trio.open_nursery() as nursery,
+    ):
+        await discovery.await_for_peers(2, timeout=WAIT)
+        nursery.start_soon(good.answer_all, says(GOOD))
+
+        async def send() -> None:
+            with suppress(trio.BrokenResourceError):  # hung up on in the middle
+                await bad.send_bytes(CUT[what])
+            assert await bad.ended()
+
+        nursery.start_soon(send)
+        await until(lambda: discovery.counts["pipes left"] == 1)
+        assert await discovery.discover() == {"answer": frozenset({GOOD})}
+        nursery.cancel_scope.cancel()
+
+
+async def test_two_replies_count_once_and_the_second_is_counted() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.2) as discovery,
+        await RawPeer.connect(discovery.address) as peer,
+        trio.open_nursery() as nursery,
+    ):
+        await discovery.await_for_peers(timeout=WAIT)
+        nursery.start_soon(discovery.discover)
+        header, _ = await peer.cbor_query()
+        await peer.send(header, says(GOOD))
+        await peer.send(header, says(GOOD))
+        await until(lambda: discovery.counts["duplicate"] == 1)
+        assert discovery.snapshot() == {"answer": frozenset({GOOD})}
+
+
+async def test_a_flood_of_replies_is_cut_short_and_counted() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=1) as discovery,
+        await RawPeer.connect(discovery.address) as good,
+        await RawPeer.connect(discovery.address) as bad,
+        trio.open_nursery() as nursery,
+    ):
+        await discovery.await_for_peers(2, timeout=WAIT)
+        nursery.start_soon(good.answer_all, says(GOOD))
+        nursery.start_soon(discovery.discover)
+        header, _ = await bad.cbor_query()
+        body = says(*(record("other", number) for number in range(60)), sender="bad")
+        message = struct.pack(">Q", 4 + len(body)) + header + body
+        await bad.send_bytes(message * 500)
+        await until(lambda: discovery.counts["flood"])
+        await until(lambda: discovery.counts["replies"] == 501)
+        assert found(discovery)()
+        with suppress(trio.BrokenResourceError):
+            for _ in range(100):
+                await bad.send_bytes(message * 50)
+        assert await bad.ended()
+        await until(lambda: discovery.counts["pipes cut"] == 1)
+        assert found(discovery)()
+        nursery.cancel_scope.cancel()
+
+
+async def test_replies_to_surveys_that_never_were_are_nobodys() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.2) as discovery,
+        await RawPeer.connect(discovery.address) as peer,
+    ):
+        await discovery.await_for_peers(timeout=WAIT)
+        for number in (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF):
+            await peer.send(struct.pack(">I", number), says(GOOD))
+        assert await discovery.discover() == {}
+        assert discovery.stats.late >= 1  # those with the bit that ends a header; NNG takes the others for hops
+
+
+async def test_what_one_peer_says_touches_no_other_peers_provider() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=1, interval=0.01) as discovery,
+        await RawPeer.connect(discovery.address) as good,
+        trio.open_nursery() as nursery,
+    ):
+        watcher = Watcher(discovery)
+        nursery.start_soon(watcher.run)
+        nursery.start_soon(good.answer_all, says(GOOD, sender="good"))
+        await watcher.wait(State.UP)
+        bad = await RawPeer.connect(discovery.address)
+        for body in (
+            Reply("good", bye=True).encode(),
+            Reply("good", ()).encode(),
+            says(record(draining=True), sender="bad"),
+        ):
+            header, _ = await bad.cbor_query()
+            await bad.send(header, body)
+            await trio.sleep(0.05)
+            if body != says(record(draining=True), sender="bad"):
+                assert [event.new for event in watcher.seen] == [State.UP]
+        await bad.__aexit__()
+        await until(found(discovery))  # the draining that it lent lasts as long as the owner takes to answer again
+        assert not any(event.new is State.DOWN for event in watcher.seen)
+        assert all(event.reason is not Reason.BYE for event in watcher.seen)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_random_bytes_on_the_wire_hurt_nobody(seed: int) -> None:
+    rng = random.Random(seed)
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=1, interval=0.01) as discovery,
+        await RawPeer.connect(discovery.address) as good,
+        trio.open_nursery() as nursery,
+    ):
+        watcher = Watcher(discovery)
+        nursery.start_soon(watcher.run)
+        nursery.start_soon(good.answer_all, says(GOOD))
+        await watcher.wait(State.UP)
+        for _ in range(10):
+            async with await RawPeer.connect(discovery.address) as bad:
+                header, _ = await bad.cbor_query()
+                for _ in range(20):
+                    body = bytearray(says(*(record("other", n) for n in range(rng.randrange(1, 5)))))
+                    for _ in range(rng.randrange(1, 5)):
+                        body[rng.randrange(len(body))] = rng.randrange(256)
+                    await bad.send(header, bytes(body[: rng.randrange(len(body) + 1)]))
+                try:
+                    await bad.send_bytes(rng.randbytes(rng.randrange(1, 200)))
+                except trio.BrokenResourceError:
+                    continue
+        assert [event.new for event in watcher.seen if event.name == "answer"] == [State.UP]
+        assert found(discovery)()
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,584 @@
+"""The messages of discovery: what is said is understood, what is not right is refused, and nothing else happens."""
+
+from __future__ import annotations
+
+import random
+import string
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import cbor2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nngkit.discovery import messages, queries
+from nngkit.discovery.messages import Query, Reply, TextReply, parse_query, parse_reply
+from nngkit.discovery.provider import Provider, Reason, RoundFigures, State, Status
+from nngkit.discovery.queries import (
+    Ask,
+    AskResolve,
+    AskRounds,
+    AskSnapshot,
+    Refused,
+    Resolved,
+    Rounds,
+    Snapshot,
+    parse_answer,
+    parse_ask,
+)
+from nngkit.discovery.registry import Registry
+from nngkit.errors import BadMessage, Broken, ServiceNotFound, TooLarge
+
+WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
+
+unhurried = settings(deadline=None)  # the machine may be busy with something else
+printable = st.characters(exclude_categories=["C", "Z"], exclude_characters="|")
+names = st.text(printable, min_size=1, max_size=32)
+ids = st.text(string.ascii_letters + string.digits + "._:@-", min_size=1, max_size=64)
+addresses = st.builds(
+    "{}://{}".format, st.sampled_from(["tcp", "ipc", "tls+tcp", "WS"]), st.text(printable, min_size=1)
+)
+words = st.text(printable, max_size=16)
+epochs = st.integers(0, 2**63 - 1)
+
+
+@st.composite
+def providers(draw: st.DrawFn) -> Provider:
+    return Provider(
+        name=draw(names),
+        address=draw(addresses.filter(lambda text: len(text.encode()) <= 256)),
+        id=draw(ids),
+        epoch=draw(epochs),
+        version=draw(words),
+        zone=draw(words),
+        priority=draw(st.integers(-32768, 32767)),
+        weight=draw(st.integers(0, 65535)),
+        tags=frozenset(draw(st.sets(st.text(printable, min_size=1, max_size=16), max_size=16))),
+        load=draw(st.floats(0, 1e9)),
+        draining=draw(st.booleans()),
+    )
+
+
+replies = st.builds(
+    Reply,
+    sender=ids,
+    providers=st.lists(providers(), max_size=8, unique_by=lambda p: p.key).map(tuple),
+    relay=st.booleans(),
+    bye=st.booleans(),
+)
+
+
+def largest(index: int = 0) -> Provider:
+    """A provider with every field at its limit."""
+    return Provider(
+        name=f"{index:0128}",
+        address=f"tcp://{index:0250}",
+        id=f"{index:064}",
+        epoch=2**63 - 1,
+        version="v" * 64,
+        zone="z" * 64,
+        priority=-32768,
+        weight=65535,
+        tags=frozenset(f"{n:064}" for n in range(16)),
+        load=0.1,
+        draining=True,
+    )
+
+
+# The survey
+
+
+@unhurried
+@given(replies)
+def test_a_reply_is_understood_as_it_was_meant(reply: Reply) -> None:
+    again = parse_reply(reply.encode())
+    assert again == reply
+    assert isinstance(again, Reply)
+    assert [p.load for p in again.providers] == [p.load for p in reply.providers]  # which equality leaves out
+
+
+@unhurried
+@given(st.builds(Query, daemon=ids, round=epochs, flags=st.frozensets(words, max_size=16)))
+def test_a_query_is_understood_as_it_was_meant(query: Query) -> None:
+    assert parse_query(query.encode()) == query
+
+
+@unhurried
+@given(names.filter(lambda name: name == name.strip()), addresses.filter(lambda text: len(text.encode()) <= 256))
+def test_a_text_reply_is_understood_as_it_was_meant(name: str, address: str) -> None:
+    reply = TextReply(name, address)
+    assert parse_reply(reply.encode()) == reply
+    assert reply.provider == Provider(name, address, id="", epoch=0)
+
+
+@unhurried
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_message_or_a_bad_message(data: bytes) -> None:
+    for parse in (parse_query, parse_reply, parse_ask, lambda body: parse_answer(body, 0.0)):
+        with suppress(BadMessage):
+            parse(data)
+
+
+@unhurried
+@given(replies, st.integers(0, 255), st.integers(0, 10_000))
+def test_one_changed_byte_is_a_message_or_a_bad_message(reply: Reply, byte: int, where: int) -> None:
+    data = bytearray(reply.encode())
+    data[where % len(data)] = byte
+    with suppress(BadMessage, TooLarge):  # TooLarge: as text, which it may be now, a lower limit holds
+        parse_reply(bytes(data))
+
+
+def test_a_reply_of_64_ordinary_providers_fits_and_of_64_largest_is_too_large() -> None:
+    ordinary = tuple(
+        Provider(f"service-{n}", f"tcp://10.0.0.1:{9000 + n}", id="a" * 32, epoch=2**41) for n in range(64)
+    )
+    assert len(Reply("s", ordinary).encode()) < 8 * 1024
+    with pytest.raises(TooLarge):
+        Reply("s", tuple(largest(n) for n in range(64))).encode()
+    with pytest.raises(ValueError, match="65 providers"):
+        Reply("s", (*ordinary, replace(ordinary[0], name="more"))).encode()
+
+
+def test_no_record_is_larger_than_two_kib() -> None:
+    assert len(cbor2.dumps(largest().as_map())) < 2048
+
+
+def test_both_forms_are_told_apart_by_the_first_byte() -> None:
+    assert messages.is_cbor(Query("d", 1).encode())
+    assert messages.is_cbor(Reply("s").encode())
+    assert not messages.is_cbor(messages.TEXT_QUERY)
+    assert not messages.is_cbor(b"")
+    for byte in range(0xA0, 0xC0):
+        with pytest.raises(UnicodeDecodeError):
+            bytes([byte]).decode()
+
+
+@pytest.mark.parametrize("tail", [b"", b"\0", b"\n", b"\r\n", b" \0\0"])
+def test_the_text_query_may_end_as_other_languages_end_a_text(tail: bytes) -> None:
+    assert parse_query(b"service query" + tail) is None
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"service", b"Service Query", b"service query!", b"service query" + b"\0" * 10_000]
+)
+def test_other_text_is_no_query(body: bytes) -> None:
+    with pytest.raises(BadMessage):
+        parse_query(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "address"),
+    [
+        (b"answer|tcp://127.0.0.1:9000", "answer", "tcp://127.0.0.1:9000"),
+        (b"the answer|http://host:80/a|b", "the answer", "http://host:80/a|b"),
+        (b" answer | ipc:///tmp/a b \r\n\0", "answer", "ipc:///tmp/a b"),
+        ("größe|tcp://[::1]:1".encode(), "größe", "tcp://[::1]:1"),
+    ],
+)
+def test_text_is_split_at_the_first_bar_and_stripped(body: bytes, name: str, address: str) -> None:
+    assert parse_reply(body) == TextReply(name, address)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"|",
+        b"answer",
+        b"answer|",
+        b"|tcp://127.0.0.1:9000",
+        b"answer|127.0.0.1:9000",
+        b"answer|tcp://",
+        b"answer|://host",
+        b"answer|tcp:/host",
+        b"an\x1b[2Jswer|tcp://host:1",
+        b"an\nswer|tcp://host:1",
+        b"answer|tcp://host\x00:1",
+        "an\u202eswer|tcp://host:1".encode(),
+        b"a" * 129 + b"|tcp://host:1",
+        b"answer|tcp://" + b"h" * 251,
+        b"\xff\xfe|tcp://host:1",
+        b"\x83\x01\x02\x03",
+    ],
+)
+def test_text_that_names_no_provider_is_a_bad_message(body: bytes) -> None:
+    with pytest.raises(BadMessage):
+        parse_reply(body)
+
+
+def test_a_text_of_ten_megabytes_is_too_large() -> None:
+    with pytest.raises(TooLarge):
+        parse_reply(b"answer|tcp://" + b"h" * 10_000_000)
+
+
+def record(**changes: object) -> dict[str, object]:
+    return {"name": "answer", "addr": "tcp://host:1", "id": "i", "epoch": 1} | changes
+
+
+def reply_with(**changes: object) -> bytes:
+    return cbor2.dumps({"v": 1, "type": "reply", "sender": "s", "providers": [record()]} | changes)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (reply_with(v=2), "version 2, newer than the version 1"),
+        (reply_with(v=0), "out of range"),
+        (reply_with(v="1"), "must be int"),
+        (reply_with(type="query"), "type is 'query'"),
+        (reply_with(sender=""), "sender is empty"),
+        (reply_with(sender="a b"), "sender has characters"),
+        (reply_with(sender="s" * 65), "65 bytes, over the limit of 64"),
+        (reply_with(providers=None), "must be list, not null"),
+        (reply_with(providers=[record(name=str(n)) for n in range(65)]), "65 items, over the limit of 64"),
+        (reply_with(providers=[1]), "a map was expected"),
+        (reply_with(providers=[record(), record()]), "twice"),
+        (reply_with(providers=[record(id="")]), "epoch without an id"),
+        (reply_with(providers=[record(id="", epoch=0)]), "no id"),
+        (reply_with(relay=1), "must be bool"),
+        (reply_with(bye="yes"), "must be bool"),
+        (cbor2.dumps({"v": 1, "type": "reply", "sender": "s"}), "'providers' is missing"),
+        (cbor2.dumps({}), "'v' is missing"),
+    ],
+)
+def test_a_reply_that_is_not_right_is_refused_with_the_reason(body: bytes, why: str) -> None:
+    with pytest.raises(BadMessage, match=why):
+        parse_reply(body, "tcp://192.0.2.1:1")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", ""),
+        ("name", "a|b"),
+        ("name", " a"),
+        ("name", "a\tb"),
+        ("name", "a\x85b"),
+        ("name", "é" * 65),
+        ("name", 5),
+        ("name", None),
+        ("addr", "host:1"),
+        ("addr", "tcp://"),
+        ("addr", "1tcp://host"),
+        ("addr", "tcp://host\r\nInjected: yes"),
+        ("addr", "tcp://" + "h" * 251),
+        ("addr", ["tcp://host"]),
+        ("id", "a/b"),
+        ("id", "x" * 65),
+        ("id", None),
+        ("id", []),
+        ("epoch", -1),
+        ("epoch", 2**63),
+        ("epoch", 1.0),
+        ("epoch", True),
+        ("version", "v" * 65),
+        ("version", "\x00"),
+        ("zone", "z" * 65),
+        ("zone", 1),
+        ("priority", 32768),
+        ("priority", False),
+        ("weight", -1),
+        ("weight", 65536),
+        ("tags", "abc"),
+        ("tags", [""]),
+        ("tags", ["t" * 65]),
+        ("tags", [1]),
+        ("tags", [[]]),
+        ("tags", [str(n) for n in range(17)]),
+        ("load", -0.1),
+        ("load", 1e10),
+        ("load", float("nan")),
+        ("load", float("inf")),
+        ("load", True),
+        ("draining", 1),
+    ],
+)
+def test_a_record_over_any_of_its_limits_is_refused(field: str, value: object) -> None:
+    with pytest.raises(BadMessage):
+        parse_reply(reply_with(providers=[record(**{field: value})]))
+
+
+def test_fields_and_flags_that_are_not_known_are_ignored() -> None:
+    reply = parse_reply(reply_with(later=[1, {"x": None}], providers=[record(shiny=True)]))
+    assert reply == Reply("s", (Provider("answer", "tcp://host:1", "i", 1),))
+    query = parse_query(cbor2.dumps({"v": 1, "type": "query", "daemon": "d", "round": 3, "flags": ["new"], "x": 1}))
+    assert query == Query("d", 3, frozenset({"new"}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"v": 7},
+        {"type": "reply"},
+        {"daemon": ""},
+        {"daemon": "\x07"},
+        {"round": -1},
+        {"round": 2**63},
+        {"flags": "text"},
+        {"flags": [1]},
+        {"flags": ["x"] * 17},
+    ],
+)
+def test_a_query_that_is_not_right_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(BadMessage):
+        parse_query(cbor2.dumps({"v": 1, "type": "query", "daemon": "d", "round": 3} | changes))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Query("", 1).encode(),
+        lambda: Reply("a b").encode(),
+        lambda: Reply("s", (Provider("a", "tcp://h"),)).encode(),
+        lambda: Reply("s", (Provider("a", "tcp://h", "i"),) * 2).encode(),
+        lambda: TextReply("a|b", "tcp://h").encode(),
+        lambda: TextReply("a", "h").encode(),
+        lambda: Provider("a", "tcp://h", load=10**400),
+        lambda: Provider("a", "tcp://h", epoch=3),
+        lambda: Provider("a\ud800", "tcp://h"),
+    ],
+)
+def test_what_the_other_side_would_refuse_is_not_sent(make: object) -> None:
+    assert callable(make)
+    with pytest.raises(ValueError, match=r"\w"):
+        make()
+
+
+def test_providers_that_differ_in_load_alone_are_equal() -> None:
+    one, other = Provider("a", "tcp://h", load=1.0), Provider("a", "tcp://h", load=2.0)
+    assert one == other
+    assert {one} == {other}
+    assert one != Provider("a", "tcp://h", weight=1)
+
+
+# The daemon's REQ/REP
+
+KEY = ("answer", "tcp://host:1", "i", 1)
+PROVIDER = Provider(*KEY, zone="eu", tags=frozenset({"b", "a"}), load=0.5)
+STATUS = Status(PROVIDER, State.SUSPECT, Reason.MISSED, 90.0, 3, 80.0, 0.25, True, (4, 5), 17)
+FIGURES = RoundFigures(17, True, 95.0, 97.5, 5, 4, 3, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        AskSnapshot(),
+        AskSnapshot("answer", everything=True, after=KEY),
+        AskResolve("answer"),
+        AskResolve("answer", "eu"),
+        AskRounds(),
+        AskRounds(64),
+    ],
+    ids=repr,
+)
+def test_a_question_is_understood_as_it_was_meant(ask: Ask) -> None:
+    assert parse_ask(ask.encode()) == ask
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "ask-nothing"},
+        {"type": "ask-resolve"},
+        {"type": "ask-resolve", "name": "a|b"},
+        {"type": "ask-resolve", "name": 1},
+        {"type": "ask-resolve", "name": "a", "zone": "z" * 65},
+        {"type": "ask-rounds", "last": 0},
+        {"type": "ask-rounds", "last": 65},
+        {"type": "ask-snapshot", "name": ""},
+        {"type": "ask-snapshot", "everything": 1},
+        {"type": "ask-snapshot", "after": ["a", "b", "c"]},
+        {"type": "ask-snapshot", "after": ["a", "b", "c", True]},
+        {"type": "ask-snapshot", "after": ["a", "b", "c", -1]},
+        {"type": "ask-snapshot", "v": 9},
+        {"type": 1},
+    ],
+    ids=repr,
+)
+def test_a_question_that_is_not_right_is_refused_by_the_parser_and_in_an_answer(fields: dict[str, object]) -> None:
+    body = cbor2.dumps({"v": 1} | fields)
+    with pytest.raises(BadMessage):
+        parse_ask(body)
+    reply = parse_answer(queries.answer_bytes(Registry(), body, "d", random.Random(1), 0.0), 0.0)
+    assert isinstance(reply, Refused)
+    assert reply.kind == "bad message"
+    assert isinstance(reply.error(), BadMessage)
+
+
+def test_times_in_answers_are_on_the_readers_clock() -> None:
+    snapshot = Snapshot("d", (STATUS, replace(STATUS, last_reply=None, rtt=None)), KEY)
+    again = parse_answer(snapshot.encode(now=100.0), now=1000.0)
+    moved = replace(STATUS, since=990.0, last_reply=980.0)
+    assert again == Snapshot("d", (moved, replace(moved, last_reply=None, rtt=None)), KEY)
+    rounds = parse_answer(Rounds("d", (FIGURES,), {"late": 3}, 2).encode(now=100.0), now=1000.0)
+    assert rounds == Rounds("d", (replace(FIGURES, started=995.0, ended=997.5),), {"late": 3}, 2)
+
+
+def test_an_answer_carries_the_provider_and_a_refusal_its_error() -> None:
+    resolved = parse_answer(Resolved("d", PROVIDER).encode(), 0.0)
+    assert resolved == Resolved("d", PROVIDER)
+    assert isinstance(resolved, Resolved)
+    assert resolved.provider.load == 0.5
+    refused = parse_answer(Refused("d", "not found", "service not found: x").encode(), 0.0)
+    assert isinstance(refused, Refused)
+    error = refused.error("x")
+    assert isinstance(error, ServiceNotFound)
+    assert error.name == "x"
+    assert isinstance(Refused("d", "unavailable", "stopping").error(), Broken)
+
+
+def status_with(**changes: object) -> dict[str, object]:
+    return {"v": 1, "type": "snapshot", "daemon": "d", "rows": [STATUS.as_map(100.0) | changes]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"v": 1, "type": "snapshot", "daemon": "d"},
+        {"v": 1, "type": "snapshot", "daemon": "d" * 65, "rows": []},
+        {"v": 1, "type": "snapshot", "daemon": "d", "rows": [0] * 257},
+        {"v": 1, "type": "something", "daemon": "d"},
+        {"v": 1, "type": "refused", "daemon": "d", "kind": "because", "message": ""},
+        {"v": 1, "type": "rounds", "daemon": "d", "rounds": [], "counts": {"x": "y"}, "silent": 0},
+        {"v": 1, "type": "rounds", "daemon": "d", "rounds": [{}], "counts": {}, "silent": 0},
+        {"v": 1, "type": "resolved", "daemon": "d", "provider": None},
+        status_with(state="resting"),
+        status_with(reason="bored"),
+        status_with(age=-1),
+        status_with(age=float("inf")),
+        status_with(silent="long"),
+        status_with(pipes=["a"]),
+        status_with(pipes=[1] * 9),
+        status_with(misses=-1),
+        status_with(provider={}),
+    ],
+    ids=repr,
+)
+def test_an_answer_that_is_not_right_is_a_bad_message(fields: dict[str, object]) -> None:
+    with pytest.raises(BadMessage):
+        parse_answer(cbor2.dumps(fields), 0.0)
+
+
+def test_a_full_page_of_the_largest_statuses_fits_an_answer() -> None:
+    rows = tuple(
+        replace(STATUS, provider=largest(n), pipes=tuple(range(2**31 - 100, 2**31))) for n in range(queries.PAGE)
+    )
+    assert len(Snapshot("d" * 64, rows, rows[-1].provider.key).encode(1e9)) <= queries.ANSWER_LIMIT // 2 + 65536
+
+
+def filled(count: int) -> Registry:
+    registry = Registry()
+    this = registry.start_round(0.0)
+    for n in range(count):
+        name, state = ("odd", n % 4 == 3) if n % 2 else ("even", False)
+        provider = Provider(name, f"tcp://host:{n}", f"i{n}", 1, draining=state)
+        registry.reply(n + 1, this, Reply(f"s{n}", (provider,)).encode(), 0.1)
+    registry.end_round(this, 0.5)
+    return registry
+
+
+def ask(registry: Registry, question: Ask) -> queries.Answer:
+    data = queries.answer_bytes(registry, question.encode(), "daemon-1", random.Random(1), 1.0)
+    return parse_answer(data, 1.0)
+
+
+def test_a_daemon_tells_all_page_by_page_while_things_change() -> None:
+    registry = filled(600)
+    seen: list[str] = []
+    after = None
+    pages = 0
+    while pages < 10:
+        pages += 1
+        found = ask(registry, AskSnapshot(everything=True, after=after))
+        assert isinstance(found, Snapshot)
+        assert found.daemon == "daemon-1"
+        seen += [row.provider.address for row in found.rows]
+        after = found.after
+        if after is None:
+            break
+        registry.pipe_left(pages, 1.0)
+    assert pages == 3
+    assert len(seen) == len(set(seen)) == 600
+
+
+def test_a_page_that_is_just_full_is_the_last() -> None:
+    found = ask(filled(queries.PAGE), AskSnapshot(everything=True))
+    assert isinstance(found, Snapshot)
+    assert (len(found.rows), found.after) == (queries.PAGE, None)
+
+
+def test_a_daemon_tells_what_can_be_resolved_or_everything_of_one_name_or_all() -> None:
+    registry = filled(40)
+
+    def told(question: AskSnapshot) -> dict[tuple[str, State], int]:
+        found = ask(registry, question)
+        assert isinstance(found, Snapshot)
+        kinds = [(row.provider.name, row.state) for row in found.rows]
+        return {kind: kinds.count(kind) for kind in kinds}
+
+    assert told(AskSnapshot()) == {("even", State.UP): 20, ("odd", State.UP): 10}
+    assert told(AskSnapshot("odd")) == {("odd", State.UP): 10}
+    assert told(AskSnapshot("odd", everything=True)) == {("odd", State.UP): 10, ("odd", State.DRAINING): 10}
+    assert told(AskSnapshot("unknown")) == {}
+
+
+def test_a_daemon_resolves_a_name_or_says_that_it_is_not_found() -> None:
+    registry = filled(8)
+    found = ask(registry, AskResolve("even"))
+    assert isinstance(found, Resolved)
+    assert found.provider.name == "even"
+    assert ask(registry, AskResolve("nobody")) == Refused("daemon-1", "not found", "service not found: nobody")
+
+
+def test_a_daemon_tells_of_its_rounds() -> None:
+    registry = filled(8)
+    registry.pipe_joined(1000, 0.6)
+    registry.end_round(registry.start_round(0.7), 0.9)
+    found = ask(registry, AskRounds(last=1))
+    assert isinstance(found, Rounds)
+    assert [r.number for r in found.rounds] == [2]
+    assert found.rounds[0].asked == 9
+    assert found.counts["replies"] == 8
+    assert found.silent == 1
+
+
+@unhurried
+@given(st.binary(max_size=200))
+def test_a_daemon_answers_any_bytes(body: bytes) -> None:
+    parse_answer(queries.answer_bytes(Registry(), body, "d", random.Random(1), 0.0), 0.0)
+
+
+def test_sixteen_thousand_hostile_replies_are_refused_in_two_seconds() -> None:
+    started = time.process_time()
+    for n in range(16_000):
+        with pytest.raises(BadMessage):
+            parse_reply(reply_with_junk(n))
+    assert time.process_time() - started < 2.0 or sys.gettrace() is not None  # coverage makes everything slow
+
+
+def reply_with_junk(n: int) -> bytes:
+    return b"\xa1\x62v" + bytes([n % 256]) + b"\x81" * (n % 100)
+
+
+# docs/wire.md
+
+EXAMPLES = {
+    "query": Query("d1", 17, frozenset({"text"})).encode(),
+    "reply": Reply("p7", (Provider("answer", "tcp://10.0.0.7:9000", "p7", 1767225600123),)).encode(),
+    "bye": Reply("p7", bye=True).encode(),
+    "text query": messages.TEXT_QUERY,
+    "text reply": TextReply("answer", "tcp://10.0.0.7:9000").encode(),
+    "ask": AskResolve("answer").encode(),
+    "resolved": Resolved("d1", Provider("answer", "tcp://10.0.0.7:9000", "p7", 1767225600123)).encode(),
+    "refused": Refused("d1", "not found", "service not found: x").encode(),
+}
+
+
+def test_the_examples_in_the_documentation_are_what_is_sent() -> None:
+    lines = [line.partition("=") for line in WIRE.read_text(encoding="utf-8").splitlines()]
+    shown = {name.strip(): data.strip() for name, equals, data in lines if equals and name.strip() in EXAMPLES}
+    assert {name: bytes.fromhex(data) for name, data in shown.items()} == EXAMPLES

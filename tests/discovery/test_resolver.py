@@ -1,0 +1,221 @@
+"""Resolver: one view from several daemons, told of changes, and a memory for when they are gone."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import trio
+
+from nngkit import ConfigError, Service, ServiceNotFound
+from nngkit.discovery import Daemon, DaemonSettings, Resolver, State
+from nngkit.protocols import Rep, Request
+from tests.discovery.peers import WAIT, Watcher, program, until
+
+ANY = "tcp://127.0.0.1:0"
+HERE = "tcp://10.0.0.1:9000"
+SETTINGS = DaemonSettings(listen=(ANY,), deadline=1.0, interval=1000)
+
+
+def again(daemon: Daemon) -> DaemonSettings:
+    """The same daemon, started anew where it was."""
+    return DaemonSettings(listen=daemon.addresses, query=daemon.query_addresses, deadline=1.0, interval=1000)
+
+
+def knows(resolver: Resolver, name: str = "answer") -> bool:
+    return name in resolver.snapshot()
+
+
+async def test_what_a_daemon_knows_is_there_from_the_start() -> None:
+    async with Daemon(SETTINGS) as daemon, Service("answer", HERE, discovery=daemon.addresses) as service:
+        await until(daemon.discovery.snapshot)
+        async with Resolver(daemon.query_addresses) as resolver:
+            assert resolver.resolve("answer") == service.provider
+            assert resolver.fresh
+            with pytest.raises(ServiceNotFound):
+                resolver.resolve("other")
+
+
+async def test_it_is_told_of_changes() -> None:
+    async with (
+        Daemon(SETTINGS) as daemon,
+        Resolver(daemon.query_addresses, watch=60) as resolver,
+        trio.open_nursery() as nursery,
+    ):
+        watcher = Watcher(resolver)
+        nursery.start_soon(watcher.run)
+        async with Service("answer", HERE, discovery=daemon.addresses) as service:
+            assert await resolver.find("answer", timeout=WAIT) == service.provider
+            service.update(weight=5)
+            await until(lambda: resolver.resolve("answer").weight == 5)
+        await until(lambda: not knows(resolver))
+        await watcher.wait(State.DOWN)
+        assert watcher.seen[0].new is State.UP
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_killed_provider_is_gone_without_waiting_for_a_poll() -> None:
+    async with Daemon(SETTINGS) as daemon, Resolver(daemon.query_addresses, watch=60) as resolver:
+        with program("provider", "answer", HERE, daemon.addresses[0]) as process:
+            await resolver.find("answer", timeout=WAIT)
+            process.kill()
+            await until(lambda: not knows(resolver))
+
+
+async def test_find_gives_up_in_time() -> None:
+    async with Daemon(SETTINGS) as daemon, Resolver(daemon.query_addresses) as resolver:
+        before = time.monotonic()
+        with pytest.raises(ServiceNotFound, match="service not found: nobody"):
+            await resolver.find("nobody", timeout=0.1)
+        assert time.monotonic() - before < WAIT / 2
+
+
+async def test_several_daemons_are_one_view() -> None:
+    async with (
+        Daemon(SETTINGS) as a,
+        Daemon(SETTINGS) as b,
+        Service("only-a", HERE, discovery=a.addresses),
+        Service("only-b", HERE, discovery=b.addresses),
+        Service("both", HERE, discovery=[*a.addresses, *b.addresses]),
+        Resolver([*a.query_addresses, *b.query_addresses]) as resolver,
+    ):
+        for name in ("only-a", "only-b", "both"):
+            await resolver.find(name, timeout=WAIT)
+        assert len(resolver.snapshot()["both"]) == 1
+
+
+async def host(settings: DaemonSettings, task_status: trio.TaskStatus[tuple[Daemon, trio.CancelScope]]) -> None:
+    """A daemon until its scope is cancelled."""
+    with trio.CancelScope() as scope:
+        async with Daemon(settings) as daemon:
+            task_status.started((daemon, scope))
+            await trio.sleep_forever()
+
+
+async def test_daemons_may_die_and_come_back() -> None:
+    async with trio.open_nursery() as nursery:
+        a, end_a = await nursery.start(host, SETTINGS)
+        b, end_b = await nursery.start(host, SETTINGS)
+        addresses = [*a.query_addresses, *b.query_addresses]
+        async with (
+            Service("answer", HERE, discovery=[*a.addresses, *b.addresses]) as service,
+            Resolver(addresses) as resolver,
+        ):
+            watcher = Watcher(resolver)
+            nursery.start_soon(watcher.run)
+            await resolver.find("answer", timeout=WAIT)
+            await until(lambda: all(view.rows for view in resolver._views._views.values()))
+            end_b.cancel()
+            await until(lambda: not resolver.answers(addresses[1]))
+            assert resolver.fresh
+            assert await resolver.find("answer", timeout=WAIT) == service.provider
+            end_a.cancel()
+            await until(lambda: not resolver.fresh)
+            assert resolver.resolve("answer") == service.provider  # the daemons are gone, the service is not
+            await nursery.start(host, again(a))
+            await until(lambda: resolver.fresh)
+            assert resolver.resolve("answer") == service.provider  # empty as it is, it does not take the rest along
+            service.update(weight=7)
+            await until(lambda: resolver.resolve("answer").weight == 7)
+        assert [event.new for event in watcher.seen if event.new is not event.old] == [State.UP]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_service_that_died_with_the_daemon_is_forgotten_in_time() -> None:
+    async with trio.open_nursery() as nursery:
+        daemon, end = await nursery.start(host, SETTINGS)
+        async with Resolver(daemon.query_addresses) as resolver:
+            async with Service("answer", HERE, discovery=daemon.addresses):
+                await resolver.find("answer", timeout=WAIT)
+                end.cancel()
+                await until(lambda: not resolver.fresh)
+            await nursery.start(host, again(daemon))
+            await until(lambda: resolver.fresh)
+            assert knows(resolver)
+            await until(lambda: not knows(resolver))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_daemon_that_does_not_answer_any_more_is_not_believed() -> None:
+    async with Daemon(SETTINGS) as real, Rep(listen=ANY) as rep, trio.open_nursery() as nursery:
+        frozen = False
+
+        async def relay() -> None:
+            async for request in rep:
+                if not frozen:
+                    nursery.start_soon(answer, request)
+
+        async def answer(request: Request) -> None:
+            await request.areply(await real._answer(request))
+
+        nursery.start_soon(relay)
+        async with (
+            Service("answer", HERE, discovery=real.addresses),
+            Resolver(rep.address, timeout=0.3, watch=0.1) as resolver,
+        ):
+            await resolver.find("answer", timeout=WAIT)
+            frozen = True
+            await until(lambda: not resolver.fresh)
+            assert knows(resolver)
+            frozen = False
+            await until(lambda: resolver.fresh)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_daemon_that_talks_nonsense_is_no_daemon() -> None:
+    async with Daemon(SETTINGS) as real, Rep(listen=ANY) as rep, trio.open_nursery() as nursery:
+
+        async def talk() -> None:
+            async for request in rep:
+                await request.areply(b"42")
+
+        nursery.start_soon(talk)
+        async with (
+            Service("answer", HERE, discovery=real.addresses),
+            Resolver([rep.address, *real.query_addresses]) as resolver,
+        ):
+            await resolver.find("answer", timeout=WAIT)
+            assert not resolver.answers(rep.address)
+        nursery.cancel_scope.cancel()
+
+
+async def test_its_own_zone_is_preferred() -> None:
+    async with (
+        Daemon(SETTINGS) as daemon,
+        Service("answer", "tcp://10.0.0.1:1", discovery=daemon.addresses, zone="a"),
+        Service("answer", "tcp://10.0.0.2:1", discovery=daemon.addresses, zone="b"),
+        Resolver(daemon.query_addresses, zone="b") as resolver,
+    ):
+        await until(lambda: len(resolver.snapshot().get("answer", ())) == 2)
+        assert {resolver.resolve("answer").zone for _ in range(20)} == {"b"}
+        assert {resolver.resolve("answer", zone="a").zone for _ in range(20)} == {"a"}
+        assert {resolver.resolve("answer", zone="").zone for _ in range(50)} == {"a", "b"}
+
+
+async def test_without_any_daemon_it_opens_and_waits_for_one() -> None:
+    async with Daemon(SETTINGS) as daemon:
+        pass
+    before = time.monotonic()
+    async with Resolver(daemon.query_addresses, timeout=0.1) as resolver, trio.open_nursery() as nursery:
+        assert time.monotonic() - before < WAIT / 2
+        assert not resolver.fresh
+        again_there, _ = await nursery.start(host, again(daemon))
+        async with Service("answer", HERE, discovery=again_there.addresses):
+            await resolver.find("answer", timeout=WAIT)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("daemons", "options", "says_what"),
+    [
+        ((), {}, "no daemon to ask"),
+        ("127.0.0.1:5556", {}, "not an address"),
+        (["tcp://127.0.0.1:1", "pgm://x"], {}, "no transport 'pgm'"),
+        ("tcp://127.0.0.1:1", {"watch": 0}, "watch: 0 is not"),
+        ("tcp://127.0.0.1:1", {"watch": 61.0}, "watch: 61.0 is not"),
+    ],
+)
+async def test_what_cannot_be_used_is_a_config_error(daemons: str, options: dict[str, float], says_what: str) -> None:
+    with pytest.raises(ConfigError, match=says_what):
+        async with Resolver(daemons, **options):  # type: ignore[arg-type]
+            pass

@@ -1,0 +1,262 @@
+"""Service: what it answers to whom, how changes and good-byes reach the daemons, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+import trio
+
+from nngkit import ConfigError, Service, ServiceDiscovery
+from nngkit.discovery import Reason, State
+from nngkit.discovery.messages import TEXT_QUERY, Query, Reply, TextReply, parse_reply
+from nngkit.protocols import Surveyor
+from tests.discovery.peers import ROOT, WAIT, Watcher, found, program, states, until
+
+ANY = "tcp://127.0.0.1:0"
+HERE = "tcp://127.0.0.1:9000"
+QUERY = Query("test", 1).encode()
+
+
+async def ask(surveyor: Surveyor, body: bytes, *, silent: bool = False) -> list[Reply | TextReply]:
+    """What the one service there is answers, or that it is `silent`."""
+    await surveyor.await_for_peers(timeout=WAIT)
+    timeout = 0.2 if silent else WAIT
+    return [parse_reply(reply.body) for reply in (await surveyor.asurvey(body, timeout=timeout, early=True)).replies]
+
+
+async def test_answers_the_two_forms_each_in_its_own() -> None:
+    async with (
+        Surveyor(listen=ANY) as article,
+        Surveyor(listen=ANY) as ours,
+        Service("answer", HERE, discovery=[article.address, ours.address], zone="z") as service,
+    ):
+        await service.await_for_peers(2, timeout=WAIT)
+        assert await ask(article, TEXT_QUERY) == [TextReply("answer", HERE)]
+        assert await ask(article, TEXT_QUERY + b"\0") == [TextReply("answer", HERE)]
+        (reply,) = await ask(ours, QUERY)
+        assert isinstance(reply, Reply)
+        assert reply.providers == (service.provider,)
+        assert service.provider.zone == "z"
+
+
+async def test_stays_silent_on_the_text_of_one_who_also_asks_in_cbor() -> None:
+    async with Surveyor(listen=ANY) as daemon, Service("answer", HERE, discovery=daemon.address) as service:
+        await service.await_for_peers(timeout=WAIT)
+        assert await ask(daemon, QUERY)
+        assert await ask(daemon, TEXT_QUERY, silent=True) == []
+
+
+async def test_asked_nonsense_it_counts_and_says_nothing() -> None:
+    async with Surveyor(listen=ANY) as daemon, Service("answer", HERE, discovery=daemon.address) as service:
+        await service.await_for_peers(timeout=WAIT)
+        nonsense = [b"", b"\0", b"service queries", b"\xff" * 100, b"\xa1\x61v\x01", b"\xbf", b"\xa0" * 60_000]
+        await daemon.await_for_peers(timeout=WAIT)
+        for body in nonsense:
+            await daemon.asurvey(body, timeout=0.0)
+        await until(lambda: service.counts.bad == len(nonsense))
+        assert len(await ask(daemon, QUERY)) == 1
+        assert daemon.stats.received == 1
+
+
+async def test_a_survey_too_large_costs_that_daemon_its_connection_and_nobody_else() -> None:
+    async with (
+        Surveyor(listen=ANY) as bad,
+        Surveyor(listen=ANY) as good,
+        Service("answer", HERE, discovery=[bad.address, good.address]) as service,
+    ):
+        await service.await_for_peers(2, timeout=WAIT)
+        await bad.await_for_peers(timeout=WAIT)
+        await bad.asurvey(b"x" * 10_000_000, timeout=0.0)
+        await until(lambda: bad.stats.left)
+        assert len(await ask(good, QUERY)) == 1
+        await until(lambda: service.stats.left == 1)
+
+
+async def test_daemons_start_in_any_order_and_come_back() -> None:
+    async with ServiceDiscovery(listen=ANY) as discovery:
+        address = discovery.address
+    async with Service("answer", HERE, discovery=address):
+        for _ in range(2):
+            async with ServiceDiscovery(listen=address, timeout=WAIT, interval=1000) as discovery:
+                await until(found(discovery))
+
+
+async def test_a_change_is_heard_at_once() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery,
+        Service("answer", HERE, discovery=discovery.address) as service,
+        trio.open_nursery() as nursery,
+    ):
+        await until(found(discovery))
+        watcher = Watcher(discovery)
+        nursery.start_soon(watcher.run)
+        service.update(weight=7, zone="b", tags=["x"], version="2")
+        await until(lambda: discovery.resolve("answer").weight == 7)
+        assert discovery.resolve("answer") == service.provider
+        service.drain()
+        await watcher.wait(State.DRAINING)
+        assert not found(discovery)()
+        service.update(draining=False)
+        await until(found(discovery))
+        nursery.cancel_scope.cancel()
+
+
+async def test_draining_it_is_silent_in_the_text_form() -> None:
+    async with Surveyor(listen=ANY) as article, Service("answer", HERE, discovery=article.address) as service:
+        await service.await_for_peers(timeout=WAIT)
+        service.drain()
+        assert await ask(article, TEXT_QUERY, silent=True) == []
+
+
+async def test_the_load_is_asked_for_at_every_answer(caplog: pytest.LogCaptureFixture) -> None:
+    loads: list[Any] = [1.5, 2.5, "no number", 3.5]
+    async with (
+        Surveyor(listen=ANY) as daemon,
+        Service("answer", HERE, discovery=daemon.address, load=lambda: loads.pop(0)) as service,
+    ):
+        await service.await_for_peers(timeout=WAIT)
+        heard = []
+        with caplog.at_level(logging.CRITICAL):
+            for _ in range(4):
+                (reply,) = await ask(daemon, QUERY)
+                assert isinstance(reply, Reply)
+                heard.append(reply.providers[0].load)
+        assert heard == [1.5, 2.5, 0.0, 3.5]
+        service.update(load=9.0)
+        (reply,) = await ask(daemon, QUERY)
+        assert isinstance(reply, Reply)
+        assert reply.providers[0].load == 9.0
+
+
+@pytest.mark.parametrize("how", ["leaving", "cancelled", "failing", "closed"])
+async def test_it_says_good_bye_however_it_ends(how: str) -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery,
+        trio.open_nursery() as nursery,
+    ):
+        watcher = Watcher(discovery)
+        nursery.start_soon(watcher.run)
+        with trio.CancelScope() as scope:
+            try:
+                async with Service("answer", HERE, discovery=discovery.address) as service:
+                    await until(found(discovery))
+                    if how == "cancelled":
+                        scope.cancel()
+                        await trio.sleep_forever()
+                    elif how == "failing":
+                        raise ZeroDivisionError
+                    elif how == "closed":
+                        await service.aclose()
+            except ZeroDivisionError:
+                assert how == "failing"
+        assert not found(discovery)()
+        down = await watcher.wait(State.DOWN)
+        assert [event.new for event in watcher.seen] == [State.UP, State.DRAINING, State.DOWN]
+        assert [event.reason for event in watcher.seen[1:]] == [Reason.BYE, Reason.BYE]
+        assert down.provider.name == "answer"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_service_asked_while_it_leaves_does_not_rise_again() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=1, interval=0) as discovery,
+        trio.open_nursery() as nursery,
+    ):
+        watcher = Watcher(discovery)
+        nursery.start_soon(watcher.run)
+        async with Service("answer", HERE, discovery=discovery.address):
+            await until(found(discovery))
+        await watcher.wait(State.DOWN)
+        after = [event.new for event in watcher.seen]
+        assert after.count(State.UP) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_sigterm_is_a_good_bye_and_still_ends_the_process() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery,
+        trio.open_nursery() as nursery,
+    ):
+        watcher = Watcher(discovery)
+        nursery.start_soon(watcher.run)
+        with program("services", "answer", "3", discovery.address) as process:
+            await until(lambda: len(states(discovery)) == 3)
+            process.terminate()
+            assert await trio.to_thread.run_sync(process.wait) == -signal.SIGTERM
+        await until(lambda: set(states(discovery).values()) == {State.DOWN})
+        assert {row.reason for row in discovery.view()} == {Reason.BYE}
+        nursery.cancel_scope.cancel()
+
+
+def test_sigterm_is_left_to_a_program_that_handles_it() -> None:
+    code = textwrap.dedent("""
+        import os, signal, sys, trio
+        from nngkit import Service
+
+        async def main():
+            signal.signal(signal.SIGTERM, mine := lambda *_: print("mine", flush=True))
+            async with Service("answer", "tcp://127.0.0.1:9000", discovery="tcp://127.0.0.1:1"):
+                assert signal.getsignal(signal.SIGTERM) is mine
+                os.kill(os.getpid(), signal.SIGTERM)
+                await trio.sleep(0.1)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            async with Service("answer", "tcp://127.0.0.1:9000", discovery="tcp://127.0.0.1:1"):
+                assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            async with Service("answer", "tcp://127.0.0.1:9000", discovery="tcp://127.0.0.1:1", sigterm=False):
+                assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+        trio.run(main)
+    """)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "mine\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says_what"),
+    [
+        ({"name": "a|b"}, "name has a '|'"),
+        ({"name": ""}, "name is empty"),
+        ({"address": "9000"}, "address is not scheme"),
+        ({"address": "tcp://*:9000"}, "others cannot call this"),
+        ({"address": "tcp://0.0.0.0:9000"}, "others cannot call this"),
+        ({"address": "tcp://[::]:9000"}, "others cannot call this"),
+        ({"address": "tcp://127.0.0.1:0"}, "others cannot call this"),
+        ({"address": "tcp://127.0.0.1:port"}, "Port could not be cast"),
+        ({"discovery": ()}, "no daemon"),
+        ({"weight": -1}, "weight is not"),
+        ({"load": float("nan")}, "load is not"),
+        ({"tags": ["x"] * 3 + [""]}, "tag is empty"),
+    ],
+)
+def test_what_cannot_be_used_is_a_config_error(arguments: dict[str, Any], says_what: str) -> None:
+    with pytest.raises(ConfigError, match=says_what):
+        Service(**{"name": "answer", "address": HERE, "discovery": "tcp://127.0.0.1:1", **arguments})
+
+
+async def test_a_name_may_be_as_long_as_the_wire_allows() -> None:
+    name = "ß" * 64
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery,
+        Service(name, HERE, discovery=discovery.address),
+    ):
+        await until(found(discovery, name))
+
+
+async def test_a_wrong_daemon_address_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:5555: not an address"):
+        async with Service("answer", HERE, discovery="127.0.0.1:5555"):
+            pass
+
+
+@pytest.mark.parametrize(
+    "address", ["ipc:///tmp/x.sock", "inproc://x", "abstract://x", "ws://host:80/path", "wss://host"]
+)
+def test_addresses_without_a_port_can_be_called(address: str) -> None:
+    assert Service("answer", address, discovery="tcp://127.0.0.1:1").provider.address == address

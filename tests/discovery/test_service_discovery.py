@@ -1,0 +1,415 @@
+"""ServiceDiscovery over real sockets: rounds, resolve, events, and who comes, goes, is late or keeps silent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from nngkit import Closed, ConfigError, Service, ServiceDiscovery, ServiceNotFound, Unreachable
+from nngkit.discovery import Reason, RoundFigures, State
+from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TextReply
+from tests.discovery.peers import SURVEYOR, WAIT, RawPeer, Watcher, found, program, record, says, states, until
+
+ANY = "tcp://127.0.0.1:0"
+
+
+@asynccontextmanager
+async def answering(discovery: ServiceDiscovery, body: bytes) -> AsyncIterator[RawPeer]:
+    """A peer that answers every CBOR query with `body`."""
+    async with await RawPeer.connect(discovery.address) as peer, trio.open_nursery() as nursery:
+        nursery.start_soon(peer.answer_all, body)
+        yield peer
+        nursery.cancel_scope.cancel()
+
+
+# ---- asking ----------------------------------------------------------------------------------------------------------
+
+
+async def test_discover_returns_who_is_there_at_the_deadline() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.2) as discovery,
+        Service("answer", "tcp://127.0.0.1:9000", discovery=discovery.address) as service,
+    ):
+        await discovery.await_for_peers(timeout=WAIT)
+        before = time.monotonic()
+        assert await discovery.discover() == {"answer": frozenset({service.provider})}
+        assert 0.2 <= time.monotonic() - before < 2
+        assert discovery.resolve("answer") == service.provider
+
+
+async def test_early_returns_once_everybody_has_answered() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery,
+        answering(discovery, says(record(number=1))),
+        answering(discovery, says(record(number=2))),
+    ):
+        await discovery.await_for_peers(2, timeout=WAIT)
+        before = time.monotonic()
+        assert len((await discovery.discover(early=True))["answer"]) == 2
+        assert time.monotonic() - before < WAIT / 2
+
+
+async def test_early_waits_for_the_deadline_where_somebody_relays() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.15) as discovery,
+        answering(discovery, says(record(), relay=True)),
+    ):
+        await discovery.await_for_peers(timeout=WAIT)
+        before = time.monotonic()
+        await discovery.discover(early=True)
+        assert time.monotonic() - before >= 0.15
+
+
+async def test_early_goes_on_when_the_silent_one_leaves() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery,
+        trio.open_nursery() as nursery,
+        answering(discovery, says(record())),
+    ):
+        silent = await RawPeer.connect(discovery.address)
+        await discovery.await_for_peers(2, timeout=WAIT)
+        before = time.monotonic()
+
+        async def leave() -> None:
+            await silent.cbor_query()
+            await silent.__aexit__()
+
+        nursery.start_soon(leave)
+        assert found(discovery)() is False
+        await discovery.discover(early=True)
+        assert time.monotonic() - before < WAIT / 2
+        assert found(discovery)()
+
+
+async def test_early_with_nobody_there_returns_at_once() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery:
+        with trio.fail_after(1):
+            assert await discovery.discover(early=True) == {}
+
+
+async def test_replies_count_as_they_come_in() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery,
+        trio.open_nursery() as nursery,
+        answering(discovery, says(record())),
+    ):
+        await discovery.await_for_peers(timeout=WAIT)
+        nursery.start_soon(discovery.discover)
+        await until(found(discovery), WAIT / 2)
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_connects_while_it_asks_is_asked_too() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=0.5) as discovery, trio.open_nursery() as nursery:
+        result: list[object] = []
+
+        async def discover() -> None:
+            result.append(await discovery.discover())
+
+        nursery.start_soon(discover)
+        await until(lambda: discovery.stats.sent >= 2)
+        async with answering(discovery, says(record())):
+            await until(lambda: result)
+    assert result == [{"answer": frozenset({record()})}]
+
+
+async def test_both_forms_are_asked_cbor_first() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=0.1) as discovery, await RawPeer.connect(discovery.address) as peer:
+        await discovery.await_for_peers(timeout=WAIT)
+        for number in range(1, 20):
+            await discovery.discover(timeout=0.0)
+            _, query = await peer.query()
+            assert query is not None
+            assert query.daemon == discovery.id
+            assert FLAG_TEXT in query.flags
+            assert (await peer.query())[1] is None, f"round {number}"
+
+
+async def test_text_form_may_be_left_out() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.1, text=False) as discovery,
+        await RawPeer.connect(discovery.address) as peer,
+    ):
+        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.discover(timeout=0.0)
+        await discovery.discover(timeout=0.0)
+        asked = [(await peer.query())[1], (await peer.query())[1]]
+        assert all(query is not None and not query.flags for query in asked)
+
+
+async def test_a_text_service_is_found_and_its_cbor_answer_beats_it() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.2) as discovery,
+        trio.open_nursery() as nursery,
+        await RawPeer.connect(discovery.address) as peer,
+    ):
+        await discovery.await_for_peers(timeout=WAIT)
+        nursery.start_soon(discovery.discover)
+        (first, _), (second, _) = await peer.query(), await peer.query()
+        await peer.send(second, TextReply("answer", record().address).encode())
+        await until(found(discovery))
+        assert discovery.resolve("answer").id == ""
+        await peer.send(first, says(record()))
+        await until(lambda: discovery.resolve("answer").id)
+        assert discovery.snapshot() == {"answer": frozenset({record()})}
+
+
+# ---- resolving -------------------------------------------------------------------------------------------------------
+
+
+async def test_resolve_picks_at_random_among_those_that_are_up() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery:
+        records = [record(number=number) for number in range(3)]
+        async with answering(discovery, says(*records)):
+            await discovery.await_for_peers(timeout=WAIT)
+            await discovery.discover(early=True)
+            assert {discovery.resolve("answer") for _ in range(100)} == set(records)
+
+
+async def test_an_unknown_name_is_not_found_and_adds_no_key() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=0.05) as discovery:
+        with pytest.raises(ServiceNotFound, match="service not found: nobody"):
+            discovery.resolve("nobody")
+        assert await discovery.discover() == {}
+
+
+async def test_what_the_body_raises_is_not_wrapped() -> None:
+    with pytest.raises(ServiceNotFound):
+        async with ServiceDiscovery(listen=ANY) as discovery:
+            discovery.resolve("nobody")
+
+
+async def test_a_killed_provider_leaves_resolve_while_the_loop_is_busy() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery:
+        with program("provider", "answer", record().address, discovery.address) as process:
+            await until(found(discovery))
+            process.kill()
+            end = time.monotonic() + WAIT
+            while found(discovery)() and time.monotonic() < end:
+                time.sleep(0.001)  # noqa: ASYNC251 - the loop stands still: only NNG's own threads can have told
+            assert not found(discovery)()
+            assert [row.reason for row in discovery.view()] == [Reason.PIPE_LOST]
+
+
+# ---- rounds in the background ----------------------------------------------------------------------------------------
+
+
+async def test_an_interval_makes_rounds_in_the_background() -> None:
+    figures: list[RoundFigures] = []
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=1, interval=0.02, on_round=figures.append) as discovery,
+        answering(discovery, says(record())),
+    ):
+        await until(lambda: len(figures) > 5)
+        assert found(discovery)()
+        assert figures[-1].answered == 1
+
+
+async def test_a_service_is_found_at_once_and_not_an_interval_later() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery:
+        await until(lambda: discovery.rounds)
+        async with answering(discovery, says(record())):
+            await until(found(discovery))
+
+
+async def test_a_silent_service_does_not_keep_others_from_being_found() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=1000, interval=0) as discovery,
+        await RawPeer.connect(discovery.address) as silent,
+    ):
+        await silent.cbor_query()
+        async with answering(discovery, says(record())):
+            await until(found(discovery))
+
+
+async def test_a_crowd_of_connections_is_asked_together() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery, trio.open_nursery() as nursery:
+        await until(lambda: discovery.rounds)
+
+        async def one(number: int) -> None:
+            async with answering(discovery, says(record(number=number), sender=f"s{number}")):
+                await trio.sleep_forever()
+
+        for number in range(50):
+            nursery.start_soon(one, number)
+        await until(lambda: len(discovery.snapshot().get("answer", ())) == 50)
+        assert len(discovery.rounds) < 25
+        nursery.cancel_scope.cancel()
+
+
+async def test_one_missed_survey_is_asked_again_and_two_are_suspect() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.1) as discovery,
+        trio.open_nursery() as nursery,
+        answering(discovery, says(record(number=2), sender="other")),
+        await RawPeer.connect(discovery.address) as peer,
+    ):
+        await discovery.await_for_peers(2, timeout=WAIT)
+        nursery.start_soon(discovery.discover)
+        header, _ = await peer.cbor_query()
+        await peer.send(header, says(record()))
+        await until(lambda: len(discovery.snapshot().get("answer", ())) == 2)
+        await until(lambda: discovery.rounds)
+        await discovery.discover()
+        assert (await peer.cbor_query())[1].flags == {FLAG_TEXT}
+        assert states(discovery)[record().address] is State.UP  # once is no doubt
+        assert (await peer.cbor_query())[1].flags == {FLAG_TEXT, FLAG_REASK}
+        await until(lambda: states(discovery)[record().address] is State.SUSPECT)
+        assert {discovery.resolve("answer") for _ in range(50)} == {record(number=2)}
+
+
+async def test_the_last_one_is_resolved_although_suspect() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.05) as discovery,
+        trio.open_nursery() as nursery,
+        await RawPeer.connect(discovery.address) as peer,
+    ):
+        await discovery.await_for_peers(timeout=WAIT)
+        nursery.start_soon(discovery.discover)
+        header, _ = await peer.cbor_query()
+        await peer.send(header, says(record()))
+        await until(found(discovery))
+        await discovery.discover()
+        await until(lambda: states(discovery)[record().address] is State.SUSPECT)
+        assert discovery.resolve("answer") == record()
+
+
+async def test_a_late_reply_is_life() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.05) as discovery,
+        await RawPeer.connect(discovery.address) as peer,
+    ):
+        await discovery.await_for_peers(timeout=WAIT)
+        assert await discovery.discover() == {}
+        header, _ = await peer.cbor_query()
+        await peer.send(header, says(record()))
+        await until(found(discovery))
+        assert [row.reason for row in discovery.view()] == [Reason.LATE]
+        assert discovery.counts["late"] == 1
+
+
+async def test_a_connection_silent_for_long_is_let_go() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.03, interval=0) as discovery,
+        await RawPeer.connect(discovery.address) as peer,
+    ):
+        header, _ = await peer.cbor_query()
+        await peer.send(header, says(record()))
+        await until(found(discovery))
+        assert await peer.ended()
+        assert states(discovery) == {record().address: State.DOWN}
+        assert [row.reason for row in discovery.view()] == [Reason.MISSED]
+
+
+async def test_a_busy_loop_is_not_taken_for_silence() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=0.1) as discovery:
+        with program("fleet", "answer", "5", discovery.address.rpartition(":")[2]):  # under the guard for mass losses
+            await discovery.await_for_peers(5, timeout=WAIT)
+
+            async def stall(after: float) -> None:
+                await trio.sleep(after)
+                time.sleep(0.3)  # noqa: ASYNC251 - past the deadline
+
+            for after in (0.0, 0.0, 0.001, 0.003, 0.05, 0.09):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(stall, after)
+                    await discovery.discover()
+                assert (discovery.rounds[-1].due, discovery.rounds[-1].missed) == (5, 0), after
+
+
+# ---- events ----------------------------------------------------------------------------------------------------------
+
+
+async def test_events_begin_with_what_is_there_and_go_on_with_changes() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=0.05) as discovery, trio.open_nursery() as nursery:
+        watcher = Watcher(discovery)
+        async with answering(discovery, says(record(weight=7))):
+            await until(found(discovery))
+            nursery.start_soon(watcher.run)
+            first = await watcher.wait(State.UP)
+            assert (first.old, first.new, first.provider.weight) == (State.JOINING, State.UP, 7)
+        last = await watcher.wait(State.DOWN)
+        assert (last.old, last.reason) == (State.UP, Reason.PIPE_LOST)
+        nursery.cancel_scope.cancel()
+
+
+async def test_followers_end_when_it_is_closed() -> None:
+    async with ServiceDiscovery(listen=ANY) as discovery, trio.open_nursery() as nursery:
+        watcher = Watcher(discovery)
+        nursery.start_soon(watcher.run)
+        await trio.testing.wait_all_tasks_blocked()
+        await discovery.aclose()
+    assert watcher.seen == []
+
+
+# ---- opening and closing ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says_what"),
+    [
+        ({"listen": "answer"}, "answer: not an address"),
+        ({"listen": "pgm://127.0.0.1:1"}, "no transport 'pgm'"),
+        ({"listen": ANY, "timeout": -1.0}, "timeout: -1.0 is not a number of seconds"),
+        ({"listen": ANY, "timeout": float("nan")}, "timeout: nan is not"),
+        ({"listen": ANY, "interval": float("inf")}, "interval: inf is not"),
+        ({"listen": ANY, "id": "a b"}, "id: id has characters other than"),
+    ],
+)
+async def test_what_cannot_be_used_is_a_config_error(options: dict[str, object], says_what: str) -> None:
+    with pytest.raises(ConfigError, match=says_what):
+        async with ServiceDiscovery(**options):  # type: ignore[arg-type]
+            pass
+
+
+async def test_a_port_in_use_is_unreachable() -> None:
+    async with ServiceDiscovery(listen=ANY) as discovery:
+        with pytest.raises(Unreachable, match=discovery.address):
+            async with ServiceDiscovery(listen=discovery.address):
+                pass
+
+
+async def test_closed_while_discovering() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery, await RawPeer.connect(discovery.address):
+        await discovery.await_for_peers(timeout=WAIT)
+        async with trio.open_nursery() as nursery:
+
+            async def discover() -> None:
+                with pytest.raises(Closed):
+                    await discovery.discover()
+
+            nursery.start_soon(discover)
+            await until(lambda: discovery.stats.sent)
+            await discovery.aclose()
+        with pytest.raises(Closed):
+            await discovery.discover()
+
+
+async def test_a_cancelled_discover_leaves_it_usable() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery, answering(discovery, says(record())):
+        await discovery.await_for_peers(timeout=WAIT)
+        with trio.move_on_after(0.05):
+            await discovery.discover()
+        assert await discovery.discover(early=True) == {"answer": frozenset({record()})}
+
+
+async def test_it_may_dial_as_well() -> None:
+    # a device's far end, for example; another surveyor there is no peer, and no harm
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=WAIT) as other,
+        ServiceDiscovery(dial=other.address, timeout=0.05) as discovery,
+    ):
+        assert await discovery.discover() == {}
+
+
+async def test_a_stranger_of_another_protocol_is_no_peer() -> None:
+    async with ServiceDiscovery(listen=ANY, timeout=0.05) as discovery:
+        peer = await RawPeer.connect(discovery.address, SURVEYOR)
+        assert await peer.ended()
+        assert await discovery.discover() == {}
+        await peer.__aexit__()

@@ -1,0 +1,160 @@
+"""Settings: the table of variables, who wins, and one line for what cannot be read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nngkit.discovery.settings import (
+    VARIABLES,
+    ClientSettings,
+    DaemonSettings,
+    ServiceSettings,
+    dialable,
+    query_address,
+)
+from nngkit.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+daemon, service, client = (
+    DaemonSettings.from_environment,
+    ServiceSettings.from_environment,
+    ClientSettings.from_environment,
+)
+
+
+def test_without_any_variable_the_articles_defaults_hold() -> None:
+    assert daemon({}) == DaemonSettings(("tcp://127.0.0.1:5555",), (), 5.0, 2.0, True, ())
+    assert service({}) == ServiceSettings("foo", "tcp://127.0.0.1:9000", ("tcp://127.0.0.1:5555",))
+    assert client({}) == ClientSettings(("tcp://127.0.0.1:5556",))
+
+
+def test_the_articles_names_work() -> None:
+    settings = daemon({"PORT": "7000", "DEADLINE": "300", "INTERVAL": "0"})
+    assert (settings.listen, settings.deadline, settings.interval) == (("tcp://0.0.0.0:7000",), 0.3, 0.0)
+    article = {
+        "DISCOVERY_HOST": "discovery",
+        "DISCOVERY_PORT": "7000",
+        "SERVICE_NAME": "answer",
+        "SERVICE_HOST": "web-1",
+        "SERVICE_PORT": "80",
+        "SERVICE_PROTOCOL": "ws",
+    }
+    assert service(article) == ServiceSettings("answer", "ws://web-1:80", ("tcp://discovery:7000",))
+    assert client(article) == ClientSettings(("tcp://discovery:7001",))
+
+
+def test_port_alone_opens_every_interface_and_says_so() -> None:
+    (warning,) = daemon({"PORT": "7000"}).warnings
+    assert "every interface" in warning
+    assert "\n" not in warning
+    for closed in (
+        {"PORT": "7000", "NNGKIT_HOST": "127.0.0.1"},
+        {"NNGKIT_PORT": "7000"},
+        {"NNGKIT_PORT": "7000", "PORT": "1"},
+    ):
+        assert daemon(closed).listen == ("tcp://127.0.0.1:7000",)
+        assert daemon(closed).warnings == ()
+    opened = daemon({"PORT": "7000", "NNGKIT_HOST": "0.0.0.0"})
+    assert (opened.listen, opened.warnings) == (("tcp://0.0.0.0:7000",), ())  # somebody meant it
+
+
+def test_our_names_win_and_empty_is_unset() -> None:
+    both = {"DEADLINE": "1", "NNGKIT_DEADLINE": "250", "NNGKIT_INTERVAL": "", "INTERVAL": " 40 "}
+    assert (daemon(both).deadline, daemon(both).interval) == (0.25, 0.04)
+    listen = daemon({"PORT": "x", "NNGKIT_LISTEN": "tcp://a:1, ipc:///b tcp://c:2"})
+    assert listen.listen == ("tcp://a:1", "ipc:///b", "tcp://c:2")
+    assert service({"NNGKIT_DISCOVERY": "tcp://a:1 tcp://b:2", "DISCOVERY_PORT": "x"}).discovery == (
+        "tcp://a:1",
+        "tcp://b:2",
+    )
+    assert client({"NNGKIT_QUERY": "tcp://*:1,tcp://0.0.0.0:2 tcp://[::]:3"}).daemons == (
+        "tcp://127.0.0.1:1",
+        "tcp://127.0.0.1:2",
+        "tcp://[::1]:3",
+    )
+    assert daemon({"NNGKIT_TEXT": "No"}).text is False
+
+
+def test_hosts_get_what_a_url_needs() -> None:
+    assert service({"SERVICE_HOST": "::1"}).address == "tcp://[::1]:9000"
+    # our daemons and the article's listen on IPv4, and `localhost` may be ::1 first
+    assert service({"DISCOVERY_HOST": "localhost"}).discovery == ("tcp4://localhost:5555",)
+
+
+@pytest.mark.parametrize(
+    ("survey", "query"),
+    [
+        ("tcp://127.0.0.1:5555", "tcp://127.0.0.1:5556"),
+        ("tcp://[::1]:5555", "tcp://[::1]:5556"),
+        ("tcp://*:0", "tcp://*:0"),
+        ("ws://h:80/path", "ws://h:81/path"),
+        ("ipc:///tmp/x", "ipc:///tmp/x.query"),
+        ("inproc://x", "inproc://x.query"),
+    ],
+)
+def test_callers_ask_next_door(survey: str, query: str) -> None:
+    assert query_address(survey) == query
+
+
+def test_there_is_no_door_after_the_last() -> None:
+    with pytest.raises(ConfigError, match="NNGKIT_QUERY: has to be set"):
+        query_address("tcp://127.0.0.1:65535")
+
+
+def test_only_wildcards_are_turned_into_this_host() -> None:
+    for address in ("tcp://10.0.0.1:1", "ipc://*", "tcp://a*:1"):
+        assert dialable(address) == address
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PORT", "http"),
+        ("NNGKIT_PORT", "65536"),
+        ("PORT", "-1"),
+        ("PORT", "5555.0"),
+        ("PORT", "٥٥"),
+        ("DEADLINE", "5s"),
+        ("DEADLINE", "0"),
+        ("NNGKIT_DEADLINE", "9" * 5000),
+        ("INTERVAL", "1e3"),
+        ("NNGKIT_TEXT", "maybe"),
+        ("NNGKIT_LISTEN", "127.0.0.1:5555"),
+        ("NNGKIT_QUERY", "5556"),
+        ("NNGKIT_HOST", "a b"),
+        ("NNGKIT_DISCOVERY", "host"),
+        ("DISCOVERY_HOST", "tcp://host"),
+        ("DISCOVERY_PORT", "0"),
+        ("SERVICE_NAME", "a|b"),
+        ("SERVICE_PORT", "?"),
+        ("SERVICE_PROTOCOL", "tcp://"),
+        ("SERVICE_HOST", "a\nb"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_with_the_variables_name(variable: str, value: str) -> None:
+    reader = {"daemon": daemon, "service": service, "caller": client}
+    row = next(row for row in VARIABLES if variable in (row.name, row.article))
+    for who in row.readers.split(", "):
+        with pytest.raises(ConfigError) as caught:
+            reader[who]({variable: value})
+        assert str(caught.value).startswith(f"{variable}: ")
+        assert "\n" not in str(caught.value)
+
+
+def test_the_page_has_the_table() -> None:
+    page = (ROOT / "docs" / "discovery.md").read_text()
+    rows = re.findall(r"^\| `(NNGKIT_[A-Z_]+)` \| (.*?) \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
+    article = {row.name: f"`{row.article}`" if row.article else "" for row in VARIABLES}
+    assert [row[0] for row in rows] == [row.name for row in VARIABLES]
+    for name, theirs, readers, default, unit, meaning in rows:
+        (known,) = [row for row in VARIABLES if row.name == name]
+        assert (theirs, readers, default, unit, meaning) == (
+            article[name],
+            known.readers,
+            f"`{known.default}`" if known.default else "",
+            known.unit,
+            known.meaning,
+        )

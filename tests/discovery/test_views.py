@@ -1,0 +1,141 @@
+"""Views: what is believed when daemons disagree, vanish or restart. Pure, so every case is a line or two."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from nngkit.discovery.provider import Event, Provider, Reason, State, Status
+from nngkit.discovery.views import RESTART_GRACE, Views
+from nngkit.errors import ServiceNotFound
+from tests.discovery.peers import record
+
+UP, SUSPECT, DRAINING, DOWN, JOINING = State.UP, State.SUSPECT, State.DRAINING, State.DOWN, State.JOINING
+ONE, TWO = record(number=1), record(number=2)
+
+
+def row(provider: Provider = ONE, state: State = UP, reason: Reason = Reason.ANSWERED) -> Status:
+    return Status(provider, state, reason, since=1.0)
+
+
+def resolvable(views: Views) -> set[Provider]:
+    try:
+        return {views.resolve("answer", random.Random(n)) for n in range(20)}
+    except ServiceNotFound:
+        return set()
+
+
+@pytest.fixture
+def views() -> Views:
+    return Views(["a", "b"])
+
+
+def test_whoever_is_up_for_one_daemon_is_up(views: Views) -> None:
+    views.saw("a", "A", [row(ONE)], 1.0)
+    views.saw("b", "B", [row(ONE, DOWN, Reason.PIPE_LOST), row(TWO)], 1.0)
+    assert resolvable(views) == {ONE, TWO}
+    assert views.snapshot() == {"answer": frozenset({ONE, TWO})}
+
+
+def test_up_for_one_beats_suspect_for_another(views: Views) -> None:
+    views.saw("a", "A", [row(state=SUSPECT)], 1.0)
+    assert resolvable(views) == {ONE}  # nobody else is left
+    views.saw("b", "B", [row(state=UP)], 1.0)
+    assert next(iter(views.merged.values())).state is UP
+
+
+def test_suspects_are_passed_over_where_somebody_is_up(views: Views) -> None:
+    views.saw("a", "A", [row(ONE, SUSPECT), row(TWO)], 1.0)
+    assert resolvable(views) == {TWO}
+    assert views.snapshot() == {"answer": frozenset({TWO})}
+
+
+def test_draining_for_one_is_draining_for_all(views: Views) -> None:
+    views.saw("a", "A", [row()], 1.0)
+    views.saw("b", "B", [row(state=DRAINING, reason=Reason.BYE)], 1.0)
+    assert resolvable(views) == set()
+    assert views.snapshot() == {}
+
+
+def test_a_silent_daemon_is_not_believed_while_another_answers(views: Views) -> None:
+    views.saw("a", "A", [row(ONE)], 1.0)
+    views.saw("b", "B", [row(TWO)], 1.0)
+    views.silent("a", 2.0)
+    assert resolvable(views) == {TWO}
+    assert views.fresh
+
+
+def test_with_all_daemons_silent_what_was_seen_last_goes_on(views: Views) -> None:
+    views.saw("a", "A", [row(ONE)], 1.0)
+    views.silent("a", 2.0)
+    assert resolvable(views) == {ONE}
+    assert not views.fresh
+
+
+def test_a_restarted_daemon_has_time_to_find_everybody_again(views: Views) -> None:
+    views.saw("a", "A", [row(ONE), row(TWO)], 1.0)
+    views.take_events()
+    views.silent("a", 2.0)
+    views.saw("a", "A2", [row(TWO)], 3.0)
+    assert resolvable(views) == {ONE, TWO}
+    assert views.take_events() == ()
+    assert views.expire(4.0) == pytest.approx(RESTART_GRACE - 1.0)
+    assert views.expire(3.0 + RESTART_GRACE) is None
+    assert resolvable(views) == {TWO}
+    assert [(e.provider, e.new) for e in views.take_events()] == [(ONE, DOWN)]
+
+
+def test_a_restarted_daemon_needs_no_memory_beside_one_that_stayed(views: Views) -> None:
+    views.saw("a", "A", [row(ONE), row(TWO)], 1.0)
+    views.saw("b", "B", [row(TWO)], 1.0)
+    views.saw("a", "A2", [], 2.0)
+    assert resolvable(views) == {TWO}
+
+
+def test_events_tell_each_move_once_and_why(views: Views) -> None:
+    steps = [
+        ("a", [row()], (JOINING, UP, Reason.ANSWERED)),
+        ("b", [row()], None),
+        ("a", [row(state=SUSPECT, reason=Reason.MISSED)], None),
+        ("b", [row(state=SUSPECT, reason=Reason.MISSED)], (UP, SUSPECT, Reason.MISSED)),
+        ("b", [row(replace(ONE, weight=3))], (SUSPECT, UP, Reason.ANSWERED)),
+        ("b", [row(replace(ONE, weight=4))], (UP, UP, Reason.CHANGED)),
+        ("b", [row(state=DOWN, reason=Reason.WITHDRAWN)], (UP, SUSPECT, Reason.MISSED)),
+        ("a", [row(state=DOWN, reason=Reason.PIPE_LOST)], (SUSPECT, DOWN, Reason.PIPE_LOST)),
+    ]
+    for daemon, rows, expected in steps:
+        views.saw(daemon, daemon, rows, 1.0)
+        told = [(event.old, event.new, event.reason) for event in views.take_events()]
+        assert told == ([expected] if expected else [])
+
+
+def test_the_events_make_the_view() -> None:
+    rng = random.Random(1)
+    views = Views(["a", "b", "c"])
+    table: dict[object, tuple[State, Provider]] = {}
+    for step in range(2000):
+        now = step / 2
+        daemon = rng.choice("abc")
+        if rng.random() < 0.2:
+            views.silent(daemon, now)
+        else:
+            known = rng.sample([record(number=n) for n in range(6)], rng.randrange(7))
+            rows = [
+                row(replace(each, weight=rng.randrange(3)), rng.choice([UP, SUSPECT, DRAINING, DOWN])) for each in known
+            ]
+            views.saw(daemon, f"{daemon}{rng.randrange(3)}", rows, now)
+        views.expire(now)
+        for event in views.take_events():
+            apply(table, event)
+        assert table == {key: (status.state, status.provider) for key, status in views.merged.items()}
+
+
+def apply(table: dict[object, tuple[State, Provider]], event: Event) -> None:
+    key = event.provider.key
+    assert event.old is (table[key][0] if key in table else JOINING)
+    if event.new is DOWN:
+        del table[key]
+    else:
+        table[key] = (event.new, event.provider)

@@ -1,0 +1,350 @@
+"""Strangers who speak the handshake and then lie: each listener lives on, and serves its honest peer at once.
+
+The stranger is a plain socket. What NNG sees alone, it answers by closing the connection, and all a brick can count is
+``joined`` and ``left``; the tests say so where it is so. The frame of each lie is in test_wire.py.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from nngkit.errors import TimedOut
+from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
+from tests.protocols.raw_peer import (
+    BUS,
+    LENGTH,
+    PAIR0,
+    PAIR1,
+    PUB,
+    PULL,
+    PUSH,
+    REP,
+    REQ,
+    RESPONDENT,
+    SUB,
+    SURVEYOR,
+    WORD,
+    RawPeer,
+    connect,
+    hello,
+    read,
+)
+from tests.protocols.wires import WAIT, Background, eventually
+
+TCP = "tcp://127.0.0.1:0"
+LIMIT = 1000
+HEADROOM = 64  # bytes of protocol headers that NNG lets in on top
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A kind of listener, the kind that is honest with it, and the number and header of a stranger who lies to it."""
+
+    kind: Any
+    honest: Any
+    number: int
+    stranger: int
+    header: bytes | None = b""  # of a message it would read; None: it reads none
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        with self.kind(listen=TCP, recv_max_size=LIMIT, linger=0.0, **self.options) as ours:
+            yield ours
+
+    @contextmanager
+    def honest_peer(self, ours: Any, others: int = 0) -> Iterator[Any]:
+        """An honest peer, connected, besides ``others``."""
+        options = {"topics": ""} if self.honest is Sub else {}
+        with self.honest(dial=ours.address, linger=0.0, reconnect=0.02, **options) as peer:
+            peer.wait_for_peers(1, WAIT)
+            ours.wait_for_peers(others + 1, WAIT)
+            yield peer
+
+
+ID = b"\x80\0\0\x07"
+LISTENERS = [
+    Listener(Pair0, Pair0, PAIR0, PAIR0),
+    Listener(Pair1, Pair1, PAIR1, PAIR1, b"\0\0\0\x01"),
+    Listener(Pub, Sub, PUB, SUB, None),
+    Listener(Sub, Pub, SUB, PUB, b"", {"topics": ""}),
+    Listener(Req, Rep, REQ, REP, ID),
+    Listener(Rep, Req, REP, REQ, ID),
+    Listener(Push, Pull, PUSH, PULL, None),
+    Listener(Pull, Push, PULL, PUSH),
+    Listener(Surveyor, Respondent, SURVEYOR, RESPONDENT, ID),
+    Listener(Respondent, Surveyor, RESPONDENT, SURVEYOR, ID),
+    Listener(Bus, Bus, BUS, BUS),
+]
+every = pytest.mark.parametrize("listener", LISTENERS, ids=lambda listener: listener.kind.__name__)
+
+
+def works(ours: Any, peer: Any) -> None:
+    """Something goes from one to the other, and what has to be answered is. No stranger may share the work."""
+    for asker, answerer in ((ours, peer), (peer, ours)):
+        if isinstance(asker, (Req, Surveyor)):
+            answering = Background(lambda one=answerer: one.recv(timeout=WAIT).reply(b"answer"))
+            if isinstance(asker, Req):
+                assert asker.request(b"question", timeout=WAIT) == b"answer"
+            else:
+                with asker.start(b"question", timeout=WAIT) as survey:
+                    assert next(iter(survey)).body == b"answer"
+            answering.result()
+            return
+    speaker, hearer = (ours, peer) if isinstance(ours, (Push, Pub, Pair0, Pair1, Bus)) else (peer, ours)
+    speaker.send(b"honest", timeout=WAIT)
+    assert hearer.recv(timeout=WAIT) == b"honest"
+
+
+def came(ours: Any, count: int) -> None:
+    """NNG has told of ``count`` in all: who is cut before it has, has neither come nor gone."""
+    eventually(lambda: ours.stats.joined == count)
+
+
+def left(ours: Any, count: int) -> None:
+    """Those who came have gone, ``count`` in all: a stranger's end of it closes before NNG says so."""
+    eventually(lambda: ours.stats.left == count)
+
+
+# ---- handshakes ------------------------------------------------------------------------------------------------------
+
+
+@every
+@pytest.mark.parametrize(
+    "said",
+    [b"\xff" * 8, b"GET / HTTP/1.1\r\n\r\n", b"\0SP\0", b"", hello(0), hello(0xFFFF), "its own", "a neighbour's"],
+    ids=["noise", "http", "half a hello", "nothing", "protocol 0", "protocol 65535", "its own", "a neighbour's"],
+)
+def test_a_handshake_that_is_none(listener: Listener, said: bytes | str) -> None:
+    """NNG alone sees these: what never finished its handshake is no pipe, and counted nowhere."""
+    if isinstance(said, str):  # a protocol that exists, and is not the one this listener talks to
+        said = hello(listener.number if said == "its own" and listener.number != listener.stranger else 0x40)
+    with listener.open() as ours, closing(connect(ours.address)) as connection:
+        connection.sendall(said)
+        assert read(connection, 8) == hello(listener.number)
+        if len(said) >= 8:
+            with pytest.raises(EOFError):
+                read(connection, 1)
+        with listener.honest_peer(ours) as peer:
+            works(ours, peer)
+        assert (ours.stats.joined, ours.stats.refused) == (1, 0)
+
+
+@every
+def test_three_hundred_connections_that_say_nothing(listener: Listener) -> None:
+    """NNG alone sees them, and gives each ten seconds; their descriptors come back when they go."""
+    before = len(os.listdir("/proc/self/fd"))
+    with listener.open() as ours:
+        with ExitStack() as strangers:
+            for _ in range(300):
+                strangers.enter_context(closing(connect(ours.address)))
+            with listener.honest_peer(ours) as peer:
+                works(ours, peer)
+            assert ours.stats.joined == 1
+        left(ours, 1)
+        with listener.honest_peer(ours) as peer:
+            works(ours, peer)
+        eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 8)  # the listener's own, and what NNG keeps
+
+
+# ---- lengths ---------------------------------------------------------------------------------------------------------
+
+
+@every
+@pytest.mark.parametrize(
+    "length",
+    [2**64 - 40, 2**64 - 1, 2**63, 2**32, LIMIT + HEADROOM + 1],
+    ids=["wraps around", "largest", "negative", "4 GiB", "one too many"],
+)
+def test_a_length_over_the_limit(listener: Listener, length: int) -> None:
+    """NNG alone sees it, and closes; the brick sees that somebody left."""
+    with listener.open() as ours:
+        for _ in range(3):
+            with RawPeer(ours.address, listener.stranger) as stranger:
+                ours.wait_for_peers(1, WAIT)
+                stranger.socket.sendall(LENGTH.pack(length) + b"x" * 16)
+                assert stranger.closed()
+            eventually(lambda: not ours.pipes)
+        left(ours, 3)
+        with listener.honest_peer(ours) as peer:
+            works(ours, peer)
+            for _ in range(3):  # at once: it may be gone before NNG announces it, and is then counted nowhere
+                with suppress(OSError, EOFError), RawPeer(ours.address, listener.stranger) as stranger:
+                    stranger.socket.sendall(LENGTH.pack(length) + b"x" * 16)
+                    assert stranger.closed()
+                if listener.kind is not Push:  # which may have given its message to the one that was going
+                    works(ours, peer)
+        eventually(lambda: not ours.pipes and ours.stats.joined == ours.stats.left)
+
+
+@pytest.mark.parametrize(
+    "listener",
+    [one for one in LISTENERS if one.header is not None],
+    ids=lambda listener: listener.kind.__name__,
+)
+def test_a_message_between_our_limit_and_that_of_nng(listener: Listener) -> None:
+    """The one oversize that a brick sees: it drops the message, and keeps the connection."""
+    assert listener.header is not None
+    with listener.open() as ours:
+        with RawPeer(ours.address, listener.stranger) as stranger:
+            ours.wait_for_peers(1, WAIT)
+            for size in (LIMIT + 1, LIMIT + HEADROOM - len(listener.header)):
+                stranger.send(listener.header + b"x" * size)
+            eventually(lambda: look(ours) or ours.stats.too_large == 2)
+            assert (ours.stats.pipes, ours.stats.received) == (1, 0)
+        left(ours, 1)
+        with listener.honest_peer(ours) as peer:
+            works(ours, peer)
+
+
+def look(ours: Any) -> bool:
+    """Have it look at what came, without waiting: whether something is there to receive."""
+    if isinstance(ours, (Req, Surveyor)):
+        return False  # asking for its counters makes them look
+    try:
+        ours.recv(timeout=0)
+    except TimedOut:
+        return False
+    return True
+
+
+@every
+def test_half_a_message_and_then_silence(listener: Listener) -> None:
+    """Nobody closes such a connection: it may be slow. It is a pipe that can be seen, and cut."""
+    with listener.open() as ours, RawPeer(ours.address, listener.stranger) as stranger:
+        stranger.socket.sendall(LENGTH.pack(500) + (listener.header or b"") + b"x" * 10)
+        ours.wait_for_peers(1, WAIT)
+        silent = ours.pipes[0]
+        # a Push and a Req share their work among all, and a pair has one peer: there the silent one has to go first
+        if listener.kind not in (Push, Req, Pair0, Pair1):
+            with listener.honest_peer(ours, others=1) as peer:
+                works(ours, peer)
+                assert ours.stats.pipes == 2
+            left(ours, 1)
+        assert ours.pipes == (silent,)
+        gone = ours.stats.left
+        assert ours.disconnect(silent)
+        while stranger.socket.recv(4096):  # what it was sent before
+            pass
+        left(ours, gone + 1)
+        with listener.honest_peer(ours) as peer:
+            works(ours, peer)
+
+
+def test_a_request_that_a_silent_worker_has_is_asked_again_when_it_is_cut() -> None:
+    with Req(listen=TCP) as req, RawPeer(req.address, REP) as silent:
+        req.wait_for_peers(1, WAIT)
+        asking = Background(req.request, b"question", timeout=WAIT)
+        assert silent.recv()[4:] == b"question"
+        with Rep(dial=req.address) as rep:
+            req.wait_for_peers(2, WAIT)
+            assert req.disconnect(req.pipes[0])
+            rep.recv(timeout=WAIT).reply(b"answer")
+            assert asking.result() == b"answer"
+            assert req.stats.resent == 1
+
+
+# ---- messages --------------------------------------------------------------------------------------------------------
+
+
+@every
+def test_empty_messages(listener: Listener) -> None:
+    """Messages, where there are no headers; elsewhere NNG alone sees them, and closes, or (PUSH) reads on."""
+    count = 50
+    with listener.open() as ours:
+        with RawPeer(ours.address, listener.stranger) as stranger:
+            if listener.header == b"":
+                ours.wait_for_peers(1, WAIT)
+                for _ in range(count):
+                    stranger.send(b"")
+                assert [ours.recv(timeout=WAIT) for _ in range(count)] == [b""] * count
+                assert ours.stats.received == count
+            else:
+                ours.wait_for_peers(1, WAIT)
+                stranger.send(b"")
+                assert listener.kind is Push or stranger.closed()
+        left(ours, 1)
+        with listener.honest_peer(ours) as peer:
+            works(ours, peer)
+
+
+@pytest.mark.parametrize("listener", [one for one in LISTENERS if one.header], ids=lambda one: one.kind.__name__)
+def test_headers_alone_are_empty_messages(listener: Listener) -> None:
+    assert listener.header is not None
+    with listener.open() as ours:
+        with RawPeer(ours.address, listener.stranger) as stranger:
+            ours.wait_for_peers(1, WAIT)
+            stranger.send(listener.header)
+            if listener.kind in (Req, Surveyor):
+                eventually(lambda: ours.stats.late == 1)
+            else:
+                got = ours.recv(timeout=WAIT)
+                assert (got if listener.kind is Pair1 else got.body) == b""
+            assert ours.stats.received == 1
+        left(ours, 1)
+        with listener.honest_peer(ours) as peer:
+            works(ours, peer)
+
+
+@pytest.mark.parametrize(
+    "listener", [one for one in LISTENERS if one.kind in (Rep, Respondent)], ids=lambda one: one.kind.__name__
+)
+def test_a_question_whose_header_has_no_end(listener: Listener) -> None:
+    """NNG alone sees it: one that ends too soon cuts the connection, one with too many hops is dropped."""
+    with listener.open() as ours, listener.honest_peer(ours) as peer:
+        for number, words in enumerate((1, 2, 7), start=2):
+            with RawPeer(ours.address, listener.stranger) as stranger:
+                came(ours, number)
+                stranger.send(b"\0\0\0\1" * words)
+                assert stranger.closed()
+            works(ours, peer)
+        left(ours, 3)
+        with RawPeer(ours.address, listener.stranger) as stranger:
+            ours.wait_for_peers(2, WAIT)
+            for words in (9, 15, LIMIT // 4):
+                stranger.send(b"\0\0\0\1" * words)
+            works(ours, peer)
+            stranger.send(ID + b"question")
+            question = ours.recv(timeout=WAIT)
+            assert question.body == b"question"
+            question.reply(b"answer")
+            assert stranger.recv() == ID + b"answer"
+
+
+@pytest.mark.parametrize(
+    "listener", [one for one in LISTENERS if one.kind in (Req, Surveyor)], ids=lambda one: one.kind.__name__
+)
+def test_replies_to_nobody(listener: Listener) -> None:
+    """Unknown ids, while nobody asks and while somebody does: ``late`` counts them."""
+    with listener.open() as ours:
+        with RawPeer(ours.address, listener.stranger) as stranger:
+            ours.wait_for_peers(1, WAIT)
+            flood = [
+                struct.pack(">I", 0x80000000 | (number * 2654435761) % 2**32) + b"to nobody" for number in range(1000)
+            ]
+            for reply in flood:
+                stranger.send(reply)
+            eventually(lambda: ours.stats.late == len(flood))
+            if listener.kind is Req:
+                asking = Background(ours.request, b"question", timeout=WAIT)
+            else:
+                asking = Background(ours.survey, b"question", timeout=WAIT, early=True)
+            number = WORD.unpack(stranger.recv()[:4])[0]
+            for other in (number ^ 1, 0x80000000, 0xFFFFFFFF):
+                stranger.send(WORD.pack(other) + b"to nobody")
+            stranger.send(WORD.pack(number) + b"answer")
+            result = asking.result()
+            assert (result if listener.kind is Req else result.replies[0].body) == b"answer"
+            assert ours.stats.late == len(flood) + 3
+            stranger.send(b"\0\0\0\1no reply: its id lacks the top bit")  # NNG alone sees this one
+            assert stranger.closed()
+        left(ours, 1)
+        with listener.honest_peer(ours) as peer:
+            works(ours, peer)

@@ -1,0 +1,604 @@
+"""A socket's life: what it refuses to begin with, closing under those who wait, coming back, and the end of it all."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import math
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from nngkit.errors import Closed, ConfigError, TimedOut, Unreachable
+from nngkit.protocols import (
+    Bus,
+    Pair0,
+    Pair1,
+    Pipe,
+    Pub,
+    Pull,
+    Push,
+    Rep,
+    Req,
+    Request,
+    Respondent,
+    Sub,
+    Surveyor,
+)
+from tests.protocols.raw_peer import PULL, RawPeer
+from tests.protocols.wires import (
+    ASYNCIO,
+    BLOCKING,
+    CALLERS,
+    TRIO,
+    WAIT,
+    Background,
+    Caller,
+    Wire,
+    eventually,
+    run_python,
+)
+
+TCP = "tcp://127.0.0.1:0"
+LARGE = b"x" * 65536
+KINDS = (Pair0, Pair1, Req, Rep, Push, Pull, Bus, Pub, Sub, Surveyor, Respondent)
+
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+# ---- what cannot be opened -------------------------------------------------------------------------------------------
+
+NO_ADDRESSES = (
+    "",
+    "127.0.0.1:80",
+    "tcp:/127.0.0.1:80",
+    "http://127.0.0.1:80",
+    "carrier-pigeon://loft",
+    "tcp://[::1:80",
+    "tcp://127.0.0.1:port",
+    "tcp://127.0.0.1:65536",
+    "ipc:///" + "x" * 107,
+)
+NOT_TO_DIAL = ("tcp://127.0.0.1:0", "tcp://127.0.0.1", "ipc://", "inproc://", "abstract://")
+
+
+@pytest.mark.parametrize("url", NO_ADDRESSES)
+@pytest.mark.parametrize("way", ["listen", "dial"])
+def test_what_is_no_address_is_a_config_error_that_shows_it(way: str, url: str) -> None:
+    with pytest.raises(ConfigError) as wrong:
+        Push(**{way: url})  # type: ignore[arg-type]
+    assert wrong.value.what == way
+    assert wrong.value.value == url
+    assert url in str(wrong.value)
+
+
+@pytest.mark.parametrize("url", NOT_TO_DIAL)
+def test_an_address_nobody_can_be_found_at_is_not_dialled(url: str) -> None:
+    with pytest.raises(ConfigError, match="to dial takes"):
+        Push(dial=url)
+
+
+def test_a_wrong_url_later_leaves_the_socket_as_it_was(tcp: Wire) -> None:
+    with Push(listen=tcp.address()) as push, Pull(dial=push.address) as pull:
+        for way in (push.listen, push.dial):
+            with pytest.raises(ConfigError):
+                way("nonsense")
+        push.send(b"still here")
+        assert pull.recv(timeout=WAIT) == b"still here"
+        assert len(push.addresses) == 1
+
+
+def test_an_address_in_use_is_unreachable(wire: Wire) -> None:
+    with Pull(listen=wire.address(), **wire.options) as pull:
+        with pytest.raises(Unreachable, match="in use") as taken:
+            Push(listen=pull.address, **wire.options)
+        assert taken.value.address == pull.address
+        assert taken.value.reason
+
+
+def test_a_place_that_cannot_be_listened_on_is_unreachable() -> None:
+    with pytest.raises(Unreachable) as wrong:
+        Push(listen="ipc:///nowhere/at/all")
+    assert wrong.value.address == "ipc:///nowhere/at/all"
+
+
+def test_an_ip_address_that_is_not_ours_is_no_address() -> None:
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):  # RFC 5737: nobody's; for NNG as wrong as a misspelled one
+        Push(listen="tcp://192.0.2.1:0")
+
+
+def test_a_socket_that_does_not_listen_has_no_address() -> None:
+    with Push() as push, pytest.raises(ConfigError, match="does not listen"):
+        _ = push.address
+
+
+def test_a_socket_that_could_not_be_opened_holds_nothing(tcp: Wire) -> None:
+    with tcp.reserved() as address:
+        with pytest.raises(ConfigError):
+            Pull(listen=[address, "nonsense"])
+        with Pull(listen=address) as pull:
+            assert pull.address == address
+
+
+WRONG: tuple[tuple[str, Any], ...] = (
+    ("recv_max_size", -1),
+    ("recv_max_size", (1 << 30) + 1),
+    ("recv_max_size", 1.5),
+    ("recv_max_size", True),
+    ("recv_timeout", -1),
+    ("recv_timeout", "1"),
+    ("send_timeout", -0.5),
+    ("send_timeout", math.nan),
+    ("send_timeout", math.inf),
+    ("recv_buffer", 0),
+    ("recv_buffer", 8193),
+    ("recv_window", 0),
+    ("send_buffer", -1),
+    ("send_buffer", 8193),
+    ("when_full", "perhaps"),
+    ("when_full", ""),
+    ("reconnect", 0),
+    ("reconnect", -1),
+    ("linger", -1),
+    ("linger", "long"),
+    ("name", "x" * 64),
+    ("name", "zero\0byte"),
+    ("name", 7),
+)
+
+
+@pytest.mark.parametrize(("option", "value"), WRONG)
+def test_a_wrong_option_is_a_config_error_that_names_it(option: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as wrong:
+        Pair1(**{option: value})
+    assert wrong.value.what == option
+    assert wrong.value.value is value
+
+
+@pytest.mark.parametrize(("kind", "policy"), [(Pub, "raise"), (Bus, "block"), (Req, "drop"), (Pull, "raise")])
+def test_a_policy_that_the_protocol_does_not_have_is_refused(kind: Callable[..., Any], policy: str) -> None:
+    with pytest.raises(ConfigError, match="when_full"):
+        kind(when_full=policy)
+
+
+def test_every_timeout_may_be_zero_or_an_int() -> None:
+    with Pull(recv_timeout=0, send_timeout=3, linger=0) as pull, pytest.raises(TimedOut):
+        pull.recv()
+
+
+# ---- after close -----------------------------------------------------------------------------------------------------
+
+SOMEBODY = Pipe(1, "tcp://127.0.0.1:1", True)
+COMMON: dict[str, tuple[Any, ...]] = {
+    "listen": (TCP,),
+    "dial": ("tcp://127.0.0.1:1",),
+    "disconnect": (SOMEBODY,),
+    "wait_for_peers": (),
+    "await_for_peers": (),
+}
+SENDS: dict[str, tuple[Any, ...]] = {"send": (b"",), "asend": (b"",), "send_many": ([b""],), "asend_many": ([b""],)}
+TAKES: dict[str, tuple[Any, ...]] = {"recv": (), "arecv": (), "recv_many": (), "arecv_many": ()}
+NAMES: dict[str, tuple[Any, ...]] = {"recv_msg": (), "arecv_msg": ()}
+METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
+    Pair0: SENDS | TAKES | NAMES,
+    Pair1: SENDS | TAKES | NAMES,
+    Bus: SENDS | TAKES | NAMES,
+    Push: SENDS,
+    Pull: TAKES | NAMES,
+    Pub: SENDS,
+    Sub: TAKES | NAMES | {"subscribe": (b"a",), "unsubscribe": (b"",)},
+    Req: {"request": (b"",), "arequest": (b"",)},
+    Rep: TAKES,
+    Surveyor: dict.fromkeys(("survey", "asurvey", "start", "astart", "survey_iter", "survey_stream"), (b"",)),
+    Respondent: TAKES,
+}
+OTHERS = {  # these say what was, or end
+    "close",
+    "aclose",
+    "drain",
+    "adrain",
+    "on_peer",
+    "peer_events",
+}
+
+
+def call_in_full(method: Callable[..., Any], *arguments: Any) -> Any:
+    """Call it and, if it is one to await or to iterate over, see it through."""
+
+    async def awaited() -> Any:
+        outcome = method(*arguments)
+        if inspect.isawaitable(outcome):
+            return await outcome
+        return [one async for one in outcome]
+
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        return trio.run(awaited)
+    outcome = method(*arguments)
+    if hasattr(outcome, "__aiter__"):
+        return trio.run(awaited)
+    return list(outcome) if hasattr(outcome, "__next__") else outcome
+
+
+@every_kind
+def test_after_close_every_method_raises_closed(kind: Callable[..., Any]) -> None:
+    options = {"topics": b""} if kind is Sub else {}
+    sock = kind(listen=TCP, **options)
+    address = sock.address
+    sock.close()
+    methods = COMMON | METHODS[kind]
+    for name, arguments in methods.items():
+        with pytest.raises(Closed, match=r"is closed"):
+            pytest.fail(f"{name} returned {call_in_full(getattr(sock, name), *arguments)!r}")
+    public = {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+    assert public - OTHERS == set(methods), "a method that this test does not know"
+    # what a closed socket still says
+    assert sock.closed
+    assert (sock.address, sock.pipes, sock.stats.pipes) == (address, (), 0)
+    assert kind.__name__ in repr(sock)
+    sock.close()
+    trio.run(sock.aclose)
+    assert sock.drain() is True
+    assert call_in_full(sock.peer_events) == []
+
+
+@pytest.mark.parametrize("kind", [Pull, Rep, Respondent, Sub, Bus])
+def test_iterating_over_a_closed_socket_ends(kind: Callable[..., Any], caller: Caller) -> None:
+    sock = kind()
+    sock.close()
+    assert caller.every(sock) == []
+
+
+def test_a_question_cannot_be_answered_after_close(tcp: Wire, caller: Caller) -> None:
+    with Rep(listen=tcp.address()) as rep, Req(dial=rep.address) as req:
+        asking = Background(req.request, b"?", timeout=WAIT)
+        question = rep.recv(timeout=WAIT)
+        assert isinstance(question, Request)
+        rep.close()
+        with pytest.raises(Closed):
+            caller.call(question.reply, b"!")
+        req.close()
+        assert isinstance(asking.error(), Closed)
+
+
+# ---- close wakes those who wait --------------------------------------------------------------------------------------
+
+
+def waiting(sock: Any) -> int:
+    """How many wait on ``sock`` by now: nothing public tells."""
+    asking = len(sock._pump.asking) if hasattr(sock, "_pump") else 0
+    watching = len(sock._ring._waiters) - (1 if hasattr(sock, "_pump") else 0)  # the pump watches for all
+    return asking + watching + len(sock._queue._waiting) + len(sock._pipes.waiters)
+
+
+WAITS: dict[str, tuple[Callable[..., Any], str, tuple[Any, ...]]] = {
+    "recv": (Pull, "recv", ()),
+    "recv_many": (Bus, "recv_many", ()),
+    "recv_msg": (Pair1, "recv_msg", ()),
+    "request received": (Rep, "recv", ()),
+    "query received": (Respondent, "recv", ()),
+    "send": (partial(Push, send_buffer=0, linger=0.0), "send", (b"x",)),
+    "send_many": (partial(Pair0, send_buffer=0, linger=0.0), "send_many", ([b"x"],)),
+}
+
+
+@pytest.mark.parametrize("what", WAITS)
+@pytest.mark.parametrize("closer", CALLERS, ids=lambda caller: caller.name)
+def test_close_wakes_all_who_wait_in_any_way(what: str, closer: Caller) -> None:
+    kind, method, arguments = WAITS[what]
+    sock = kind(listen=TCP)
+    waiters = [caller.start(getattr(sock, method), *arguments) for caller in CALLERS for _ in range(2)]
+    eventually(lambda: waiting(sock) == len(waiters))
+    if closer is BLOCKING:
+        sock.close()
+    else:
+        closer.call(sock.close)  # is aclose
+    for waiter in waiters:
+        assert type(waiter.error()) is Closed
+
+
+def test_close_wakes_those_who_wait_for_peers() -> None:
+    sock = Pull(listen=TCP)
+    waiters = [Background(sock.wait_for_peers), Background(trio.run, sock.await_for_peers)]
+    waiters.append(Background(trio.run, partial(sock.await_for_peers, 1, WAIT)))
+    eventually(lambda: len(sock._pipes.waiters) == 3)
+    sock.close()
+    assert [type(waiter.error()) for waiter in waiters] == [Closed] * 3
+
+
+def test_close_ends_the_peer_events(tcp: Wire) -> None:
+    async def follow(sock: Any) -> list[str]:
+        return [event.kind async for event in sock.peer_events()]
+
+    with Push(listen=tcp.address()) as push:
+        pull = Pull(dial=push.address)
+        following = Background(trio.run, follow, push)
+        eventually(lambda: len(push._pipes.waiters) == 1)
+        push.wait_for_peers(1, WAIT)
+        pull.close()
+        eventually(lambda: push.stats.left == 1)
+        push.close()
+        assert following.result() == ["joined", "left"]
+
+
+def test_close_ends_the_requests_under_way(tcp: Wire) -> None:
+    with Rep(listen=tcp.address()) as rep:
+        req = Req(dial=rep.address)
+        askers = [caller.start(req.request, b"?") for caller in CALLERS for _ in range(2)]
+        assert [rep.recv(timeout=WAIT).body for _ in askers] == [b"?"] * len(askers)
+        req.close()
+        assert [type(asker.error()) for asker in askers] == [Closed] * len(askers)
+
+
+def test_close_ends_requests_that_wait_for_a_peer() -> None:
+    req = Req(listen=TCP)
+    askers = [caller.start(req.request, b"?") for caller in CALLERS]
+    eventually(lambda: len(req._pipes.waiters) == len(askers))
+    req.close()
+    assert [type(asker.error()) for asker in askers] == [Closed] * len(askers)
+
+
+def test_close_ends_a_survey_under_way(tcp: Wire) -> None:
+    with Respondent(listen=tcp.address()) as respondent:
+        surveyor = Surveyor(dial=respondent.address)
+        surveyor.wait_for_peers(1, WAIT)
+        askers = [caller.start(surveyor.survey, b"?", timeout=WAIT * 2) for caller in CALLERS]
+        assert [respondent.recv(timeout=WAIT).body for _ in askers] == [b"?"] * len(askers)
+        surveyor.close()
+        assert [type(asker.error()) for asker in askers] == [Closed] * len(askers)
+
+
+def test_the_iteration_of_all_who_wait_ends_with_close() -> None:
+    pull = Pull(listen=TCP)
+    readers = [Background(caller.every, pull) for caller in CALLERS]
+    eventually(lambda: waiting(pull) == len(readers))
+    pull.close()
+    assert [reader.result() for reader in readers] == [[]] * len(readers)
+
+
+def test_one_close_of_many_does_it_and_all_return() -> None:
+    pull = Pull(listen=TCP)
+    closers = [caller.start(pull.close) for caller in CALLERS for _ in range(3)]
+    for closer in closers:
+        assert closer.result() is None
+    assert pull.closed
+
+
+# ---- coming back -----------------------------------------------------------------------------------------------------
+
+
+def test_a_dialler_is_back_within_200_ms_of_its_listeners_return(tcp: Wire) -> None:
+    took = []
+    with tcp.reserved() as address, Pull(dial=address) as pull:
+        for _ in range(5):
+            with Push(listen=address) as push:
+                start = time.monotonic()
+                pull.wait_for_peers(1, WAIT)
+                took.append(time.monotonic() - start)
+                push.send(b"back")
+                assert pull.recv(timeout=WAIT) == b"back"
+            eventually(lambda: not pull.pipes)
+            time.sleep(0.3)  # long enough for some tries in vain: a dialler's pauses grow with them
+    assert statistics.median(took) <= 0.2, took
+    assert max(took) <= 2.0, took  # the machine has other work
+
+
+@pytest.mark.parametrize("kind", [Req, Surveyor], ids=lambda kind: kind.__name__)
+def test_a_question_asked_before_the_listener_is_there_is_answered_once_it_is(kind: Any, tcp: Wire) -> None:
+    answering: Any = {Req: Rep, Surveyor: Respondent}[kind]
+    asking: Any = None
+    with tcp.reserved() as address, kind(dial=address) as asker:
+        if kind is Req:
+            asking = Background(asker.request, b"early", timeout=WAIT)
+            eventually(lambda: waiting(asker))
+        with answering(listen=address) as answerer:
+            if kind is Surveyor:  # nobody there is nobody asked
+                asker.wait_for_peers(1, WAIT)
+                asking = Background(asker.survey, b"early", timeout=WAIT, early=True)
+            answerer.recv(timeout=WAIT).reply(b"answer")
+            reply = asking.result()
+            assert (reply if kind is Req else reply.replies[0].body) == b"answer"
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+@every_kind
+def test_a_socket_that_nobody_closed_is_warned_of_and_closed(kind: Callable[..., Any], tcp: Wire) -> None:
+    with tcp.reserved() as address:
+        sock = kind(listen=address, name="forgotten")
+        with pytest.warns(ResourceWarning, match="unclosed <.* forgotten>"):  # noqa: PT031
+            del sock
+            gc.collect()
+        kind(listen=address).close()  # the port is free again
+
+
+OPEN_AT_EXIT = """
+    import asyncio, sys, threading, time
+    import trio
+    from nngkit.protocols import *
+
+    kinds = (Pair0, Pair1, Req, Rep, Push, Pull, Bus, Pub, Sub, Surveyor, Respondent)
+    opposite = dict(zip(kinds, (Pair0, Pair1, Rep, Req, Pull, Push, Bus, Sub, Pub, Respondent, Surveyor)))
+    ours = [kind(listen="tcp://127.0.0.1:0", **({"topics": ""} if kind is Sub else {})) for kind in kinds]
+    theirs = [opposite[kind](dial=sock.address) for kind, sock in zip(kinds, ours)]
+    for sock in ours + theirs:
+        sock.wait_for_peers(1, 15)
+    takers = [sock for sock in ours + theirs if hasattr(sock, "arecv")]
+    req = ours[2]
+"""
+ENDINGS = {
+    "idle": "",
+    "daemon threads": """
+    for sock in takers:
+        threading.Thread(target=sock.recv, daemon=True).start()
+    threading.Thread(target=req.request, args=(b"?",), daemon=True).start()
+""",
+    "asyncio": """
+    async def main():
+        tasks = [asyncio.create_task(sock.arecv()) for sock in takers]
+        tasks.append(asyncio.create_task(req.arequest(b"?")))
+        await asyncio.sleep(0.05)
+    asyncio.run(main())
+""",
+    "trio": """
+    async def main():
+        async with trio.open_nursery() as nursery:
+            for sock in takers:
+                nursery.start_soon(sock.arecv)
+            nursery.start_soon(req.arequest, b"?")
+            await trio.sleep(0.05)
+            nursery.cancel_scope.cancel()
+    trio.run(main)
+""",
+    "loops in daemon threads": """
+    running = threading.Semaphore(0)
+    async def in_asyncio():
+        tasks = [asyncio.create_task(sock.arecv()) for sock in takers]
+        running.release()
+        await asyncio.gather(*tasks)
+    async def in_trio():
+        async with trio.open_nursery() as nursery:
+            for sock in takers:
+                nursery.start_soon(sock.arecv)
+            running.release()
+    threading.Thread(target=lambda: asyncio.run(in_asyncio()), daemon=True).start()
+    threading.Thread(target=trio.run, args=(in_trio,), daemon=True).start()
+    running.acquire(), running.acquire()
+""",
+    "messages nobody takes": """
+    push = ours[4]
+    theirs[4].close()
+    push.send_many([b"x" * 1000] * 100)
+""",
+}
+QUIET_THREADS = """
+    threading.excepthook = lambda _: None  # their sockets are closed under them, which they may say
+"""
+
+
+def exits(ending: str) -> None:
+    program = OPEN_AT_EXIT + QUIET_THREADS + ENDINGS[ending] + "\n    print(time.monotonic(), flush=True)\n"
+    done = run_python(program, timeout=2 * WAIT)
+    took = time.monotonic() - float(done.stdout.strip() or 0)
+    assert done.returncode == 0, done.stderr
+    assert took <= 4.0, f"{took} s\n{done.stderr}"
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_interpreter_exits_with_sockets_open(ending: str) -> None:
+    exits(ending)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_interpreter_exits_with_sockets_open_five_times(ending: str) -> None:
+    for _ in range(5):
+        exits(ending)
+
+
+# ---- lingering -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("closer", [BLOCKING, TRIO, ASYNCIO], ids=lambda caller: caller.name)
+@pytest.mark.parametrize("wire", ["tcp", "ipc", "ws"], indirect=True)
+@pytest.mark.parametrize("sender_listens", [True, False], ids=["sender listens", "sender dials"])
+def test_what_was_sent_before_close_arrives(wire: Wire, closer: Caller, sender_listens: bool) -> None:
+    bodies = [b"%03d" % number + b"x" * 1000 for number in range(500)]
+    push, pull = Push(linger=WAIT), Pull()
+    with pull:
+        if sender_listens:
+            pull.dial(push.listen(wire.address()))
+        else:
+            push.dial(pull.listen(wire.address()))
+        push.wait_for_peers(1, WAIT)
+        pull.wait_for_peers(1, WAIT)
+        assert push.send_many(bodies) == 500
+        closing = closer.start(push.close)
+        assert [pull.recv(timeout=WAIT) for _ in bodies] == bodies
+        closing.result()
+
+
+def stalled(linger: float) -> tuple[Push, RawPeer]:
+    """A socket with more sent than its peer, who does not read, will ever take."""
+    push = Push(listen=TCP, send_timeout=0.05, linger=linger)
+    peer = RawPeer(push.address, PULL)
+    push.wait_for_peers(1, WAIT)
+    with pytest.raises(TimedOut):
+        push.send_many([LARGE] * 2000)
+    return push, peer
+
+
+def test_close_takes_no_longer_than_it_may_linger_for_a_peer_that_does_not_read(caller: Caller) -> None:
+    push, peer = stalled(0.3)
+    with peer:
+        start = time.monotonic()
+        caller.call(push.close)
+        took = time.monotonic() - start
+    assert 0.3 <= took <= 5.0
+
+
+def test_close_can_be_told_to_linger_less(caller: Caller) -> None:
+    push, peer = stalled(60.0)
+    with peer:
+        start = time.monotonic()
+        caller.call(push.close, linger=0.0)
+        assert time.monotonic() - start <= 5.0
+
+
+def test_an_interrupt_does_not_linger() -> None:
+    push, peer = stalled(60.0)
+    with peer:
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt), push:
+            raise KeyboardInterrupt
+        assert time.monotonic() - start <= 5.0
+
+
+def test_a_cancelled_aclose_closes_at_once() -> None:
+    push, peer = stalled(60.0)
+
+    async def close() -> None:
+        with trio.move_on_after(0.05):
+            await push.aclose()
+
+    with peer:
+        start = time.monotonic()
+        trio.run(close)
+        assert time.monotonic() - start <= 5.0
+    assert push.closed
+
+
+def test_drain_says_whether_all_was_written(caller: Caller) -> None:
+    push, peer = stalled(0.0)
+    with peer, push:
+        start = time.monotonic()
+        assert caller.call(push.drain, 0.1) is False
+        assert time.monotonic() - start >= 0.1
+        assert caller.call(push.drain, 0.0) is False
+        sent = push.stats.sent
+        reading = Background(lambda: [peer.recv() for _ in range(sent)])
+        assert caller.call(push.drain, WAIT) is True
+        assert len(reading.result()) == sent == push.stats.written
+        push.send(b"a drained socket sends on")
+        assert peer.recv() == b"a drained socket sends on"
+
+
+def test_drain_with_nothing_sent_is_done_at_once(caller: Caller) -> None:
+    with Push(listen=TCP) as push:
+        assert caller.call(push.drain, 0.0) is True
+
+
+def test_drain_waits_for_a_peer_to_come(tcp: Wire) -> None:
+    with Push(listen=tcp.address()) as push:
+        push.send(b"early")
+        assert push.drain(0.05) is False
+        draining = Background(push.drain, WAIT)
+        with Pull(dial=push.address) as pull:
+            assert pull.recv(timeout=WAIT) == b"early"
+            assert draining.result() is True

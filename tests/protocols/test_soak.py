@@ -1,0 +1,150 @@
+"""Long and large: memory that does not grow, descriptors that come back, 1 GiB at once, a thousand respondents."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from nngkit.errors import Closed
+from nngkit.protocols import Rep, Req, Surveyor
+
+SOAKING = Path(__file__).with_name("soaking.py")
+MIB = 1 << 20
+
+
+def soak(job: str, *arguments: str, seconds: float) -> dict[str, Any]:
+    run = subprocess.run(
+        [sys.executable, str(SOAKING), job, *arguments], capture_output=True, text=True, timeout=seconds, check=False
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+    result: dict[str, Any] = json.loads(run.stdout)
+    sys.stdout.write(f"{result}\n")  # for `pytest -rP`, which shows the figures
+    return result
+
+
+def test_a_hundred_thousand_messages_leave_no_memory_behind() -> None:
+    assert soak("messages", "100000", seconds=50)["grown_bytes"] <= 5 * MIB
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_ten_million_messages_leave_no_memory_behind() -> None:
+    assert soak("messages", "10000000", seconds=590)["grown_bytes"] <= 5 * MIB
+
+
+def test_two_thousand_sockets_give_their_descriptors_back() -> None:
+    assert soak("sockets", "2000", seconds=55)["descriptors_left"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_message_of_one_gibibyte_goes_each_way() -> None:
+    """Both ends in one process hold the body that is sent, NNG's copies of it, and the one received."""
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if available < 6 << 30:
+        pytest.skip(f"needs 6 GiB of free memory, there are {available >> 20} MiB")
+    result = soak("gibibyte", seconds=290)
+    assert result["same_there"]
+    assert result["same_back"]
+    assert max(result["peak_over_body_there"], result["peak_over_body_back"]) < 2.1
+
+
+def test_clients_of_one_rep_get_equal_shares() -> None:
+    """Four clients asking as fast as they can, for a second: each within 10 % of the mean."""
+    shares: Counter[int] = Counter()
+    over = threading.Event()
+    with Rep(listen="tcp://127.0.0.1:0", linger=0.0) as rep:
+
+        def serve() -> None:
+            for request in rep:
+                try:
+                    request.reply(request.body)
+                except Closed:
+                    return
+
+        def ask(client: int) -> None:
+            with Req(dial=rep.address) as req:
+                req.request(b"warm", timeout=10)
+                barrier.wait(10)
+                while not over.is_set():
+                    req.request(b"q", timeout=10)
+                    if not over.is_set():
+                        shares[client] += 1
+
+        barrier = threading.Barrier(5)
+        threads = [threading.Thread(target=ask, args=(client,)) for client in range(4)]
+        server = threading.Thread(target=serve)
+        for thread in (server, *threads):
+            thread.start()
+        barrier.wait(10)
+        over.wait(1.5)
+        over.set()
+        for thread in threads:
+            thread.join(10)
+        rep.close()
+        server.join(10)
+    mean = sum(shares.values()) / 4
+    assert all(abs(shares[client] - mean) <= 0.1 * mean for client in range(4)), shares
+
+
+@contextmanager
+def thousand_respondents(surveyor: Surveyor) -> Iterator[None]:
+    """Five hundred in each of two processes."""
+    processes = [
+        subprocess.Popen([sys.executable, str(SOAKING), "respondents", surveyor.address, "500"], stdin=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    try:
+        surveyor.wait_for_peers(1000, timeout=50)
+        yield
+    finally:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(5)
+                raise
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("busy", [0.0, 0.3], ids=["at once", "with the loop blocked for 300 ms"])
+def test_a_thousand_respondents_are_all_heard(busy: float) -> None:
+    """1,000 of 1,000 within a deadline of 1 s, over and over, awaited and blocking."""
+    with Surveyor(listen="tcp://127.0.0.1:0") as surveyor, thousand_respondents(surveyor):
+        surveyor.survey(b"warm", timeout=5, early=True)
+
+        async def awaited() -> list[int]:
+            heard = []
+            for round_ in range(5):
+                async with trio.open_nursery() as nursery:
+
+                    async def block() -> None:
+                        await trio.sleep(0.005)
+                        time.sleep(busy)  # noqa: ASYNC251 - a loop that is blocked in mid-survey is what is tested
+
+                    nursery.start_soon(block)
+                    result = await surveyor.asurvey(b"%d" % round_, timeout=1.0)
+                    assert result.expected == 1000
+                    heard.append(len({reply.pipe for reply in result.replies}))
+            return heard
+
+        ask: Callable[[], list[int]] = lambda: trio.run(awaited)  # noqa: E731
+        assert ask() == [1000] * 5
+        assert surveyor.survey(b"blocking", timeout=1.0).answered == 1000

@@ -1,0 +1,392 @@
+"""Many users of one socket at once, and a program whose signal handlers raise: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from nngkit.errors import Closed
+from nngkit.protocols import Pair1, Pull, Push, Rep, Req
+from tests.protocols.wires import BLOCKING, WAIT, Background, Wire, said
+
+THREADS = 8
+EACH = 500  # messages that each thread sends
+LONG = 2 * WAIT
+
+
+def numbered(thread: int) -> list[bytes]:
+    return [b"%d %d" % (thread, number) for number in range(EACH)]
+
+
+EVERYTHING = Counter(message for thread in range(THREADS) for message in numbered(thread))
+
+
+def one_by_one(sock: Any, messages: list[bytes]) -> None:
+    for message in messages:
+        sock.send(message, timeout=LONG)
+
+
+def in_tens(sock: Any, messages: list[bytes]) -> None:
+    for start in range(0, len(messages), 10):
+        assert sock.send_many(messages[start : start + 10], timeout=LONG) == 10
+
+
+def take_one_by_one(sock: Any, got: list[bytes], enough: Callable[[], None]) -> None:
+    for message in sock:
+        got.append(message)
+        enough()
+
+
+def take_many(sock: Any, got: list[bytes], enough: Callable[[], None]) -> None:
+    while True:
+        try:
+            got += sock.recv_many(7)
+        except Closed:
+            return
+        enough()
+
+
+@pytest.mark.parametrize("kind", [(Push, Pull), (Pair1, Pair1)], ids=["pipeline", "pair"])
+@pytest.mark.parametrize("room", [1, 1024], ids=["little room", "room"])
+@pytest.mark.parametrize("wire", ["tcp", "inproc"], indirect=True)
+def test_eight_threads_send_and_eight_receive_on_one_socket(wire: Wire, kind: Any, room: int) -> None:
+    got: list[list[bytes]] = [[] for _ in range(THREADS)]
+    done = threading.Event()
+
+    def enough() -> None:
+        if sum(map(len, got)) >= THREADS * EACH:
+            done.set()
+
+    with kind[0](listen=wire.address(), send_buffer=room) as sender, kind[1](dial=sender.address) as receiver:
+        takers = itertools.cycle([take_one_by_one, take_many])
+        taking = [Background(next(takers), receiver, part, enough) for part in got]
+        givers = itertools.cycle([one_by_one, in_tens])
+        giving = [Background(next(givers), sender, numbered(thread)) for thread in range(THREADS)]
+        for thread in giving:
+            thread.result(LONG)
+        complete = done.wait(LONG)
+        receiver.close()
+        for thread in taking:
+            thread.result()
+        assert complete, f"{sum(map(len, got))} of {THREADS * EACH} arrived"
+        assert sender.stats.sent == receiver.stats.received == THREADS * EACH
+    assert Counter(message for part in got for message in part) == EVERYTHING
+
+
+def test_one_thread_receives_what_each_of_eight_sends_in_its_order(tcp: Wire) -> None:
+    with Push(listen=tcp.address(), send_buffer=4) as push, Pull(dial=push.address) as pull:
+        giving = [Background(one_by_one, push, numbered(thread)) for thread in range(THREADS)]
+        got = [pull.recv(timeout=WAIT) for _ in range(THREADS * EACH)]
+        for thread in giving:
+            thread.result()
+    for who in range(THREADS):
+        assert [message for message in got if message.startswith(b"%d " % who)] == numbered(who)
+
+
+def answer(rep: Rep) -> None:
+    """Answer everything, backwards, until the socket is closed."""
+    for question in rep:
+        try:
+            question.reply(question.body[::-1])
+        except Closed:
+            return
+
+
+def ask_in_turn(req: Req, questions: list[bytes]) -> None:
+    for question in questions:
+        assert req.request(question, timeout=LONG) == question[::-1]
+
+
+@pytest.mark.parametrize("wire", ["tcp", "inproc"], indirect=True)
+def test_eight_threads_ask_and_four_answer_on_one_socket_each(wire: Wire) -> None:
+    with Rep(listen=wire.address()) as rep, Req(dial=rep.address) as req:
+        answering = [Background(answer, rep) for _ in range(4)]
+        asking = [Background(ask_in_turn, req, numbered(thread)[:200]) for thread in range(THREADS)]
+        for thread in asking:
+            thread.result(LONG)
+        assert (rep.stats.received, rep.stats.sent, rep.stats.dropped) == (1600, 1600, 0)
+        assert (req.stats.late, req.stats.resent) == (0, 0)
+        rep.close()
+        for thread in answering:
+            thread.result()
+
+
+def test_threads_and_tasks_of_trio_and_asyncio_ask_on_one_socket_at_once(tcp: Wire) -> None:
+    right: list[bytes] = []  # appending is one step
+
+    async def ask(req: Req, question: bytes) -> None:
+        assert await req.arequest(question, timeout=LONG) == question[::-1]
+        right.append(question)
+
+    async def in_trio(req: Req) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(500):
+                nursery.start_soon(ask, req, b"trio %d" % number)
+
+    async def in_asyncio(req: Req) -> None:
+        await asyncio.gather(*(ask(req, b"asyncio %d" % number) for number in range(500)))
+
+    def in_a_thread(req: Req, thread: int) -> None:
+        for number in range(50):
+            question = b"thread %d %d" % (thread, number)
+            assert req.request(question, timeout=LONG) == question[::-1]
+            right.append(question)
+
+    with Rep(listen=tcp.address()) as rep, Req(dial=rep.address) as req:
+        answering = Background(answer, rep)
+        asking = [Background(in_a_thread, req, thread) for thread in range(THREADS)]
+        asking += [Background(trio.run, in_trio, req), Background(lambda: asyncio.run(in_asyncio(req)))]
+        for one in asking:
+            one.result(LONG)
+        assert (rep.stats.received, rep.stats.dropped, req.stats.late) == (1400, 0, 0)
+        rep.close()
+        answering.result()
+    kinds = Counter(question.split()[0] for question in right)
+    assert kinds == {b"trio": 500, b"asyncio": 500, b"thread": 400}
+    assert len(set(right)) == 1400
+
+
+def test_a_thousand_open_requests_are_answered_in_any_order(tcp: Wire) -> None:
+    replies: dict[int, bytes] = {}
+
+    async def ask(req: Req, number: int) -> None:
+        replies[number] = await req.arequest(b"%d" % number, timeout=LONG)
+
+    async def ask_all(req: Req) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(1000):
+                nursery.start_soon(ask, req, number)
+
+    with Rep(listen=tcp.address()) as rep, Req(dial=rep.address) as req:
+        asking = Background(trio.run, ask_all, req)
+        questions = [rep.recv(timeout=WAIT) for _ in range(1000)]
+        for question in reversed(questions):
+            BLOCKING.call(question.reply, b"to " + question.body)
+        asking.result()
+    assert replies == {number: b"to %d" % number for number in range(1000)}
+
+
+# ---- signal handlers that raise --------------------------------------------------------------------------------------
+
+# `hammer(step)` runs step() over and over in the main thread and interrupts it about every millisecond, wherever it is.
+# A step notes what it did in the expression that did it: a handler runs at calls and jumps, and between the return of
+# a Python function and the list that takes its result there is neither.
+INTERRUPTED = """
+    import signal, sys, threading, time
+    from nngkit.errors import Closed, TimedOut
+    from nngkit.protocols import *
+
+    SECONDS, WHAT, SCHEME = float(sys.argv[1]), sys.argv[2], sys.argv[3]
+    URL = {"tcp": "tcp://127.0.0.1:0", "inproc": "inproc://interrupted"}[SCHEME]
+    armed = False
+    interrupts = 0
+
+    class Interrupt(Exception):
+        pass
+
+    def interrupt(*_):
+        global armed, interrupts
+        if armed:
+            armed = False
+            interrupts += 1
+            raise Interrupt
+
+    def hammer(step):
+        global armed
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            try:
+                armed = True
+                while time.monotonic() < end:
+                    step()
+                armed = False
+            except Interrupt:
+                pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert interrupts > 20, interrupts
+
+    def number(body):
+        return int(body[:8])
+"""
+
+RECEIVING = """
+    count = 0
+    over = threading.Event()
+
+    def produce():
+        global count
+        while not over.is_set():
+            push.send(b"%08d" % count + b"x" * (count % 50), timeout=30)
+            count += 1
+
+    push = Push(listen=URL, send_buffer=50)
+    pull = Pull(dial=push.address)
+    push.wait_for_peers(1, 15)
+    thread = threading.Thread(target=produce)
+    thread.start()
+    got = []
+
+    def recv():
+        got.append(pull.recv(timeout=30))
+
+    def recv_msg():
+        got.append(pull.recv_msg(timeout=30))
+
+    def recv_many():
+        global got
+        got += pull.recv_many(5, timeout=30)
+
+    def timed_out():
+        global got
+        try:
+            got += pull.recv_many(5, timeout=0.0005)
+        except TimedOut:
+            pass
+
+    hammer({"recv": recv, "recv_msg": recv_msg, "recv_many": recv_many, "timed out": timed_out}[WHAT])
+    over.set()
+    while thread.is_alive():  # it may wait for room
+        timed_out()
+    while len(got) < count:
+        got += pull.recv_many(timeout=5)
+    numbers = [number(body) for body in got]
+    assert numbers == list(range(count)), (count, len(numbers), len(set(numbers)), interrupts)
+    assert [len(body) for body in got] == [8 + one % 50 for one in numbers]
+    pull.close(), push.close()
+    print("done")
+"""
+
+SENDING = """
+    got = []
+    pull = Pull(listen=URL)
+    push = Push(dial=pull.address, send_buffer=2, linger=30)
+    push.wait_for_peers(1, 15)
+
+    def consume():
+        for body in pull:
+            got.append(body)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    count = 0
+    returned = []
+
+    def send():
+        global count
+        count += 1
+        push.send(b"%08d" % count + b"x" * (count % 50), timeout=30)
+        returned.append(count)
+
+    def send_many():
+        global count
+        first = count + 1
+        count += 5
+        push.send_many([b"%08d" % one + b"x" * (one % 50) for one in range(first, first + 5)], timeout=30)
+        returned.extend(range(first, first + 5))
+
+    def timed_out():
+        global count
+        count += 1
+        try:
+            push.send(b"%08d" % count + b"x" * (count % 50), timeout=0.0005)
+            returned.append(count)
+        except TimedOut:
+            refused.append(count)
+
+    refused = []
+    hammer({"send": send, "send_many": send_many, "timed out": timed_out}[WHAT])
+    push.send(b"%08d" % 0, timeout=30)
+    end = time.monotonic() + 30
+    while not got or number(got[-1]):
+        assert time.monotonic() < end, "the last one does not arrive"
+        time.sleep(0.01)
+    pull.close()
+    thread.join()
+    numbers = [number(body) for body in got[:-1]]
+    assert [len(body) for body in got[:-1]] == [8 + one % 50 for one in numbers], "a message was torn"
+    assert numbers == sorted(set(numbers)), "out of order, or doubled"
+    assert not set(returned) - set(numbers), f"lost: {sorted(set(returned) - set(numbers))[:10]} {interrupts}"
+    assert not set(refused) & set(numbers), "timed out and sent all the same"
+    assert push.stats.sent == len(got), (push.stats.sent, len(got))
+    push.close()
+    print("done")
+"""
+
+ASKING = """
+    seen = []
+    rep = Rep(listen=URL)
+    req = Req(dial=rep.address)
+    req.wait_for_peers(1, 15)
+
+    def answer():
+        for question in rep:
+            seen.append(question.body)
+            question.reply(question.body[::-1])
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    count = 0
+    asked = []
+
+    def request():
+        global count
+        count += 1
+        question = b"%08d" % count
+        reply = req.request(question, timeout=30)
+        asked.append((question, reply))
+
+    hammer(request)
+    assert req.request(b"last", timeout=30) == b"tsal"
+    assert len(asked) > 20, len(asked)
+    for question, reply in asked:
+        assert reply == question[::-1], (question, reply)
+    assert len(seen) == len(set(seen)), "asked twice"
+    assert {question for question, _ in asked} <= set(seen)
+    assert not req._pump.asking, "a request that ended is still waited for"
+    stats = req.stats
+    assert stats.resent == 0
+    assert stats.late <= interrupts
+    rep.close()
+    thread.join()
+    req.close()
+    print("done")
+"""
+
+PROGRAMS = {
+    "recv": RECEIVING,
+    "recv_msg": RECEIVING,
+    "recv_many": RECEIVING,
+    "recv, timed out": RECEIVING,
+    "send": SENDING,
+    "send_many": SENDING,
+    "send, timed out": SENDING,
+    "request": ASKING,
+}
+
+
+def hammer(what: str, scheme: str, seconds: float) -> None:
+    program = INTERRUPTED + PROGRAMS[what]
+    assert said(program, str(seconds), what.rpartition(", ")[2], scheme, timeout=seconds + 2 * WAIT) == "done"
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "inproc"])
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_a_signal_handler_that_raises_loses_and_doubles_nothing(what: str, scheme: str) -> None:
+    hammer(what, scheme, 0.7)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("scheme", ["tcp", "inproc"])
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_it_does_not_for_long_either(what: str, scheme: str) -> None:
+    hammer(what, scheme, 10.0)

@@ -1,0 +1,361 @@
+"""TLS on both transports that have it: who is let in, who is not, what is known of a peer, and which file was wrong."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from nngkit.errors import ConfigError, TimedOut
+from nngkit.protocols import TLS, Pipe, Pull, Push, Rep, Req
+from tests.protocols.raw_peer import connect
+from tests.protocols.wires import WAIT, Background, eventually, said
+
+NEVER = 0.4  # seconds in which a refused client has tried several times
+ADDRESSES = {"tls+tcp": "tls+tcp://127.0.0.1:0", "wss": "wss://127.0.0.1:0/door"}
+
+transports = pytest.mark.parametrize("transport", ADDRESSES)
+Identity = Callable[..., TLS]
+
+
+@pytest.fixture
+def identity(authority: trustme.CA) -> Identity:
+    """Somebody with a certificate: ``identity("alice", names=["alice.example"], ca=...)``."""
+
+    def issue(name: str | None, names: tuple[str, ...] = ("localhost",), issuer: Any = None, **settings: Any) -> TLS:
+        certificate = (issuer or authority).issue_cert(*names, common_name=name)
+        chain = b"".join(pem.bytes() for pem in certificate.cert_chain_pems)
+        defaults = {"ca": authority.cert_pem.bytes(), "server_name": "localhost"}
+        return TLS(cert=chain, key=certificate.private_key_pem.bytes(), **defaults | settings)
+
+    return issue
+
+
+@pytest.fixture
+def nobody(authority: trustme.CA) -> TLS:
+    """Somebody who trusts the authority and shows no certificate."""
+    return TLS(ca=authority.cert_pem.bytes(), server_name="localhost")
+
+
+def stays_out(transport: str, server: TLS, client: TLS) -> None:
+    """``client`` tries again and again and neither end ever sees the other."""
+    with (
+        Pull(listen=ADDRESSES[transport], tls=server) as pull,
+        Push(dial=pull.address, tls=client, reconnect=0.02) as push,
+    ):
+        with pytest.raises(TimedOut):
+            push.wait_for_peers(1, NEVER)
+        assert (push.stats.joined, pull.stats.joined) == (0, 0)
+
+
+def gets_in(transport: str, server: TLS, client: TLS) -> tuple[Pipe, Pipe]:
+    """What the server and the client know of each other."""
+    with Rep(listen=ADDRESSES[transport], tls=server) as rep, Req(dial=rep.address, tls=client) as req:
+        asking = Background(req.request, b"ping" * 10_000, timeout=WAIT)
+        question = rep.recv(timeout=WAIT)
+        question.reply(question.body.upper())
+        assert asking.result() == b"PING" * 10_000
+        (theirs,) = req.pipes
+        assert question.pipe is not None
+        return question.pipe, theirs
+
+
+# ---- who gets in -----------------------------------------------------------------------------------------------------
+
+
+@transports
+def test_each_end_knows_the_other_by_its_certificate(transport: str, identity: Identity) -> None:
+    server = identity("server", ("localhost", "server.example"))
+    client = identity("alice", ("alice.example", "alice.home"))
+    of_client, of_server = gets_in(transport, server, client)
+    assert (of_client.peer_name, of_client.verified, of_client.dialed) == ("alice", True, False)
+    assert (of_server.peer_name, of_server.verified, of_server.dialed) == ("server", True, True)
+    assert set(of_client.alt_names) == {"alice.example", "alice.home"}
+    assert set(of_server.alt_names) == {"localhost", "server.example"}
+
+
+@transports
+def test_a_certificate_needs_no_common_name(transport: str, identity: Identity) -> None:
+    of_client, _ = gets_in(transport, identity("server"), identity(None, ("alice.example",)))
+    assert (of_client.peer_name, of_client.alt_names, of_client.verified) == (None, ("alice.example",), True)
+
+
+@transports
+def test_a_client_without_a_certificate_is_refused_by_a_server_with_a_ca(
+    transport: str, identity: Identity, nobody: TLS
+) -> None:
+    stays_out(transport, identity("server"), nobody)
+
+
+@transports
+def test_a_client_without_a_certificate_is_served_by_a_server_without_a_ca(
+    transport: str, identity: Identity, nobody: TLS
+) -> None:
+    of_client, of_server = gets_in(transport, identity("server", ca=None), nobody)
+    assert (of_client.peer_name, of_client.alt_names, of_client.verified) == (None, (), False)
+    assert (of_server.peer_name, of_server.verified) == ("server", True)
+
+
+@transports
+def test_a_client_of_another_authority_is_refused(transport: str, identity: Identity) -> None:
+    stays_out(transport, identity("server"), identity("alice", issuer=trustme.CA()))
+
+
+@transports
+def test_a_server_of_another_authority_is_refused(transport: str, identity: Identity, nobody: TLS) -> None:
+    stays_out(transport, identity("server", issuer=trustme.CA(), ca=None), nobody)
+
+
+@transports
+def test_a_server_of_another_name_is_refused(transport: str, identity: Identity, authority: trustme.CA) -> None:
+    expecting = TLS(ca=authority.cert_pem.bytes(), server_name="other.example")
+    stays_out(transport, identity("server", ca=None), expecting)
+    gets_in(transport, identity("server", ("other.example",), ca=None), expecting)
+
+
+@transports
+def test_without_a_server_name_the_host_of_the_url_has_to_match(
+    transport: str, identity: Identity, authority: trustme.CA
+) -> None:
+    trusting = TLS(ca=authority.cert_pem.bytes())
+    stays_out(transport, identity("server", ca=None), trusting)  # the host is 127.0.0.1
+    named = ADDRESSES[transport].replace("127.0.0.1", "localhost")
+    with Pull(listen=named, tls=identity("server", ca=None)) as pull, Push(dial=pull.address, tls=trusting) as push:
+        push.wait_for_peers(1, WAIT)
+
+
+@transports
+def test_verify_false_takes_anybody_and_says_so(transport: str, identity: Identity) -> None:
+    stranger = identity("stranger", ("nowhere",), issuer=trustme.CA(), verify=False)
+    of_client, of_server = gets_in(transport, stranger, TLS(verify=False))
+    assert (of_client.verified, of_server.verified) == (False, False)
+
+
+@transports
+def test_an_intermediate_authority_is_believed_with_its_chain(
+    transport: str, identity: Identity, authority: trustme.CA
+) -> None:
+    branch = authority.create_child_ca()
+    of_client, of_server = gets_in(transport, identity("server", issuer=branch), identity("alice", issuer=branch))
+    assert (of_client.peer_name, of_server.peer_name) == ("alice", "server")
+    assert of_client.verified
+    assert of_server.verified
+
+
+@transports
+def test_admit_decides_by_identity(transport: str, identity: Identity) -> None:
+    def only_alice(pipe: Pipe) -> bool:
+        return pipe.verified and pipe.peer_name == "alice"
+
+    with Pull(listen=ADDRESSES[transport], tls=identity("server"), admit=only_alice) as pull:
+        with Push(dial=pull.address, tls=identity("bob"), reconnect=0.02, linger=0.0) as bob:
+            eventually(lambda: pull.stats.refused >= 2)  # he tries again
+            bob.send(b"from bob")
+            with Push(dial=pull.address, tls=identity("alice")) as alice:
+                alice.send(b"from alice")
+                assert pull.recv(timeout=WAIT) == b"from alice"
+                assert [pipe.peer_name for pipe in pull.pipes] == ["alice"]
+        assert (pull.stats.joined, pull.stats.received) == (1, 1)
+
+
+@pytest.mark.parametrize(("listens", "dials"), [("tls+tcp", "tcp"), ("wss", "ws")])
+def test_who_does_not_speak_tls_stays_out(listens: str, dials: str, identity: Identity) -> None:
+    with (
+        Pull(listen=ADDRESSES[listens], tls=identity("server", ca=None)) as pull,
+        Push(dial=pull.address.replace(listens, dials), reconnect=0.02) as push,
+    ):
+        with pytest.raises(TimedOut):
+            push.wait_for_peers(1, NEVER)
+        assert pull.stats.joined == 0
+
+
+def test_what_is_spoken_is_tls(identity: Identity, authority: trustme.CA) -> None:
+    """Python's own TLS agrees: with no certificate of ours, the handshake or the first word after it fails."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with Pull(listen=ADDRESSES["tls+tcp"], tls=identity("server", ca=None)) as pull:
+        port = urlsplit(pull.address).port
+        with context.wrap_socket(connect(f"tcp://127.0.0.1:{port}"), server_hostname="localhost") as line:
+            assert line.version() in ("TLSv1.2", "TLSv1.3")
+            assert line.recv(8)[:4] == b"\0SP\0"
+    with Pull(listen=ADDRESSES["tls+tcp"], tls=identity("server")) as pull:
+        port = urlsplit(pull.address).port
+        with connect(f"tcp://127.0.0.1:{port}") as connection:
+            try:
+                with context.wrap_socket(connection, server_hostname="localhost") as line:
+                    heard = line.recv(8)
+            except (ssl.SSLError, ConnectionResetError):
+                heard = b""
+            assert heard == b"", "the server talked to a client without a certificate"
+
+
+# ---- files and text --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [str, Path], ids=["path as text", "Path"])
+def test_certificates_may_be_files(form: Callable[[Any], Any], identity: Identity, tmp_path: Path) -> None:
+    given = identity("somebody")
+    paths = {}
+    for what in ("ca", "cert", "key"):
+        content = getattr(given, what)
+        assert isinstance(content, bytes)
+        (tmp_path / what).write_bytes(content)
+        paths[what] = form(tmp_path / what)
+    files = TLS(**paths, server_name="localhost")
+    gets_in("tls+tcp", files, files)
+
+
+def test_certificates_may_be_text(identity: Identity) -> None:
+    given = identity("somebody")
+    text = {what: getattr(given, what).decode() for what in ("ca", "cert", "key")}
+    gets_in("tls+tcp", given, TLS(**text, server_name="localhost"))
+
+
+def test_a_key_may_have_a_password(identity: Identity) -> None:
+    plain = identity("somebody")
+    assert isinstance(plain.key, bytes)
+    locked = load_pem_private_key(plain.key, None).private_bytes(
+        Encoding.PEM, PrivateFormat.TraditionalOpenSSL, BestAvailableEncryption(b"sesame")
+    )
+    gets_in("tls+tcp", TLS(cert=plain.cert, key=locked, password="sesame"), TLS(verify=False))
+    for wrong in ("mustard", None):
+        with pytest.raises(ConfigError, match="tls"):
+            Pull(listen=ADDRESSES["tls+tcp"], tls=TLS(cert=plain.cert, key=locked, password=wrong))
+
+
+def listening(settings: dict[str, Any]) -> None:
+    with Pull(listen=ADDRESSES["tls+tcp"], tls=TLS(**settings)):
+        pytest.fail("it listens")
+
+
+@pytest.fixture
+def good(identity: Identity) -> dict[str, Any]:
+    given = identity("somebody")
+    return {"ca": given.ca, "cert": given.cert, "key": given.key}
+
+
+@pytest.mark.parametrize("what", ["ca", "cert", "key"])
+@pytest.mark.parametrize("form", [str, Path], ids=["path as text", "Path"])
+def test_a_file_that_cannot_be_read_is_named(
+    form: Callable[[Any], Any], what: str, good: dict[str, Any], tmp_path: Path
+) -> None:
+    for path, why in ((tmp_path / "missing.pem", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(ConfigError, match=why) as wrong:
+            listening(good | {what: form(path)})
+        assert what in wrong.value.what
+        assert str(path) in str(wrong.value)
+
+
+@pytest.mark.parametrize("what", ["ca", "cert", "key"])
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"\x30\x82\xff\0" * 10], ids=["empty", "text", "DER"])
+def test_a_file_without_pem_in_it_is_named(content: bytes, what: str, good: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "not.pem"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="not PEM text") as wrong:
+        listening(good | {what: path})
+    assert what in wrong.value.what
+    assert str(path) in str(wrong.value)
+
+
+@pytest.mark.parametrize("what", ["ca", "cert", "key"])
+def test_pem_that_holds_nonsense_is_refused(what: str, good: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="tls"):
+        listening(good | {what: b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n"})
+
+
+def test_settings_that_make_no_sense_are_refused(good: dict[str, Any], everybody: TLS) -> None:
+    for lacking, why in (("cert", "go together"), ("key", "go together")):
+        with pytest.raises(ConfigError, match=why):
+            listening(good | {lacking: None})
+    with pytest.raises(ConfigError, match="a listener needs cert and key"):
+        listening({"ca": good["ca"]})
+    with pytest.raises(ConfigError, match="a dialler needs ca, or verify=False"):
+        Push(dial="tls+tcp://127.0.0.1:1", tls=TLS())
+    for way in ("listen", "dial"):
+        for url in ("tls+tcp://127.0.0.1:1", "wss://127.0.0.1:1/"):
+            with pytest.raises(ConfigError, match="needs tls="):
+                Push(**{way: url})  # type: ignore[arg-type]
+    with Push(listen="tcp://127.0.0.1:0", tls=everybody) as push:  # which it then does not need
+        assert push.address.startswith("tcp://")
+
+
+def test_secrets_are_not_shown(identity: Identity) -> None:
+    given = identity("somebody", password="sesame")
+    assert isinstance(given.key, bytes)
+    assert "sesame" not in repr(given)
+    assert given.key.decode() not in repr(given)
+    assert "PRIVATE" not in repr(given)
+
+
+# ---- closing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_wss_listeners_close_a_thousand_times_without_an_abort(identity: Identity) -> None:
+    """Bare NNG frees the HTTP server while an accept still runs: about one close in a thousand aborts the process."""
+    own = identity("server", ca=None)
+    program = """
+        import sys
+        from nngkit.protocols import TLS, Pull
+        tls = TLS(cert=sys.argv[1], key=sys.argv[2])
+        for _ in range(1500):
+            with Pull(listen="wss://localhost:0/x", tls=tls):
+                pass
+        print("done")
+    """
+    assert said(program, as_text(own.cert), as_text(own.key), timeout=50) == "done"
+
+
+def test_what_closed_on_wss_is_not_found_by_the_next_listener_on_ws(identity: Identity) -> None:
+    own = identity("both")
+    for _ in range(3):
+        for scheme in ("wss", "ws"):
+            tls = own if scheme == "wss" else None
+            with Pull(listen=f"{scheme}://127.0.0.1:0/x", tls=tls) as pull, Push(dial=pull.address, tls=tls) as push:
+                push.send(b"heard")
+                assert pull.recv(timeout=WAIT) == b"heard"
+
+
+def test_connected_sockets_that_nobody_closed_may_be_garbage_in_a_cycle(identity: Identity) -> None:
+    own = identity("both")
+    program = """
+        import gc, sys, warnings
+        from nngkit.protocols import *
+        warnings.simplefilter("ignore", ResourceWarning)
+        tls = TLS(ca=sys.argv[1], cert=sys.argv[2], key=sys.argv[3], server_name="localhost")
+        kinds = (Pair0, Pair0), (Pair1, Pair1), (Push, Pull), (Bus, Bus), (Pub, Sub), (Req, Rep), (Surveyor, Respondent)
+        urls = "tcp://127.0.0.1:0", "tls+tcp://127.0.0.1:0", "ws://127.0.0.1:0/x", "wss://127.0.0.1:0/x", "inproc://x"
+        gc.disable()
+        for _ in range(4):
+            for url in urls:
+                for one, two in kinds:
+                    options = {"tls": tls} if url.startswith(("tls", "wss")) else {}
+                    first = one(listen=url, **options)
+                    second = two(dial=first.address, **options, **({"topics": ""} if two is Sub else {}))
+                    first.wait_for_peers(1, 15), second.wait_for_peers(1, 15)
+                    if hasattr(first, "send_many"):
+                        first.send_many([b"x" * 1000] * 50, timeout=15)
+                    cycle = [first, second]
+                    cycle.append(cycle)
+                    del first, second, cycle
+                    if url == "inproc://x":
+                        gc.collect()  # its name is to be free again
+            gc.collect()
+        print("done")
+    """
+    assert said(program, *map(as_text, (own.ca, own.cert, own.key)), timeout=50) == "done"
+
+
+def as_text(pem: Any) -> str:
+    return pem.decode() if isinstance(pem, bytes) else str(pem)

@@ -1,0 +1,281 @@
+"""nngkit.blocking: the async objects in a program without an event loop, in any thread, and what ends them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nngkit.discovery
+from nngkit import Closed, ConfigError, ServiceNotFound, TimedOut, Unreachable, blocking
+from nngkit.blocking import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
+from nngkit.discovery import DaemonSettings, Reason, State
+
+ANY = "tcp://127.0.0.1:0"
+HERE = "tcp://10.0.0.1:9000"
+ROOT = Path(__file__).parents[1]
+WAIT = 15.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def portal() -> None:
+    """The portal's thread lives as long as the process: here before a test that would miss it afterwards."""
+    blocking._the_portal()
+
+
+def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@contextmanager
+def interrupted(after: float) -> Iterator[None]:
+    """A Ctrl-C for this thread."""
+    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+# ---- the objects -----------------------------------------------------------------------------------------------------
+
+
+def test_discover_and_resolve_without_an_event_loop() -> None:
+    with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery:
+        with Service("answer", HERE, discovery=discovery.address, weight=3) as service:
+            discovery.wait_for_peers(timeout=WAIT)
+            assert discovery.discover(early=True) == {"answer": frozenset({service.provider})}
+            assert discovery.resolve("answer") == service.provider
+            assert discovery.snapshot()["answer"]
+            assert discovery.addresses == (discovery.address,)
+            assert discovery.stats.pipes == 1
+            assert service.counts.answers >= 1
+        with pytest.raises(ServiceNotFound):
+            discovery.resolve("answer")
+        assert [(row.state, row.reason) for row in discovery.view()] == [(State.DOWN, Reason.BYE)]
+        assert discovery.rounds
+
+
+def test_changes_are_told_and_events_are_iterated() -> None:
+    with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery:
+        events = discovery.events()
+        with Service("answer", HERE, discovery=discovery.address) as service:
+            assert next(events).new is State.UP
+            service.update(weight=7)
+            assert next(events).provider.weight == 7
+            service.drain()
+            assert next(events).new is State.DRAINING
+        assert next(events).new is State.DOWN
+    assert list(events) == []  # it was closed: they end
+
+
+def test_events_may_be_left_in_the_middle() -> None:
+    with (
+        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery,
+        Service("answer", HERE, discovery=discovery.address),
+    ):
+        for event in discovery.events():
+            assert event.name == "answer"
+            break
+        with ThreadPoolExecutor(4) as threads:
+            firsts = [threads.submit(next, discovery.events()) for _ in range(4)]
+        assert {first.result().new for first in firsts} == {State.UP}
+
+
+def test_daemon_client_and_resolver() -> None:
+    settings = DaemonSettings(listen=(ANY,), deadline=1.0, interval=0.05)
+    with Daemon(settings) as daemon, Service("answer", HERE, discovery=daemon.addresses) as service:
+        with Resolver(daemon.query_addresses) as resolver:
+            assert resolver.find("answer", timeout=WAIT) == service.provider
+            assert resolver.resolve("answer") == service.provider
+            assert resolver.fresh
+            with pytest.raises(ServiceNotFound):
+                resolver.find("nobody", timeout=0.05)
+        with DaemonClient(daemon.query_addresses[0]) as client:
+            assert client.resolve("answer") == service.provider
+            assert [row.provider for row in client.snapshot()] == [service.provider]
+            assert client.rounds(1).rounds
+            state = client.watch("", 0, wait=0.0)
+            assert client.watch(state.daemon, state.version, wait=0.05).daemon == state.daemon
+
+
+def test_errors_are_those_of_the_async_side() -> None:
+    with pytest.raises(ConfigError, match="here: not an address"), ServiceDiscovery(listen="here"):
+        pass
+    with pytest.raises(ConfigError, match="others cannot call this"):
+        Service("answer", "tcp://*:1", discovery=ANY)
+    with ServiceDiscovery(listen=ANY) as discovery:
+        with pytest.raises(Unreachable, match=discovery.address), ServiceDiscovery(listen=discovery.address):
+            pass
+        with pytest.raises(TimedOut):
+            discovery.wait_for_peers(5, timeout=0.05)
+        with pytest.raises(TypeError):
+            discovery.discover(earlier=True)  # type: ignore[call-arg]
+
+
+def test_before_and_after_the_with_it_is_closed() -> None:
+    discovery = ServiceDiscovery(listen=ANY)
+    for use in (discovery.discover, lambda: discovery.resolve("a"), lambda: discovery.address, discovery.snapshot):
+        with pytest.raises(Closed, match="this ServiceDiscovery is not open"):
+            use()
+    with discovery:
+        discovery.discover(timeout=0.0)
+    with pytest.raises(Closed):
+        discovery.discover()
+    discovery.close()
+
+
+def test_closed_by_one_thread_while_another_waits() -> None:
+    with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(discovery.discover)
+        while not discovery.stats.sent:
+            time.sleep(0.001)
+        discovery.close()
+        with pytest.raises(Closed):
+            waiting.result(WAIT)
+
+
+def test_many_threads_share_one_object() -> None:
+    with (
+        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=0.05) as discovery,
+        Service("answer", HERE, discovery=discovery.address) as service,
+    ):
+        next(discovery.events())
+        with ThreadPoolExecutor(8) as threads:
+            found = [threads.submit(discovery.discover, early=True) for _ in range(40)]
+            resolved = [threads.submit(discovery.resolve, "answer") for _ in range(400)]
+        assert all(each.result() == {"answer": frozenset({service.provider})} for each in found)
+        assert all(each.result() == service.provider for each in resolved)
+
+
+# ---- what ends a wait, and the process -------------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_a_wait_and_leaves_the_rest_usable() -> None:
+    with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery:
+        before = time.monotonic()
+        with interrupted(after=0.1), pytest.raises(KeyboardInterrupt):
+            discovery.discover()
+        with interrupted(after=0.1), pytest.raises(KeyboardInterrupt):
+            next(discovery.events())
+        with interrupted(after=0.1), pytest.raises(KeyboardInterrupt):
+            discovery.wait_for_peers()
+        assert time.monotonic() - before < WAIT / 2
+        assert discovery.discover(timeout=0.01) == {}
+
+
+def test_a_failing_body_is_not_wrapped_and_still_closes() -> None:
+    discovery = ServiceDiscovery(listen=ANY)
+    with suppress(ZeroDivisionError), discovery:  # and no exception group
+        address = discovery.address
+        raise ZeroDivisionError
+    with ServiceDiscovery(listen=address):
+        pass  # the port is free again
+
+
+def test_what_is_open_at_the_end_of_the_process_is_closed_in_its_own_way() -> None:
+    with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery:
+        started = time.monotonic()
+        done = run(
+            """
+            import sys
+            from nngkit.blocking import Service, ServiceDiscovery
+            service = Service("answer", "tcp://10.0.0.1:9000", discovery=sys.argv[1]).__enter__()
+            service.wait_for_peers(timeout=15)
+            with ServiceDiscovery(listen="tcp://127.0.0.1:0", interval=0.1) as discovery:
+                other = Service("other", "tcp://10.0.0.1:9000", discovery=discovery.address).__enter__()
+                events = discovery.events()
+                next(events)
+            while not service.counts.answers:
+                pass
+            print("over")
+            """.replace("sys.argv[1]", repr(discovery.address))
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
+        assert time.monotonic() - started < WAIT
+        assert {row.reason for row in discovery.view()} == {Reason.BYE}
+
+
+def test_sigterm_is_a_good_bye() -> None:
+    with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery:
+        code = f"""if True:
+            import threading
+            from nngkit.blocking import Service
+            with Service("answer", "tcp://10.0.0.1:9000", discovery={discovery.address!r}):
+                threading.Event().wait()
+        """
+        events = discovery.events()
+        with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as process:
+            try:
+                assert next(events).new is State.UP
+                process.terminate()
+                assert process.wait(WAIT) == -signal.SIGTERM
+            finally:
+                process.kill()
+        assert (next(events).reason, next(events).reason) == (Reason.BYE, Reason.BYE)
+
+
+def test_a_forked_child_is_told_so() -> None:
+    done = run(
+        """
+        import os, sys
+        from nngkit import Forked
+        from nngkit.blocking import ServiceDiscovery
+        with ServiceDiscovery(listen="tcp://127.0.0.1:0") as discovery:
+            sys.stdout.flush()
+            if (pid := os.fork()) == 0:
+                for use in (discovery.discover, discovery.snapshot, lambda: discovery.address):
+                    try:
+                        use()
+                    except Forked as error:
+                        os.write(1, f"{error}\\n".encode())
+                discovery.close()
+                os._exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+            discovery.discover(timeout=0.01)
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "this ServiceDiscovery belongs to the process that made it\n" * 3
+
+
+# ---- no twins --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", blocking.__all__)
+def test_names_signatures_and_docstrings_are_those_of_the_async_side(name: str) -> None:
+    ours: Any = getattr(blocking, name)
+    theirs: Any = getattr(nngkit.discovery, name)
+    assert inspect.signature(ours) == inspect.signature(theirs)
+    inherited = set(dir(blocking.Blocking))
+    for lent in (lent for lent in vars(ours) if not lent.startswith("_")):
+        assert lent not in inherited
+        origin = getattr(theirs, {"wait_for_peers": "await_for_peers"}.get(lent, lent))
+        assert getattr(ours, lent).__doc__ == origin.__doc__
+        if callable(origin):
+            assert inspect.signature(getattr(ours, lent)) == inspect.signature(origin)
+
+
+def test_importing_it_starts_no_thread() -> None:
+    done = run("import threading, nngkit.blocking; print(threading.active_count())")
+    assert (done.stdout, done.stderr) == ("1\n", "")

@@ -1,0 +1,95 @@
+"""dev.py with a stand-in for .venv: what it runs, with which arguments, and which exit code comes back.
+
+Making the real .venv is what every run of the tests has just done; here nothing is fetched or installed.
+"""
+
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+STAND_IN = '#!/bin/sh\necho "$@"\nexit ${STAND_IN_EXIT:-0}\n'
+STAMP = """
+import dev, hashlib
+for part in dev.PARTS:
+    (dev.VENV / (part.name + ".stamp")).write_text(hashlib.sha256(part.depends()).hexdigest())
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout whose .venv is finished, as far as the stamps say, and whose tools only say what they were given."""
+    for name in ("dev.py", "pyproject.toml", "requirements.lock"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for script in ("examples/demo.py", "benchmarks/alpha.py", "benchmarks/beta.py", "benchmarks/_common.py"):
+        (tmp_path / script).parent.mkdir(exist_ok=True)
+        (tmp_path / script).touch()
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    for tool in ("python", "ruff", "mypy", "lint-imports", "codespell"):
+        (tools / tool).write_text(STAND_IN)
+        (tools / tool).chmod(0o755)
+    subprocess.run([sys.executable, "-c", STAMP], cwd=tmp_path, check=True, timeout=30)
+    return tmp_path
+
+
+def dev(checkout: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(checkout / "dev.py"), *arguments]
+    environment = {"PATH": "/usr/bin:/bin"} | environment
+    return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=30)
+
+
+def test_arguments_and_the_exit_code_pass_through(checkout: Path) -> None:
+    done = dev(checkout, "test", "-k", "some name", STAND_IN_EXIT="5")
+    assert (done.stdout, done.returncode) == ("-m pytest -k some name\n", 5)
+    done = dev(checkout, "demo", "--fast", STAND_IN_EXIT="1")
+    assert (done.stdout, done.returncode) == (f"{checkout}/examples/demo.py --fast\n", 1)
+
+
+def test_lint_runs_everything_even_when_everything_fails(checkout: Path) -> None:
+    done = dev(checkout, "lint", STAND_IN_EXIT="4")
+    assert done.stdout.splitlines()[:2] == ["check .", "format --check ."]
+    assert "failed: ruff check, ruff format, mypy --strict, import-linter, codespell" in done.stderr
+    assert done.returncode == 4
+
+
+def test_bench_runs_all_in_order_or_those_named(checkout: Path) -> None:
+    assert dev(checkout, "bench", "--list").stdout == "alpha\nbeta\n"
+    assert dev(checkout, "bench").stdout == f"{checkout}/benchmarks/alpha.py\n{checkout}/benchmarks/beta.py\n"
+    assert dev(checkout, "bench", "beta", "--quick").stdout == f"{checkout}/benchmarks/beta.py --quick\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["lint", "x"], ["bench", "gamma"]])
+def test_wrong_usage_is_one_line_and_exit_code_2(checkout: Path, arguments: list[str]) -> None:
+    done = dev(checkout, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("dev.py: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_second_run_starts_in_under_a_second(checkout: Path) -> None:
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    dev(checkout, "test")
+    wall, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    # CPU time where the machine is busy with something else: it is the clock less what others took.
+    assert min(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [("pyproject.toml", "installs this checkout"), ("requirements.lock", "makes .venv from requirements.lock")],
+)
+def test_what_changed_is_built_again_and_that_needs_a_pip(checkout: Path, changed: str, message: str) -> None:
+    with open(checkout / changed, "a") as file:
+        file.write("# changed\n")
+    (checkout / "pip.py").write_text("raise SystemExit(1)")  # `python -m pip` finds this one first: there is no pip
+    done = dev(checkout, "test", PYTHONPATH=str(checkout), PATH="/nowhere")
+    assert done.returncode == 3
+    assert message in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("dev.py: pip 22.3 or newer is needed, and there is none for ")
+    assert (checkout / ".venv" / "bin" / "python").exists(), "nothing is removed before it can be made again"

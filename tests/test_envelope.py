@@ -1,0 +1,248 @@
+"""What `nngkit.envelope` lets in and what it keeps out; the hostile cases are numbered by the order of this list."""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+import time
+from contextlib import suppress
+
+import cbor2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nngkit import envelope
+from nngkit.errors import BadMessage, TooLarge
+
+TRACED = sys.gettrace() is not None  # coverage makes everything slow
+unhurried = settings(deadline=None)  # the machine may be busy with something else
+INTEGERS = st.integers(-(2**64), 2**64 - 1)
+LEAVES = st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | st.text() | st.binary()
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=40)
+
+
+def head(major: int, number: int) -> bytes:
+    """The longest form of a CBOR item's head."""
+    return bytes([major << 5 | 27]) + struct.pack(">Q", number)
+
+
+def colliding_ints(count: int) -> bytes:
+    """A map whose integer keys all have the hash 0: quadratic for who builds a dict of it."""
+    return head(5, count) + b"".join(cbor2.dumps(n * (2**61 - 1)) + b"\0" for n in range(1, count + 1))
+
+
+def colliding_floats(count: int) -> bytes:
+    return head(5, count) + b"".join(b"\xfb" + struct.pack(">d", n * 2.0**61) + b"\0" for n in range(count))
+
+
+HOSTILE = {
+    "nothing at all": b"",
+    "a byte behind the value": b"\x01\x02",
+    "a cut-off integer": b"\x19\x01",
+    "a cut-off text": b"\x65abc",
+    "a cut-off array": b"\x82\x01",
+    "a cut-off map": b"\xa1\x61a",
+    "an array that claims 2^63 items": head(4, 2**63),
+    "an array that claims 2^28 items": b"\x9a\x10\x00\x00\x00",
+    "a map that claims 2^63 pairs": head(5, 2**63),
+    "a byte string that claims 2^63 bytes": head(2, 2**63),
+    "a text that claims 2^64-40 bytes": head(3, 2**64 - 40),
+    "text that is not UTF-8": b"\x62\xff\xfe",
+    "text with a surrogate": b"\x63\xed\xa0\x80",
+    "an array of indefinite length": b"\x9f\x01\xff",
+    "a map of indefinite length": b"\xbf\x61a\x01\xff",
+    "a text of indefinite length": b"\x7f\x61a\xff",
+    "bytes of indefinite length": b"\x5f\x41a\xff",
+    "a break without a beginning": b"\xff",
+    "a reserved head": b"\x1c",
+    "a simple value": b"\xf0",
+    "a simple value in two bytes": b"\xf8\xff",
+    "undefined": b"\xf7",
+    "undefined within an array": b"\x81\xf7",
+    "a key twice": b"\xa2\x61a\x01\x61a\x02",
+    "an integer key": b"\xa1\x01\x02",
+    "a bytes key": b"\xa1\x41a\x02",
+    "an array key": b"\xa1\x80\x02",
+    "a null key": b"\xa1\xf6\x02",
+    "33 arrays in each other": b"\x81" * 33 + b"\x01",
+    "33 maps in each other": b"\xa1\x61a" * 33 + b"\x01",
+    "60,000 arrays in each other": b"\x81" * 60_000,
+    "a date": cbor2.dumps(cbor2.CBORTag(0, "2026-01-01T00:00:00Z")),
+    "a big integer": cbor2.dumps(2**70),
+    "a fraction with a zero below": cbor2.dumps(cbor2.CBORTag(30, [1, 0])),
+    "a decimal with a huge exponent": cbor2.dumps(cbor2.CBORTag(4, [10**9, 1])),
+    "a regular expression": cbor2.dumps(cbor2.CBORTag(35, "(a+)+$")),
+    "a cycle": b"\xd8\x1c\x81\xd8\x1d\x00",
+    "a set": b"\xd9\x01\x02\x81\x01",
+    "a self-described value": b"\xd9\xd9\xf7\x01",
+    "a tag nobody knows": b"\xda\xff\xff\xff\xff\x01",
+    "60,000 tags on each other": b"\xc1" * 60_000,
+    "colliding integer keys": colliding_ints(5_000),
+    "colliding float keys": colliding_floats(6_000),
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_bytes_are_a_bad_message_within_a_tenth_of_a_second(data: bytes) -> None:
+    started = time.process_time()
+    with pytest.raises(BadMessage) as caught:
+        envelope.decode(data, what="test message", peer="tcp://192.0.2.1:5555")
+    assert time.process_time() - started < 0.1 or TRACED
+    assert caught.value.what == "test message"
+    assert caught.value.peer == "tcp://192.0.2.1:5555"
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("data", [colliding_ints(100_000), colliding_floats(100_000)], ids=["integers", "floats"])
+def test_a_megabyte_of_colliding_keys_costs_no_more_time_where_the_limit_lets_it_in(data: bytes) -> None:
+    started = time.process_time()
+    with pytest.raises(BadMessage):
+        envelope.decode(data, what="test message", limit=4 * 1024 * 1024)
+    assert time.process_time() - started < 0.1 or TRACED
+
+
+def test_the_heaviest_honest_64_kib_are_read_in_a_tenth_of_a_second() -> None:
+    data = cbor2.dumps([0] * (envelope.CONTROL_LIMIT - 3))
+    assert len(data) == envelope.CONTROL_LIMIT
+    started = time.process_time()
+    envelope.decode(data, what="test message")
+    assert time.process_time() - started < 0.1 or TRACED
+
+
+def test_no_tag_is_let_in_whatever_its_number() -> None:
+    contents = (b"\x01", b"\x61a", b"\x41a", b"\x82\x01\x01")  # what one decoder refuses by itself, another takes
+    for number in (*range(65_536), 2**32 - 1, 2**64 - 1):
+        for content in contents if number < 300 else contents[:1]:
+            with pytest.raises(BadMessage):
+                envelope.decode(head(6, number) + content, what="test message")
+
+
+def test_a_message_over_the_limit_is_too_large_before_it_is_read() -> None:
+    with pytest.raises(TooLarge) as caught:
+        envelope.decode(b"\x81" * 11, what="test message", limit=10, peer="somebody")
+    assert (caught.value.size, caught.value.limit, caught.value.peer) == (11, 10, "somebody")
+
+
+def test_an_error_repeats_a_strangers_text_only_in_part_and_printable() -> None:
+    key = "\x1b[2J" + "k" * 5_000
+    with pytest.raises(BadMessage) as caught:
+        envelope.decode(b"\xa2" + (cbor2.dumps(key) + b"\x01") * 2, what="test message")
+    assert caught.value.why.isprintable()
+    assert len(caught.value.why) <= 120
+
+
+@unhurried
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_value_or_a_bad_message(data: bytes) -> None:
+    try:
+        value = envelope.decode(data, what="test message")
+    except BadMessage:
+        return
+    again = envelope.decode(envelope.encode(value), what="test message")
+    assert again == value or "nan" in repr(value)
+
+
+@unhurried
+@given(VALUES)
+def test_what_is_encoded_is_decoded_the_same(value: object) -> None:
+    again = envelope.decode(envelope.encode(value), what="test message", limit=10_000_000)
+    assert again == value
+    assert repr(again) == repr(value) or isinstance(value, (dict, list))  # 1 is not 1.0 is not True
+
+
+@unhurried
+@given(VALUES, st.integers(0, 255), st.integers(0, 10_000))
+def test_one_changed_byte_is_a_value_or_a_bad_message(value: object, byte: int, where: int) -> None:
+    data = bytearray(envelope.encode(value))
+    data[where % len(data)] = byte
+    with suppress(BadMessage):
+        envelope.decode(bytes(data), what="test message", limit=10_000_000)
+
+
+@unhurried
+@given(st.dictionaries(st.text(), INTEGERS))
+def test_equal_maps_have_equal_bytes(value: dict[str, int]) -> None:
+    backwards = dict(reversed(value.items()))
+    assert envelope.encode(backwards) == envelope.encode(value)
+
+
+def test_tuples_are_arrays() -> None:
+    assert envelope.decode(envelope.encode((1, (2, "x"))), what="test message") == [1, [2, "x"]]
+
+
+def test_as_deep_as_allowed_goes_both_ways() -> None:
+    value: object = 1
+    for _ in range(envelope.MAX_DEPTH):
+        value = [value]
+    assert envelope.decode(envelope.encode(value), what="test message") == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1: 2}, {b"k": 1}, {1, 2}, object(), 2**64, -(2**64) - 1, "\ud800", bytearray(b"x"), [1j]],
+    ids=repr,
+)
+def test_what_no_peer_would_let_in_is_not_sent(value: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        envelope.encode(value)
+
+
+def test_a_value_that_holds_itself_is_not_sent() -> None:
+    value: list[object] = []
+    value.append(value)
+    with pytest.raises(ValueError, match="depth"):
+        envelope.encode(value)
+
+
+def test_more_than_the_readers_limit_is_not_sent() -> None:
+    with pytest.raises(TooLarge):
+        envelope.encode(b"x" * 100, limit=50)
+
+
+MAP = {"text": "grün", "whole": 7, "number": 1.5, "nan": math.nan, "flag": True, "items": [1, 2], "none": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "bounds", "why"),
+    [
+        ("other", str, {}, "missing"),
+        ("text", int, {}, "must be int, not str"),
+        ("none", str, {}, "must be str, not null"),
+        ("flag", int, {}, "must be int, not bool"),
+        ("whole", bool, {}, "must be bool, not int"),
+        ("number", int, {}, "must be int, not float"),
+        ("text", str, {"max_len": 4}, "5 bytes, over the limit of 4"),
+        ("items", list, {"max_len": 1}, "2 items"),
+        ("whole", int, {"low": 8}, "out of range"),
+        ("whole", int, {"high": 6}, "out of range"),
+        ("nan", float, {}, "finite"),
+    ],
+)
+def test_a_field_that_is_not_what_was_asked_for_is_a_bad_message(
+    name: str, kind: type, bounds: dict[str, int], why: str
+) -> None:
+    with pytest.raises(BadMessage, match=why) as caught:
+        envelope.field(MAP, name, kind, what="test message", peer="somebody", **bounds)
+    assert caught.value.peer == "somebody"
+
+
+def test_a_field_is_read_with_its_type_and_its_default() -> None:
+    assert envelope.field(MAP, "text", str, what="m", max_len=5) == "grün"
+    assert envelope.field(MAP, "whole", float, what="m", low=7, high=7) == 7.0
+    assert envelope.field(MAP, "other", str, what="m", default=None) is None
+
+
+def test_what_is_not_a_map_is_a_bad_message() -> None:
+    with pytest.raises(BadMessage, match="not list"):
+        envelope.as_map([], what="m")
+
+
+def test_a_newer_version_is_refused_with_both_numbers() -> None:
+    assert envelope.check_version({"v": 1}, 2, what="m") == 1
+    with pytest.raises(BadMessage, match="version 3, newer than the version 2"):
+        envelope.check_version({"v": 3}, 2, what="m")
+    with pytest.raises(BadMessage, match="out of range"):
+        envelope.check_version({"v": 0}, 2, what="m")

@@ -1,0 +1,444 @@
+"""The examples do what their first lines say: each is run as it stands there, and its output is compared with them."""
+
+import ast
+import contextlib
+import importlib
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from nngkit.protocols import Req
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+PATTERNS = {"pair", "reqrep", "pipeline", "bus", "pubsub", "survey"}  # each of the six has a file
+SHORT = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "demo")
+FOLDER = EXAMPLES / "service_discovery"
+DEMO = EXAMPLES / "demo.py"
+BOUND = 30  # seconds; the demo takes half of it, the others one at most
+
+
+def docstring(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+def promised_output(path: Path) -> str:
+    """The indented block behind `prints ...::`."""
+    found = re.search(r"^prints[^\n]*::\n\n((?:    .*\n|\n)+)", docstring(path) + "\n", re.MULTILINE)
+    assert found is not None, f"{path.name} does not say what it prints"
+    return textwrap.dedent(found[1]).strip() + "\n"
+
+
+def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BOUND,
+    )
+
+
+@contextlib.contextmanager
+def running(*arguments: str | Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(command, env={**os.environ, **environment}, stdout=-1, stderr=-1, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip("\n")
+
+
+# ---- one file a pattern ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_prints_what_it_says(name: str) -> None:
+    path = EXAMPLES / f"{name}.py"
+    done = run(path)
+    assert (done.stdout, done.stderr, done.returncode) == (promised_output(path), "", 0)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_says_how_to_run_it(name: str) -> None:
+    assert f"    python3 examples/{name}.py" in docstring(EXAMPLES / f"{name}.py")
+
+
+def test_every_pattern_has_an_example() -> None:
+    assert set(SHORT) >= PATTERNS
+
+
+def test_the_page_about_them_names_each() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text()
+    for name in [*SHORT, "demo"]:
+        assert f"../examples/{name}.py" in page
+
+
+def test_the_database_serves_until_it_is_interrupted() -> None:
+    with running(EXAMPLES / "keyvalue.py", "--serve", "tcp://127.0.0.1:0") as server:
+        address = next_line(server).removeprefix("serving on ")
+        with Req(dial=address, recv_timeout=10) as client:
+            assert json.loads(client.request(b'{"do": "set", "key": "a", "value": 1}')) == {"ok": True}
+            for nonsense in (b"", b"[]", b"\xff", b"[" * 100_000, b'{"do": {"a": 1}}', b'{"do": "_"}', b'{"do": null}'):
+                assert json.loads(client.request(nonsense))["ok"] is False
+            assert json.loads(client.request(b'{"do": "get", "key": "a"}')) == {"ok": True, "value": 1}
+        server.send_signal(signal.SIGINT)
+        assert server.communicate(timeout=10) == ("", "")
+        assert server.returncode == 0
+
+
+# ---- service_discovery: the programs ---------------------------------------------------------------------------------
+
+
+def test_the_answer_is_found_and_says_good_bye() -> None:
+    with running(FOLDER / "daemon.py", NNGKIT_LISTEN="tcp://127.0.0.1:0", INTERVAL="200", DEADLINE="500") as daemon:
+        found = re.fullmatch(r"surveys at tcp://127.0.0.1:(\d+), answers at (\S+)", next_line(daemon))
+        assert found is not None
+        port, query = found.groups()
+        with running(FOLDER / "answer.py", DISCOVERY_PORT=port, SERVICE_PORT="0") as service:
+            place = next_line(service)
+            assert re.fullmatch(r"answer at tcp://127.0.0.1:\d+", place)
+            assert next_line(daemon) == f"{place}: up (answered)"
+
+            asked = run(FOLDER / "client.py", NNGKIT_QUERY=query)
+            promised = promised_output(FOLDER / "client.py").strip()
+            assert asked.stdout.strip() == promised.replace("tcp://127.0.0.1:9000", place.split()[-1])
+
+            service.send_signal(signal.SIGTERM)
+            assert next_line(daemon) == f"{place}: draining (bye)"
+            assert service.communicate(timeout=10) == ("", "")
+            assert service.returncode == 0
+        assert next_line(daemon) == f"{place}: down (bye)"
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.communicate(timeout=10) == ("", "")
+        assert daemon.returncode == 0
+
+
+WRONG = {
+    "daemon.py": {"NNGKIT_LISTEN": "tcp://127.0.0.1:0", "DEADLINE": "soon"},
+    "answer.py": {"DISCOVERY_PORT": "soon"},
+    "client.py": {"DISCOVERY_PORT": "soon"},
+}
+
+
+@pytest.mark.parametrize("program", WRONG)
+def test_a_wrong_setting_is_told_in_one_line(program: str) -> None:
+    done = run(FOLDER / program, **WRONG[program])
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert re.fullmatch(rf"{re.escape(program)}: \w+: 'soon' is not a whole number.*\n", done.stderr)
+
+
+# ---- service_discovery: the containers -------------------------------------------------------------------------------
+
+
+def test_the_dockerfile_copies_what_exists_and_starts_what_it_copied() -> None:
+    stages = re.split(r"(?m)^FROM ", (FOLDER / "Dockerfile").read_text())[1:]
+    names = [re.match(r"\S+ AS (\S+)", stage) for stage in stages]
+    assert [name[1] for name in names if name] == ["nngkit", "daemon", "service", "client"]
+    ignored = (FOLDER / "Dockerfile.dockerignore").read_text().split()
+    for stage in stages:
+        copied = [source for line in re.findall(r"(?m)^COPY (.*)", stage) for source in line.split()[:-1]]
+        for source in copied:
+            assert (ROOT / source).exists(), source
+            assert f"!{source}" in ignored or f"!{Path(source).parent}/*.py" in ignored, f"{source} is kept out"
+        for command in re.findall(r"(?m)^CMD (.*)", stage):
+            program = json.loads(command)  # the exec form, so that signals arrive
+            assert program[0] == "python"
+            assert program[1] in {Path(source).name for source in copied}
+    # setuptools needs all that pyproject.toml names
+    assert all(f"!{name}" in ignored for name in ("pyproject.toml", "README.md", "LICENSE", "nngkit", "protocols"))
+    assert "USER" in stages[0]
+
+
+def test_the_compose_file_agrees_with_the_dockerfile_and_the_programs() -> None:
+    text = (FOLDER / "compose.yaml").read_text()
+    assert "\t" not in text
+    dockerfile = (FOLDER / "Dockerfile").read_text()
+    targets = re.findall(r"target: (\S+)", text)
+    assert sorted(targets) == ["client", "daemon", "service"]
+    assert all(f" AS {target}\n" in dockerfile for target in targets)
+    assert (ROOT / re.findall(r"dockerfile: (\S+)", text)[0]).samefile(FOLDER / "Dockerfile")
+    assert (FOLDER / re.findall(r"context: (\S+)", text)[0]).samefile(ROOT)
+
+    services = re.findall(r"(?m)^  ([a-z0-9-]+):$", text.partition("\nservices:\n")[2])
+    assert services == ["daemon", "answer-1", "answer-2", "client"]
+    for listed in re.findall(r"depends_on: \[(.*)\]", text):
+        assert set(listed.split(", ")) <= set(services)
+    for host in re.findall(r"(?:DISCOVERY|SERVICE)_HOST: (\S+)", text):
+        assert host in services
+    anchors, uses = set(re.findall(r"&(\S+)", text)), set(re.findall(r"\*(\S+)", text))
+    assert anchors == uses
+
+    known = (FOLDER / "README.md").read_text()
+    for name in re.findall(r"(?m)^ +([A-Z_]+):", text):
+        assert f"`{name}`" in known, f"README.md does not say what {name} is"
+    ports = {port for port in re.findall(r'"(\d+)"', text) if int(port) in (5555, 9000)}
+    exposed = re.findall(r"(?m)^EXPOSE (.*)", dockerfile)
+    assert ports <= {port for line in exposed for port in line.split()}
+
+
+# ---- the demo: its verdict -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def board(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("_demo.board")
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("_demo.screen")
+
+
+def call(at: float, *tries: tuple[str, bool], seconds: float = 0.001, ok: bool = True) -> dict[str, Any]:
+    told = [{"to": to, "at": at, "seconds": seconds, "ok": good} for to, good in tries]
+    return {"at": at, "seconds": seconds * len(tries), "ok": ok, "wrong": False, "tries": told}
+
+
+def good_demo(board: ModuleType) -> Any:
+    """As it should: at 3 answer-1 is killed, from 5 to 8 answer-2 frozen, at 7 answer-4 comes, at 9 answer-3 left."""
+    seen, state = board.Board(0.0), board.State
+    for number in (1, 2, 3):
+        seen.launched(f"answer-{number}", number, 0.1)
+        seen.listening(f"answer-{number}", f"tcp://{number}", 0.5)
+    seen.launched("answer-4", 4, 6.5)
+    seen.listening("answer-4", "tcp://4", 7.0)
+    seen.became("answer-1", state.KILLED, 3.0)
+    seen.became("answer-2", state.FROZEN, 5.0)
+    seen.became("answer-2", state.UP, 8.0)
+    seen.became("answer-3", state.LEAVING, 9.0)
+    for step in range(50, 500):
+        at = step / 50
+        there = {1: at < 3, 2: at < 5 or at > 8.1, 3: at < 9, 4: at > 7.1}
+        up = [number for number, is_there in there.items() if is_there]
+        seen.call(call(at, (f"tcp://{up[step % len(up)]}", True)))
+    seen.call(call(5.5, ("tcp://2", False), ("tcp://3", True), seconds=0.3))
+    return seen
+
+
+def failed(board: ModuleType, seen: Any) -> set[str]:
+    return {check.name for check in board.verdict(seen) if not check.ok}
+
+
+def test_a_demo_in_which_all_went_well_holds(board: ModuleType) -> None:
+    seen = good_demo(board)
+    assert failed(board, seen) == set()
+    figures = {check.name: check.measured for check in board.verdict(seen)}
+    assert figures["last call to the killed one after"] == 0
+    assert figures["last call to the frozen one after"] == pytest.approx(0.5)
+    assert figures["thawed one found after"] == pytest.approx(0.12, abs=0.1)
+    assert figures["most providers tried by a call"] == 2
+
+
+def forget(label: str) -> Callable[[Any], object]:
+    def spoil(seen: Any) -> None:
+        seen.rows[label].tries[:] = []
+
+    return spoil
+
+
+SPOILED: dict[str, tuple[Callable[[Any], object], str]] = {
+    "one never found": (forget("answer-1"), "first providers found after"),
+    "the late one never found": (forget("answer-4"), "late one found after"),
+    "the thawed one never found": (
+        lambda seen: setattr(
+            seen.rows["answer-2"], "tries", [each for each in seen.rows["answer-2"].tries if each.at < 8]
+        ),
+        "thawed one found after",
+    ),
+    "the killed one called": (
+        lambda seen: seen.call(call(4.0, ("tcp://1", False), ("tcp://2", True))),
+        "last call to the killed one after",
+    ),
+    "the frozen one called": (
+        lambda seen: seen.call(call(7.0, ("tcp://2", False), ("tcp://3", True))),
+        "last call to the frozen one after",
+    ),
+    "one that left called": (
+        lambda seen: seen.call(call(9.8, ("tcp://3", False), ("tcp://4", True))),
+        "last call after a good-bye",
+    ),
+    "a failed call": (lambda seen: seen.call(call(6.0, ("tcp://3", False), ok=False)), "failed calls"),
+    "a wrong answer": (lambda seen: setattr(seen, "wrong", 1), "wrong answers"),
+    "a slow call": (lambda seen: seen.call(call(6.0, ("tcp://3", True), seconds=1.1)), "slowest call"),
+    "four tries": (lambda seen: seen.call(call(6.0, *[("tcp://3", True)] * 4)), "most providers tried by a call"),
+    "too few calls": (lambda seen: setattr(seen, "calls", 300), "calls made, of those due"),
+    "a process that died": (lambda seen: setattr(seen, "ended_early", 1), "processes that ended early"),
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_each_promise_that_is_broken_fails_its_check(board: ModuleType, how: str) -> None:
+    seen = good_demo(board)
+    spoil, name = SPOILED[how]
+    spoil(seen)
+    assert failed(board, seen) == {name}
+
+
+def test_a_demo_in_which_nothing_happened_does_not_hold(board: ModuleType) -> None:
+    checks = board.verdict(board.Board(0.0))
+    counts = {"failed calls", "wrong answers", "processes that ended early"}
+    assert failed(board, board.Board(0.0)) == {check.name for check in checks} - counts
+
+
+def test_the_page_names_each_check(board: ModuleType) -> None:
+    page = (ROOT / "docs" / "examples.md").read_text()
+    for check in board.verdict(board.Board(0.0)):
+        bound = f"at least {check.bound} %" if check.least else f"{check.bound:g} {check.unit}".strip()
+        assert f"| {check.name} | {bound} |" in page
+
+
+# ---- the demo: how it looks ------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("terminal", "term", "rich", "kind"),
+    [
+        (Terminal(), "xterm", True, "Pretty"),
+        (Terminal(), "xterm", False, "Plain"),
+        (Terminal(), "dumb", True, "Plain"),
+        (io.StringIO(), "xterm", True, "Plain"),
+    ],
+    ids=["terminal", "without rich", "dumb", "pipe"],
+)
+def test_it_is_pretty_where_it_can_be(
+    board: ModuleType,
+    screen: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    terminal: Any,
+    term: str,
+    rich: bool,
+    kind: str,
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    if not rich:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+    shown = screen.best_screen(board.Board(0.0))
+    shown.close()
+    assert type(shown).__name__ == kind
+
+
+def on_a_terminal(seconds: float, **environment: str) -> str:
+    """What the demo writes to a terminal before it is interrupted."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", **environment}
+    process = subprocess.Popen([sys.executable, DEMO], stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+    os.close(theirs)
+    written, interrupted = b"", False
+    try:
+        until = time.monotonic() + seconds
+        with contextlib.suppress(OSError):  # EIO: the other end was closed
+            while chunk := os.read(ours, 65536):
+                written += chunk
+                if b"first answer" in written and time.monotonic() > until and not interrupted:
+                    process.send_signal(signal.SIGINT)
+                    interrupted = True
+        assert process.wait(10) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    return written.decode()
+
+
+def test_on_a_terminal_it_is_a_board_in_colour() -> None:
+    written = on_a_terminal(2)
+    assert "╭" in written
+    assert "calls by name" in written
+    assert re.search(r"\x1b\[[0-9;]*3[0-9]m", written)
+    assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")  # the cursor is back
+
+
+def test_no_color_is_honoured() -> None:
+    written = on_a_terminal(2, NO_COLOR="1")
+    assert "calls by name" in written
+    assert not re.search(r"\x1b\[[0-9;]*[34][0-9]m", written)
+
+
+# ---- the demo: all of it ---------------------------------------------------------------------------------------------
+
+
+def test_interrupted_it_leaves_nobody_behind() -> None:
+    with running(DEMO) as demo:
+        pids: list[int] = []
+        while len(pids) < 3:
+            line = next_line(demo)
+            assert line, "it ended"
+            pids += [int(pid) for pid in re.findall(r"pid (\d+)$", line)]
+        demo.send_signal(signal.SIGINT)
+        _, errors = demo.communicate(timeout=10)
+        assert (demo.returncode, errors) == (130, "")
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_wrong_usage_is_told() -> None:
+    assert run(DEMO, "--tries", "0").returncode == 2
+    assert run(DEMO, "--nonsense").returncode == 2
+
+
+@pytest.mark.slow
+def test_the_demo_holds_and_is_plain_lines_in_a_pipe() -> None:
+    started = time.monotonic()
+    done = run(DEMO)
+    assert time.monotonic() - started < BOUND
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.isascii()
+    assert "\x1b" not in done.stdout
+    assert len(re.findall(r"(?m)^ok ", done.stdout)) == 12
+    assert re.search(r"\nall 12 checks hold, \d+\.\d s\n$", done.stdout)
+
+
+@pytest.mark.slow
+def test_the_demo_says_the_same_for_machines() -> None:
+    done = run(DEMO, "--json", "--quick")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["ok"]) == (0, True), done.stdout
+    assert result["calls"] > 400
+    assert {"name", "ok", "measured", "unit"} <= set(result["checks"][0])
+    assert all(check["ok"] for check in result["checks"])
+    told = [event["what"] for event in result["events"]]
+    assert [what for what in told if "SIG" in what] == [
+        "killed: SIGKILL",
+        "frozen: SIGSTOP",
+        "thawed: SIGCONT",
+        "asked to leave: SIGTERM",
+    ]
+
+
+@pytest.mark.slow
+def test_with_a_single_try_the_demo_fails_and_says_where() -> None:
+    done = run(DEMO, "--tries", "1")
+    assert done.returncode == 1
+    assert re.search(r"(?m)^FAIL  failed calls +[1-9]", done.stdout)
+    assert re.search(r"\n\d+ of 12 checks failed, ", done.stdout)

@@ -1,0 +1,70 @@
+"""The rules of conftest.py hold: each is broken on purpose, in a pytest of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+HEADER = "import sys, threading, time, pytest\nfrom subprocess import Popen\n"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    shutil.copy(HERE.parent / "pyproject.toml", tmp_path)
+    (tmp_path / "tests").mkdir()
+    shutil.copy(HERE / "conftest.py", tmp_path / "tests")
+    return tmp_path
+
+
+def pytest_says(house: Path, test: str, *arguments: str, ci: bool = False) -> str:
+    (house / "tests" / "test_it.py").write_text(HEADER + test)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE", "PYTEST"))}
+    environment["NNGKIT_CI"] = "1" if ci else "0"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(command, cwd=house, env=environment, capture_output=True, text=True, timeout=50)
+    return done.stdout
+
+
+LEFT_OUT = {
+    "skip": "def test_it(): pytest.skip('no reason')",
+    "skip of a module": "pytest.skip('no reason', allow_module_level=True)",
+    "skipif": "@pytest.mark.skipif(True, reason='no reason')\ndef test_it(): pass",
+    "xfail": "@pytest.mark.xfail(reason='no reason')\ndef test_it(): assert False",
+    "missing program": "@pytest.mark.needs_program('no reason')\ndef test_it(): pass",
+}
+
+
+@pytest.mark.parametrize("how", LEFT_OUT)
+def test_ci_fails_what_is_left_out_and_says_why(house: Path, how: str) -> None:
+    assert " failed" not in (elsewhere := pytest_says(house, LEFT_OUT[how]))
+    assert "no reason" in elsewhere
+    in_ci = pytest_says(house, LEFT_OUT[how], ci=True)
+    assert "NNGKIT_CI=1 lets nothing be left out" in in_ci
+    assert "no reason" in in_ci
+    assert "1 failed" in in_ci or "1 error" in in_ci
+    assert "skipped" not in in_ci.splitlines()[-1]
+
+
+def test_slow_tests_run_when_asked_for(house: Path) -> None:
+    test = "@pytest.mark.slow\ndef test_it(): pass"
+    assert "1 deselected" in pytest_says(house, test)
+    for arguments in (["--slow"], ["-m", "slow"], ["tests/test_it.py::test_it"]):
+        assert "1 passed" in pytest_says(house, test, *arguments)
+
+
+LEFT_RUNNING = {
+    "thread": "def test_it(): threading.Thread(target=time.sleep, args=(5,), name='lost', daemon=True).start()",
+    "process": "KEPT = []\ndef test_it(): KEPT.append(Popen([sys.executable, '-c', 'lost=input()'], stdin=-1))",
+}
+
+
+@pytest.mark.parametrize("what", LEFT_RUNNING)
+def test_what_is_left_running_is_an_error(house: Path, what: str) -> None:
+    said = pytest_says(house, LEFT_RUNNING[what])
+    assert f"left running: {what}" in said
+    assert "lost" in said
+    assert "1 error" in said

@@ -1,0 +1,52 @@
+"""`import nngkit` costs next to nothing, and its names come in when they are asked for."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+import nngkit
+
+HEAVY = {"trio", "asyncio", "pynng", "cbor2", "rich", "typing", "socket", "ssl"}
+BUDGET = 0.012  # seconds of CPU above a bare Python; trio alone is about 0.16, pynng about 0.08
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+
+
+def python(script: str) -> str:
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30, env=ENVIRONMENT).stdout
+
+
+def cpu(script: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    python(script)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_importing_nngkit_loads_no_event_loop_and_no_nng() -> None:
+    loaded = "import json, sys; before = set(sys.modules); {}; print(json.dumps(sorted(set(sys.modules) - before)))"
+    assert not HEAVY & set(json.loads(python(loaded.format("import nngkit"))))
+
+
+def test_importing_nngkit_costs_at_most_12_ms_of_cpu() -> None:
+    # By turns, and the least of several: what else runs on the machine then weighs on both sides, and only ever adds.
+    bare, with_nngkit = [], []
+    for _ in range(10):
+        bare.append(cpu("pass"))
+        with_nngkit.append(cpu("import nngkit"))
+    assert min(with_nngkit) - min(bare) <= BUDGET
+
+
+@pytest.mark.parametrize("name", nngkit.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(nngkit, name) is not None
+    assert name in dir(nngkit)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = nngkit.Nonsense

@@ -1,0 +1,84 @@
+"""What is shipped is what is in the tree: the wheel's modules, the symlink, the lock."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCK = (ROOT / "requirements.lock").read_text()
+
+
+def checked_in() -> list[str]:
+    """The files of a clone: tracked ones, and new ones that nothing ignores."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True, timeout=30).stdout
+    return [name for name in names.split("\0") if name and os.path.lexists(ROOT / name)]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel built from the sdist built from a clone: neither sees the leftovers of earlier builds."""
+    clone, out = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("dist")
+    for name in checked_in():
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, clone / name, follow_symlinks=False)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(clone)]
+    done = subprocess.run(build, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = out.glob("*.whl")
+    return found
+
+
+@pytest.mark.needs_program("git")
+def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    shipped = {name for name in names if ".dist-info/" not in name}
+    modules = {name for name in checked_in() if name.startswith(("nngkit/", "protocols/")) and name.endswith(".py")}
+    expected = {re.sub("^protocols/", "nngkit/protocols/", name) for name in modules}
+    assert shipped == expected | {"nngkit/py.typed"}
+
+
+@pytest.mark.needs_program("git")
+def test_the_wheel_imports_on_its_own(wheel: Path) -> None:
+    script = f"import sys; sys.path.insert(0, {str(wheel)!r}); import nngkit, nngkit.protocols as p; print(p.__file__)"
+    done = subprocess.run([sys.executable, "-c", script], cwd="/", capture_output=True, text=True, timeout=30)
+    assert done.stdout.startswith(str(wheel)), done.stderr
+
+
+def test_the_static_tools_find_the_bricks_through_a_symlink() -> None:
+    link = ROOT / "nngkit" / "protocols"
+    assert link.is_symlink()
+    assert os.readlink(link) == "../protocols"
+
+
+def test_the_lock_names_no_host_and_no_index() -> None:
+    assert "://" not in LOCK
+    options = [line for line in LOCK.splitlines() if line.startswith("-")]
+    assert options == [], "an option in the lock binds everybody to one registry"
+
+
+def test_the_lock_holds_a_hash_for_every_pin() -> None:
+    entries = re.split(r"\n(?=\S)", LOCK)  # what is indented belongs to the line above
+    pins = [entry for entry in entries if not entry.startswith("#")]
+    assert pins
+    assert [entry for entry in pins if not re.match(r"\S+==.+ --hash=sha256:[0-9a-f]{64}", entry, re.DOTALL)] == []
+
+
+def test_the_lock_pins_what_the_project_asks_for() -> None:
+    pins = dict(re.findall(r"^([a-z0-9.-]+)==([^\s;]+)", LOCK, re.MULTILINE))
+    groups = [PROJECT["project"]["dependencies"], PROJECT["build-system"]["requires"]]
+    groups += PROJECT["project"]["optional-dependencies"].values()
+    groups += PROJECT["dependency-groups"].values()
+    for wanted in (Requirement(line) for group in groups for line in group):
+        assert wanted.name in pins, f"{wanted.name} is not in requirements.lock"
+        pin = pins[wanted.name]
+        assert wanted.specifier.contains(pin, prereleases=True), f"{wanted}, and requirements.lock has {pin}"
