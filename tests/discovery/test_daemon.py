@@ -149,9 +149,9 @@ async def test_events_and_rounds_can_be_followed() -> None:
         nursery.start_soon(daemon.run, failing)
         async with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0]):
             await until(found(daemon.discovery))
+            await until(lambda: any(each.asked for each in figures))
         await until(lambda: events and events[-1].new is State.DOWN)
         assert [event.new for event in events] == [State.UP, State.DRAINING, State.DOWN]
-        await until(lambda: any(each.asked for each in figures))
         nursery.cancel_scope.cancel()
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import trio
@@ -11,15 +14,23 @@ from nngkit import ConfigError, Service, ServiceNotFound
 from nngkit.discovery import Daemon, DaemonSettings, Resolver, State
 from nngkit.protocols import Rep, Request
 from tests.discovery.peers import WAIT, Watcher, program, until
+from tests.protocols.wires import Wire
 
 ANY = "tcp://127.0.0.1:0"
 HERE = "tcp://10.0.0.1:9000"
 SETTINGS = DaemonSettings(listen=(ANY,), deadline=1.0, interval=1000)
 
 
-def again(daemon: Daemon) -> DaemonSettings:
-    """The same daemon, started anew where it was."""
-    return DaemonSettings(listen=daemon.addresses, query=daemon.query_addresses, deadline=1.0, interval=1000)
+@pytest.fixture
+def places() -> Iterator[Callable[[], DaemonSettings]]:
+    """Settings for daemons that go and come back: nobody else is given their ports meanwhile."""
+    with ExitStack() as held:
+
+        def place() -> DaemonSettings:
+            surveys, queries = (held.enter_context(Wire("tcp", Path()).reserved()) for _ in range(2))
+            return DaemonSettings(listen=(surveys,), query=(queries,), deadline=1.0, interval=1000)
+
+        yield place
 
 
 def knows(resolver: Resolver, name: str = "answer") -> bool:
@@ -84,18 +95,34 @@ async def test_several_daemons_are_one_view() -> None:
         assert len(resolver.snapshot()["both"]) == 1
 
 
-async def host(settings: DaemonSettings, task_status: trio.TaskStatus[tuple[Daemon, trio.CancelScope]]) -> None:
-    """A daemon until its scope is cancelled."""
-    with trio.CancelScope() as scope:
+class Ending:
+    """The end of a hosted daemon."""
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self.reached = trio.Event()
+
+    async def __call__(self) -> None:
+        """End it, and wait until it has let go of its addresses."""
+        self.scope.cancel()
+        await self.reached.wait()
+
+
+async def host(settings: DaemonSettings, task_status: trio.TaskStatus[tuple[Daemon, Ending]]) -> None:
+    """A daemon until its end is called."""
+    end = Ending()
+    with end.scope:
         async with Daemon(settings) as daemon:
-            task_status.started((daemon, scope))
+            task_status.started((daemon, end))
             await trio.sleep_forever()
+    end.reached.set()
 
 
-async def test_daemons_may_die_and_come_back() -> None:
+async def test_daemons_may_die_and_come_back(places: Callable[[], DaemonSettings]) -> None:
     async with trio.open_nursery() as nursery:
-        a, end_a = await nursery.start(host, SETTINGS)
-        b, end_b = await nursery.start(host, SETTINGS)
+        here, there = places(), places()
+        a, end_a = await nursery.start(host, here)
+        b, end_b = await nursery.start(host, there)
         addresses = [*a.query_addresses, *b.query_addresses]
         async with (
             Service("answer", HERE, discovery=[*a.addresses, *b.addresses]) as service,
@@ -105,14 +132,14 @@ async def test_daemons_may_die_and_come_back() -> None:
             nursery.start_soon(watcher.run)
             await resolver.find("answer", timeout=WAIT)
             await until(lambda: all(view.rows for view in resolver._views._views.values()))
-            end_b.cancel()
+            await end_b()
             await until(lambda: not resolver.answers(addresses[1]))
             assert resolver.fresh
             assert await resolver.find("answer", timeout=WAIT) == service.provider
-            end_a.cancel()
+            await end_a()
             await until(lambda: not resolver.fresh)
             assert resolver.resolve("answer") == service.provider  # the daemons are gone, the service is not
-            await nursery.start(host, again(a))
+            await nursery.start(host, here)
             await until(lambda: resolver.fresh)
             assert resolver.resolve("answer") == service.provider  # empty as it is, it does not take the rest along
             service.update(weight=7)
@@ -121,15 +148,16 @@ async def test_daemons_may_die_and_come_back() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_service_that_died_with_the_daemon_is_forgotten_in_time() -> None:
+async def test_a_service_that_died_with_the_daemon_is_forgotten_in_time(places: Callable[[], DaemonSettings]) -> None:
     async with trio.open_nursery() as nursery:
-        daemon, end = await nursery.start(host, SETTINGS)
+        here = places()
+        daemon, end = await nursery.start(host, here)
         async with Resolver(daemon.query_addresses) as resolver:
             async with Service("answer", HERE, discovery=daemon.addresses):
                 await resolver.find("answer", timeout=WAIT)
-                end.cancel()
+                await end()
                 await until(lambda: not resolver.fresh)
-            await nursery.start(host, again(daemon))
+            await nursery.start(host, here)
             await until(lambda: resolver.fresh)
             assert knows(resolver)
             await until(lambda: not knows(resolver))
@@ -192,15 +220,14 @@ async def test_its_own_zone_is_preferred() -> None:
         assert {resolver.resolve("answer", zone="").zone for _ in range(50)} == {"a", "b"}
 
 
-async def test_without_any_daemon_it_opens_and_waits_for_one() -> None:
-    async with Daemon(SETTINGS) as daemon:
-        pass
+async def test_without_any_daemon_it_opens_and_waits_for_one(places: Callable[[], DaemonSettings]) -> None:
+    here = places()
     before = time.monotonic()
-    async with Resolver(daemon.query_addresses, timeout=0.1) as resolver, trio.open_nursery() as nursery:
+    async with Resolver(here.query, timeout=0.1) as resolver, trio.open_nursery() as nursery:
         assert time.monotonic() - before < WAIT / 2
         assert not resolver.fresh
-        again_there, _ = await nursery.start(host, again(daemon))
-        async with Service("answer", HERE, discovery=again_there.addresses):
+        daemon, _ = await nursery.start(host, here)
+        async with Service("answer", HERE, discovery=daemon.addresses):
             await resolver.find("answer", timeout=WAIT)
         nursery.cancel_scope.cancel()
 
