@@ -17,6 +17,7 @@ from ._pipes import PeerEvent, Pipe
 from ._receiving import DEFAULT, Message
 from ._socket import UNLIMITED, Socket, Stats
 from ._tls import TLS
+from .batch import Batch
 from .bus import Bus
 from .pair import Pair0, Pair1
 from .pipeline import Pull, Push
@@ -28,6 +29,7 @@ __all__ = [
     "DEFAULT",
     "TLS",
     "UNLIMITED",
+    "Batch",
     "Bus",
     "Message",
     "Pair0",

@@ -11,6 +11,9 @@ import time
 from collections.abc import Iterator
 from typing import ClassVar
 
+from nngkit.errors import NngkitError
+
+from ._batching import Batcher
 from ._pipes import Pipes
 from ._sending import Queue
 from ._waiters import checkpoint_before, sleep
@@ -26,6 +29,7 @@ class Draining:
     linger: float
     _pipes: Pipes
     _queue: Queue
+    _batcher: Batcher | None
     _gone: bool
 
     def drain(self, timeout: float | None = None) -> bool:
@@ -52,6 +56,17 @@ class Draining:
         last = time.monotonic()
         deadline, progress, pause = last + seconds, -1, 0.0005
         self._drained = True
+        while self._batcher is not None and not self._gone:
+            try:
+                if self._batcher.push():
+                    break
+            except NngkitError:  # what NNG will not take is lost, and counted as dropped
+                break
+            if time.monotonic() >= deadline:
+                self._drained = False
+                return
+            yield max(0.0, min(pause, deadline - time.monotonic()))
+            pause = min(pause * 1.5, 0.01)
         while self._drains and self._queue.sent and not self._gone:
             written = self._pipes.written()[0] + self._pipes.written_to_gone
             now = time.monotonic()

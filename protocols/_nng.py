@@ -25,6 +25,10 @@ NULL = ffi.NULL
 NONBLOCK: int = lib.NNG_FLAG_NONBLOCK
 EAGAIN: int = lib.NNG_EAGAIN
 FOREVER = 2**31 - 1  # the longest nng_sleep_aio takes, ms: 24 days, after which a waiter just looks again
+# NNG starts two threads a CPU for its callbacks, at most 16. More of them than CPUs only wait for each other's locks:
+# docs/benchmarks.md has both. NNG starts them with its first socket, so this is said now; where another user of pynng
+# was first, it has no effect.
+lib.nng_init_set_parameter(lib.NNG_INIT_NUM_TASK_THREADS, max(2, min(16, len(os.sched_getaffinity(0)))))
 EXIT_SECONDS = 2.0  # what all open sockets together may take at interpreter exit: noticed, but not a hang
 
 
@@ -95,6 +99,15 @@ def as_buffer(data: Any) -> Any:
         return bytes(view)
     # from_buffer keeps the object alive and exported until the cdata goes, which is after the copy into NNG
     return ffi.from_buffer("char[]", view) if view.nbytes else b""
+
+
+def as_bytes(data: Any) -> bytes:
+    """``data`` as bytes that stay what they are; a copy unless they are bytes already."""
+    if type(data) is bytes:
+        return data
+    if isinstance(data, str):
+        raise TypeError("a message is bytes, not str: encode it first")
+    return bytes(memoryview(data))
 
 
 def pipe_counters(wanted: Container[int] | None = None) -> dict[int, tuple[int, int]]:

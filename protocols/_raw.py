@@ -31,7 +31,7 @@ from nngkit.errors import NngkitError
 from ._nng import Written, as_buffer, ffi, lib, pipe_id
 from ._pipes import UNCOUNTED, Pipe, Pipes
 from ._receiving import DEFAULT, Receiver
-from ._ring import Ring
+from ._ring import QueueRing, Ring
 from ._sending import Sending
 from ._socket import MOST_BUFFER, Socket
 from ._waiters import TaskWaiter, ThreadWaiter, Waiter, sleep
@@ -71,6 +71,14 @@ def unpack_reply(message: Any, body: bytes) -> tuple[int, bytes, int]:
     """``(id, body, pipe id)`` of a reply; the id is the last word of the header, 0 if there is none."""
     header = header_bytes(message)
     return (_WORD.unpack_from(header, len(header) - 4)[0] if len(header) >= 4 else 0, body, pipe_id(message))
+
+
+Kept = TypeVar("Kept")
+
+
+def alive(kept: WeakValueDictionary[int, Kept]) -> list[Kept]:
+    """What is in ``kept``, while other threads put in and take out: its own ``values`` would raise then."""
+    return [one for reference in kept.valuerefs() if (one := reference()) is not None]
 
 
 class Asker(Protocol):
@@ -120,6 +128,11 @@ class Pump:
         self._threads.pop(asker.number, None)
         self.asking.pop(asker.number, None)
 
+    @property
+    def armed(self) -> bool:
+        """Whether the bell is armed: then all that came before was handed out, and what comes will ring."""
+        return self._ring.armed
+
     def wake(self) -> None:
         """The bell rang (on an NNG thread): have the pump run in every loop that ever asked and in every thread.
 
@@ -128,7 +141,7 @@ class Pump:
         for home, waiter in list(self._homes.items()):
             if not waiter.call(partial(self.run, home)):
                 self._homes.pop(home, None)  # that loop has ended
-        for thread in list(self._threads.values()):
+        for thread in alive(self._threads):
             thread.wake()
 
     def run(self, home: object = None) -> None:
@@ -171,7 +184,7 @@ class Pump:
 
     def wake_all(self) -> None:
         """Have everybody who asked look again."""
-        for asker in list(self.asking.values()):
+        for asker in alive(self.asking):
             asker.waiter.wake()
 
 
@@ -279,6 +292,7 @@ Asked = TypeVar("Asked", bound=Question)
 class Answerer(Sending, Receiver[Asked], Socket):
     """The answering side of REQ/REP and SURVEY: many questions open at once on one socket."""
 
+    _ring_kind: ClassVar[type[Ring]] = QueueRing
     _question: ClassVar[type[Question]] = Question
     _queued: ClassVar[int]
     _nng_recv_buffer: ClassVar[bool] = True

@@ -28,16 +28,18 @@ import itertools
 import operator
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from nngkit.errors import Closed
+from nngkit.errors import BadMessage, Closed, TooLarge
 
-from ._nng import FOREVER, NULL, error, ffi, lib, new_aio
+from ._nng import FOREVER, NONBLOCK, NULL, error, ffi, lib, new_aio
 
 DEPTH = 128  # posted aios at most: past 64 the gain is small (a batch is a wake-up), and NNG's stop walks them all
 FIRST_DEPTH = 4  # where a ring starts; it doubles whenever it was found full, so idle sockets stay small
 BATCH = 64  # messages taken at once for callers that ask for one
+SPLIT = 16  # messages taken at once where each holds many
+MOST_REFUSED = 64  # errors kept for receivers that do not ask; beyond, the oldest are only counted
 
 SKIP: Final = object()  # what ``unpack`` returns for a message that is not for the program
 
@@ -51,19 +53,32 @@ def _run(*steps: Iterable[Any]) -> None:
     deque(itertools.chain(*steps), 0)
 
 
+class Opened:
+    """What a handful of messages held."""
+
+    __slots__ = ("items", "largest", "refused", "too_large")
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.refused: list[BadMessage | TooLarge] = []
+        self.largest = 1
+        self.too_large = 0
+
+
 @ffi.callback("void (*)(void *)")  # type: ignore[untyped-decorator]
 def _bell_rung(handle: Any) -> None:
     ffi.from_handle(handle)._rung()
 
 
 class Ring:
-    """The receiving side of one NNG socket.
+    """The receiving side of one NNG socket: what its two kinds share.
 
-    ``depth`` caps the messages held here (posted and ready), ``window`` the bytes: as many receives stay posted as
-    messages of the size lately seen fit in it, one at least. ``limit`` is the largest message to let through, for the
-    one transport where NNG does not check it (inproc); larger ones are dropped and counted in ``too_large``.
-    ``unpack(message, body) -> item`` may add to the body what it reads from the message, or return SKIP. It may be
-    called twice for one message (rule 4), so it must not mind.
+    ``depth`` caps the messages held here, ``window`` the bytes (``PostedRing``). ``limit`` is the largest message to
+    let through, for the one transport where NNG does not check it (inproc); larger ones are dropped and counted in
+    ``too_large``. ``unpack(message, body) -> item`` may add to the body what it reads from the message, or return SKIP.
+    It may be called twice for one message (rule 4), so it must not mind. ``split(message, body) -> items`` stands in
+    its place where one message holds many; what it raises (BadMessage, TooLarge) is counted, and raised once to a
+    receiver that finds nothing else to take.
     """
 
     def __init__(self, socket_id: Any, *, depth: int, window: int, limit: int, where: str) -> None:
@@ -73,20 +88,19 @@ class Ring:
         self._limit = limit
         self._where = where
         self._lock = threading.Lock()
-        self._posted: deque[Any] = deque()
-        self._spare: list[Any] = []
-        self._made = 0
-        self._largest = 1
         self._waiters: set[Any] = set()
-        self._armed = False
+        self.armed = False
         self._started = False
         self._closed: Closed | None = None
         self._failed = 0
         self.ready: deque[Any] = deque()
         self.unpack: Callable[[Any, bytes], Any] | None = None
+        self.split: Callable[[Any, bytes], Sequence[Any]] | None = None
         self.names_pipes = False
         self.received = 0
         self.too_large = 0
+        self.bad = 0
+        self._refused: deque[BadMessage | TooLarge] = deque(maxlen=MOST_REFUSED)
         # popping through an iterator: FOR_ITER, STORE, RETURN have no point where a signal handler can run
         self.pops = iter(self.ready.popleft, None)
         self._handle = ffi.new_handle(self)
@@ -95,92 +109,58 @@ class Ring:
     def start(self) -> None:
         """Begin to read ahead. Idempotent."""
         with self._lock:
-            self._start()
-
-    def _start(self) -> None:
-        if self._started or self._closed is not None:
-            return
-        self._grow(min(FIRST_DEPTH, self._depth))
-        spare = self._spare
-        _run(
-            map(lib.nng_recv_aio, _repeat(self._socket_id), spare),
-            map(self._posted.extend, (list(spare),)),
-            map(_call, (spare.clear,)),
-            map(setattr, (self,), ("_started",), (True,)),
-        )
-
-    def _grow(self, target: int) -> None:
-        while self._made < target:
-            self._spare.append(new_aio(_CANCEL, self._bell))
-            self._made += 1
+            if not self._started and self._closed is None:
+                self._start()
 
     def _rung(self) -> None:
         # NNG thread. set.copy is one C call, so it needs no lock against add and discard.
-        self._armed = False
+        self.armed = False
         for waiter in self._waiters.copy():
             waiter.wake()
 
     # ------------------------------------------------------------------ taking, under the lock
 
+    def _start(self) -> None:
+        raise NotImplementedError
+
     def _take(self, most: int, wanted: int) -> None:
-        """Move up to ``most`` finished messages to ``ready``; ``wanted`` of them leave it at once."""
-        posted, unpack = self._posted, self.unpack
-        busy, result, get, size_of, body_of = (
-            lib.nng_aio_busy,
-            lib.nng_aio_result,
-            lib.nng_aio_get_msg,
-            lib.nng_msg_len,
-            lib.nng_msg_body,
-        )
-        taken, messages, items, largest, too_large = [], [], [], 1, 0
-        for aio in itertools.islice(posted, most):
-            if busy(aio):
-                if get(aio) or result(aio):
-                    lib.nng_aio_wait(aio)
-                else:
-                    break
-            if code := result(aio):
-                self._failed = code
-                break
-            if not (message := get(aio)):
-                break
+        """Move up to ``most`` messages to ``ready``; ``wanted`` items of them leave it at once."""
+        raise NotImplementedError
+
+    def _arm(self) -> None:
+        """See that ``_rung`` is called when there is something to take."""
+        raise NotImplementedError
+
+    def _open(self, messages: Iterable[Any]) -> Opened:
+        """What the messages hold; they stay whose they are."""
+        unpack, split, limit = self.unpack, self.split, self._limit
+        size_of, body_of, buffer = lib.nng_msg_len, lib.nng_msg_body, ffi.buffer
+        opened = Opened()
+        items, largest = opened.items, 1
+        for message in messages:
             size = size_of(message)
-            taken.append(aio)
-            messages.append(message)
             if size > largest:
                 largest = size
-                if size > self._limit:
-                    too_large += 1
+                if size > limit:
+                    opened.too_large += 1
                     continue
-            body = bytes(ffi.buffer(body_of(message), size)) if size else b""
-            if unpack is None:
+            body = bytes(buffer(body_of(message), size)) if size else b""
+            if split is not None:
+                try:
+                    items += split(message, body)
+                except (BadMessage, TooLarge) as wrong:
+                    opened.refused.append(wrong)
+            elif unpack is None:
                 items.append(body)
             elif (item := unpack(message, body)) is not SKIP:
                 items.append(item)
-        count = len(taken)
-        if not count:
-            return
-        # a large message shrinks the window at once, smaller ones let it grow back slowly
-        self._largest = max(largest, self._largest - (self._largest >> 3))
-        kept = len(posted) - count
-        if kept == 0 and self._made < self._depth and largest * self._made * 2 <= self._window:
-            self._grow(min(self._made * 2, self._depth))
-        target = min(self._made, max(1, self._window // self._largest))
-        waiting = max(0, len(self.ready) + len(items) - wanted)
-        taken += self._spare
-        again = taken[: max(0, target - kept - waiting)]
-        if not again and not kept:
-            again = taken[:1]
-        _run(
-            map(lib.nng_aio_set_msg, taken[:count], _repeat(NULL)),
-            map(lib.nng_msg_free, messages),
-            map(_call, _repeat(posted.popleft, count)),
-            map(self.ready.extend, (items,)),
-            map(lib.nng_recv_aio, _repeat(self._socket_id), again),
-            map(posted.extend, (again,)),
-            map(setattr, _repeat(self), ("_spare", "received"), (taken[len(again) :], self.received + len(items))),
-        )
-        self.too_large += too_large
+        opened.largest = largest
+        return opened
+
+    def _count(self, opened: Opened) -> None:
+        large = sum(isinstance(wrong, TooLarge) for wrong in opened.refused)
+        self.too_large += opened.too_large + large
+        self.bad += len(opened.refused) - large
 
     def poll(self, most: int, out: list[Any] | deque[Any]) -> bool:
         """Move up to ``most`` items into ``out``, or arm the bell. Raises Closed, or what broke the socket."""
@@ -191,7 +171,10 @@ class Ring:
                 self._start()
             ready = self.ready
             if not ready:
-                self._take(max(most, min(BATCH, self._depth >> 1)), most)
+                if self.split is None:
+                    self._take(max(most, min(BATCH, self._depth >> 1)), most)
+                else:
+                    self._take(SPLIT, most)
             if ready:
                 if len(ready) <= most:
                     _run(map(out.extend, (ready,)), map(_call, (ready.clear,)))
@@ -201,11 +184,12 @@ class Ring:
                         map(_call, _repeat(ready.popleft, most)),
                     )
                 return True
+            if self._refused:
+                raise self._refused.popleft()
             if self._failed:
                 raise error(self._failed, self._where)
-            if not self._armed:
-                self._armed = True
-                lib.nng_sleep_aio(FOREVER, self._bell)
+            if not self.armed:
+                self._arm()
             return False
 
     def put_back(self, out: list[Any]) -> None:
@@ -247,6 +231,95 @@ class Ring:
         They are waited for and not stopped: nng_aio_stop meets a receive that is just completing with nni_task_abort,
         takes it for idle, and its completion then runs on freed memory (NNG 1.11; one close in some thousands).
         """
+        raise NotImplementedError
+
+    def forked(self, reason: Closed) -> None:
+        """In a forked child: refuse everything and free nothing, as any NNG call would abort the process."""
+        self._lock = threading.Lock()
+        self._closed = reason
+        self.ready.clear()
+
+
+class PostedRing(Ring):
+    """For cooked sockets, which hand over from the pipes themselves: many receives stay posted, and fill without us.
+
+    As many as messages of the size lately seen fit into ``window``, one at least, ``depth`` at most.
+    """
+
+    def __init__(self, socket_id: Any, **options: Any) -> None:
+        super().__init__(socket_id, **options)
+        self._posted: deque[Any] = deque()
+        self._spare: list[Any] = []
+        self._made = 0
+        self._largest = 1
+
+    def _start(self) -> None:
+        self._grow(min(FIRST_DEPTH, self._depth))
+        spare = self._spare
+        _run(
+            map(lib.nng_recv_aio, _repeat(self._socket_id), spare),
+            map(self._posted.extend, (list(spare),)),
+            map(_call, (spare.clear,)),
+            map(setattr, (self,), ("_started",), (True,)),
+        )
+
+    def _grow(self, target: int) -> None:
+        while self._made < target:
+            self._spare.append(new_aio(_CANCEL, self._bell))
+            self._made += 1
+
+    def _arm(self) -> None:
+        _run(
+            map(setattr, (self,), ("armed",), (True,)),
+            map(lib.nng_sleep_aio, (FOREVER,), (self._bell,)),
+        )
+
+    def _take(self, most: int, wanted: int) -> None:
+        posted = self._posted
+        busy, result, get = lib.nng_aio_busy, lib.nng_aio_result, lib.nng_aio_get_msg
+        taken, messages = [], []
+        for aio in itertools.islice(posted, most):
+            if busy(aio):
+                if get(aio) or result(aio):
+                    lib.nng_aio_wait(aio)
+                else:
+                    break
+            if not (message := get(aio)):
+                self._failed = result(aio)
+                break
+            taken.append(aio)
+            messages.append(message)
+        count = len(taken)
+        if not count:
+            return
+        opened = self._open(messages)
+        items = opened.items
+        # a large message shrinks the window at once, smaller ones let it grow back slowly
+        self._largest = max(opened.largest, self._largest - (self._largest >> 3))
+        kept = len(posted) - count
+        if kept == 0 and self._made < self._depth and opened.largest * self._made * 2 <= self._window:
+            self._grow(min(self._made * 2, self._depth))
+        target = min(self._made, max(1, self._window // self._largest))
+        waiting = max(0, len(self.ready) + len(items) - wanted)
+        if self.split is not None:
+            waiting = waiting * count // max(len(items), 1)  # in messages, as what is posted
+        taken += self._spare
+        again = taken[: max(0, target - kept - waiting)]
+        if not again and not kept:
+            again = taken[:1]
+        _run(
+            map(lib.nng_aio_set_msg, taken[:count], _repeat(NULL)),
+            map(lib.nng_msg_free, messages),
+            map(_call, _repeat(posted.popleft, count)),
+            map(self.ready.extend, (items,)),
+            map(self._refused.extend, (opened.refused,)),
+            map(lib.nng_recv_aio, _repeat(self._socket_id), again),
+            map(posted.extend, (again,)),
+            map(setattr, _repeat(self), ("_spare", "received"), (taken[len(again) :], self.received + len(items))),
+        )
+        self._count(opened)
+
+    def free(self) -> None:
         aios = [*self._posted, *self._spare]
         for aio in aios:
             lib.nng_aio_wait(aio)
@@ -260,8 +333,72 @@ class Ring:
         self._posted.clear()
         self._spare = []
 
-    def forked(self, reason: Closed) -> None:
-        """In a forked child: refuse everything and free nothing, as any NNG call would abort the process."""
-        self._lock = threading.Lock()
-        self._closed = reason
-        self.ready.clear()
+
+class QueueRing(Ring):
+    """For raw sockets, which keep a queue of their own: one receive is posted, the rest is drained from that queue.
+
+    Posted, each of its messages would cost a hand-over between NNG's threads (measured: 64 requests in flight on one
+    socket ran at half the rate). The one receive posted is the bell: NNG fills it first, and its callback is ours.
+    """
+
+    def __init__(self, socket_id: Any, **options: Any) -> None:
+        super().__init__(socket_id, **options)
+        self._posted = False
+        # What was drained stays in these until it is committed, also over a signal handler that raises.
+        self._slots = [ffi.new("nng_msg **") for _ in range(BATCH)]
+
+    def _start(self) -> None:
+        self._started = True
+
+    def _arm(self) -> None:
+        if self._posted:  # and filled since it was looked at: it has rung, or is just ringing
+            return
+        _run(
+            map(setattr, (self, self), ("armed", "_posted"), (True, True)),
+            map(lib.nng_recv_aio, (self._socket_id,), (self._bell,)),
+        )
+
+    def _take(self, most: int, wanted: int) -> None:
+        bell, slots, messages = self._bell, self._slots, []
+        rung = self._posted
+        if rung:
+            if lib.nng_aio_busy(bell):
+                if not lib.nng_aio_get_msg(bell) and not lib.nng_aio_result(bell):
+                    return  # it would have been filled first
+                lib.nng_aio_wait(bell)
+            if not (message := lib.nng_aio_get_msg(bell)):
+                self._failed = lib.nng_aio_result(bell)
+                return
+            messages.append(message)
+        if not slots[0][0]:
+            receiving = map(lib.nng_recvmsg, _repeat(self._socket_id), slots, _repeat(NONBLOCK))
+            deque(itertools.takewhile(operator.not_, receiving), 0)
+        drained = list(itertools.takewhile(operator.truth, map(operator.getitem, slots, _repeat(0))))
+        messages += drained
+        if not messages:
+            return
+        opened = self._open(messages)
+        steps = [
+            map(lib.nng_msg_free, messages),
+            map(operator.setitem, slots[: len(drained)], _repeat(0), _repeat(NULL)),
+            map(self.ready.extend, (opened.items,)),
+            map(setattr, (self,), ("received",), (self.received + len(opened.items),)),
+        ]
+        if rung:
+            steps += [
+                map(lib.nng_aio_set_msg, (bell,), (NULL,)),
+                map(setattr, (self,), ("_posted",), (False,)),
+            ]
+        _run(*steps)
+        self._count(opened)
+
+    def free(self) -> None:
+        bell = self._bell
+        lib.nng_aio_wait(bell)
+        if self._posted and not lib.nng_aio_result(bell) and (message := lib.nng_aio_get_msg(bell)):
+            lib.nng_msg_free(message)
+        lib.nng_aio_free(bell)
+        for slot in self._slots:
+            if slot[0]:
+                lib.nng_msg_free(slot[0])
+                slot[0] = NULL

@@ -15,14 +15,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
 
 from nngkit.errors import Closed, Full, TimedOut
 
-from ._nng import EAGAIN, NONBLOCK, as_buffer, error, ffi, lib, new_aio, new_message
-from ._receiving import BURST, DEFAULT, Default, Timeout
-from ._waiters import ThreadWaiter, Waiter, checkpoint_after, in_trio, task_waiter
+from ._nng import EAGAIN, NONBLOCK, error, ffi, lib, new_aio, new_message
+from ._receiving import BURST, Default, Timeout
+from ._waiters import ThreadWaiter, in_trio, task_waiter
 
 WhenFull = Literal["block", "drop", "raise"]
 CHUNK = 256  # messages of a send_many for which the lock is held at once: about 0.1 ms
@@ -37,12 +37,18 @@ def _completed(handle: Any) -> None:
     handover.waiter.wake()
 
 
+class Woken(Protocol):
+    """Who is told that a hand-over is done, on an NNG thread."""
+
+    def wake(self) -> None: ...
+
+
 class Handover:
     """One message that waits in NNG for room, and who waits for it."""
 
     __slots__ = ("aio", "called", "done", "handle", "message", "waiter")
 
-    def __init__(self, waiter: Waiter) -> None:
+    def __init__(self, waiter: Woken) -> None:
         self.waiter = waiter
         self.handle = ffi.new_handle(self)
         self.aio: Any = None
@@ -90,6 +96,22 @@ class Queue:
                     return True
                 break
         return self._refused(code)
+
+    def offer_batch(self, packed: bytes, items: list[bytes], count: int) -> int:
+        """Hand over ``packed``, which holds the first ``count`` of ``items``: they leave the list if it goes.
+
+        NNG's code; with no room nothing has happened, whatever the policy. Raises Closed.
+        """
+        code = EAGAIN
+        with self._lock:
+            if self._closed is not None:
+                raise type(self._closed)(str(self._closed))
+            for code in itertools.starmap(lib.nng_send, ((self._socket_id, packed, len(packed), NONBLOCK),)):
+                if not code:  # and from here no call, see ``offer``
+                    self.sent += 1
+                    del items[:count]
+                break
+        return code
 
     def offer_message(self, body: Any, header: bytes) -> bool:
         """``offer`` for a raw socket: with the protocol's header.
@@ -159,6 +181,10 @@ class Queue:
             steps: list[tuple[Any, ...]] = [(self._waiting.add, handover), (lib.nng_aio_set_msg, handover.aio, message)]
             steps.append((lib.nng_send_aio, self._socket_id, handover.aio))
             deque(itertools.starmap(operator.call, steps), 0)
+
+    def holds(self, handover: Handover) -> bool:
+        """Whether it was begun and is not finished."""
+        return handover in self._waiting
 
     def finish(self, handover: Handover) -> int:
         """Take the message back unless it went; NNG's code, 0 if it went. Idempotent."""
@@ -271,69 +297,3 @@ class Sending:
         self._sends = 0
         if code:
             queue.raise_for(code, seconds)
-
-
-class Sender(Sending):
-    """Sending, blocking or awaited (trio and asyncio), from as many threads and tasks at once as there are.
-
-    A message is bytes or any contiguous buffer, copied before the call returns. ``timeout`` is in seconds, None waits
-    for ever, and what is left out is the socket's ``send_timeout``; 0 does not wait. With the queue full,
-    ``when_full="block"`` waits (TimedOut), ``"drop"`` drops and counts, ``"raise"`` raises Full. Accepted means
-    queued in this process: only an answer from the peer proves more. All raise Closed, Forked.
-    """
-
-    def _frame(self, data: Any) -> Any:
-        """What goes on the wire for ``data``; protocols with a frame of their own override it."""
-        return as_buffer(data)
-
-    def send(self, data: Any, timeout: Timeout = DEFAULT) -> None:
-        """Queue one message. Interrupted or timed out, it was sent whole or not at all."""
-        self._send(self._frame(data), b"", timeout)
-
-    async def asend(self, data: Any, timeout: Timeout = DEFAULT) -> None:
-        """Queue one message. Cancelled, it was sent whole or not at all. Yields at least every 64 messages."""
-        await self._asend(self._frame(data), b"", timeout)
-
-    def send_many(self, items: Iterable[Any], timeout: Timeout = DEFAULT) -> int:
-        """Queue the messages in order; the number sent, which a TimedOut carries as ``sent``.
-
-        ``timeout`` holds for each message that has to wait. Interrupted, a first part of them was sent.
-        """
-        frames = [self._frame(item) for item in items]
-        done = 0
-        while True:
-            done += self._queue.offer_many(frames[done:] if done else frames)
-            if done == len(frames):
-                return done
-            try:
-                self._send(frames[done], b"", timeout)
-            except TimedOut as late:
-                late.sent = done
-                raise
-            done += 1
-
-    async def asend_many(self, items: Iterable[Any], timeout: Timeout = DEFAULT) -> int:
-        """``send_many`` for a task. Cancelled, a first part of them was sent."""
-        frames = [self._frame(item) for item in items]
-        trio_task = in_trio()
-        await _yield(trio_task)
-        done = 0
-        while True:
-            done += self._queue.offer_many(frames[done:] if done else frames)
-            if done == len(frames):
-                await checkpoint_after(trio_task)
-                return done
-            try:
-                await self._asend(frames[done], b"", timeout)
-            except TimedOut as late:
-                late.sent = done
-                raise
-            done += 1
-
-
-async def _yield(trio_task: bool) -> None:
-    """Let others run, and let a cancellation in, while nothing has been handed over yet."""
-    if trio_task:
-        await sys.modules["trio"].lowlevel.checkpoint_if_cancelled()
-    else:
-        await sys.modules["asyncio"].sleep(0)

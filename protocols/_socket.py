@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self, get_args
@@ -25,15 +25,18 @@ import pynng
 
 from nngkit.errors import Closed, ConfigError, Forked, Unreachable
 
+from ._batching import Batcher, Lane
 from ._draining import Draining
-from ._nng import error, register, unregister
+from ._nng import error, pipe_id, register, unregister
 from ._peers import Peers
 from ._pipes import Pipe, Pipes
-from ._ring import DEPTH, FIRST_DEPTH, Ring
+from ._receiving import BURST_OF_BATCHES
+from ._ring import DEPTH, FIRST_DEPTH, PostedRing, Ring
 from ._sending import Queue, WhenFull
 from ._tls import TLS
 from ._waiters import checkpoint_before, sleep
 from ._wss import hold
+from .batch import Batch, pack, unpack
 
 UNLIMITED: Final = 0
 MIB: Final = 1 << 20
@@ -99,14 +102,19 @@ class Socket(Peers, Draining):
     ``recv_buffer``, ``recv_window``: messages and bytes read ahead. ``send_buffer``: messages queued for sending.
     ``when_full``: "block", "drop" or "raise", as the protocol allows. ``tls``: for tls+tcp and wss. ``reconnect``:
     seconds between tries of a dialler at most. ``linger``: seconds that close may take to send what was accepted.
-    ``admit``: called on an NNG thread with each new Pipe; false refuses the connection.
+    ``admit``: called on an NNG thread with each new Pipe; false refuses the connection. ``batch``: many messages in
+    one of NNG's, True or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``);
+    ``recv_max_size`` is then about each of them, and the buffers count batches.
 
     Raises ConfigError for a value or URL that cannot be used, Unreachable where it cannot listen, Forked.
     """
 
     _opener: ClassVar[Any]
+    _ring_kind: ClassVar[type[Ring]] = PostedRing
     _depth: ClassVar[int] = DEPTH
-    _receives: ClassVar[bool] = False
+    _batches_in: ClassVar[bool] = False
+    _batches_out: ClassVar[bool] = False
+    _batches_by_topic: ClassVar[bool] = False
     _sends_to_all: ClassVar[bool] = False
     _drains: ClassVar[bool] = False
     _nng_recv_buffer: ClassVar[bool] = False
@@ -133,6 +141,7 @@ class Socket(Peers, Draining):
         reconnect: float = 0.1,
         linger: float = 1.0,
         admit: Callable[[Pipe], bool] | None = None,
+        batch: Batch | bool | None = None,
     ) -> None:
         self._reason: Closed | None = None
         self.name = _name(name)
@@ -157,6 +166,7 @@ class Socket(Peers, Draining):
         if not 1 <= pause <= LONGEST_PAUSE:
             raise ConfigError("reconnect", f"{reconnect!r} is not from 0.001 s to a day", reconnect)
         policy = self._policies[0] if when_full is None else when_full
+        self._batch = self._batching(batch)
         if policy not in self._policies:
             why = "is not one of" if policy in get_args(WhenFull) else "is none of"
             raise ConfigError("when_full", f"{policy!r} {why} {self._policies} ({type(self).__name__})", policy)
@@ -168,10 +178,14 @@ class Socket(Peers, Draining):
         self._queue = Queue(self._socket_id, when_full=policy, where=repr(self))
         verifies = tls is not None and tls.demands
         self._pipes = Pipes(self._nng, admit=admit, queue=self._queue, verifies=verifies)
-        self._ring = Ring(self._socket_id, depth=depth, window=recv_window, limit=recv_max_size, where=repr(self))
+        largest = recv_max_size if self._batch is None else max(recv_max_size, self._batch.size) + self._batch.overhead
+        self._ring = self._ring_kind(self._socket_id, depth=depth, window=recv_window, limit=largest, where=repr(self))
+        self._largest = recv_max_size
+        self._batcher: Batcher | None = None
+        self._lane: Lane | None = None
         self._gone = False
         try:
-            self._option("recv_max_size", recv_max_size + HEADER_ROOM)
+            self._option("recv_max_size", min(largest, LARGEST) + HEADER_ROOM)
             self._option("reconnect_time_min", min(50, pause))
             self._option("reconnect_time_max", pause)
             if self._nng_recv_buffer:
@@ -183,6 +197,8 @@ class Socket(Peers, Draining):
                 self._nng.name = name
             # a peer that vanished without a word is noticed some day; faster is a matter of heartbeats above us
             self._option("tcp_keepalive", True)
+            if self._batch is not None:
+                self._set_up_batches(self._batch)
             self._set_up()
             if self._reads_at_once:
                 self._ring.start()
@@ -196,6 +212,37 @@ class Socket(Peers, Draining):
 
     def _set_up(self) -> None:
         """What a protocol has to do between opening and listening."""
+
+    def _batching(self, batch: Batch | bool | None) -> Batch | None:
+        if batch is None or batch is False:
+            return None
+        if not (self._batches_in or self._batches_out):
+            raise ConfigError("batch", f"{type(self).__name__} has none: its messages are single by nature", batch)
+        if batch is True:
+            return Batch()
+        if not isinstance(batch, Batch):
+            raise ConfigError("batch", f"{batch!r} is neither True nor a Batch", batch)
+        return batch
+
+    def _set_up_batches(self, batch: Batch) -> None:
+        """Pack what is sent, unpack what is received."""
+        if self._batches_out:
+            self._batcher = Batcher(self._queue, batch, self._pack, repr(self))
+            if not self._batches_by_topic:
+                self._lane = self._batcher.open()
+        if self._batches_in:
+            self._ring.split = self._split
+            self._most_burst = BURST_OF_BATCHES
+
+    def _pack(self, topic: bytes, items: Sequence[bytes]) -> bytes:
+        return pack(items)
+
+    def _split(self, message: Any, body: bytes) -> list[Any]:
+        return unpack(body, largest=self._largest, peer=self._peer_of(message))
+
+    def _peer_of(self, message: Any) -> str | None:
+        pipe = self._pipes.find(pipe_id(message))
+        return None if pipe is None else pipe.address
 
     def _option(self, name: str, value: Any) -> None:
         # pynng swallows errors of its setters, so what was set is read back
@@ -290,7 +337,7 @@ class Socket(Peers, Draining):
         """The counters, read at one go."""
         written, read = (0, 0) if self._gone else self._pipes.written()
         return Stats(
-            sent=self._queue.sent,
+            sent=self._queue.sent if self._batcher is None else self._batcher.accepted,
             received=self._ring.received,
             dropped=self._queue.dropped,
             too_large=self._ring.too_large,
@@ -300,7 +347,7 @@ class Socket(Peers, Draining):
             joined=self._pipes.joined,
             left=self._pipes.left,
             refused=self._pipes.refused,
-            **self._counters(),
+            **{"bad": self._ring.bad, **self._counters()},
         )
 
     def _counters(self) -> dict[str, int]:
@@ -345,7 +392,10 @@ class Socket(Peers, Draining):
             if self._reason is not None:
                 return False
             reason = self._reason = Closed(f"{self!r} is closed")
-        self._queue.refuse(reason)
+        if self._batcher is None:
+            self._queue.refuse(reason)
+        else:
+            self._batcher.refuse(reason)  # what it accepted may still go, while close lingers
         self._ring.refuse(reason)
         self._pipes.wake()
         self._woken()
@@ -358,7 +408,11 @@ class Socket(Peers, Draining):
             already, self._gone = self._gone or isinstance(self._reason, Forked), True
         if already:
             return
+        assert self._reason is not None
+        self._queue.refuse(self._reason)
         self._queue.close()
+        if self._batcher is not None:
+            self._queue.dropped += self._batcher.free()
         hold(self._served)
         self._nng.close()
         self._ring.free()
@@ -372,6 +426,8 @@ class Socket(Peers, Draining):
         self._gone = True  # so that nothing, not even a counter, is asked of NNG
         self._life = threading.Lock()
         self._queue.forked(reason)
+        if self._batcher is not None:
+            self._batcher.forked(reason)
         self._ring.forked(reason)
 
     def __enter__(self) -> Self:

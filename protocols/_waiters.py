@@ -80,6 +80,10 @@ class TrioWaiter:
         if task is not None:
             self._lowlevel.reschedule(task)
 
+    async def checkpoint_if_cancelled(self) -> None:
+        """Let a cancellation in that has come already."""
+        await self._lowlevel.checkpoint_if_cancelled()
+
     def _abort(self, _: Any) -> Any:
         self._task = None
         return self._lowlevel.Abort.SUCCEEDED

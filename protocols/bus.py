@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 
 from ._nng import lib
 from ._receiving import MessageReceiver
-from ._sending import Sender, WhenFull
+from ._sender import Sender
+from ._sending import WhenFull
 from ._socket import Socket
 
 __all__ = ["Bus"]
@@ -31,6 +32,8 @@ class Bus(Sender, MessageReceiver, Socket):
     """
 
     _opener: ClassVar[Any] = lib.nng_bus0_open
+    _batches_in: ClassVar[bool] = True
+    _batches_out: ClassVar[bool] = True
     _nng_recv_buffer: ClassVar[bool] = True
     _nng_send_buffer: ClassVar[bool] = True
     _sends_to_all: ClassVar[bool] = True

@@ -18,13 +18,16 @@ from typing import Any, ClassVar
 
 from ._nng import lib
 from ._receiving import MessageReceiver
-from ._sending import Sender, WhenFull
+from ._sender import Sender
+from ._sending import WhenFull
 from ._socket import Socket
 
 __all__ = ["Pair0", "Pair1"]
 
 
 class _Pair(Sender, MessageReceiver, Socket):
+    _batches_in: ClassVar[bool] = True
+    _batches_out: ClassVar[bool] = True
     _nng_recv_buffer: ClassVar[bool] = True
     _nng_send_buffer: ClassVar[bool] = True
     _drains: ClassVar[bool] = True

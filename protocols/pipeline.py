@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 
 from ._nng import lib
 from ._receiving import MessageReceiver
-from ._sending import Sender, WhenFull
+from ._sender import Sender
+from ._sending import WhenFull
 from ._socket import MOST_BUFFER, Socket
 
 __all__ = ["Pull", "Push"]
@@ -27,6 +28,7 @@ class Push(Sender, Socket):
     """Sends each message to one peer. ``send_buffer`` (default 1024, 0 to 8192) is one queue for all peers."""
 
     _opener: ClassVar[Any] = lib.nng_push0_open
+    _batches_out: ClassVar[bool] = True
     _nng_send_buffer: ClassVar[bool] = True
     _drains: ClassVar[bool] = True
     _policies: ClassVar[tuple[WhenFull, ...]] = ("block", "drop", "raise")
@@ -40,6 +42,6 @@ class Pull(MessageReceiver, Socket):
     """
 
     _opener: ClassVar[Any] = lib.nng_pull0_open
-    _receives: ClassVar[bool] = True
+    _batches_in: ClassVar[bool] = True
     _depth: ClassVar[int] = MOST_BUFFER
     _default_recv_buffer: ClassVar[int] = 128

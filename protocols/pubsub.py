@@ -24,16 +24,18 @@ import os
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from nngkit.errors import ConfigError
+from nngkit.errors import BadMessage, ConfigError
 
-from ._nng import as_buffer, check, lib
+from ._nng import as_bytes, check, lib
 from ._receiving import DEFAULT, MessageReceiver, Timeout
 from ._ring import SKIP
-from ._sending import Sender, WhenFull
+from ._sender import Sender, messages
+from ._sending import WhenFull
 from ._socket import Socket
+from .batch import pack, pack_topic, split_topic, unpack
 
 __all__ = ["Pub", "Sub"]
 
@@ -46,10 +48,13 @@ Topic = bytes | str
 class Pub(Sender, Socket):
     """Publishes to all subscribers. ``send_buffer`` is a queue for each of them (1 to 8192). ``send`` never waits.
 
-    ``sequence``: number the messages of each topic; then a subscriber needs ``sequence=True`` too.
+    ``sequence``: number the messages of each topic; then a subscriber needs ``sequence=True`` too. With ``batch`` a
+    batch holds messages of one ``topic=``, and it is what NNG matches by: say it there and not in the data.
     """
 
     _opener: ClassVar[Any] = lib.nng_pub0_open
+    _batches_out: ClassVar[bool] = True
+    _batches_by_topic: ClassVar[bool] = True
     _nng_send_buffer: ClassVar[bool] = True
     _sends_to_all: ClassVar[bool] = True
     _drains: ClassVar[bool] = True
@@ -63,48 +68,62 @@ class Pub(Sender, Socket):
 
     def send(self, data: Any, timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> None:
         """Publish ``topic`` followed by ``data``."""
-        if self._numbers is None:
-            super().send(_topic(topic) + bytes(as_buffer(data)) if topic else data, timeout)
+        if self._numbers is None and self._batcher is None:
+            super().send(_topic(topic) + as_bytes(data) if topic else data, timeout)
         else:
             self._publish((data,), topic)
 
     async def asend(self, data: Any, timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> None:
         """``send`` for a task. Yields at least every 64 messages."""
-        if self._numbers is None:
-            await super().asend(_topic(topic) + bytes(as_buffer(data)) if topic else data, timeout)
+        if self._numbers is None and self._batcher is None:
+            await super().asend(_topic(topic) + as_bytes(data) if topic else data, timeout)
         else:
             await self._breathe()
             self._publish((data,), topic)
 
     def send_many(self, items: Iterable[Any], timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> int:
         """Publish each of ``items`` behind ``topic``; the number published."""
-        if self._numbers is None:
+        if self._numbers is None and self._batcher is None:
             head = _topic(topic)
-            return super().send_many([head + bytes(as_buffer(item)) for item in items] if head else items, timeout)
+            return super().send_many([head + as_bytes(item) for item in items] if head else items, timeout)
         return self._publish(items, topic)
 
     async def asend_many(self, items: Iterable[Any], timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> int:
         """``send_many`` for a task."""
-        if self._numbers is None:
+        if self._numbers is None and self._batcher is None:
             head = _topic(topic)
-            framed = [head + bytes(as_buffer(item)) for item in items] if head else items
+            framed = [head + as_bytes(item) for item in items] if head else items
             return await super().asend_many(framed, timeout)
         await self._breathe()
         return self._publish(items, topic)
 
     def _publish(self, items: Iterable[Any], topic: Topic) -> int:
-        numbers, head = self._numbers, _topic(topic)
-        assert numbers is not None
+        head = _topic(topic)
+        if self._batcher is not None:
+            held = messages(items)
+            self._batcher.publish(head, held)
+            return len(held)
         count = 0
         with self._numbering:  # so that numbers go out in their order; a publisher never waits for room
             for data in items:
-                number = numbers.pop(head, 0)
-                numbers[head] = number + 1
-                if len(numbers) > MOST_TOPICS:
-                    numbers.popitem(last=False)
-                self._queue.offer(b"".join((head, as_buffer(data), TRAILER.pack(self._origin, number, len(head)))))
+                self._queue.offer(b"".join((head, as_bytes(data), self._trailer(head, 1))))
                 count += 1
         return count
+
+    def _pack(self, topic: bytes, items: Sequence[bytes]) -> bytes:
+        if self._numbers is None:
+            return pack_topic(topic, items)
+        return b"".join((topic, pack(items), self._trailer(topic, len(items))))
+
+    def _trailer(self, topic: bytes, count: int) -> bytes:
+        """The numbers of the next ``count`` messages, in order: whoever asks holds a lock."""
+        numbers = self._numbers
+        assert numbers is not None
+        number = numbers.pop(topic, 0)
+        numbers[topic] = number + count
+        if len(numbers) > MOST_TOPICS:
+            numbers.popitem(last=False)
+        return TRAILER.pack(self._origin, number, len(topic))
 
 
 class Sub(MessageReceiver, Socket):
@@ -116,6 +135,7 @@ class Sub(MessageReceiver, Socket):
     """
 
     _opener: ClassVar[Any] = lib.nng_sub0_open
+    _batches_in: ClassVar[bool] = True
     _nng_recv_buffer: ClassVar[bool] = True
     _reads_at_once: ClassVar[bool] = True
 
@@ -149,28 +169,48 @@ class Sub(MessageReceiver, Socket):
             check(code, repr(self))
 
     def _unnumber(self, message: Any, body: bytes) -> Any:
-        # A signal handler that raises may have a message looked at twice: it must come out again, so a number seen
-        # before is counted and let through, not dropped.
-        if len(body) < TRAILER.size:
+        if (numbered := _numbered(body)) is None:
             self._bad += 1
             return SKIP
-        origin, number, length = TRAILER.unpack_from(body, len(body) - TRAILER.size)
-        if length > len(body) - TRAILER.size:
-            self._bad += 1
-            return SKIP
-        key = (origin, body[:length])
-        expected = self._next.pop(key, number)
-        if number < expected:
-            self._duplicate += 1
-        else:
-            self._lost += number - expected
-        self._next[key] = max(expected, number + 1)
-        if len(self._next) > MOST_TOPICS:
-            self._next.popitem(last=False)
+        origin, number, topic = numbered
+        self._account((origin, topic), number, 1)
         return body[: -TRAILER.size]
 
+    def _account(self, key: tuple[bytes, bytes], number: int, count: int) -> None:
+        # A signal handler that raises may have a message looked at twice: it must come out again, so a number seen
+        # before is counted and let through, not dropped.
+        expected = self._next.pop(key, number)
+        if number < expected:
+            self._duplicate += count
+        else:
+            self._lost += number - expected
+        self._next[key] = max(expected, number + count)
+        if len(self._next) > MOST_TOPICS:
+            self._next.popitem(last=False)
+
+    def _split(self, message: Any, body: bytes) -> list[Any]:
+        peer = self._peer_of(message)
+        if self._sequence:
+            if (numbered := _numbered(body)) is None:
+                raise BadMessage("batch", "no number where one was expected", peer)
+            origin, number, topic = numbered
+            items = unpack(body[len(topic) : -TRAILER.size], largest=self._largest, peer=peer)
+            self._account((origin, topic), number, len(items))
+        else:
+            topic, packed = split_topic(body, peer)
+            items = unpack(packed, largest=self._largest, peer=peer)
+        return [topic + item for item in items] if topic else items
+
     def _counters(self) -> dict[str, int]:
-        return {"lost": self._lost, "duplicate": self._duplicate, "bad": self._bad}
+        return {"lost": self._lost, "duplicate": self._duplicate, "bad": self._bad + self._ring.bad}
+
+
+def _numbered(body: bytes) -> tuple[bytes, int, bytes] | None:
+    """Origin, number and topic in the trailer of ``body``; None if it cannot be one."""
+    if len(body) < TRAILER.size:
+        return None
+    origin, number, length = TRAILER.unpack_from(body, len(body) - TRAILER.size)
+    return (origin, number, body[:length]) if length <= len(body) - TRAILER.size else None
 
 
 def _topic(topic: Topic) -> bytes:

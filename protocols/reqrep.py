@@ -28,11 +28,12 @@ from nngkit.errors import TimedOut
 
 from ._nng import as_buffer, lib
 from ._pipes import PeerEvent, Pipe
-from ._raw import Answerer, Pump, Question, header_of
+from ._raw import Answerer, Pump, Question, alive, header_of
 from ._receiving import DEFAULT, Default, Timeout
+from ._ring import QueueRing, Ring
 from ._sending import Handover, Sending
 from ._socket import MOST_BUFFER, Socket
-from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
+from ._waiters import ThreadWaiter, TrioWaiter, Waiter, task_waiter
 
 __all__ = ["Rep", "Req", "Request"]
 
@@ -67,6 +68,7 @@ class Req(Sending, Socket):
     """
 
     _opener: ClassVar[Any] = lib.nng_req0_open_raw
+    _ring_kind: ClassVar[type[Ring]] = QueueRing
     _nng_recv_buffer: ClassVar[bool] = True
     _nng_send_buffer: ClassVar[bool] = True
     _default_send_buffer: ClassVar[int] = MOST_BUFFER  # so that thousands in flight need no wait for room
@@ -99,8 +101,9 @@ class Req(Sending, Socket):
 
     async def arequest(self, data: Any, timeout: Timeout = DEFAULT) -> bytes:
         """``request`` for a task. Cancelled, the request may have run; its reply will be dropped."""
-        await checkpoint_before()
         call = _Call(waiter := task_waiter())
+        if isinstance(waiter, TrioWaiter):
+            await waiter.checkpoint_if_cancelled()
         try:
             for until in self._converse(call, as_buffer(data), timeout):
                 await waiter.wait(until)
@@ -145,7 +148,9 @@ class Req(Sending, Socket):
             call.handed_at = now = time.monotonic()
             call.resend_at = None if self._resend is None else now + self._resend
             while True:
-                self._pump.run(home)
+                # an armed bell rings for what comes after it was armed, and what was there before has been handed out
+                if call.reply is None and not self._pump.armed:
+                    self._pump.run(home)
                 if call.reply is not None:
                     self._round_trip += (time.monotonic() - call.handed_at - self._round_trip) / 8
                     return
@@ -172,7 +177,7 @@ class Req(Sending, Socket):
             taken = pipes.written()[0] + pipes.written_to_gone + pipes.left + len(pipes.present)
         grace = min(max(GRACE[0], 4 * self._round_trip), GRACE[1]) if pipes.present else 0.0
         again = time.monotonic() + grace
-        for call in list(self._pump.asking.values()):
+        for call in alive(self._pump.asking):
             if isinstance(call, _Call) and call.ordinal is not None and call.ordinal < taken:
                 if call.resend_at is None or again < call.resend_at:
                     call.resend_at = again

@@ -26,8 +26,9 @@ from typing import Any, ClassVar, Self
 
 from ._nng import as_buffer, lib
 from ._pipes import PeerEvent, Pipe
-from ._raw import Answerer, Pump, Question, header_of
+from ._raw import Answerer, Pump, Question, alive, header_of
 from ._receiving import DEFAULT, Default, Timeout
+from ._ring import QueueRing, Ring
 from ._sending import Sending
 from ._socket import Socket
 from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
@@ -165,6 +166,7 @@ class Surveyor(Sending, Socket):
     """Asks all peers at once."""
 
     _opener: ClassVar[Any] = lib.nng_surveyor0_open_raw
+    _ring_kind: ClassVar[type[Ring]] = QueueRing
     _nng_recv_buffer: ClassVar[bool] = True
     _nng_send_buffer: ClassVar[bool] = True
 
@@ -259,7 +261,7 @@ class Surveyor(Sending, Socket):
 
     def _peer(self, event: PeerEvent) -> None:
         if event.kind == "left":
-            for survey in list(self._pump.asking.values()):
+            for survey in alive(self._pump.asking):
                 if isinstance(survey, Survey):
                     survey.gone(event.pipe.id)
 

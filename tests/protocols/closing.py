@@ -35,6 +35,8 @@ HOLD = 0.05  # seconds any one call of a worker may last, so that workers move o
 
 PAIRS: list[Callable[[str], tuple[Any, Any]]] = [
     lambda url: (push := Push(listen=url, linger=0.0), Pull(dial=push.address, linger=0.0)),
+    lambda url: (push := Push(listen=url, linger=0.0, batch=True), Pull(dial=push.address, linger=0.0, batch=True)),
+    lambda url: (bus := Bus(listen=url, linger=0.0, batch=True), Bus(dial=bus.address, linger=0.0, batch=True)),
     lambda url: (pair := Pair0(listen=url, linger=0.0), Pair0(dial=pair.address, linger=0.0)),
     lambda url: (pair := Pair1(listen=url, linger=0.0), Pair1(dial=pair.address, linger=0.0)),
     lambda url: (bus := Bus(listen=url, linger=0.0), Bus(dial=bus.address, linger=0.0)),

@@ -461,8 +461,9 @@ def left(cycle, count):
 
 @pytest.mark.slow
 @pytest.mark.timeout(250)
-def test_a_listener_closed_right_after_a_connection_was_made_leaks_descriptors() -> None:
-    leaked = said(
+def test_a_listener_closed_right_after_a_connection_was_made_leaks_no_descriptors() -> None:
+    # By chance: bare pynng leaked 246 in one run and none in another, so its number is shown and not asserted.
+    bare = said(
         CYCLES
         + textwrap.dedent("""
             import pynng
@@ -477,7 +478,6 @@ def test_a_listener_closed_right_after_a_connection_was_made_leaks_descriptors()
         """),
         timeout=110,
     )
-    assert int(leaked) > 0
     ours = said(
         CYCLES
         + textwrap.dedent("""
@@ -492,6 +492,7 @@ def test_a_listener_closed_right_after_a_connection_was_made_leaks_descriptors()
         """),
         timeout=110,
     )
+    print(f"descriptors left after 1,500 cycles: {bare} by bare pynng, {ours} by ours")
     assert int(ours) == 0
 
 

@@ -181,7 +181,14 @@ COMMON: dict[str, tuple[Any, ...]] = {
     "wait_for_peers": (),
     "await_for_peers": (),
 }
-SENDS: dict[str, tuple[Any, ...]] = {"send": (b"",), "asend": (b"",), "send_many": ([b""],), "asend_many": ([b""],)}
+SENDS: dict[str, tuple[Any, ...]] = {
+    "send": (b"",),
+    "asend": (b"",),
+    "send_many": ([b""],),
+    "asend_many": ([b""],),
+    "flush": (),
+    "aflush": (),
+}
 TAKES: dict[str, tuple[Any, ...]] = {"recv": (), "arecv": (), "recv_many": (), "arecv_many": ()}
 NAMES: dict[str, tuple[Any, ...]] = {"recv_msg": (), "arecv_msg": ()}
 METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {

@@ -3,8 +3,6 @@
 They speak SP over tcp themselves, so that 400 of them cost one process a few megabytes and next to no time.
 """
 
-# ruff: noqa: T201
-
 import selectors
 import socket
 import struct

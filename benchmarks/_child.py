@@ -1,0 +1,120 @@
+"""One process of a measurement: ``python _child.py MODULE:FUNCTION TASK``, TASK a JSON object.
+
+The function is given the task and says (``say``) the URL it listens at, then its figures. It is killed when the other
+end is done, so it need not end. A measurement runs in for a quarter of a second before it counts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+RUN_IN = 0.25  # seconds, for rings to grow and connections to warm up
+LOOK = 4096  # units between two looks at the clock where a unit is cheap
+
+
+def say(**figures: Any) -> None:
+    """Tell the parent."""
+    sys.stdout.write(json.dumps(figures) + "\n")
+    sys.stdout.flush()
+
+
+def as_many_files_as_allowed() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Meter:
+    """Counts units a second and CPU a unit from when it has run in until its time is over::
+
+    meter = Meter(seconds)
+    while meter.add(number_of_units_moved):
+        ...
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._begin = time.perf_counter() + RUN_IN
+        self._end = 0.0
+        self._cpu = 0.0
+        self.count = 0
+
+    def add(self, units: int) -> bool:
+        now = time.perf_counter()
+        if not self._end:
+            if now >= self._begin:
+                self._begin, self._end, self._cpu = now, now + self._seconds, time.process_time()
+            return True
+        self.count += units
+        if now < self._end:
+            return True
+        cpu = time.process_time() - self._cpu
+        say(
+            per_second=self.count / (now - self._begin),
+            cpu_us=cpu / max(self.count, 1) * 1e6,
+            rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        )
+        return False
+
+
+class Stopwatch:
+    """Times round trips, 10,000 at least, after a tenth of them to run in."""
+
+    def __init__(self, seconds: float, least: int = 10_000) -> None:
+        self._times: list[float] = []
+        self._least = least
+        self._skip = least // 10
+        self._seconds = seconds
+        self._start = time.perf_counter()
+        self._cpu = 0.0
+
+    def add(self, seconds: float) -> bool:
+        if self._skip:
+            self._skip -= 1
+            self._start, self._cpu = time.perf_counter(), time.process_time()
+            return True
+        times = self._times
+        times.append(seconds)
+        if len(times) < self._least or time.perf_counter() - self._start < self._seconds:
+            return True
+        cpu = time.process_time() - self._cpu
+        times.sort()
+        say(
+            p50_us=times[len(times) // 2] * 1e6,
+            p99_us=times[len(times) * 99 // 100] * 1e6,
+            cpu_us=cpu / len(times) * 1e6,
+        )
+        return False
+
+
+def stop_watch(ask: Callable[[], object], seconds: float) -> None:
+    """Time a blocking round trip again and again."""
+    watch, clock = Stopwatch(seconds), time.perf_counter
+    start = clock()
+    ask()
+    while watch.add(clock() - start):
+        start = clock()
+        ask()
+
+
+async def stop_watch_async(ask: Callable[[], Awaitable[object]], seconds: float) -> None:
+    """Time an awaited round trip again and again."""
+    watch, clock = Stopwatch(seconds), time.perf_counter
+    start = clock()
+    await ask()
+    while watch.add(clock() - start):
+        start = clock()
+        await ask()
+
+
+if __name__ == "__main__":
+    module, _, function = sys.argv[1].partition(":")
+    getattr(importlib.import_module(module), function)(json.loads(sys.argv[2]))
+    sys.stdout.flush()
+    os._exit(0)  # bare pynng may hang at exit with a peer that still sends

@@ -1,0 +1,209 @@
+/* The floor: what C gets out of NNG, without Python.
+ *
+ *   floor push URL SIZE SECONDS    saturates a puller, blocking, with a send buffer of 1024
+ *   floor plain URL SIZE SECONDS   the same without a send buffer
+ *   floor pull URL SIZE SECONDS    one receive at a time
+ *   floor ring URL SIZE SECONDS    64 receives posted ahead
+ *   floor reply URL SIZE SECONDS   answers requests
+ *   floor ask URL SIZE SECONDS     one request at a time
+ *
+ * pull, ring and reply listen and say where, as a line of JSON, and so are the figures (see _measuring.py).
+ * It links the NNG of the system, which may be older than the one that pynng brings along.
+ */
+#include <nng/nng.h>
+#include <nng/protocol/pipeline0/pull.h>
+#include <nng/protocol/pipeline0/push.h>
+#include <nng/protocol/reqrep0/rep.h>
+#include <nng/protocol/reqrep0/req.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define RUN_IN 0.25
+#define POSTED 64
+#define SAMPLES 10000
+
+static void check(int code, const char *what)
+{
+	if (code != 0) {
+		fprintf(stderr, "%s: %s\n", what, nng_strerror(code));
+		exit(1);
+	}
+}
+
+static double clock_of(clockid_t id)
+{
+	struct timespec t;
+	clock_gettime(id, &t);
+	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
+}
+
+static double now(void) { return clock_of(CLOCK_MONOTONIC); }
+static double cpu(void) { return clock_of(CLOCK_PROCESS_CPUTIME_ID); }
+
+static void listen_and_say(nng_socket s, const char *url)
+{
+	nng_listener l;
+	check(nng_listen(s, url, &l, 0), "listen");
+	if (strncmp(url, "tcp", 3) == 0) {
+		int port;
+		check(nng_listener_get_int(l, NNG_OPT_TCP_BOUND_PORT, &port), "port");
+		printf("{\"url\": \"tcp://127.0.0.1:%d\"}\n", port);
+	} else {
+		printf("{\"url\": \"%s\"}\n", url);
+	}
+	fflush(stdout);
+}
+
+static void push(const char *url, size_t size, int buffer)
+{
+	nng_socket s;
+	check(nng_push0_open(&s), "push");
+	check(nng_socket_set_int(s, NNG_OPT_SENDBUF, buffer), "send buffer");
+	check(nng_dial(s, url, NULL, 0), "dial");
+	for (;;) {
+		nng_msg *m;
+		check(nng_msg_alloc(&m, size), "message");
+		if (nng_sendmsg(s, m, 0) != 0) {
+			return;
+		}
+	}
+}
+
+/* Counts like Meter of _child.py. */
+static int add(double seconds, long units)
+{
+	static double begin, end, used;
+	static long count;
+	double t = now();
+	if (begin == 0) {
+		begin = t + RUN_IN;
+	}
+	if (end == 0) {
+		if (t >= begin) {
+			begin = t;
+			end = t + seconds;
+			used = cpu();
+		}
+		return 1;
+	}
+	count += units;
+	if (t < end) {
+		return 1;
+	}
+	printf("{\"per_second\": %.1f, \"cpu_us\": %.3f}\n", (double) count / (t - begin), (cpu() - used) / (double) count * 1e6);
+	fflush(stdout);
+	return 0;
+}
+
+static void pull(const char *url, double seconds)
+{
+	nng_socket s;
+	check(nng_pull0_open(&s), "pull");
+	listen_and_say(s, url);
+	do {
+		for (int i = 0; i < 16; i++) {
+			nng_msg *m;
+			check(nng_recvmsg(s, &m, 0), "receive");
+			nng_msg_free(m);
+		}
+	} while (add(seconds, 16));
+}
+
+static void ring(const char *url, double seconds)
+{
+	nng_socket s;
+	nng_aio   *aio[POSTED];
+	check(nng_pull0_open(&s), "pull");
+	listen_and_say(s, url);
+	for (int i = 0; i < POSTED; i++) {
+		check(nng_aio_alloc(&aio[i], NULL, NULL), "aio");
+		nng_recv_aio(s, aio[i]);
+	}
+	for (int head = 0;;) {
+		nng_aio_wait(aio[head]);
+		check(nng_aio_result(aio[head]), "receive");
+		nng_msg_free(nng_aio_get_msg(aio[head]));
+		nng_aio_set_msg(aio[head], NULL);
+		nng_recv_aio(s, aio[head]);
+		head = (head + 1) % POSTED;
+		if (head % 16 == 0 && !add(seconds, 16)) {
+			return;
+		}
+	}
+}
+
+static void reply(const char *url)
+{
+	nng_socket s;
+	check(nng_rep0_open(&s), "rep");
+	listen_and_say(s, url);
+	for (;;) {
+		nng_msg *m;
+		if (nng_recvmsg(s, &m, 0) != 0 || nng_sendmsg(s, m, 0) != 0) {
+			return;
+		}
+	}
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *) a, y = *(const double *) b;
+	return (x > y) - (x < y);
+}
+
+static void ask(const char *url, size_t size, double seconds)
+{
+	nng_socket s;
+	size_t     room = 4000000, n = 0;
+	double    *took = malloc(room * sizeof(*took)), start = 0, used = 0;
+	check(nng_req0_open(&s), "req");
+	check(nng_dial(s, url, NULL, 0), "dial");
+	for (long done = -SAMPLES / 10; n < room && (n < SAMPLES || now() - start < seconds); done++) {
+		nng_msg *m;
+		double   t = now();
+		check(nng_msg_alloc(&m, size), "message");
+		check(nng_sendmsg(s, m, 0), "send");
+		check(nng_recvmsg(s, &m, 0), "receive");
+		nng_msg_free(m);
+		if (done < 0) {
+			start = now();
+			used = cpu();
+		} else {
+			took[n++] = now() - t;
+		}
+	}
+	used = cpu() - used;
+	qsort(took, n, sizeof(*took), compare);
+	printf("{\"p50_us\": %.2f, \"p99_us\": %.2f, \"cpu_us\": %.3f}\n", took[n / 2] * 1e6, took[n * 99 / 100] * 1e6,
+	    used / (double) n * 1e6);
+	fflush(stdout);
+}
+
+int main(int count, char **words)
+{
+	if (count != 5) {
+		fprintf(stderr, "floor push|plain|pull|ring|reply|ask URL SIZE SECONDS\n");
+		return 2;
+	}
+	const char *mode = words[1], *url = words[2];
+	size_t      size = (size_t) atol(words[3]);
+	double      seconds = atof(words[4]);
+	if (strcmp(mode, "push") == 0) {
+		push(url, size, 1024);
+	} else if (strcmp(mode, "plain") == 0) {
+		push(url, size, 0);
+	} else if (strcmp(mode, "pull") == 0) {
+		pull(url, seconds);
+	} else if (strcmp(mode, "ring") == 0) {
+		ring(url, seconds);
+	} else if (strcmp(mode, "reply") == 0) {
+		reply(url);
+	} else if (strcmp(mode, "ask") == 0) {
+		ask(url, size, seconds);
+	} else {
+		return 2;
+	}
+	exit(0);
+}

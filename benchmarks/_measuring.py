@@ -1,0 +1,262 @@
+"""Side by side: ways of doing one thing, each in processes of its own, taken in turn, compared round by round.
+
+A ``Way`` names a function of a contender (``_nngkit:receive_many``, ``_pynng:...``, ``_zmq:...``) or a mode of the C
+program (``_floor``) that is measured, and the one at the other end. Each runs in a process started for one measurement
+(``_child.py``). The ways of a group are taken in turn, round after round, so that a machine whose speed drifts treats
+all alike; a ratio is the median of the rounds' ratios, not the ratio of medians.
+
+What a measured process prints is a line of JSON with some of::
+
+    per_second   units a second                    cpu_us     CPU of that process, all threads, a unit, microseconds
+    p50_us p99_us   of one round trip              rss_mib    its largest resident size
+    part         of what was sent, what arrived
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "build" / "bench"
+BOUND = 120.0  # seconds any one measurement may take before it is given up
+UNITS = {"per_second": "/s", "cpu_us": "us CPU", "p50_us": "us p50", "p99_us": "us p99", "rss_mib": "MiB", "part": ""}
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of doing it. ``listens``: the end whose address the other is told, "measured" or "other"."""
+
+    name: str
+    measured: str
+    other: str = ""
+    listens: str = "measured"
+    task: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """``way`` over ``base`` in ``figure``: ``least`` must hold, ``aim`` is the hope. Of times, less is better."""
+
+    what: str
+    way: str
+    base: str
+    least: float
+    aim: float
+    figure: str = "per_second"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ways that do the same work."""
+
+    name: str
+    ways: tuple[Way, ...]
+    promises: tuple[Promise, ...] = ()
+
+
+# ---- one measurement -------------------------------------------------------------------------------------------------
+
+
+def floor() -> Path | None:
+    """The C program, built if a compiler and NNG's headers are here; None if they are not."""
+    source, program = HERE / "_floor.c", RESULTS / "floor"
+    compiler = shutil.which("cc")
+    if compiler is None or not Path("/usr/include/nng/nng.h").exists():
+        return None
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        command = [compiler, "-O2", "-pthread", "-o", str(program), str(source), "-lnng"]
+        subprocess.run(command, check=True, timeout=BOUND)
+    return program
+
+
+def _start(function: str, task: dict[str, Any]) -> subprocess.Popen[str]:
+    if function.startswith("_floor:"):
+        mode = function.partition(":")[2]
+        program = floor()
+        assert program is not None
+        words = [program, mode, task["url"], str(task["size"]), str(task["seconds"])]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    words = [sys.executable, HERE / "_child.py", function, json.dumps(task)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+def _line(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    if not line:
+        raise SystemExit(f"{process.args}: ended early with exit code {process.wait(BOUND)}")
+    said: dict[str, Any] = json.loads(line)
+    return said
+
+
+@contextmanager
+def _running(function: str, task: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    process = _start(function, task)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(BOUND)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def address(transport: str, directory: str) -> str:
+    """Where to listen."""
+    if transport == "tcp":
+        return "tcp://127.0.0.1:0"
+    return f"ipc://{directory}/s" if transport == "ipc" else "inproc://bench"
+
+
+def measure(way: Way, seconds: float) -> Figures:
+    """Do it once."""
+    with tempfile.TemporaryDirectory(prefix="bench") as directory:
+        task = {"size": 16, "transport": "tcp", "seconds": seconds, **way.task}
+        task["url"] = address(task["transport"], directory)
+        if not way.other or task["transport"] == "inproc":
+            with _running(way.measured, task) as alone:
+                return _figures(alone)
+        first, second = (way.measured, way.other) if way.listens == "measured" else (way.other, way.measured)
+        with ExitStack() as stack:
+            listener = stack.enter_context(_running(first, task))
+            task |= _line(listener)
+            others = [stack.enter_context(_running(second, task)) for _ in range(task.get("others", 1))]
+            return _figures(listener if way.listens == "measured" else others[0])
+
+
+def _figures(process: subprocess.Popen[str]) -> Figures:
+    while "url" in (said := _line(process)):
+        pass
+    return {name: float(value) for name, value in said.items()}
+
+
+# ---- many ------------------------------------------------------------------------------------------------------------
+
+
+def options(description: str | None, *, rounds: int, seconds: float) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=rounds, help="rounds over all ways (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=seconds, help="of one measurement (default %(default)s)")
+    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="ways and groups with TEXT in them")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of the tables")
+    return parser
+
+
+def _chosen(groups: Sequence[Group], wanted: Sequence[str]) -> list[Group]:
+    if not wanted:
+        return list(groups)
+    chosen = []
+    for group in groups:
+        ways = group.ways if any(text in group.name for text in wanted) else ()
+        ways = ways or tuple(way for way in group.ways if any(text in way.name for text in wanted))
+        if ways:
+            chosen.append(Group(group.name, ways, group.promises))
+    return chosen
+
+
+def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[str, Any]:
+    """Measure all, show it, keep it in build/bench/NAME.json; what was kept."""
+    groups = _chosen(tuple(groups), given.only)
+    if floor() is None:
+        groups = [
+            Group(each.name, tuple(way for way in each.ways if "_floor" not in way.measured + way.other), each.promises)
+            for each in groups
+        ]
+        sys.stderr.write("no C compiler or no nng.h (Debian: libnng-dev): without the ways in C\n")
+    total = given.rounds * sum(len(group.ways) for group in groups)
+    load = os.getloadavg()[0]
+    done, begun = 0, time.monotonic()
+    kept: dict[str, Any] = {"load": load, "rounds": given.rounds, "seconds": given.seconds, "groups": []}
+    for group in groups:
+        figures: dict[str, list[Figures]] = {way.name: [] for way in group.ways}
+        for _ in range(given.rounds):
+            for way in group.ways:
+                _progress(f"{group.name}: {way.name}", done, total, begun)
+                figures[way.name].append(measure(way, given.seconds))
+                done += 1
+        rows = [
+            {"way": way, **{key: statistics.median(one[key] for one in each) for key in each[0]}}
+            for way, each in figures.items()
+        ]
+        measured = [each for each in group.promises if {each.way, each.base} <= figures.keys()]
+        promises = [_kept(promise, figures) for promise in measured]
+        kept["groups"].append({"group": group.name, "rows": rows, "promises": promises})
+        if not given.json:
+            _progress("", 0, 0, 0)
+            _show(group.name, rows, promises)
+    _progress("", 0, 0, 0)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+    if given.json:
+        sys.stdout.write(json.dumps(kept) + "\n")
+    else:
+        sys.stdout.write(
+            f"\n{given.rounds} rounds of {given.seconds:g} s, load average {load:.2f} when it began,"
+            f" {time.monotonic() - begun:.0f} s in all\n"
+        )
+    return kept
+
+
+def _kept(promise: Promise, figures: dict[str, list[Figures]]) -> dict[str, Any]:
+    pairs = zip(figures[promise.way], figures[promise.base], strict=True)
+    faster = promise.figure in ("per_second", "part")
+    ratios = [way[promise.figure] / base[promise.figure] for way, base in pairs]
+    ratio = statistics.median(ratios)
+    good = ratio >= promise.least if faster else ratio <= promise.least
+    best = ratio >= promise.aim if faster else ratio <= promise.aim
+    return {
+        "what": promise.what,
+        "ratio": ratio,
+        "least": promise.least,
+        "aim": promise.aim,
+        "spread": [min(ratios), max(ratios)],
+        "verdict": "aim" if best else "kept" if good else "MISSED",
+    }
+
+
+def _show(name: str, rows: list[dict[str, Any]], promises: list[dict[str, Any]]) -> None:
+    out = sys.stdout.write
+    out(f"\n{name}\n")
+    width = max(len(row["way"]) for row in rows) + 2
+    for row in rows:
+        cells = (f"{_number(row[key]):>11} {unit:<7}" for key, unit in UNITS.items() if key in row)
+        out(f"  {row['way']:<{width}}{''.join(cells)}\n")
+    for promise in promises:
+        low, high = promise["spread"]
+        out(
+            f"    {promise['verdict']:>6}  {promise['what']}: {promise['ratio']:.2f}x ({low:.2f} to {high:.2f}),"
+            f" at least {promise['least']:g}, aim {promise['aim']:g}\n"
+        )
+    sys.stdout.flush()
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _progress(what: str, done: int, total: int, begun: float) -> None:
+    if not sys.stderr.isatty():
+        return
+    if not total:
+        sys.stderr.write("\r\x1b[K")
+        return
+    left = (time.monotonic() - begun) / done * (total - done) if done else 0.0
+    bar = "#" * (20 * done // total)
+    sys.stderr.write(f"\r\x1b[K[{bar:<20}] {done + 1}/{total} {left:4.0f} s left  {what}")
+    sys.stderr.flush()

@@ -1,0 +1,239 @@
+"""nngkit's own ways, through its public door."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pynng
+import trio
+
+from _child import Meter, as_many_files_as_allowed, resource, say, stop_watch, stop_watch_async
+from nngkit.protocols import Batch, Pull, Push, Rep, Req, Surveyor
+
+LARGEST = 1 << 22
+
+
+def _batch(task: dict[str, Any]) -> Batch | bool | None:
+    """``batch`` of a task: true, or what a Batch is made of."""
+    batch = task.get("batch")
+    return Batch(**batch) if isinstance(batch, dict) else batch
+
+
+def push(task: dict[str, Any]) -> None:
+    """One message a call, blocking."""
+    body = b"x" * task["size"]
+    with Push(dial=task["url"], batch=_batch(task)) as sock:
+        while True:
+            sock.send(body)
+
+
+def push_many(task: dict[str, Any]) -> None:
+    bodies = [b"x" * task["size"]] * task.get("many", 256)
+    with Push(dial=task["url"], batch=_batch(task)) as sock:
+        while True:
+            sock.send_many(bodies)
+
+
+async def _apush(task: dict[str, Any]) -> None:
+    body = b"x" * task["size"]
+    async with Push(dial=task["url"], batch=_batch(task)) as sock:
+        while True:
+            await sock.asend(body)
+
+
+def push_trio(task: dict[str, Any]) -> None:
+    trio.run(_apush, task)
+
+
+def push_asyncio(task: dict[str, Any]) -> None:
+    asyncio.run(_apush(task))
+
+
+def _pull(task: dict[str, Any]) -> Pull:
+    pull = Pull(listen=task["url"], recv_max_size=LARGEST, batch=_batch(task))
+    say(url=pull.address)
+    if task["transport"] == "inproc":
+        threading.Thread(target=push, args=(task,), daemon=True).start()
+    return pull
+
+
+def _step(task: dict[str, Any]) -> int:
+    if task["size"] >= 1 << 16:
+        return 1
+    return 1024 if task.get("batch") else 64
+
+
+def pull(task: dict[str, Any]) -> None:
+    sock, meter, step = _pull(task), Meter(task["seconds"]), _step(task)
+    while meter.add(step):
+        for _ in range(step):
+            sock.recv()
+
+
+def pull_many(task: dict[str, Any]) -> None:
+    sock, meter = _pull(task), Meter(task["seconds"])
+    while meter.add(len(sock.recv_many(8192))):
+        pass
+
+
+def pull_many_with_more_threads(task: dict[str, Any]) -> None:
+    """With as many threads for NNG's callbacks as it starts by itself."""
+    lib = pynng.lib
+    lib.nng_init_set_parameter(lib.NNG_INIT_NUM_TASK_THREADS, min(16, 2 * len(os.sched_getaffinity(0))))
+    pull_many(task)
+
+
+async def _apull(task: dict[str, Any]) -> None:
+    sock, meter, step = _pull(task), Meter(task["seconds"]), _step(task)
+    while meter.add(step):
+        for _ in range(step):
+            await sock.arecv()
+
+
+async def _apull_for(task: dict[str, Any]) -> None:
+    sock, meter, step = _pull(task), Meter(task["seconds"]), _step(task)
+    count = 0
+    async for _ in sock:
+        count += 1
+        if count == step:
+            if not meter.add(count):
+                return
+            count = 0
+
+
+async def _apull_many(task: dict[str, Any]) -> None:
+    sock, meter = _pull(task), Meter(task["seconds"])
+    while meter.add(len(await sock.arecv_many(8192))):
+        pass
+
+
+def pull_trio(task: dict[str, Any]) -> None:
+    trio.run(_apull, task)
+
+
+def pull_asyncio(task: dict[str, Any]) -> None:
+    asyncio.run(_apull(task))
+
+
+def pull_for_trio(task: dict[str, Any]) -> None:
+    trio.run(_apull_for, task)
+
+
+def pull_for_asyncio(task: dict[str, Any]) -> None:
+    asyncio.run(_apull_for(task))
+
+
+def pull_many_trio(task: dict[str, Any]) -> None:
+    trio.run(_apull_many, task)
+
+
+def pull_many_asyncio(task: dict[str, Any]) -> None:
+    asyncio.run(_apull_many(task))
+
+
+# ---- requests --------------------------------------------------------------------------------------------------------
+
+
+def reply(task: dict[str, Any]) -> None:
+    with Rep(listen=task["url"], recv_max_size=LARGEST) as rep:
+        say(url=rep.address)
+        for request in rep:
+            request.reply(request.body)
+
+
+async def _areply(task: dict[str, Any]) -> None:
+    async with Rep(listen=task["url"], recv_max_size=LARGEST) as rep:
+        say(url=rep.address)
+        async for request in rep:
+            await request.areply(request.body)
+
+
+def reply_trio(task: dict[str, Any]) -> None:
+    trio.run(_areply, task)
+
+
+def ask(task: dict[str, Any]) -> None:
+    body = b"x" * task["size"]
+    with Req(dial=task["url"], recv_max_size=LARGEST) as req:
+        stop_watch(lambda: req.request(body), task["seconds"])
+
+
+async def _aask(task: dict[str, Any]) -> None:
+    body = b"x" * task["size"]
+    async with Req(dial=task["url"], recv_max_size=LARGEST) as req:
+        await stop_watch_async(lambda: req.arequest(body), task["seconds"])
+
+
+def ask_trio(task: dict[str, Any]) -> None:
+    trio.run(_aask, task)
+
+
+def ask_asyncio(task: dict[str, Any]) -> None:
+    asyncio.run(_aask(task))
+
+
+async def _ask_many(
+    task: dict[str, Any], spawn: Callable[[Any], None], sleep: Callable[[float], Awaitable[None]]
+) -> None:
+    body, meter = b"x" * task["size"], Meter(task["seconds"])
+    done = seen = 0
+    async with Req(dial=task["url"], recv_max_size=LARGEST) as req:
+
+        async def keep_asking() -> None:
+            nonlocal done
+            while True:
+                await req.arequest(body)
+                done += 1
+
+        for _ in range(task["flight"]):
+            spawn(keep_asking)
+        while meter.add(done - seen):
+            seen = done
+            await sleep(0.01)
+
+
+def ask_many_trio(task: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await _ask_many(task, nursery.start_soon, trio.sleep)
+
+    trio.run(main)
+
+
+def ask_many_asyncio(task: dict[str, Any]) -> None:
+    async def main() -> None:
+        tasks: list[asyncio.Task[None]] = []
+        await _ask_many(task, lambda function: tasks.append(asyncio.create_task(function())), asyncio.sleep)
+
+    asyncio.run(main())
+
+
+# ---- surveys ---------------------------------------------------------------------------------------------------------
+
+
+def survey(task: dict[str, Any]) -> None:
+    """Surveys of all there are: the median time until the last reply, and the CPU of a survey."""
+    as_many_files_as_allowed()
+    with Surveyor(listen=task["url"]) as surveyor:
+        say(url=surveyor.address)
+        surveyor.wait_for_peers(task["expected"], 60.0)
+        surveyor.survey(b"?", timeout=20.0, early=True)
+        took, cpu, answered = [], [], 0
+        for _ in range(task.get("surveys", 5)):
+            used = time.process_time()
+            result = surveyor.survey(b"?", timeout=20.0, early=True)
+            cpu.append(time.process_time() - used)
+            took.append(result.elapsed)
+            answered += result.answered
+        took.sort(), cpu.sort()
+        say(
+            p50_us=took[len(took) // 2] * 1e6,
+            cpu_us=cpu[len(cpu) // 2] * 1e6,
+            part=answered / len(took) / task["expected"],
+            rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        )

@@ -1,0 +1,29 @@
+"""Surveys of 10 to 10,000 respondents: every reply, how soon, and at what CPU.
+
+    python3 dev.py bench surveys [--rounds N] [--only TEXT] [--json]
+
+The respondents are the connections of two processes, each one raw respondent of bare pynng that answers at once, so
+nngkit's surveyor is measured and two cores are shared with what answers. ``p50`` is the time to the last reply. pynng's
+own surveyor, cooked, keeps 128 unread replies and drops the rest: ``part`` is how many it got.
+"""
+
+from __future__ import annotations
+
+import _measuring as bench
+from _measuring import Group, Way
+
+SIZES = (10, 100, 1000, 10_000)
+
+
+def group(count: int) -> Group:
+    task = {"respondents": count // 2, "expected": count // 2 * 2, "others": 2}
+    ways = [Way("nngkit", "_nngkit:survey", "_pynng:respond", task=task)]
+    if count <= 1000:
+        ways.append(Way("pynng, cooked", "_pynng:survey", "_pynng:respond", task=task))
+    return Group(f"{count:,} respondents, tcp", tuple(ways))
+
+
+GROUPS = tuple(group(count) for count in SIZES)
+
+if __name__ == "__main__":
+    bench.run("surveys", GROUPS, bench.options(__doc__, rounds=3, seconds=1.0).parse_args())

@@ -1,0 +1,468 @@
+"""Sockets with ``batch=``: the same promises as without, and what is sent when."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+
+from nngkit.errors import BadMessage, Closed, ConfigError, Full, TimedOut, TooLarge
+from nngkit.protocols import (
+    Batch,
+    Bus,
+    Pair1,
+    Pub,
+    Pull,
+    Push,
+    Rep,
+    Req,
+    Respondent,
+    Sub,
+    Surveyor,
+)
+from tests.protocols.wires import BLOCKING, CALLERS, WAIT, Background, Caller, Pattern, Wire, eventually
+
+TCP = "tcp://127.0.0.1:0"
+LATER = Batch(delay=3600.0)  # nothing goes by itself
+SMALL = Batch(items=8, delay=3600.0)
+BODIES = (b"", b"x", *(b"%d" % number for number in range(3000)), b"long" * 20_000, b"\0" * 70_000, b"", b"end")
+
+batched = pytest.mark.parametrize("pattern", ["pair0", "pair1", "pipeline", "bus", "pubsub"], indirect=True)
+tcp_only = pytest.mark.parametrize("wire", ["tcp"], indirect=True)
+
+
+# ---- what arrives ----------------------------------------------------------------------------------------------------
+
+
+@batched
+@pytest.mark.parametrize("wire", ["tcp", "ws", "inproc"], indirect=True)
+@pytest.mark.parametrize("caller", CALLERS, indirect=True, ids=lambda caller: caller.name)
+def test_messages_arrive_whole_and_in_order(pattern: Pattern, wire: Wire, caller: Caller) -> None:
+    with pattern.connected(wire, batch=True) as (first, second):
+        sending = caller.start(first.send_many, BODIES[: len(BODIES) // 2])
+        received: list[bytes] = []
+        while len(received) < len(BODIES) // 2:
+            received += caller.call(second.recv_many, timeout=WAIT)
+        assert sending.result() == len(received)
+        for body in BODIES[len(BODIES) // 2 :: 100]:
+            caller.call(first.send, body)
+            received.append(caller.call(second.recv, timeout=WAIT))
+        assert received == [*BODIES[: len(BODIES) // 2], *BODIES[len(BODIES) // 2 :: 100]]
+        assert (first.stats.sent, second.stats.received) == (len(received), len(received))
+
+
+@pytest.mark.parametrize("caller", CALLERS, indirect=True, ids=lambda caller: caller.name)
+def test_what_iterating_gives_is_what_was_sent_one_by_one(caller: Caller) -> None:
+    with Push(listen=TCP, batch=True) as push:
+        pull = Pull(dial=push.address, batch=True)
+        hearing = Background(caller.every, pull)
+        for body in BODIES:
+            push.send(body)
+        push.drain()
+        eventually(lambda: pull.stats.received == len(BODIES) and not pull._ring.ready)
+        pull.close()
+        assert hearing.result() == list(BODIES)
+
+
+def test_messages_of_mutable_buffers_are_what_they_were_when_sent() -> None:
+    with Push(listen=TCP, batch=LATER) as push, Pull(dial=push.address, batch=True) as pull:
+        buffer = bytearray(b"one")
+        push.send(buffer)
+        push.send_many([memoryview(buffer), buffer])
+        buffer[:] = b"two"
+        push.flush(WAIT)
+        assert [pull.recv(timeout=WAIT) for _ in range(3)] == [b"one"] * 3
+
+
+def test_a_message_knows_the_pipe_it_came_by() -> None:
+    with Push(listen=TCP, batch=True) as push, Pull(dial=push.address, batch=True) as pull:
+        push.send(b"first")
+        assert pull.recv_msg(timeout=WAIT) == b"first"
+        push.send_many([b"a", b"b"])
+        for body in (b"a", b"b"):
+            message = pull.recv_msg(timeout=WAIT)
+            assert message == body
+            assert message.pipe == pull.pipes[0]
+
+
+# ---- when it goes ----------------------------------------------------------------------------------------------------
+
+
+def heard(pull: Pull) -> list[bytes]:
+    """All there is after a while in which more would have come."""
+    found: list[bytes] = []
+    try:
+        while True:
+            found += pull.recv_many(timeout=0.1)
+    except TimedOut:
+        return found
+
+
+@pytest.mark.parametrize("caller", CALLERS, indirect=True, ids=lambda caller: caller.name)
+def test_a_batch_waits_for_its_delay_or_a_flush(caller: Caller) -> None:
+    with Push(listen=TCP, batch=LATER) as push, Pull(dial=push.address, batch=True) as pull:
+        caller.call(push.send, b"waits")
+        assert heard(pull) == []
+        caller.call(push.flush, WAIT)
+        assert caller.call(pull.recv, timeout=WAIT) == b"waits"
+    with Push(listen=TCP, batch=Batch(delay=0.2)) as push, Pull(dial=push.address, batch=True) as pull:
+        push.wait_for_peers(1, WAIT)
+        began = time.monotonic()
+        caller.call(push.send, b"waits")
+        caller.call(push.send, b"too")
+        assert caller.call(pull.recv_many, timeout=WAIT) == [b"waits", b"too"]
+        assert 0.15 <= time.monotonic() - began < WAIT / 4
+
+
+def test_a_full_batch_goes_at_once() -> None:
+    four = Batch(items=4, size=100, delay=3600.0)
+    with Push(listen=TCP, batch=four) as push, Pull(dial=push.address, batch=True) as pull:
+        push.send_many([b"%d" % number for number in range(10)])
+        assert heard(pull) == [b"%d" % number for number in range(8)]
+        push.send(b"x" * 60)  # with the two that wait that is over 100 bytes
+        assert heard(pull) == [b"8", b"9", b"x" * 60]
+
+
+@pytest.mark.parametrize("caller", CALLERS, indirect=True, ids=lambda caller: caller.name)
+def test_close_sends_what_waits(caller: Caller) -> None:
+    push = Push(listen=TCP, batch=LATER)
+    with Pull(dial=push.address, batch=True) as pull:
+        push.wait_for_peers(1, WAIT)
+        push.send_many([b"a", b"b"])
+        caller.call(push.close)
+        assert [pull.recv(timeout=WAIT) for _ in range(2)] == [b"a", b"b"]
+        assert (push.stats.sent, push.stats.dropped) == (2, 0)
+
+
+def test_what_close_could_not_send_is_counted() -> None:
+    push = Push(listen=TCP, batch=LATER, send_buffer=0, linger=0.05)
+    push.send_many([b"a", b"b"])
+    push.close()
+    assert (push.stats.sent, push.stats.dropped) == (2, 2)
+
+
+def test_drain_takes_batches_along() -> None:
+    with Push(listen=TCP, batch=LATER) as push, Pull(dial=push.address, batch=True) as pull:
+        push.send(b"x")
+        assert push.drain(WAIT)
+        assert pull.recv(timeout=WAIT) == b"x"
+
+
+def test_flush_without_batches_has_nothing_to_do() -> None:
+    with Push(listen=TCP) as push:
+        push.flush()
+        trio.run(push.aflush)
+    with pytest.raises(Closed):
+        push.flush()
+
+
+# ---- with no room ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full() -> Iterator[Push]:
+    """A sender with no peer and two batches in it: nothing more fits."""
+    with Push(listen=TCP, batch=SMALL, send_buffer=1, linger=0.0) as push:
+        with pytest.raises(TimedOut) as late:
+            push.send_many([b"%d" % number for number in range(100)], timeout=0.05)
+        # one batch in NNG's buffer, one under way
+        assert late.value.sent == push.stats.sent == 16
+        yield push
+
+
+@pytest.mark.parametrize("caller", CALLERS, indirect=True, ids=lambda caller: caller.name)
+def test_a_sender_waits_and_what_timed_out_was_not_sent(full: Push, caller: Caller) -> None:
+    with pytest.raises(TimedOut, match=r"no room to send in 0\.05 s"):
+        caller.call(full.send, b"not this", timeout=0.05)
+    with pytest.raises(TimedOut, match=r"not flushed in 0\.05 s"):
+        caller.call(full.flush, 0.05)
+    waiting = caller.start(full.send, b"this", timeout=WAIT)
+    with Pull(dial=full.address, batch=True) as pull:
+        waiting.result()
+        full.flush(WAIT)
+        assert heard(pull) == [*(b"%d" % number for number in range(16)), b"this"]
+
+
+def test_close_wakes_the_senders_that_wait(full: Push) -> None:
+    waiting = [caller.start(full.send, b"x") for caller in CALLERS]
+    eventually(lambda: full._batcher is not None and len(full._batcher.waiters) == len(CALLERS))
+    full.close()
+    for each in waiting:
+        assert type(each.error()) is Closed
+    for late in (lambda: full.send(b"x"), lambda: full.send_many([b"x"]), full.flush):
+        with pytest.raises(Closed):
+            late()
+
+
+def test_the_policies_count_messages_and_not_batches() -> None:
+    with Push(listen=TCP, batch=SMALL, send_buffer=1, linger=0.0, when_full="drop") as push:
+        push.send_many([b"x"] * 100)
+        assert (push.stats.sent, push.stats.dropped) == (16, 84)
+    with Push(listen=TCP, batch=SMALL, send_buffer=1, linger=0.0, when_full="raise") as push:
+        with pytest.raises(Full):
+            push.send_many([b"x"] * 100)
+        assert push.stats.sent == 16
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_cancelled_senders_have_sent_all_or_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    accepted: list[bytes] = []
+    received: list[bytes] = []
+    async with (
+        Pull(listen=TCP, batch=True) as pull,
+        Push(dial=pull.address, batch=Batch(items=5), send_buffer=1) as push,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def receive() -> None:
+            async for body in pull:
+                if body == b"end":
+                    return
+                received.append(body)
+                if chance.random() < 0.02:
+                    await trio.sleep(chance.uniform(0.0, 0.004))
+
+        nursery.start_soon(receive)
+        for number in range(3000):
+            with trio.move_on_after(chance.choice((0.0, 0.0005, 1.0))):
+                await push.asend(b"%d" % number)
+                accepted.append(b"%d" % number)
+        await push.asend(b"end")
+    assert received == accepted
+
+
+def test_eight_threads_lose_and_double_nothing() -> None:
+    each = 20_000
+    with Push(listen=TCP, batch=True, send_buffer=4) as push, Pull(dial=push.address, batch=True) as pull:
+
+        def send(name: int) -> None:
+            for number in range(each):
+                push.send(b"%d %d" % (name, number))
+
+        threads = [threading.Thread(target=send, args=(name,)) for name in range(8)]
+        for thread in threads:
+            thread.start()
+        heard_of: dict[int, int] = dict.fromkeys(range(8), 0)
+        for _ in range(8 * each):
+            name, number = map(int, pull.recv(timeout=WAIT).split())
+            assert number == heard_of[name]  # in order, and so once
+            heard_of[name] += 1
+        for thread in threads:
+            thread.join(WAIT)
+        assert push.stats.sent == pull.stats.received == 8 * each
+
+
+class Knock(Exception):
+    """What the signal handler raises."""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_handler_that_raises_loses_and_doubles_nothing() -> None:
+    numbers = itertools.count()
+    accepted: set[bytes] = set()
+    unsure: set[bytes] = set()
+
+    def knock(*_: object) -> None:
+        raise Knock
+
+    with Push(listen=TCP, batch=Batch(items=7), send_buffer=2) as push, Pull(dial=push.address, batch=True) as pull:
+        received: list[bytes] = []
+        ended = threading.Event()
+
+        def receive() -> None:
+            while not ended.is_set() or len(received) < push.stats.sent:
+                with suppress(TimedOut):
+                    received.extend(pull.recv_many(timeout=0.2))
+
+        receiving = Background(receive)
+        before = signal.signal(signal.SIGALRM, knock)
+        try:
+            end, knocks = time.monotonic() + 2.0, 0
+            while time.monotonic() < end:
+                body = b"%d" % next(numbers)
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-4))
+                    unsure.add(body)
+                    for _ in range(3000):  # more than there is time for, unless a finalizer swallowed the knock
+                        push.send(body)
+                        accepted.add(body)
+                        body = b"%d" % next(numbers)
+                        unsure.add(body)
+                except Knock:
+                    knocks += 1
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        push.flush(WAIT)
+        ended.set()
+        receiving.result()
+    assert knocks > 100
+    assert len(received) == len(set(received))
+    assert accepted <= set(received) <= accepted | unsure
+
+
+# ---- what is not a batch ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("caller", CALLERS, indirect=True, ids=lambda caller: caller.name)
+@tcp_only
+def test_a_plain_message_is_refused_with_the_peers_address_and_the_rest_goes_on(caller: Caller, wire: Wire) -> None:
+    with Pull(listen=wire.address(), batch=True) as pull, Push(dial=pull.address) as plain:
+        plain.send(b"plain")
+        with pytest.raises(BadMessage) as wrong:
+            caller.call(pull.recv, timeout=WAIT)
+        assert wrong.value.peer == pull.pipes[0].address
+        with Push(dial=pull.address, batch=True) as push:
+            push.send(b"in a batch")
+            assert caller.call(pull.recv, timeout=WAIT) == b"in a batch"
+        plain.send(b"\x82\x41a\x41b")  # whoever knows how may write one by hand
+        assert caller.call(pull.recv_many, timeout=WAIT) == [b"a", b"b"]
+        assert (pull.stats.bad, pull.stats.received, len(pull.pipes)) == (1, 3, 1)
+
+
+def test_a_batch_that_lies_is_refused_whole() -> None:
+    with Pull(listen=TCP, batch=True) as pull, Push(dial=pull.address) as plain:
+        plain.send(b"\x83\x41a\x41b\x01")
+        with pytest.raises(BadMessage, match="int where a byte string was expected"):
+            pull.recv(timeout=WAIT)
+        assert heard(pull) == []
+
+
+def test_a_plain_receiver_is_given_the_bytes_as_they_are() -> None:
+    with Pull(listen=TCP) as pull, Push(dial=pull.address, batch=True) as push:
+        push.send_many([b"a", b"b"])
+        assert pull.recv(timeout=WAIT) == b"\x82\x41a\x41b"
+
+
+@pytest.mark.parametrize("transport", ["tcp", "inproc"])
+def test_the_size_limit_is_about_each_message(transport: str) -> None:
+    address = TCP if transport == "tcp" else "inproc://each"
+    with Pull(listen=address, batch=True, recv_max_size=100) as pull, Push(dial=pull.address, batch=True) as push:
+        push.send_many([b"x" * 100] * 500)
+        push.flush(WAIT)
+        received: list[bytes] = []
+        while len(received) < 500:
+            received += pull.recv_many(timeout=WAIT)
+        push.send_many([b"fits", b"y" * 101])
+        with pytest.raises(TooLarge) as wrong:
+            pull.recv(timeout=WAIT)
+        assert (wrong.value.size, wrong.value.limit, wrong.value.peer) == (101, 100, pull.pipes[0].address)
+        push.send(b"fits")
+        assert pull.recv(timeout=WAIT) == b"fits"
+        assert (pull.stats.too_large, pull.stats.bad, pull.stats.left) == (1, 0, 0)
+
+
+def test_a_stranger_who_floods_a_receiver_with_nonsense_is_only_counted() -> None:
+    with Pull(listen=TCP, batch=True) as pull, Push(dial=pull.address) as plain:
+        plain.send_many([b"nonsense"] * 500)
+        plain.send(b"\x81\x41a")
+        refused = 0
+        while True:
+            try:
+                assert pull.recv(timeout=WAIT) == b"a"
+                break
+            except BadMessage:
+                refused += 1
+        assert pull.stats.bad == 500
+        assert 0 < refused <= 500
+
+
+@pytest.mark.parametrize("kind", [Req, Rep, Surveyor, Respondent])
+def test_questions_and_answers_have_no_batches(kind: Any) -> None:
+    with pytest.raises(ConfigError, match="batch"):
+        kind(batch=True)
+
+
+@pytest.mark.parametrize("wrong", [1, "yes", {"items": 3}])
+def test_a_batch_is_true_or_a_batch(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="neither True nor a Batch"):
+        Push(batch=wrong)
+
+
+# ---- topics ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sequence", [False, True], ids=["plain", "numbered"])
+def test_a_batch_holds_one_topic_and_nng_matches_it(sequence: bool) -> None:
+    options = {"batch": True, "sequence": sequence}
+    topics = (b"a-", b"ab-", b"b-", b"")
+    with (
+        Pub(listen=TCP, **options) as pub,
+        Sub(dial=pub.address, topics="a", **options) as some,
+        Sub(dial=pub.address, topics="", **options) as all_,
+    ):
+        pub.wait_for_peers(2, WAIT)
+        for number in range(500):
+            for topic in topics:
+                pub.send(b"%d" % number, topic=topic)
+        pub.flush(WAIT)
+        for sub, matched in ((some, topics[:2]), (all_, topics)):
+            got: list[bytes] = []
+            while len(got) < 500 * len(matched):
+                got += sub.recv_many(timeout=WAIT)
+            for topic in matched:
+                of_it = [body for body in got if body.rstrip(b"0123456789") == topic]
+                assert of_it == [topic + b"%d" % number for number in range(500)]
+            assert (sub.stats.lost, sub.stats.duplicate, sub.stats.bad) == (0, 0, 0)
+        assert pub.stats.written < 400  # and not 4,000: they went in batches
+
+
+@pytest.mark.parametrize("options", [{}, {"batch": True}, {"sequence": True}], ids=str)
+def test_a_topic_goes_with_any_buffer(options: dict[str, Any]) -> None:
+    with Pub(listen=TCP, **options) as pub, Sub(dial=pub.address, topics="t", **options) as sub:
+        pub.wait_for_peers(1, WAIT)
+        pub.send(bytearray(b"1"), topic="t")
+        pub.send_many([memoryview(b"2")], topic="t")
+        assert [sub.recv(timeout=WAIT) for _ in range(2)] == [b"t1", b"t2"]
+
+
+def test_more_topics_than_lanes_are_published_all_the_same() -> None:
+    with Pub(listen=TCP, batch=LATER) as pub, Sub(dial=pub.address, topics="", batch=True, recv_buffer=8192) as sub:
+        pub.wait_for_peers(1, WAIT)
+        for number in range(3000):
+            pub.send(b"", topic=b"%04d" % number)
+        pub.flush(WAIT)
+        received: list[bytes] = []
+        while len(received) < 3000:
+            received += sub.recv_many(timeout=WAIT)
+        assert sorted(received) == [b"%04d" % number for number in range(3000)]
+
+
+def test_gaps_are_counted_in_messages() -> None:
+    with (
+        Pub(listen=TCP, batch=Batch(items=10, delay=3600.0), sequence=True) as pub,
+        Sub(dial=pub.address, topics="t", batch=True, sequence=True) as sub,
+    ):
+        pub.wait_for_peers(1, WAIT)
+        pub.send_many([b"x"] * 10, topic="t")
+        assert len(sub.recv_many(timeout=WAIT)) == 10
+        sub.unsubscribe("t")
+        pub.send_many([b"lost"] * 20, topic="t")
+        eventually(lambda: sub.stats.read == 3)
+        sub.subscribe("t")
+        pub.send_many([b"y"] * 10, topic="t")
+        assert sub.recv(timeout=WAIT) == b"ty"
+        assert sub.stats.lost == 20
+
+
+def test_a_bus_and_a_pair_speak_both_ways_in_batches() -> None:
+    for kind in (Bus, Pair1):
+        with kind(listen=TCP, batch=True) as one, kind(dial=one.address, batch=True) as two:
+            one.wait_for_peers(1, WAIT)
+            two.wait_for_peers(1, WAIT)
+            for here, there in ((one, two), (two, one)):
+                here.send_many([b"%d" % number for number in range(2000)])
+                received: list[bytes] = []
+                while len(received) < 2000:
+                    received += BLOCKING.call(there.recv_many, timeout=WAIT)
+                assert received == [b"%d" % number for number in range(2000)]

@@ -1,0 +1,37 @@
+"""Every benchmark runs and says what it measured; the figures themselves are for a quiet machine and not for here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SHORT = {
+    "one_way": ["--only", "tcp, 16 B", "--only", "a sender without buffer"],
+    "round_trips": ["--only", "64 in flight, ipc"],
+    "batching": ["--only", "tcp, 16 B"],
+    "surveys": ["--only", "10 respondents"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", SHORT)
+def test_a_benchmark_measures_every_way(name: str) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--rounds", "1", "--seconds", "0.1", "--json"]
+    done = subprocess.run([*command, *SHORT[name]], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    groups = json.loads(done.stdout)["groups"]
+    assert groups
+    for group in groups:
+        for row in group["rows"]:
+            assert row.get("per_second", row.get("p50_us")) > 0, row
+            assert row["cpu_us"] > 0, row
+
+
+def test_every_benchmark_is_run_here() -> None:
+    assert set(SHORT) == {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}
