@@ -70,7 +70,7 @@ class Batcher:
         self._small = max(1, batch.size // batch.items)
         self._delay = max(1, round(batch.delay * 1000))
         self._lanes: OrderedDict[bytes, Lane] = OrderedDict()
-        self._handed = 0
+        self.handed = 0
         self._lost = 0
         self._failed = 0
         self._closed: Closed | None = None
@@ -92,7 +92,7 @@ class Batcher:
     def accepted(self) -> int:
         """Messages accepted for sending since the beginning."""
         with self._lock:
-            return self._handed + self._lost + self.waiting
+            return self.handed + self._lost + self.waiting
 
     @property
     def waiting(self) -> int:
@@ -216,10 +216,8 @@ class Batcher:
         if not count or (full and count < lane.places):
             return
         packed = self._pack(lane.key, lane.items[:count])
-        code = self._queue.offer_batch(packed, lane.items, count)
-        if not code:
-            self._handed += count
-        elif code == EAGAIN:
+        code = self._queue.offer_batch(packed, lane.items, count, self)
+        if code == EAGAIN:
             handover = Handover(self)
             self._under_way, self._under_way_lane, self._under_way_items = handover, lane, count
             try:
@@ -229,8 +227,7 @@ class Batcher:
                     self._under_way = None
                 raise
             return
-        else:
-            self._failed = code
+        self._failed = code
         self._clear_places(lane)
 
     def _landed(self, handover: Handover) -> bool:
@@ -244,7 +241,7 @@ class Batcher:
         else:
             # no call from here to the end of the block: see offer_batch
             self._under_way = None
-            self._handed += count
+            self.handed += count
             del lane.items[:count]
         self._under_way = None
         self._clear_places(lane)

@@ -67,6 +67,12 @@ class Handover:
             lib.nng_aio_wait(self.aio)
 
 
+class Tally(Protocol):
+    """What counts the messages in batches that went."""
+
+    handed: int
+
+
 class Queue:
     """NNG's sending queue of one socket, and those that wait for room in it.
 
@@ -97,7 +103,7 @@ class Queue:
                 break
         return self._refused(code)
 
-    def offer_batch(self, packed: bytes, items: list[bytes], count: int) -> int:
+    def offer_batch(self, packed: bytes, items: list[bytes], count: int, tally: Tally) -> int:
         """Hand over ``packed``, which holds the first ``count`` of ``items``: they leave the list if it goes.
 
         NNG's code; with no room nothing has happened, whatever the policy. Raises Closed.
@@ -109,6 +115,7 @@ class Queue:
             for code in itertools.starmap(lib.nng_send, ((self._socket_id, packed, len(packed), NONBLOCK),)):
                 if not code:  # and from here no call, see ``offer``
                     self.sent += 1
+                    tally.handed += count
                     del items[:count]
                 break
         return code

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -276,12 +275,10 @@ def test_a_signal_handler_that_raises_loses_and_doubles_nothing() -> None:
 
     with Push(listen=TCP, batch=Batch(items=7), send_buffer=2) as push, Pull(dial=push.address, batch=True) as pull:
         received: list[bytes] = []
-        ended = threading.Event()
 
         def receive() -> None:
-            while not ended.is_set() or len(received) < push.stats.sent:
-                with suppress(TimedOut):
-                    received.extend(pull.recv_many(timeout=0.2))
+            while received[-1:] != [b"end"]:
+                received.extend(pull.recv_many(timeout=WAIT))
 
         receiving = Background(receive)
         before = signal.signal(signal.SIGALRM, knock)
@@ -303,9 +300,10 @@ def test_a_signal_handler_that_raises_loses_and_doubles_nothing() -> None:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-        push.flush(WAIT)
-        ended.set()
+        push.send(b"end", timeout=WAIT)
         receiving.result()
+        assert push.stats.sent == len(received)
+        assert received.pop() == b"end"
     assert knocks > 100
     assert len(received) == len(set(received))
     assert accepted <= set(received) <= accepted | unsure

@@ -493,7 +493,7 @@ def test_a_listener_closed_right_after_a_connection_was_made_leaks_no_descriptor
         timeout=110,
     )
     print(f"descriptors left after 1,500 cycles: {bare} by bare pynng, {ours} by ours")
-    assert int(ours) == 0
+    assert int(ours) <= 0  # less: one of the first twenty was closed late
 
 
 def keepalive_timers(port: int) -> list[bool]:
