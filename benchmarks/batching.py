@@ -3,7 +3,7 @@
     python3 dev.py bench batching [--rounds N] [--seconds S] [--only TEXT] [--json]
 
 What is counted are messages of 16 B that the receiver has in hand. "One at a time" is a call, or a turn of ``async
-for``, for each of them at both ends; "many" hands over and takes lists.
+for``, for each of them at both ends; "many" hands over lists of 1,024 and takes what there is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROMISES = (
 
 
 def group(transport: str, size: int) -> Group:
-    task = {"transport": transport, "size": size, "batch": True, "many": 512}
+    task = {"transport": transport, "size": size, "batch": True, "many": 1024}
     ways = tuple(Way(name, measured, other, task=task) for name, (measured, other) in WAYS.items())
     return Group(f"{transport}, {size} B", ways, PROMISES if (transport, size) == ("tcp", 16) else ())
 
