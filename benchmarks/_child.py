@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 RUN_IN = 0.25  # seconds, for rings to grow and connections to warm up
-LOOK = 4096  # units between two looks at the clock where a unit is cheap
 
 
 def say(**figures: Any) -> None:

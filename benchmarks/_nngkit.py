@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ from typing import Any
 import pynng
 import trio
 
-from _child import Meter, as_many_files_as_allowed, resource, say, stop_watch, stop_watch_async
+from _child import Meter, as_many_files_as_allowed, say, stop_watch, stop_watch_async
 from nngkit.protocols import Batch, Pull, Push, Rep, Req, Surveyor
 
 LARGEST = 1 << 22

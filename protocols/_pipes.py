@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 import pynng
 
 from ._nng import ffi, lib, pipe_counters
+from ._refusing import Refusing
 
 COUNTED = 64  # pipes up to which a leaving pipe's counter is read (4 us a pipe each time); beyond, draining is by quiet
 
@@ -64,7 +65,13 @@ class Pipes:
     """The connections of one socket, and how many messages were written to them."""
 
     def __init__(
-        self, pynng_socket: Any, *, admit: Callable[[Pipe], bool] | None, queue: Counting, verifies: bool
+        self,
+        pynng_socket: Any,
+        *,
+        admit: Callable[[Pipe], bool] | None,
+        queue: Counting,
+        verifies: bool,
+        refusing: Refusing | None,
     ) -> None:
         self.present: dict[int, Pipe] = {}
         self.joined = 0
@@ -77,6 +84,7 @@ class Pipes:
         self._admit = admit
         self._queue = queue
         self._verifies = verifies
+        self._refusing = refusing
         self._described: dict[int, Pipe] = {}
         self._followers: dict[object, Callable[[PeerEvent], None]] = {}
         self._raw: dict[int, Any] = {}
@@ -89,10 +97,12 @@ class Pipes:
     # ------------------------------------------------------------------ on NNG's threads
 
     def _before(self, raw: Any) -> None:
+        if self._refusing is not None:
+            self._refusing.newest = time.monotonic()
         pipe = _describe(raw, self._verifies)
         if pipe is None:
             if self._admit is not None:  # nobody can have been asked about it
-                raw.close()
+                self._bar(raw)
             return
         self._described[pipe.id] = pipe
         if self._admit is None:
@@ -105,12 +115,18 @@ class Pipes:
         if not allowed:
             self.refused += 1
             del self._described[pipe.id]
+            self._bar(raw)
+
+    def _bar(self, raw: Any) -> None:
+        if self._refusing is None:
             raw.close()
+        else:
+            self._refusing.bar(raw)
 
     def _came(self, raw: Any) -> None:
         # NNG may say that a pipe came before it asks whether it may join, and after it says that it left: then it has
         # been here for nobody.
-        if self._ended.pop(raw.id, False):
+        if self._ended.pop(raw.id, False) or (self._refusing is not None and self._refusing.bars(raw.id)):
             return
         pipe = self._described.get(raw.id) or _describe(raw, self._verifies)
         if pipe is None:
@@ -127,7 +143,10 @@ class Pipes:
         self._described.pop(raw.id, None)
         self._raw.pop(raw.id, None)
         pipe = self.present.pop(raw.id, None)
+        barred = self._refusing is not None and self._refusing.left(raw.id)
         if pipe is None:
+            if barred:
+                return
             self._ended[raw.id] = True
             if len(self._ended) > EARLY_ENDS:
                 del self._ended[next(iter(self._ended))]
@@ -175,7 +194,12 @@ class Pipes:
     def disconnect(self, pipe: Pipe) -> bool:
         """Cut one connection; False if it has gone. A dialler will try again."""
         raw = self._raw.get(pipe.id)
-        return raw is not None and not lib.nng_pipe_close(raw.pipe)
+        if raw is None:
+            return False
+        if self._refusing is not None and self._refusing.youth():
+            self._refusing.cut_later(raw.pipe)
+            return True
+        return not lib.nng_pipe_close(raw.pipe)
 
     def written(self) -> tuple[int, int]:
         """Messages NNG wrote to and read from connections still here."""

@@ -34,6 +34,7 @@ from typing import Any, Final
 from nngkit.errors import BadMessage, Closed, TooLarge
 
 from ._nng import FOREVER, NONBLOCK, NULL, error, ffi, lib, new_aio
+from ._refusing import Refusing
 
 DEPTH = 128  # posted aios at most: past 64 the gain is small (a batch is a wake-up), and NNG's stop walks them all
 FIRST_DEPTH = 4  # where a ring starts; it doubles whenever it was found full, so idle sockets stay small
@@ -96,6 +97,7 @@ class Ring:
         self.ready: deque[Any] = deque()
         self.unpack: Callable[[Any, bytes], Any] | None = None
         self.split: Callable[[Any, bytes], Sequence[Any]] | None = None
+        self.refusing: Refusing | None = None
         self.names_pipes = False
         self.received = 0
         self.too_large = 0
@@ -278,6 +280,7 @@ class PostedRing(Ring):
         posted = self._posted
         busy, result, get = lib.nng_aio_busy, lib.nng_aio_result, lib.nng_aio_get_msg
         taken, messages = [], []
+        refused = 0 if self.refusing is None else self.refusing.looks()
         for aio in itertools.islice(posted, most):
             if busy(aio):
                 if get(aio) or result(aio):
@@ -291,8 +294,10 @@ class PostedRing(Ring):
             messages.append(message)
         count = len(taken)
         if not count:
+            if refused and self.refusing is not None:
+                self.refusing.nothing_left(refused)
             return
-        opened = self._open(messages)
+        opened = self._open(messages if self.refusing is None else self.refusing.without(messages))
         items = opened.items
         # a large message shrinks the window at once, smaller ones let it grow back slowly
         self._largest = max(opened.largest, self._largest - (self._largest >> 3))
@@ -337,8 +342,8 @@ class PostedRing(Ring):
 class QueueRing(Ring):
     """For raw sockets, which keep a queue of their own: one receive is posted, the rest is drained from that queue.
 
-    Posted, each of its messages would cost a hand-over between NNG's threads (measured: 64 requests in flight on one
-    socket ran at half the rate). The one receive posted is the bell: NNG fills it first, and its callback is ours.
+    Posted, each of its messages would cost one more hand-over between NNG's threads. The one receive posted is the
+    bell: NNG fills it first, and its callback is ours.
     """
 
     def __init__(self, socket_id: Any, **options: Any) -> None:

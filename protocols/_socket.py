@@ -31,6 +31,7 @@ from ._nng import error, pipe_id, register, unregister
 from ._peers import Peers
 from ._pipes import Pipe, Pipes
 from ._receiving import BURST_OF_BATCHES
+from ._refusing import LEAST, Refusing
 from ._ring import DEPTH, FIRST_DEPTH, PostedRing, Ring
 from ._sending import Queue, WhenFull
 from ._tls import TLS
@@ -57,7 +58,7 @@ class _Handle(pynng.Socket):  # type: ignore[misc]
     """pynng's socket, which closes when it is told to and not when it is collected.
 
     In a cycle of garbage its finalizer may run before ours, and would close NNG's socket without what has to be done
-    first (``_shut``): NNG then aborts the process, or our posted receives are freed while it still fills them.
+    first (``_shut``).
     """
 
     def __del__(self) -> None:
@@ -120,6 +121,7 @@ class Socket(Peers, Draining):
     _nng_recv_buffer: ClassVar[bool] = False
     _nng_send_buffer: ClassVar[bool] = False
     _reads_at_once: ClassVar[bool] = False
+    _refuses_late: ClassVar[bool] = False
     _default_recv_buffer: ClassVar[int] = 1024
     _default_send_buffer: ClassVar[int] = 1024
     _policies: ClassVar[tuple[WhenFull, ...]] = ("block",)
@@ -177,9 +179,11 @@ class Socket(Peers, Draining):
         depth = min(recv_buffer, self._depth)
         self._queue = Queue(self._socket_id, when_full=policy, where=repr(self))
         verifies = tls is not None and tls.demands
-        self._pipes = Pipes(self._nng, admit=admit, queue=self._queue, verifies=verifies)
+        self._refusing = Refusing() if self._refuses_late else None
+        self._pipes = Pipes(self._nng, admit=admit, queue=self._queue, verifies=verifies, refusing=self._refusing)
         largest = recv_max_size if self._batch is None else max(recv_max_size, self._batch.size) + self._batch.overhead
         self._ring = self._ring_kind(self._socket_id, depth=depth, window=recv_window, limit=largest, where=repr(self))
+        self._ring.refusing = self._refusing
         self._largest = recv_max_size
         self._batcher: Batcher | None = None
         self._lane: Lane | None = None
@@ -369,8 +373,8 @@ class Socket(Peers, Draining):
         if self._refuse():
             try:
                 self.drain(linger)
-                if self._addresses:
-                    time.sleep(SETTLE)
+                if settling := self._settling():
+                    time.sleep(settling)
             finally:
                 self._shut()
 
@@ -379,12 +383,16 @@ class Socket(Peers, Draining):
         if self._refuse():
             try:
                 await self.adrain(linger)
-                if self._addresses:
-                    await sleep(SETTLE)
+                if settling := self._settling():
+                    await sleep(settling)
             finally:
                 self._shut()
         else:
             await checkpoint_before()
+
+    def _settling(self) -> float:
+        """Seconds to wait before NNG's socket may be closed."""
+        return max(SETTLE if self._addresses else 0.0, 0.0 if self._refusing is None else self._refusing.youth(LEAST))
 
     def _refuse(self) -> bool:
         """Accept and hand out nothing more, and wake whoever waits; False if that was done before."""
@@ -416,6 +424,8 @@ class Socket(Peers, Draining):
         hold(self._served)
         self._nng.close()
         self._ring.free()
+        if self._refusing is not None:
+            self._refusing.free()
         unregister(self)
 
     def _woken(self) -> None:

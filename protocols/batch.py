@@ -85,7 +85,7 @@ def pack(items: Sequence[bytes]) -> bytes:
     if len(sizes) > 1:
         packed: bytes = cbor2.dumps(items)
         return packed
-    # Messages of one size, as most are, have one head, and joining on it is what cbor2 does, in a quarter of the time.
+    # messages of one size, as most are, have one head: joining on it makes the same bytes without a look at each
     head = _head(0x40, sizes.pop())
     return b"".join((_head(0x80, len(items)), head, head.join(items)))
 
@@ -120,7 +120,7 @@ def _read_head(packed: bytes, at: int, major: int) -> tuple[int, int]:
 
 
 def _unpack_equal(packed: bytes) -> list[bytes] | None:
-    """The items if they are all of one size, None if not: three times as fast as looking at each of their heads."""
+    """The items if they are all of one size, None if not: without a look at each of their heads."""
     count, start = _read_head(packed, 0, 0x80)
     size, body = _read_head(packed, start, 0x40)
     stride = body - start + size

@@ -4,6 +4,8 @@ It compares the query with the text it knows, ignores everything else, and recon
 nothing of nngkit. Says `ready` at the first query that it answered.
 """
 
+# ruff: noqa: T201
+
 import contextlib
 import os
 import socket

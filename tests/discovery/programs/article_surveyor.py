@@ -4,6 +4,8 @@ article_surveyor.py PORT DEADLINE ROUNDS: seconds, and how many rounds; one line
 Knows nothing of nngkit.
 """
 
+# ruff: noqa: T201
+
 import selectors
 import socket
 import struct

@@ -3,6 +3,8 @@
 They speak SP over tcp themselves, so that 400 of them cost one process a few megabytes and next to no time.
 """
 
+# ruff: noqa: T201
+
 import selectors
 import socket
 import struct

@@ -1,5 +1,7 @@
 """provider.py NAME ADDRESS DAEMON...: a Service in a process of its own; says `ready` when a daemon is connected."""
 
+# ruff: noqa: T201
+
 import sys
 
 import trio

@@ -1,5 +1,7 @@
 """services.py NAME COUNT DAEMON: that many Service objects in one process; says `ready` when all are connected."""
 
+# ruff: noqa: T201
+
 import sys
 from contextlib import AsyncExitStack
 
