@@ -98,6 +98,7 @@ class Pump:
     """Moves replies from a ring to those who asked. ``late`` counts those nobody waits for any more."""
 
     def __init__(self, ring: Ring) -> None:
+        assert isinstance(ring, QueueRing)
         self._ring = ring
         ring.unpack = unpack_reply
         self._ids = Ids()
@@ -120,18 +121,30 @@ class Pump:
             self.asking[number] = asker
             if isinstance(waiter, ThreadWaiter):
                 self._threads[number] = waiter
-            else:
+            elif waiter.home not in self._homes:
+                for home, other in list(self._homes.items()):
+                    if other.ended:
+                        self._homes.pop(home, None)
                 self._homes[waiter.home] = waiter
+                self._ring.attend(waiter)
 
     def leave(self, asker: Asker) -> None:
         """It asks no more. Idempotent."""
         self._threads.pop(asker.number, None)
         self.asking.pop(asker.number, None)
 
-    @property
-    def armed(self) -> bool:
-        """Whether the bell is armed: then all that came before was handed out, and what comes will ring."""
-        return self._ring.armed
+    def will_ring(self, home: object) -> bool:
+        """Whether those who ask in ``home`` (None: threads) will be told of what there is, and what comes."""
+        return not self._inbox and self._ring.will_ring(home)
+
+    def beyond(self, homes: Container[object]) -> bool:
+        """Whether somebody may wait outside those loops."""
+        return bool(self._threads) or any(home not in homes for home in self._homes.copy())
+
+    def rung_in(self, home: object) -> bool:
+        """The doorbell of that loop rang, in the loop. True: it goes on listening, as all there was is taken."""
+        self.run(home, told=True)
+        return True
 
     def wake(self) -> None:
         """The bell rang (on an NNG thread): have the pump run in every loop that ever asked and in every thread.
@@ -144,10 +157,11 @@ class Pump:
         for thread in alive(self._threads):
             thread.wake()
 
-    def run(self, home: object = None) -> None:
+    def run(self, home: object = None, *, told: bool = False) -> None:
         """Hand out all replies there are, then arm the bell. ``home`` is the loop this runs in, if it is one.
 
-        Called by those who wait, too, before they sleep. Never raises for what a peer or a close did.
+        Called by those who wait, too, before they sleep. ``told``: by a doorbell, which tells again of what one look
+        has left. Never raises for what a peer or a close did.
         """
         self._dirty = True
         while self._dirty:
@@ -160,6 +174,8 @@ class Pump:
                     # the second look is the ring's rule 2; what is left over from an interrupted run goes first
                     while self._inbox or self._ring.drain(self._inbox) or self._ring.drain(self._inbox):
                         self._hand_out(home)
+                        if told:
+                            break
                 except NngkitError:
                     return  # closed: those who wait are woken by the close itself
                 finally:

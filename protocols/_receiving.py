@@ -138,13 +138,14 @@ class Receiver(Generic[Item]):
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
         waiter = task_waiter()
-        ring.watch(waiter)
         try:
-            while not (ring.poll(most, out) or ring.poll(most, out)):
-                if not await waiter.wait(deadline) and not ring.poll(most, out):
+            # looking twice, as above, unless what rings tells of what is there already
+            while ring.watch(waiter) or not (ring.poll(most, out) or ring.poll(most, out)):
+                woken = await waiter.wait(deadline)
+                if ring.poll(most, out):
+                    break
+                if not woken:
                     raise TimedOut(f"{self!r}: nothing received in {seconds} s", seconds)
-                if out:
-                    return
             self._burst = self._most_burst
         finally:
             ring.unwatch(waiter)

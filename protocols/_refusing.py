@@ -11,21 +11,16 @@ May not know: sockets, messages' meaning.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from typing import Any
 
-from ._nng import ffi, lib, new_aio, pipe_id
+from ._alarm import Alarm
+from ._nng import lib, pipe_id
 
 GRACE = 0.1  # seconds; a peer that is busy comes late to the posting of its receive
 LEAST = 0.01  # seconds that the end of the socket waits for, where a connection was made just before
 PASSED = 8192  # messages a ring holds at most: after as many, what came before a connection left is through
-
-
-@ffi.callback("void (*)(void *)")  # type: ignore[untyped-decorator]
-def _due(handle: Any) -> None:
-    ffi.from_handle(handle)._cut()
 
 
 class Refusing:
@@ -36,12 +31,8 @@ class Refusing:
         self._barred: set[int] = set()
         self._gone: deque[tuple[int, int]] = deque()
         self._taken = 0
-        self._lock = threading.Lock()
         self._young: deque[tuple[float, Any]] = deque()
-        self._ticking = False
-        self._closing = False
-        self._handle = ffi.new_handle(self)
-        self._timer = new_aio(_due, self._handle)
+        self._alarm = Alarm(self._cut)
 
     # ------------------------------------------------------------------ connections
 
@@ -62,27 +53,18 @@ class Refusing:
 
     def cut_later(self, pipe: Any) -> None:
         """Close NNG's ``pipe`` when it is no longer young."""
-        with self._lock:
-            self._young.append((time.monotonic() + GRACE, pipe))
-            if not self._ticking and not self._closing:
-                self._ticking = True
-                lib.nng_sleep_aio(round(GRACE * 1000), self._timer)
+        self._young.append((time.monotonic() + GRACE, pipe))
+        self._alarm.set(GRACE)
 
     def youth(self, grace: float = GRACE) -> float:
         """Seconds until the last connection made is ``grace`` old."""
         return max(0.0, self.newest + grace - time.monotonic())
 
-    def _cut(self) -> None:
-        # on an NNG thread; cancelled at the end, it has nothing more to close: the socket's end has done it
-        now, grown = time.monotonic(), []
-        with self._lock:
-            while self._young and self._young[0][0] <= now:
-                grown.append(self._young.popleft()[1])
-            self._ticking = bool(self._young) and not self._closing
-            if self._ticking:
-                lib.nng_sleep_aio(max(1, round((self._young[0][0] - now) * 1000)), self._timer)
-        for pipe in grown:
-            lib.nng_pipe_close(pipe)
+    def _cut(self) -> float | None:
+        now, young = time.monotonic(), self._young
+        while young and young[0][0] <= now:
+            lib.nng_pipe_close(young.popleft()[1])
+        return young[0][0] - now if young else None
 
     # ------------------------------------------------------------------ messages
 
@@ -108,11 +90,5 @@ class Refusing:
     # ------------------------------------------------------------------ the end
 
     def free(self) -> None:
-        """Give the timer back, once the socket is closed. Not stopped: see ``Batcher.free``."""
-        with self._lock:
-            self._closing = True
-        lib.nng_aio_cancel(self._timer)
-        while self._ticking:  # microseconds, until it has rung for the last time
-            time.sleep(0.0001)
-        lib.nng_aio_wait(self._timer)
-        lib.nng_aio_free(self._timer)
+        """Give everything back, once the socket is closed."""
+        self._alarm.free()

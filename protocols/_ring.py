@@ -29,12 +29,15 @@ import operator
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from nngkit.errors import BadMessage, Closed, TooLarge
 
-from ._nng import FOREVER, NONBLOCK, NULL, error, ffi, lib, new_aio
+from ._doorbells import Doorbell
+from ._nng import FOREVER, NONBLOCK, NULL, check, error, ffi, lib, new_aio
 from ._refusing import Refusing
+from ._waiters import AsyncioWaiter, TaskWaiter, TrioWaiter
 
 DEPTH = 128  # posted aios at most: past 64 the gain is small (a batch is a wake-up), and NNG's stop walks them all
 FIRST_DEPTH = 4  # where a ring starts; it doubles whenever it was found full, so idle sockets stay small
@@ -207,9 +210,12 @@ class Ring:
         """Everything there is into ``out``; with nothing there, arm the bell and return False."""
         return self.poll(1 << 30, out)
 
-    def watch(self, waiter: Any) -> None:
-        """Have ``waiter.wake()`` called, on an NNG thread, whenever the bell rings: it is then to poll until False."""
+    def watch(self, waiter: Any) -> bool:
+        """Have ``waiter.wake()`` called when something comes; it is then to poll until False, and to watch again if it
+        goes on waiting. True: also if it is there already. Called in the waiter's own thread or task.
+        """
         self._waiters.add(waiter)
+        return False
 
     def unwatch(self, waiter: Any) -> None:
         """The end of ``watch``."""
@@ -340,10 +346,11 @@ class PostedRing(Ring):
 
 
 class QueueRing(Ring):
-    """For raw sockets, which keep a queue of their own: one receive is posted, the rest is drained from that queue.
+    """For raw sockets, which keep a queue of their own: what comes is drained from that queue, not posted for.
 
-    Posted, each of its messages would cost one more hand-over between NNG's threads. The one receive posted is the
-    bell: NNG fills it first, and its callback is ours.
+    Posted, each of its messages would cost one more hand-over between NNG's threads. Loops watch NNG's descriptor of
+    the queue (``_doorbells``). Only where somebody waits outside a loop, one receive is posted as the bell: NNG fills
+    it first, and its callback is ours.
     """
 
     def __init__(self, socket_id: Any, **options: Any) -> None:
@@ -351,11 +358,51 @@ class QueueRing(Ring):
         self._posted = False
         # What was drained stays in these until it is committed, also over a signal handler that raises.
         self._slots = [ffi.new("nng_msg **") for _ in range(BATCH)]
+        self._doorbells: dict[object, Doorbell] = {}
+
+    def watch(self, waiter: Any) -> bool:
+        self._waiters.add(waiter)
+        return isinstance(waiter, (TrioWaiter, AsyncioWaiter)) and self.attend(waiter)
+
+    def attend(self, waiter: TaskWaiter) -> bool:
+        """Have those who wait in this waiter's loop, the running one, told there when there is something to take.
+
+        False if that cannot be: this loop watches no descriptors, or the bell is armed and comes first.
+        """
+        home = waiter.home
+        bell = self._doorbells.get(home)
+        if bell is None:
+            for other, old in list(self._doorbells.items()):
+                if old.ended:
+                    self._doorbells.pop(other, None)
+                    old.close()
+            descriptor = ffi.new("int *")
+            check(lib.nng_socket_get_int(self._socket_id, b"recv-fd", descriptor), self._where)
+            bell = waiter.doorbell(descriptor[0], partial(self._rung_in, home))
+            if bell is None:
+                return False
+            self._doorbells[home] = bell
+            if self._closed is not None:  # by another thread, which may not have seen it
+                bell.close()
+        bell.listen()
+        return bell.listening and not self._posted
+
+    def _rung_in(self, home: object) -> bool:
+        go_on = [waiter.rung_in(home) for waiter in self._waiters.copy()]  # all of them, before any of the answers
+        return True in go_on
+
+    def will_ring(self, home: object) -> bool:
+        """Whether those who wait in that loop (None: outside loops) will be told of what there is, and what comes."""
+        if (bell := self._doorbells.get(home)) is not None and bell.listening:
+            return True
+        return self.armed
 
     def _start(self) -> None:
         self._started = True
 
     def _arm(self) -> None:
+        if not any(waiter.beyond(self._doorbells) for waiter in self._waiters.copy()):
+            return  # a doorbell is level-triggered: whoever waits hears what is there, and what comes
         if self._posted:  # and filled since it was looked at: it has rung, or is just ringing
             return
         _run(
@@ -396,6 +443,11 @@ class QueueRing(Ring):
             ]
         _run(*steps)
         self._count(opened)
+
+    def refuse(self, reason: Closed) -> None:
+        super().refuse(reason)
+        for bell in list(self._doorbells.values()):
+            bell.close()
 
     def free(self) -> None:
         bell = self._bell

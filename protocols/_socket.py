@@ -426,7 +426,11 @@ class Socket(Peers, Draining):
         self._ring.free()
         if self._refusing is not None:
             self._refusing.free()
+        self._free()
         unregister(self)
+
+    def _free(self) -> None:
+        """What a protocol has to give back, once NNG's socket is closed."""
 
     def _woken(self) -> None:
         """What a protocol has to wake when the socket has closed."""

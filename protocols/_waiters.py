@@ -14,7 +14,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
+
+from ._doorbells import AsyncioDoorbell, Doorbell, TrioDoorbell
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,6 +33,14 @@ class ThreadWaiter:
     def __init__(self) -> None:
         self._gate = threading.Lock()
         self._gate.acquire()
+
+    def beyond(self, homes: Container[object]) -> bool:
+        """Whether it waits outside those loops."""
+        return True
+
+    def rung_in(self, home: object) -> bool:
+        """A doorbell of that loop rang; whether to go on listening."""
+        return False
 
     def wake(self) -> None:
         # not asking locked() first: two threads may wake at once
@@ -61,6 +72,28 @@ class TrioWaiter:
     def home(self) -> object:
         """What identifies the loop this waiter lives in."""
         return self._token
+
+    @property
+    def ended(self) -> bool:
+        """Whether that loop is no more."""
+        return not self.call(_nothing)
+
+    def beyond(self, homes: Container[object]) -> bool:
+        """Whether it waits outside those loops."""
+        return self._token not in homes
+
+    def rung_in(self, home: object) -> bool:
+        """A doorbell of that loop rang, in the loop. False: rings once, until this waiter listens again."""
+        if home is self._token:
+            self.wake_here()
+        return False
+
+    def doorbell(self, descriptor: int, rung: Callable[[], bool]) -> Doorbell | None:
+        """A doorbell in this waiter's loop, which is the running one; None if it can have none."""
+        try:
+            return TrioDoorbell(self._lowlevel, self._token, descriptor, rung)
+        except RuntimeError:
+            return None
 
     def wake(self) -> None:
         self.call(self.wake_here)
@@ -118,6 +151,31 @@ class AsyncioWaiter:
         """What identifies the loop this waiter lives in."""
         return self._loop
 
+    @property
+    def ended(self) -> bool:
+        """Whether that loop is no more."""
+        return self._loop.is_closed()
+
+    def beyond(self, homes: Container[object]) -> bool:
+        """Whether it waits outside those loops."""
+        return self._loop not in homes
+
+    def rung_in(self, home: object) -> bool:
+        """A doorbell of that loop rang, in the loop. False: rings once, until this waiter listens again."""
+        if home is self._loop:
+            self.wake_here()
+        return False
+
+    def doorbell(self, descriptor: int, rung: Callable[[], bool]) -> Doorbell | None:
+        """A doorbell in this waiter's loop, which is the running one; None if it can have none."""
+        bell = AsyncioDoorbell(self._loop, descriptor, rung)
+        try:
+            bell.listen()
+        except NotImplementedError:
+            bell.close()
+            return None
+        return bell
+
     def wake(self) -> None:
         self.call(self.wake_here)
 
@@ -154,6 +212,10 @@ class AsyncioWaiter:
             await sys.modules["asyncio"].sleep(0)
         woken, self._set = self._set, False
         return woken
+
+
+def _nothing() -> None:
+    pass
 
 
 TaskWaiter = TrioWaiter | AsyncioWaiter

@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 from nngkit.errors import TimedOut
 
+from ._alarm import Alarm
 from ._nng import as_buffer, lib
 from ._pipes import PeerEvent, Pipe
 from ._raw import Answerer, Pump, Question, alive, header_of
@@ -44,7 +45,7 @@ GRACE = (0.02, 1.0)  # seconds, least and most, that a survivor of a loss gets t
 class _Call:
     """One request under way."""
 
-    __slots__ = ("__weakref__", "handed_at", "number", "ordinal", "reply", "resend_at", "waiter")
+    __slots__ = ("__weakref__", "handed_at", "hurried", "number", "ordinal", "reply", "resend_at", "waiter")
 
     def __init__(self, waiter: Waiter) -> None:
         self.waiter = waiter
@@ -53,6 +54,7 @@ class _Call:
         self.ordinal: int | None = None
         self.handed_at = 0.0
         self.resend_at: float | None = None
+        self.hurried = False  # whether to wake up for that in time, and not just at some time after
 
     def take(self, reply: tuple[int, bytes, int]) -> bool:
         first = self.reply is None
@@ -77,10 +79,12 @@ class Req(Sending, Socket):
         self._resend = resend
         self._resent = 0
         self._round_trip = 0.0
+        self._alarm: Alarm | None = None
         super().__init__(**options)
 
     def _set_up(self) -> None:
         self._pump = Pump(self._ring)
+        self._alarm = Alarm(self._overdue)
         self._pipes.follow(self._peer)
 
     def request(self, data: Any, timeout: Timeout = DEFAULT) -> bytes:
@@ -146,10 +150,16 @@ class Req(Sending, Socket):
                 if code:
                     self._queue.raise_for(code, seconds)
             call.handed_at = now = time.monotonic()
-            call.resend_at = None if self._resend is None else now + self._resend
+            call.hurried = False
+            if self._resend is None:
+                call.resend_at = None
+            else:
+                call.resend_at = now + self._resend
+                assert self._alarm is not None
+                self._alarm.set(self._resend)
             while True:
-                # an armed bell rings for what comes after it was armed, and what was there before has been handed out
-                if call.reply is None and not self._pump.armed:
+                # with a bell that will ring for it, there is nothing to look for
+                if call.reply is None and not self._pump.will_ring(home):
                     self._pump.run(home)
                 if call.reply is not None:
                     self._round_trip += (time.monotonic() - call.handed_at - self._round_trip) / 8
@@ -157,7 +167,10 @@ class Req(Sending, Socket):
                 if (again := call.resend_at) is not None and time.monotonic() >= again:
                     break
                 self._check(deadline, seconds, "no reply")
-                yield again if deadline is None else deadline if again is None else min(deadline, again)
+                if again is None or not call.hurried:
+                    yield deadline
+                else:
+                    yield again if deadline is None else min(deadline, again)
             self._resent += 1
 
     def _check(self, deadline: float | None, seconds: float | None, what: str) -> None:
@@ -181,7 +194,22 @@ class Req(Sending, Socket):
             if isinstance(call, _Call) and call.ordinal is not None and call.ordinal < taken:
                 if call.resend_at is None or again < call.resend_at:
                     call.resend_at = again
+                    call.hurried = True
                 call.waiter.wake()
+
+    def _overdue(self) -> float | None:
+        # One alarm for all requests: a timer each would cost more than the rest of the wait. It may come late, by as
+        # much as ``resend`` was shortened since it was set, and in that case the request has set a timer of its own.
+        now = time.monotonic()
+        due = [
+            (call.resend_at, call)
+            for call in alive(self._pump.asking)
+            if isinstance(call, _Call) and call.resend_at is not None
+        ]
+        for at, call in due:
+            if at <= now:
+                call.waiter.wake()
+        return min((at - now for at, _ in due if at > now), default=None)
 
     def _counters(self) -> dict[str, int]:
         self._pump.run()
@@ -189,6 +217,10 @@ class Req(Sending, Socket):
 
     def _woken(self) -> None:
         self._pump.wake_all()
+
+    def _free(self) -> None:
+        if self._alarm is not None:
+            self._alarm.free()
 
 
 class Request(Question):
