@@ -57,13 +57,29 @@ def _run(*steps: Iterable[Any]) -> None:
     deque(itertools.chain(*steps), 0)
 
 
+class Loan:
+    """One message whose memory the program reads; given back to NNG when nobody does any more."""
+
+    __slots__ = ("message", "taken")
+
+    def __init__(self, message: Any) -> None:
+        self.message = message
+        self.taken = False  # until then it is the ring's, which may open it again (rule 4)
+
+    def __call__(self, _: Any) -> None:
+        if self.taken:
+            lib.nng_msg_free(self.message)
+
+
 class Opened:
     """What a handful of messages held."""
 
-    __slots__ = ("items", "largest", "refused", "too_large")
+    __slots__ = ("items", "largest", "lent", "read", "refused", "too_large")
 
     def __init__(self) -> None:
         self.items: list[Any] = []
+        self.read: list[Any] = []  # messages to be freed
+        self.lent: list[Loan] = []
         self.refused: list[BadMessage | TooLarge] = []
         self.largest = 1
         self.too_large = 0
@@ -82,7 +98,8 @@ class Ring:
     ``too_large``. ``unpack(message, body) -> item`` may add to the body what it reads from the message, or return SKIP.
     It may be called twice for one message (rule 4), so it must not mind. ``split(message, body) -> items`` stands in
     its place where one message holds many; what it raises (BadMessage, TooLarge) is counted, and raised once to a
-    receiver that finds nothing else to take.
+    receiver that finds nothing else to take. With ``lends``, what neither of them opens is not copied out of NNG: the
+    item is a view of the message, which is freed with it.
     """
 
     def __init__(self, socket_id: Any, *, depth: int, window: int, limit: int, where: str) -> None:
@@ -101,6 +118,7 @@ class Ring:
         self.unpack: Callable[[Any, bytes], Any] | None = None
         self.split: Callable[[Any, bytes], Sequence[Any]] | None = None
         self.refusing: Refusing | None = None
+        self.lends = False
         self.names_pipes = False
         self.received = 0
         self.too_large = 0
@@ -140,6 +158,7 @@ class Ring:
         """What the messages hold; they stay whose they are."""
         unpack, split, limit = self.unpack, self.split, self._limit
         size_of, body_of, buffer = lib.nng_msg_len, lib.nng_msg_body, ffi.buffer
+        lends = self.lends and unpack is None and split is None
         opened = Opened()
         items, largest = opened.items, 1
         for message in messages:
@@ -148,7 +167,13 @@ class Ring:
                 largest = size
                 if size > limit:
                     opened.too_large += 1
+                    opened.read.append(message)
                     continue
+            if lends and size:
+                opened.lent.append(loan := Loan(message))
+                items.append(memoryview(buffer(ffi.gc(body_of(message), loan), size)).toreadonly())
+                continue
+            opened.read.append(message)
             body = bytes(buffer(body_of(message), size)) if size else b""
             if split is not None:
                 try:
@@ -303,8 +328,11 @@ class PostedRing(Ring):
             if refused and self.refusing is not None:
                 self.refusing.nothing_left(refused)
             return
-        opened = self._open(messages if self.refusing is None else self.refusing.without(messages))
-        items = opened.items
+        welcome = messages if self.refusing is None else self.refusing.without(messages)
+        opened = self._open(welcome)
+        items, read = opened.items, opened.read
+        if welcome is not messages:
+            read += set(messages).difference(welcome)
         # a large message shrinks the window at once, smaller ones let it grow back slowly
         self._largest = max(opened.largest, self._largest - (self._largest >> 3))
         kept = len(posted) - count
@@ -320,7 +348,8 @@ class PostedRing(Ring):
             again = taken[:1]
         _run(
             map(lib.nng_aio_set_msg, taken[:count], _repeat(NULL)),
-            map(lib.nng_msg_free, messages),
+            map(lib.nng_msg_free, read),
+            map(setattr, opened.lent, _repeat("taken"), _repeat(True)),
             map(_call, _repeat(posted.popleft, count)),
             map(self.ready.extend, (items,)),
             map(self._refused.extend, (opened.refused,)),

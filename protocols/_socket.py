@@ -41,6 +41,7 @@ from .batch import Batch, pack, unpack
 
 UNLIMITED: Final = 0
 MIB: Final = 1 << 20
+WINDOW: Final = MIB // 4  # bytes read ahead: with more in large messages, the C library maps fresh memory for each
 LARGEST: Final = 1 << 30  # what "unlimited" means: NNG believes any length a stranger writes, and allocates it
 HEADER_ROOM = 64  # NNG counts protocol headers (up to 15 hops of 4 bytes) as message; recv_max_size is about bodies
 MOST_BUFFER = 8192  # NNG's own cap for its queues
@@ -100,7 +101,9 @@ class Socket(Peers, Draining):
 
     ``listen``, ``dial``: one address or several. ``name``: for messages and statistics. ``recv_max_size``: bytes of the
     largest message let in, UNLIMITED (0) is 1 GiB. ``recv_timeout``, ``send_timeout``: seconds, None waits for ever.
-    ``recv_buffer``, ``recv_window``: messages and bytes read ahead. ``send_buffer``: messages queued for sending.
+    ``recv_buffer``, ``recv_window``: messages and bytes read ahead. ``copy``: False gives messages as read-only
+    memoryviews of the memory they came in, freed with the last reference, and not as bytes (PULL, PAIR, BUS, SUB
+    without ``batch`` and ``sequence``; ``recv_msg`` copies all the same). ``send_buffer``: messages queued for sending.
     ``when_full``: "block", "drop" or "raise", as the protocol allows. ``tls``: for tls+tcp and wss. ``reconnect``:
     seconds between tries of a dialler at most. ``linger``: seconds that close may take to send what was accepted.
     ``admit``: called on an NNG thread with each new Pipe; false refuses the connection. ``batch``: many messages in
@@ -122,6 +125,7 @@ class Socket(Peers, Draining):
     _nng_send_buffer: ClassVar[bool] = False
     _reads_at_once: ClassVar[bool] = False
     _refuses_late: ClassVar[bool] = False
+    _lends: ClassVar[bool] = False
     _default_recv_buffer: ClassVar[int] = 1024
     _default_send_buffer: ClassVar[int] = 1024
     _policies: ClassVar[tuple[WhenFull, ...]] = ("block",)
@@ -136,7 +140,8 @@ class Socket(Peers, Draining):
         recv_timeout: float | None = None,
         send_timeout: float | None = None,
         recv_buffer: int | None = None,
-        recv_window: int = 4 * MIB,
+        recv_window: int = WINDOW,
+        copy: bool = True,
         send_buffer: int | None = None,
         when_full: WhenFull | None = None,
         tls: TLS | None = None,
@@ -169,6 +174,8 @@ class Socket(Peers, Draining):
             raise ConfigError("reconnect", f"{reconnect!r} is not from 0.001 s to a day", reconnect)
         policy = self._policies[0] if when_full is None else when_full
         self._batch = self._batching(batch)
+        if not copy and not (self._lends and self._batch is None):
+            raise ConfigError("copy", f"{type(self).__name__} cannot lend these messages", copy)
         if policy not in self._policies:
             why = "is not one of" if policy in get_args(WhenFull) else "is none of"
             raise ConfigError("when_full", f"{policy!r} {why} {self._policies} ({type(self).__name__})", policy)
@@ -184,6 +191,7 @@ class Socket(Peers, Draining):
         largest = recv_max_size if self._batch is None else max(recv_max_size, self._batch.size) + self._batch.overhead
         self._ring = self._ring_kind(self._socket_id, depth=depth, window=recv_window, limit=largest, where=repr(self))
         self._ring.refusing = self._refusing
+        self._ring.lends = not copy
         self._largest = recv_max_size
         self._batcher: Batcher | None = None
         self._lane: Lane | None = None

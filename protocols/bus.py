@@ -39,4 +39,5 @@ class Bus(Sender, MessageReceiver, Socket):
     _sends_to_all: ClassVar[bool] = True
     _drains: ClassVar[bool] = True
     _reads_at_once: ClassVar[bool] = True
+    _lends: ClassVar[bool] = True
     _policies: ClassVar[tuple[WhenFull, ...]] = ("drop",)

@@ -27,6 +27,7 @@ __all__ = ["Pair0", "Pair1"]
 
 class _Pair(Sender, MessageReceiver, Socket):
     _batches_in: ClassVar[bool] = True
+    _lends: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
     _nng_recv_buffer: ClassVar[bool] = True
     _nng_send_buffer: ClassVar[bool] = True

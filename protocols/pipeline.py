@@ -44,5 +44,6 @@ class Pull(MessageReceiver, Socket):
     _opener: ClassVar[Any] = lib.nng_pull0_open
     _batches_in: ClassVar[bool] = True
     _refuses_late: ClassVar[bool] = True
+    _lends: ClassVar[bool] = True
     _depth: ClassVar[int] = MOST_BUFFER
     _default_recv_buffer: ClassVar[int] = 128

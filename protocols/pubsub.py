@@ -138,6 +138,7 @@ class Sub(MessageReceiver, Socket):
     _batches_in: ClassVar[bool] = True
     _nng_recv_buffer: ClassVar[bool] = True
     _reads_at_once: ClassVar[bool] = True
+    _lends: ClassVar[bool] = True
 
     def __init__(self, *, topics: Topic | Iterable[Topic] = (), sequence: bool = False, **options: Any) -> None:
         self._first_topics = [topics] if isinstance(topics, (bytes, str)) else list(topics)
@@ -148,6 +149,8 @@ class Sub(MessageReceiver, Socket):
 
     def _set_up(self) -> None:
         if self._sequence:
+            if self._ring.lends:
+                raise ConfigError("copy", "numbered messages are taken apart: they cannot be lent", False)
             self._ring.unpack = self._unnumber
         for topic in self._first_topics:
             self.subscribe(topic)
