@@ -1,64 +1,90 @@
-"""A timer of NNG's that calls Python: no thread, no loop, and next to nothing while it is not set.
+"""Calling something later, or now from elsewhere: one thread for all sockets of the process, asleep while none is set.
 
-May not know: sockets, messages.
+Not NNG's timers: when one is over, NNG 1.11 goes round in circles for the rest of that millisecond, on a CPU of its own
+(``nni_aio_expire_loop`` asks for "before now" where it waited for "now"; docs/benchmarks.md, Batches).
+
+May not know: sockets, messages, NNG.
 """
 
 from __future__ import annotations
 
+import heapq
 import itertools
+import logging
 import operator
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Any
 
-from ._nng import ffi, lib, new_aio
+log = logging.getLogger("nngkit.protocols")
+
+_order = itertools.count()  # so that entries of one time compare
+_requests: SimpleQueue[tuple[float, int, Callable[[], None]]] = SimpleQueue()
+_starting = threading.Lock()
+_thread: threading.Thread | None = None
 
 
-@ffi.callback("void (*)(void *)")  # type: ignore[untyped-decorator]
-def _rang(handle: Any) -> None:
-    ffi.from_handle(handle)._ring()
+def _run() -> None:
+    waiting: list[tuple[float, int, Callable[[], None]]] = []
+    while True:
+        try:
+            entry = _requests.get(timeout=max(0.0, waiting[0][0] - time.monotonic()) if waiting else None)
+            heapq.heappush(waiting, entry)
+        except Empty:
+            pass
+        while waiting and waiting[0][0] <= time.monotonic():
+            try:
+                heapq.heappop(waiting)[2]()
+            except Exception:
+                log.exception("an alarm failed")
+
+
+def _start() -> None:
+    global _thread
+    with _starting:
+        if _thread is None:
+            # daemon: what is still to be called has been done by the close of its socket, or is for nobody
+            _thread = threading.Thread(target=_run, name="nngkit-alarm", daemon=True)
+            _thread.start()
 
 
 class Alarm:
-    """Calls ``due()`` on an NNG thread; it says in how many seconds to be called again, None for not.
+    """Calls ``due()`` on the alarm thread; it says in how many seconds to be called again, None for not.
 
-    ``due`` holds the alarm's lock: it has to be quick and must not set the alarm.
+    ``due`` may be called once too often, and must be quick: everybody's alarms wait for it.
     """
+
+    __slots__ = ("_closed", "_due", "ticking")
 
     def __init__(self, due: Callable[[], float | None]) -> None:
         self._due = due
-        self._lock = threading.Lock()
-        self._closing = False
-        self.ticking = False
-        self._handle = ffi.new_handle(self)
-        self._aio = new_aio(_rang, self._handle)
+        self._closed = False
+        self.ticking = False  # a call is to come
+        _start()
 
     def set(self, seconds: float) -> None:
         """Have it ring in ``seconds``, unless it is set already."""
         if not self.ticking:
-            with self._lock:
-                if not self.ticking and not self._closing:
-                    self._start(seconds)
+            deque(itertools.starmap(operator.call, self.steps(seconds)), 0)
 
-    def _start(self, seconds: float) -> None:
-        # in one call into C: interrupted after the first step, it would be taken for set and never ring
-        steps = ((setattr, self, "ticking", True), (lib.nng_sleep_aio, max(1, round(seconds * 1000)), self._aio))
-        deque(itertools.starmap(operator.call, steps), 0)
+    def steps(self, seconds: float) -> list[tuple[Any, ...]]:
+        """``set`` as calls for one step of C: interrupted in between, it would be taken for set and not ring."""
+        entry = (time.monotonic() + seconds, next(_order), self._ring)
+        return [(setattr, self, "ticking", True), (_requests.put, entry)]
+
+    def now(self) -> None:
+        """Have it ring at once, besides."""
+        _requests.put((0.0, next(_order), self._ring))
 
     def _ring(self) -> None:
-        with self._lock:
-            self.ticking = False
-            if not self._closing and (again := self._due()) is not None:
-                self._start(again)
+        # before the look: what is changed after it sets the alarm again
+        self.ticking = False
+        if not self._closed and (again := self._due()) is not None:
+            self.set(again)
 
-    def free(self) -> None:
-        """Give it back. Not stopped: nng_aio_stop may take one that is just ringing for idle (see ``Ring.free``)."""
-        with self._lock:
-            self._closing = True
-        lib.nng_aio_cancel(self._aio)
-        while self.ticking:  # microseconds, until it has rung for the last time
-            time.sleep(0.0001)
-        lib.nng_aio_wait(self._aio)
-        lib.nng_aio_free(self._aio)
+    def close(self) -> None:
+        """Ring no more; a call that has begun may still be under way."""
+        self._closed = True

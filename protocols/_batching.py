@@ -7,7 +7,7 @@
                                         (Queue.offer_batch)              nothing else is offered until it is done
 
 A message is accepted once it stands in a lane. A send that finds no room waits before it appends: cancelled or timed
-out, it has sent nothing. Who hands over: the send that fills a batch, the timer on an NNG thread, and whoever flushes;
+out, it has sent nothing. Who hands over: the send that fills a batch, the alarm thread, and whoever flushes;
 all through ``_pump``, which never waits, under one lock. What is handed over leaves its lane in the step in which it
 went, so that a signal handler that raises neither loses nor doubles it.
 
@@ -26,7 +26,8 @@ from typing import Any, Final
 
 from nngkit.errors import Closed, NngkitError
 
-from ._nng import EAGAIN, FOREVER, error, ffi, lib, new_aio
+from ._alarm import Alarm
+from ._nng import EAGAIN, error
 from ._sending import Handover, Queue
 from .batch import HEAD, Batch
 
@@ -35,18 +36,13 @@ MOST_LANES: Final = 1024  # topics with a batch begun; over that the oldest goes
 Pack = Callable[[bytes, Sequence[bytes]], bytes]
 
 
-@ffi.callback("void (*)(void *)")  # type: ignore[untyped-decorator]
-def _timer_rang(handle: Any) -> None:
-    ffi.from_handle(handle)._due()
-
-
 class Lane:
     """A batch begun. The fast way of a send is its own: a message of at most ``small`` bytes is appended to ``items``
     while there are less than ``nearly`` (one step for Python, so it needs no lock), and the batcher is told to ``arm``
     unless the lane is ``armed``. All else goes through ``Batcher.add``.
     """
 
-    __slots__ = ("armed", "batcher", "items", "key", "nearly", "places", "small")
+    __slots__ = ("armed", "batcher", "items", "key", "nearly", "places", "since", "small")
 
     def __init__(self, batcher: Batcher, key: bytes, small: int, most: int) -> None:
         self.batcher = batcher
@@ -56,6 +52,7 @@ class Lane:
         self.places = most  # as many as a batch holds, less those that larger messages take on top of their own
         self.nearly = most - 1  # the last place is the slow way's, which then hands the batch over
         self.armed = False
+        self.since = 0.0  # time.monotonic() at which its first message came, or a little before
 
 
 class Batcher:
@@ -68,7 +65,7 @@ class Batcher:
         self._most = batch.items
         # that many messages of ``small`` bytes are within ``size``; a larger one takes the places of several
         self._small = max(1, batch.size // batch.items)
-        self._delay = max(1, round(batch.delay * 1000))
+        self._delay = batch.delay
         self._lanes: OrderedDict[bytes, Lane] = OrderedDict()
         self.handed = 0
         self._lost = 0
@@ -78,9 +75,7 @@ class Batcher:
         self._under_way: Handover | None = None
         self._under_way_lane: Lane | None = None
         self._under_way_items = 0
-        self._ticking = False  # a call of the timer is to come
-        self._handle = ffi.new_handle(self)
-        self._timer = new_aio(_timer_rang, self._handle)
+        self._alarm = Alarm(self._due)
         self.waiters: set[Any] = set()
 
     def open(self) -> Lane:
@@ -161,8 +156,8 @@ class Batcher:
             return self._under_way is None and not self.waiting
 
     def wake(self) -> None:
-        """The hand-over is done (on an NNG thread, in its callback): the timer takes it from here, and senders look."""
-        lib.nng_aio_cancel(self._timer)
+        """The hand-over is done (on an NNG thread, in its callback): the alarm takes it from here, and senders look."""
+        self._alarm.now()
         for waiter in self.waiters.copy():
             waiter.wake()
 
@@ -199,14 +194,10 @@ class Batcher:
 
     def _arm(self, lane: Lane) -> None:
         if not lane.armed and self._closed is None:
-            self._tick(self._delay, lane)
-
-    def _tick(self, milliseconds: int, *lanes: Lane) -> None:
-        # in one call into C: interrupted after the first step, everybody would wait for a timer that never rings
-        steps: list[tuple[Any, ...]] = [(setattr, lane, "armed", True) for lane in lanes]
-        if not self._ticking:
-            steps += [(setattr, self, "_ticking", True), (lib.nng_sleep_aio, milliseconds, self._timer)]
-        deque(itertools.starmap(operator.call, steps), 0)
+            lane.since = time.monotonic()
+            steps = [] if self._alarm.ticking else self._alarm.steps(self._delay)
+            # in one call into C: interrupted after the first step, everybody would wait for an alarm that never rings
+            deque(itertools.starmap(operator.call, [*steps, (setattr, lane, "armed", True)]), 0)
 
     def _pump(self, lane: Lane, *, full: bool) -> None:
         """Offer a batch of ``lane``: a full one, or with ``full=False`` whatever there is. Never waits."""
@@ -228,6 +219,7 @@ class Batcher:
                 raise
             return
         self._failed = code
+        lane.since = time.monotonic()
         self._clear_places(lane)
 
     def _landed(self, handover: Handover) -> bool:
@@ -254,28 +246,36 @@ class Batcher:
                 self._take_places(lane, item)
         lane.nearly = lane.places - 1 if self._closed is None else 0
 
-    def _due(self) -> None:
-        # On an NNG thread. The flags go down before the look: a message appended before that is seen by it, one that is
-        # appended after finds its lane's flag down, and its sender arms again.
+    def _due(self) -> float | None:
+        # On the alarm thread. The flags go down before the look: a message appended before that is seen by it, one that
+        # is appended after finds its lane's flag down, and its sender arms again.
+        again = None
         with self._lock:
-            self._ticking = False
             lanes = list(self._lanes.values())
             for lane in lanes:
                 lane.armed = False
             try:
+                now = time.monotonic()
                 for lane in lanes:
+                    if lane.items and (left := lane.since + self._delay - now) > 0:  # full ones went meanwhile
+                        lane.armed = True
+                        again = left if again is None else min(again, left)
+                        continue
                     self._pump(lane, full=False)
                     if lane.key and not lane.items:
                         del self._lanes[lane.key]
             except NngkitError:
-                return  # the queue has closed; what is left is lost, and counted by ``free``
+                return None  # the queue has closed; what is left is lost, and counted by ``free``
             if self._under_way is not None and self._closed is None:
                 # it rings when that has landed: armed first, then looked at, as it may have just now
-                self._tick(FOREVER, *self._lanes.values())
+                again = None
+                for lane in self._lanes.values():
+                    lane.armed = True
                 if self._under_way.done:
-                    lib.nng_aio_cancel(self._timer)
+                    again = 0.0
         for waiter in self.waiters.copy():
             waiter.wake()
+        return again
 
     # ------------------------------------------------------------------ the end
 
@@ -289,14 +289,8 @@ class Batcher:
             waiter.wake()
 
     def free(self) -> int:
-        """Give everything back, after the queue has refused; how many messages were accepted and did not go.
-
-        The timer is cancelled and its last call waited for, not stopped: nng_aio_stop may take one that is just
-        ringing for idle (see ``Ring.free``).
-        """
-        lib.nng_aio_cancel(self._timer)
-        while self._ticking:  # microseconds, until it has rung for the last time
-            time.sleep(0.0001)
+        """Give everything back, after the queue has refused; how many messages were accepted and did not go."""
+        self._alarm.close()
         with self._lock:
             if self._under_way is not None:
                 self._under_way.settle()
@@ -304,8 +298,6 @@ class Batcher:
                 self._landed(self._under_way)
             self._lost = self.waiting
             self._lanes.clear()
-        lib.nng_aio_wait(self._timer)
-        lib.nng_aio_free(self._timer)
         return self._lost
 
     def forked(self, reason: Closed) -> None:

@@ -91,4 +91,4 @@ class Refusing:
 
     def free(self) -> None:
         """Give everything back, once the socket is closed."""
-        self._alarm.free()
+        self._alarm.close()

@@ -57,8 +57,8 @@ _DENIED = dict.fromkeys(_KNOWN_TAGS, _deny)
 class Batch:
     """When a batch is sent: with ``items`` messages in it, or ``size`` bytes, or ``delay`` seconds after its first.
 
-    Rates by the size of a batch are in docs/benchmarks.md; the defaults are where they level off. NNG's clock ticks in
-    milliseconds: a shorter ``delay`` is one. A message of more than ``size`` bytes goes alone. Raises ConfigError.
+    Rates by the size of a batch are in docs/benchmarks.md; the defaults are where they level off. A message of more
+    than ``size`` bytes goes alone. Raises ConfigError.
     """
 
     items: int = 1024

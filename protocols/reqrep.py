@@ -220,7 +220,7 @@ class Req(Sending, Socket):
 
     def _free(self) -> None:
         if self._alarm is not None:
-            self._alarm.free()
+            self._alarm.close()
 
 
 class Request(Question):

@@ -92,8 +92,8 @@ def nothing_left_running() -> Generator[None]:
 
 
 def _belongs_to_a_library(thread: threading.Thread) -> bool:
-    """NNG's own threads, once they have called into Python, and the workers that trio keeps for its next call."""
-    return isinstance(thread, threading._DummyThread) or thread.name.startswith("Trio")
+    """NNG's own threads, once they have called into Python, trio's workers, and the one alarm thread of the process."""
+    return isinstance(thread, threading._DummyThread) or thread.name.startswith(("Trio", "nngkit-alarm"))
 
 
 def _children() -> dict[int, str]:
