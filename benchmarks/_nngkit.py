@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -13,7 +12,7 @@ from typing import Any
 import pynng
 import trio
 
-from _child import Meter, as_many_files_as_allowed, say, stop_watch, stop_watch_async
+from _child import Meter, as_many_files_as_allowed, peak, say, stop_watch, stop_watch_async
 from nngkit.protocols import Batch, Pull, Push, Rep, Req, Surveyor
 
 LARGEST = 1 << 22
@@ -236,5 +235,5 @@ def survey(task: dict[str, Any]) -> None:
             p50_us=took[len(took) // 2] * 1e6,
             cpu_us=cpu[len(cpu) // 2] * 1e6,
             part=answered / len(took) / task["expected"],
-            rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            rss_mib=peak(),
         )

@@ -12,7 +12,7 @@ from typing import Any
 import pynng
 import trio
 
-from _child import Meter, as_many_files_as_allowed, say, stop_watch, stop_watch_async
+from _child import Meter, as_many_files_as_allowed, peak, say, stop_watch, stop_watch_async
 
 LARGEST = 1 << 22  # bytes; unlimited is pynng's default, and no one's choice
 BUFFER = 1024  # messages of send buffer that make a sender saturate; without one all of NNG hands over one by one
@@ -203,4 +203,5 @@ def survey(task: dict[str, Any]) -> None:
             p50_us=took[2] * 1e6,
             cpu_us=(time.process_time() - used) / 5 * 1e6,
             part=heard / 5 / task["expected"],
+            rss_mib=peak(),
         )

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SHORT = {
     "one_way": ["--only", "tcp, 16 B", "--only", "a sender without buffer"],
-    "round_trips": ["--only", "64 in flight, ipc"],
+    "round_trips": ["--only", "64 in flight, ipc", "--only", "2,000 in flight"],
     "batching": ["--only", "tcp, 16 B"],
     "surveys": ["--only", "10 respondents"],
 }
