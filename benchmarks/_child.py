@@ -10,9 +10,10 @@ import importlib
 import json
 import os
 import resource
+import struct
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 RUN_IN = 0.25  # seconds, for rings to grow and connections to warm up
@@ -41,6 +42,8 @@ class Meter:
     meter = Meter(seconds)
     while meter.add(number_of_units_moved):
         ...
+
+    ``more``: figures to be told with its own.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -49,6 +52,12 @@ class Meter:
         self._end = 0.0
         self._cpu = 0.0
         self.count = 0
+        self.more: dict[str, float] = {}
+
+    @property
+    def counting(self) -> bool:
+        """Whether it has run in."""
+        return self._end > 0.0
 
     def add(self, units: int) -> bool:
         now = time.perf_counter()
@@ -64,6 +73,7 @@ class Meter:
             per_second=self.count / (now - self._begin),
             cpu_us=cpu / max(self.count, 1) * 1e6,
             rss_mib=peak(),
+            **self.more,
         )
         return False
 
@@ -117,6 +127,50 @@ async def stop_watch_async(ask: Callable[[], Awaitable[object]], seconds: float)
     while watch.add(clock() - start):
         start = clock()
         await ask()
+
+
+# ---- publishing ------------------------------------------------------------------------------------------------------
+
+NUMBER = struct.Struct(">Q")  # what a published message begins with
+
+
+def numbered(size: int) -> Callable[[int], bytes]:
+    """Makes the n-th message of ``size`` bytes that a publisher sends."""
+    pack, rest = NUMBER.pack, b"x" * (size - NUMBER.size)
+    return lambda number: pack(number) + rest
+
+
+class Audience:
+    """What several subscribers of one process heard of one publisher, measured by looking at them now and then.
+
+    Subscriber ``i`` leaves in ``heard[i]`` how many messages it has received and the last of them: one tuple, so that
+    no look sees one without the other. From the numbers of the last ones follows what was published meanwhile.
+    """
+
+    PAUSE = 0.01  # seconds between two looks
+
+    def __init__(self, seconds: float, subscribers: int) -> None:
+        self.heard: list[tuple[int, bytes]] = [(0, NUMBER.pack(0))] * subscribers
+        self._first: Sequence[tuple[int, bytes]] = ()
+        self._seen = 0
+        self._meter = Meter(seconds)
+
+    def look(self) -> bool:
+        """Whether to go on."""
+        heard = self.heard.copy()
+        if not self._meter.counting:
+            self._first = heard
+        sent = sum(_number(last) - _number(first) for (_, first), (_, last) in zip(self._first, heard, strict=True))
+        came = sum(now - before for (before, _), (now, _) in zip(self._first, heard, strict=True))
+        self._meter.more["part"] = came / max(sent, 1)
+        count = sum(each for each, _ in heard)
+        new, self._seen = count - self._seen, count
+        return self._meter.add(new)
+
+
+def _number(message: bytes) -> int:
+    number: int = NUMBER.unpack_from(message)[0]
+    return number
 
 
 if __name__ == "__main__":

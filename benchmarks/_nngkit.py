@@ -12,8 +12,17 @@ from typing import Any
 import pynng
 import trio
 
-from _child import Meter, as_many_files_as_allowed, peak, say, stop_watch, stop_watch_async
-from nngkit.protocols import Batch, Pull, Push, Rep, Req, Surveyor
+from _child import (
+    Audience,
+    Meter,
+    as_many_files_as_allowed,
+    numbered,
+    peak,
+    say,
+    stop_watch,
+    stop_watch_async,
+)
+from nngkit.protocols import Batch, Pub, Pull, Push, Rep, Req, Sub, Surveyor
 
 LARGEST = 1 << 22
 
@@ -211,6 +220,80 @@ def ask_many_asyncio(task: dict[str, Any]) -> None:
         await _ask_many(task, lambda function: tasks.append(asyncio.create_task(function())), asyncio.sleep)
 
     asyncio.run(main())
+
+
+# ---- publishing ------------------------------------------------------------------------------------------------------
+
+
+def publish(task: dict[str, Any]) -> None:
+    message, number = numbered(task["size"]), 0
+    with Pub(listen=task["url"], batch=_batch(task)) as pub:
+        say(url=pub.address)
+        pub.wait_for_peers(task["subscribers"], 60.0)
+        while True:
+            pub.send(message(number))
+            number += 1
+
+
+async def _apublish(task: dict[str, Any]) -> None:
+    message, number = numbered(task["size"]), 0
+    async with Pub(listen=task["url"]) as pub:
+        say(url=pub.address)
+        await pub.await_for_peers(task["subscribers"], 60.0)
+        while True:
+            await pub.asend(message(number))
+            number += 1
+
+
+def publish_trio(task: dict[str, Any]) -> None:
+    trio.run(_apublish, task)
+
+
+def _subs(task: dict[str, Any]) -> list[Sub]:
+    return [Sub(dial=task["url"], topics=b"", batch=_batch(task)) for _ in range(task["subscribers"])]
+
+
+def subscribe(task: dict[str, Any]) -> None:
+    """A thread for each subscriber."""
+    subs = _subs(task)
+    audience = Audience(task["seconds"], len(subs))
+
+    def read(place: int, sub: Sub) -> None:
+        count = 0
+        while True:
+            messages = sub.recv_many(1024)
+            count += len(messages)
+            audience.heard[place] = count, messages[-1]
+
+    for place, sub in enumerate(subs):
+        threading.Thread(target=read, args=(place, sub), daemon=True).start()
+    while audience.look():
+        time.sleep(audience.PAUSE)
+
+
+async def _asubscribe(task: dict[str, Any]) -> None:
+    subs = _subs(task)
+    audience = Audience(task["seconds"], len(subs))
+
+    async def read(place: int, sub: Sub) -> None:
+        count = 0
+        while True:
+            messages = await sub.arecv_many(1024)
+            count += len(messages)
+            audience.heard[place] = count, messages[-1]
+
+    async with trio.open_nursery() as nursery:
+        for place, sub in enumerate(subs):
+            nursery.start_soon(read, place, sub)
+        while True:
+            await trio.sleep(audience.PAUSE)
+            if not audience.look():
+                nursery.cancel_scope.cancel()
+                return
+
+
+def subscribe_trio(task: dict[str, Any]) -> None:
+    trio.run(_asubscribe, task)
 
 
 # ---- surveys ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ SHORT = {
     "one_way": ["--only", "tcp, 16 B", "--only", "a sender without buffer"],
     "round_trips": ["--only", "64 in flight, ipc", "--only", "2,000 in flight"],
     "batching": ["--only", "tcp, 16 B"],
+    "publishing": ["--only", "tcp, 16 B"],
     "surveys": ["--only", "10 respondents"],
 }
 
