@@ -153,11 +153,16 @@ class Audience:
         self.heard: list[tuple[int, bytes]] = [(0, NUMBER.pack(0))] * subscribers
         self._first: Sequence[tuple[int, bytes]] = ()
         self._seen = 0
-        self._meter = Meter(seconds)
+        self._seconds = seconds
+        self._meter: Meter | None = None  # until all of them are there
 
     def look(self) -> bool:
         """Whether to go on."""
         heard = self.heard.copy()
+        if self._meter is None:
+            if not all(count for count, _ in heard):
+                return True
+            self._meter = Meter(self._seconds)
         if not self._meter.counting:
             self._first = heard
         sent = sum(_number(last) - _number(first) for (_, first), (_, last) in zip(self._first, heard, strict=True))
