@@ -141,7 +141,7 @@ class Part(NamedTuple):
 PARTS = (
     Part(
         "venv",
-        "makes .venv from requirements.lock: about 40 MB to fetch the first time, 150 MB on disk",
+        "makes .venv from requirements.lock: about 80 MB to fetch the first time, 350 MB on disk",
         lambda: LOCK.read_bytes() + repr((sys.version_info[:2], str(ROOT))).encode(),  # .venv does not survive a move
         build_venv,
     ),

@@ -36,6 +36,12 @@ def peak() -> float:
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 
 
+def resident() -> float:
+    """MiB of resident memory now."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize() / (1 << 20)
+
+
 class Meter:
     """Counts units a second and CPU a unit from when it has run in until its time is over::
 

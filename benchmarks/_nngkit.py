@@ -13,11 +13,13 @@ import pynng
 import trio
 
 from _child import (
+    RUN_IN,
     Audience,
     Meter,
     as_many_files_as_allowed,
     numbered,
     peak,
+    resident,
     say,
     stop_watch,
     stop_watch_async,
@@ -64,8 +66,10 @@ def push_asyncio(task: dict[str, Any]) -> None:
 
 
 def _pull(task: dict[str, Any]) -> Pull:
+    as_many_files_as_allowed()
     pull = Pull(listen=task["url"], recv_max_size=LARGEST, batch=_batch(task))
     say(url=pull.address)
+    pull.wait_for_peers(task.get("peers", 0), 60.0)
     if task["transport"] == "inproc":
         threading.Thread(target=push, args=(task,), daemon=True).start()
     return pull
@@ -88,6 +92,20 @@ def pull_many(task: dict[str, Any]) -> None:
     sock, meter = _pull(task), Meter(task["seconds"])
     while meter.add(len(sock.recv_many(8192))):
         pass
+
+
+def pull_in_steps(task: dict[str, Any]) -> None:
+    """Figures for each of ``steps`` equal parts of ``messages``."""
+    sock, clock = _pull(task), time.perf_counter
+    warm = clock() + RUN_IN
+    while clock() < warm:
+        sock.recv_many(8192)
+    for _ in range(task["steps"]):
+        count, begin, used = 0, clock(), time.process_time()
+        while count < task["messages"] // task["steps"]:
+            count += len(sock.recv_many(8192))
+        cpu = time.process_time() - used
+        say(per_second=count / (clock() - begin), cpu_us=cpu / count * 1e6, now_mib=resident())
 
 
 def pull_many_with_more_threads(task: dict[str, Any]) -> None:
@@ -164,6 +182,19 @@ async def _areply(task: dict[str, Any]) -> None:
 
 def reply_trio(task: dict[str, Any]) -> None:
     trio.run(_areply, task)
+
+
+def reply_measured(task: dict[str, Any]) -> None:
+    """Answers ``peers`` that ask, and is itself what is measured."""
+    as_many_files_as_allowed()
+    with Rep(listen=task["url"], recv_max_size=LARGEST) as rep:
+        say(url=rep.address)
+        rep.wait_for_peers(task["peers"], 60.0)
+        meter = Meter(task["seconds"])
+        for request in rep:
+            request.reply(request.body)
+            if not meter.add(1):
+                return
 
 
 def ask(task: dict[str, Any]) -> None:

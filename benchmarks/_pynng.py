@@ -36,8 +36,10 @@ def _wait_for_peers(sock: Any, count: int) -> None:
 
 
 def _pull(task: dict[str, Any]) -> Any:
+    as_many_files_as_allowed()
     sock = pynng.Pull0(recv_max_size=LARGEST, listen=task["url"])
     say(url=sock.listeners[0].url)
+    _wait_for_peers(sock, task.get("peers", 0))
     if task["transport"] == "inproc":
         threading.Thread(target=push, args=(task,), daemon=True).start()
     return sock
@@ -87,6 +89,17 @@ async def _areply(task: dict[str, Any]) -> None:
 
 def reply_trio(task: dict[str, Any]) -> None:
     trio.run(_areply, task)
+
+
+def reply_measured(task: dict[str, Any]) -> None:
+    """Answers ``peers`` that ask, and is itself what is measured."""
+    as_many_files_as_allowed()
+    with pynng.Rep0(recv_max_size=LARGEST, listen=task["url"]) as sock:
+        say(url=sock.listeners[0].url)
+        _wait_for_peers(sock, task["peers"])
+        meter = Meter(task["seconds"])
+        while meter.add(1):
+            sock.send(sock.recv())
 
 
 def ask(task: dict[str, Any]) -> None:
