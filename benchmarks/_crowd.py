@@ -17,7 +17,9 @@ from urllib.parse import urlsplit
 from _child import as_many_files_as_allowed
 
 PUSH, REQ = 80, 48  # the protocols' numbers
-BURST = 64  # messages handed to the kernel at a time, to leave the machine to what is measured
+# Messages handed to the kernel at a time: with 512 a thousand peers saturate better than with 64 (103,000 a second and
+# 66,000, medians of seven); what a message costs the other end was not told apart from noise.
+BURST = 512
 ROOM = 16384  # bytes a connection's send buffer may hold: a thousand of them are to fit into the kernel's memory
 ID = struct.pack(">I", 1 << 31)
 
