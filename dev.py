@@ -24,6 +24,7 @@ if sys.version_info < (3, 11):
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import shutil
 import signal
@@ -140,7 +141,7 @@ class Part(NamedTuple):
 PARTS = (
     Part(
         "venv",
-        "makes .venv from requirements.lock: about 40 MB to fetch the first time, 150 MB on disk",
+        "makes .venv from requirements.lock: about 80 MB to fetch the first time, 350 MB on disk",
         lambda: LOCK.read_bytes() + repr((sys.version_info[:2], str(ROOT))).encode(),  # .venv does not survive a move
         build_venv,
     ),
@@ -235,12 +236,13 @@ def bench(arguments: list) -> list:
     if "--list" in arguments:
         print("\n".join(scripts))
         sys.exit(0)
-    names = [argument for argument in arguments if not argument.startswith("-")] or list(scripts)
+    # names come first: what follows an option may be its value
+    given = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
+    names = given or list(scripts)
     unknown = [name for name in names if name not in scripts]
     if unknown or not names:
         fail("no benchmark {}; there is: {}".format(" ".join(unknown), " ".join(scripts) or "none yet"), 2)
-    options = [argument for argument in arguments if argument.startswith("-")]
-    return [(name, [PYTHON, scripts[name], *options]) for name in names]
+    return [(name, [PYTHON, scripts[name], *arguments[len(given) :]]) for name in names]
 
 
 class Command(NamedTuple):

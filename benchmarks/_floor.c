@@ -6,15 +6,19 @@
  *   floor ring URL SIZE SECONDS    64 receives posted ahead
  *   floor reply URL SIZE SECONDS   answers requests
  *   floor ask URL SIZE SECONDS     one request at a time
+ *   floor subscribe URL SIZE SECONDS   eight subscribers, one posted receive each
  *
  * pull, ring and reply listen and say where, as a line of JSON, and so are the figures (see _measuring.py).
  * It links the NNG of the system, which may be older than the one that pynng brings along.
  */
+#include <endian.h>
 #include <nng/nng.h>
 #include <nng/protocol/pipeline0/pull.h>
 #include <nng/protocol/pipeline0/push.h>
+#include <nng/protocol/pubsub0/sub.h>
 #include <nng/protocol/reqrep0/rep.h>
 #include <nng/protocol/reqrep0/req.h>
+#include <nng/supplemental/util/platform.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +27,8 @@
 #define RUN_IN 0.25
 #define POSTED 64
 #define SAMPLES 10000
+#define SUBSCRIBERS 8
+#define LOOK 10 /* ms between two looks at what they heard */
 
 static void check(int code, const char *what)
 {
@@ -71,6 +77,9 @@ static void push(const char *url, size_t size, int buffer)
 	}
 }
 
+static int    counting;
+static double part; /* of what was published, what arrived; where something is published */
+
 /* Counts like Meter of _child.py. */
 static int add(double seconds, long units)
 {
@@ -85,6 +94,7 @@ static int add(double seconds, long units)
 			begin = t;
 			end = t + seconds;
 			used = cpu();
+			counting = 1;
 		}
 		return 1;
 	}
@@ -92,7 +102,11 @@ static int add(double seconds, long units)
 	if (t < end) {
 		return 1;
 	}
-	printf("{\"per_second\": %.1f, \"cpu_us\": %.3f}\n", (double) count / (t - begin), (cpu() - used) / (double) count * 1e6);
+	printf("{\"per_second\": %.1f, \"cpu_us\": %.3f", (double) count / (t - begin), (cpu() - used) / (double) count * 1e6);
+	if (part > 0) {
+		printf(", \"part\": %.4f", part);
+	}
+	printf("}\n");
 	fflush(stdout);
 	return 0;
 }
@@ -132,6 +146,62 @@ static void ring(const char *url, double seconds)
 			return;
 		}
 	}
+}
+
+struct subscriber {
+	nng_socket s;
+	nng_aio   *aio;
+	nng_mtx   *lock;
+	uint64_t   count, last;
+};
+
+static void heard(void *arg)
+{
+	struct subscriber *sub = arg;
+	nng_msg           *m = nng_aio_get_msg(sub->aio);
+	uint64_t           number;
+	if (nng_aio_result(sub->aio) != 0) {
+		return;
+	}
+	memcpy(&number, nng_msg_body(m), sizeof(number));
+	nng_mtx_lock(sub->lock);
+	sub->count++;
+	sub->last = be64toh(number);
+	nng_mtx_unlock(sub->lock);
+	nng_msg_free(m);
+	nng_recv_aio(sub->s, sub->aio);
+}
+
+/* Counts like Audience of _child.py. */
+static void subscribe(const char *url, double seconds)
+{
+	static struct subscriber sub[SUBSCRIBERS];
+	uint64_t                 count[3] = { 0 }, last[3] = { 0 }; /* at the beginning, before, now */
+	for (int i = 0; i < SUBSCRIBERS; i++) {
+		check(nng_sub0_open(&sub[i].s), "sub");
+		check(nng_socket_set_int(sub[i].s, NNG_OPT_RECVBUF, 1024), "receive buffer");
+		check(nng_socket_set(sub[i].s, NNG_OPT_SUB_SUBSCRIBE, "", 0), "subscribe");
+		check(nng_mtx_alloc(&sub[i].lock), "lock");
+		check(nng_aio_alloc(&sub[i].aio, heard, &sub[i]), "aio");
+		check(nng_dial(sub[i].s, url, NULL, 0), "dial");
+		nng_recv_aio(sub[i].s, sub[i].aio);
+	}
+	do {
+		nng_msleep(LOOK);
+		count[1] = count[2];
+		count[2] = last[2] = 0;
+		for (int i = 0; i < SUBSCRIBERS; i++) {
+			nng_mtx_lock(sub[i].lock);
+			count[2] += sub[i].count;
+			last[2] += sub[i].last;
+			nng_mtx_unlock(sub[i].lock);
+		}
+		if (!counting) {
+			count[0] = count[2];
+			last[0] = last[2];
+		}
+		part = (double) (count[2] - count[0]) / (double) (last[2] - last[0] + 1);
+	} while (add(seconds, (long) (count[2] - count[1])));
 }
 
 static void reply(const char *url)
@@ -184,7 +254,7 @@ static void ask(const char *url, size_t size, double seconds)
 int main(int count, char **words)
 {
 	if (count != 5) {
-		fprintf(stderr, "floor push|plain|pull|ring|reply|ask URL SIZE SECONDS\n");
+		fprintf(stderr, "floor push|plain|pull|ring|reply|ask|subscribe URL SIZE SECONDS\n");
 		return 2;
 	}
 	const char *mode = words[1], *url = words[2];
@@ -202,6 +272,8 @@ int main(int count, char **words)
 		reply(url);
 	} else if (strcmp(mode, "ask") == 0) {
 		ask(url, size, seconds);
+	} else if (strcmp(mode, "subscribe") == 0) {
+		subscribe(url, seconds);
 	} else {
 		return 2;
 	}

@@ -9,7 +9,7 @@ What a measured process prints is a line of JSON with some of::
 
     per_second   units a second                    cpu_us     CPU of that process, all threads, a unit, microseconds
     p50_us p99_us   of one round trip              rss_mib    its largest resident size
-    part         of what was sent, what arrived
+    part         of what was sent, what arrived       now_mib    its resident size when it told
 """
 
 from __future__ import annotations
@@ -32,20 +32,44 @@ from typing import Any
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "build" / "bench"
 BOUND = 120.0  # seconds any one measurement may take before it is given up
-UNITS = {"per_second": "/s", "cpu_us": "us CPU", "p50_us": "us p50", "p99_us": "us p99", "rss_mib": "MiB", "part": ""}
+UNITS = {
+    "per_second": "/s",
+    "cpu_us": "us CPU",
+    "p50_us": "us p50",
+    "p99_us": "us p99",
+    "rss_mib": "MiB",
+    "now_mib": "MiB now",
+    "part": "part",
+}
 
 Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way of doing it. ``listens``: the end whose address the other is told, "measured" or "other"."""
+    """One way of doing it. ``listens``: the end whose address the other is told, "measured" or "other".
+
+    Where cost is measured against how much there is, ``at`` says how much, and ``of`` of what: 100 of "peer", or 1, 2,
+    3 million of "message". The measured process tells its figures once for each of ``at``, and each has a row.
+    """
 
     name: str
     measured: str
     other: str = ""
     listens: str = "measured"
     task: dict[str, Any] = field(default_factory=dict)
+    at: tuple[int, ...] = ()
+    of: str = ""
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What its rows begin with."""
+        if not self.at:
+            return [{"way": self.name}]
+        names = (f"{self.name}, {at:,} {self.of}{'s' if at > 1 else ''}" for at in self.at)
+        return [
+            {"way": name, "line": self.name, "at": at, "of": self.of} for name, at in zip(names, self.at, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -124,26 +148,28 @@ def address(transport: str, directory: str) -> str:
     return f"ipc://{directory}/s" if transport == "ipc" else "inproc://bench"
 
 
-def measure(way: Way, seconds: float) -> Figures:
-    """Do it once."""
+def measure(way: Way, seconds: float) -> list[Figures]:
+    """Do it once: figures for each of its rows."""
     with tempfile.TemporaryDirectory(prefix="bench") as directory:
         task = {"size": 16, "transport": "tcp", "seconds": seconds, **way.task}
         task["url"] = address(task["transport"], directory)
         if not way.other or task["transport"] == "inproc":
             with _running(way.measured, task) as alone:
-                return _figures(alone)
+                return _figures(alone, len(way.rows))
         first, second = (way.measured, way.other) if way.listens == "measured" else (way.other, way.measured)
         with ExitStack() as stack:
             listener = stack.enter_context(_running(first, task))
             task |= _line(listener)
             others = [stack.enter_context(_running(second, task)) for _ in range(task.get("others", 1))]
-            return _figures(listener if way.listens == "measured" else others[0])
+            return _figures(listener if way.listens == "measured" else others[0], len(way.rows))
 
 
-def _figures(process: subprocess.Popen[str]) -> Figures:
-    while "url" in (said := _line(process)):
-        pass
-    return {name: float(value) for name, value in said.items()}
+def _figures(process: subprocess.Popen[str], lines: int) -> list[Figures]:
+    told: list[Figures] = []
+    while len(told) < lines:
+        if "url" not in (said := _line(process)):
+            told.append({name: float(value) for name, value in said.items()})
+    return told
 
 
 # ---- many ------------------------------------------------------------------------------------------------------------
@@ -164,7 +190,9 @@ def _chosen(groups: Sequence[Group], wanted: Sequence[str]) -> list[Group]:
     chosen = []
     for group in groups:
         ways = group.ways if any(text in group.name for text in wanted) else ()
-        ways = ways or tuple(way for way in group.ways if any(text in way.name for text in wanted))
+        ways = ways or tuple(
+            way for way in group.ways if any(text in row["way"] for text in wanted for row in way.rows)
+        )
         if ways:
             chosen.append(Group(group.name, ways, group.promises))
     return chosen
@@ -184,15 +212,17 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
     done, begun = 0, time.monotonic()
     kept: dict[str, Any] = {"load": load, "rounds": given.rounds, "seconds": given.seconds, "groups": []}
     for group in groups:
-        figures: dict[str, list[Figures]] = {way.name: [] for way in group.ways}
+        heads = [row for way in group.ways for row in way.rows]
+        figures: dict[str, list[Figures]] = {row["way"]: [] for row in heads}
         for _ in range(given.rounds):
             for way in group.ways:
-                _progress(f"{group.name}: {way.name}", done, total, begun)
-                figures[way.name].append(measure(way, given.seconds))
+                _progress(f"{group.name}: {way.rows[0]['way']}", done, total, begun)
+                for row, one in zip(way.rows, measure(way, given.seconds), strict=True):
+                    figures[row["way"]].append(one)
                 done += 1
         rows = [
-            {"way": way, **{key: statistics.median(one[key] for one in each) for key in each[0]}}
-            for way, each in figures.items()
+            {**row, **{key: statistics.median(one[key] for one in each) for key in each[0]}}
+            for row, each in zip(heads, figures.values(), strict=True)
         ]
         measured = [each for each in group.promises if {each.way, each.base} <= figures.keys()]
         promises = [_kept(promise, figures) for promise in measured]

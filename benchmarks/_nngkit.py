@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -13,8 +12,19 @@ from typing import Any
 import pynng
 import trio
 
-from _child import Meter, as_many_files_as_allowed, say, stop_watch, stop_watch_async
-from nngkit.protocols import Batch, Pull, Push, Rep, Req, Surveyor
+from _child import (
+    RUN_IN,
+    Audience,
+    Meter,
+    as_many_files_as_allowed,
+    numbered,
+    peak,
+    resident,
+    say,
+    stop_watch,
+    stop_watch_async,
+)
+from nngkit.protocols import Batch, Pub, Pull, Push, Rep, Req, Sub, Surveyor
 
 LARGEST = 1 << 22
 
@@ -56,8 +66,10 @@ def push_asyncio(task: dict[str, Any]) -> None:
 
 
 def _pull(task: dict[str, Any]) -> Pull:
+    as_many_files_as_allowed()
     pull = Pull(listen=task["url"], recv_max_size=LARGEST, batch=_batch(task))
     say(url=pull.address)
+    pull.wait_for_peers(task.get("peers", 0), 60.0)
     if task["transport"] == "inproc":
         threading.Thread(target=push, args=(task,), daemon=True).start()
     return pull
@@ -80,6 +92,20 @@ def pull_many(task: dict[str, Any]) -> None:
     sock, meter = _pull(task), Meter(task["seconds"])
     while meter.add(len(sock.recv_many(8192))):
         pass
+
+
+def pull_in_steps(task: dict[str, Any]) -> None:
+    """Figures for each of ``steps`` equal parts of ``messages``."""
+    sock, clock = _pull(task), time.perf_counter
+    warm = clock() + RUN_IN
+    while clock() < warm:
+        sock.recv_many(8192)
+    for _ in range(task["steps"]):
+        count, begin, used = 0, clock(), time.process_time()
+        while count < task["messages"] // task["steps"]:
+            count += len(sock.recv_many(8192))
+        cpu = time.process_time() - used
+        say(per_second=count / (clock() - begin), cpu_us=cpu / count * 1e6, now_mib=resident())
 
 
 def pull_many_with_more_threads(task: dict[str, Any]) -> None:
@@ -158,6 +184,19 @@ def reply_trio(task: dict[str, Any]) -> None:
     trio.run(_areply, task)
 
 
+def reply_measured(task: dict[str, Any]) -> None:
+    """Answers ``peers`` that ask, and is itself what is measured."""
+    as_many_files_as_allowed()
+    with Rep(listen=task["url"], recv_max_size=LARGEST) as rep:
+        say(url=rep.address)
+        rep.wait_for_peers(task["peers"], 60.0)
+        meter = Meter(task["seconds"])
+        for request in rep:
+            request.reply(request.body)
+            if not meter.add(1):
+                return
+
+
 def ask(task: dict[str, Any]) -> None:
     body = b"x" * task["size"]
     with Req(dial=task["url"], recv_max_size=LARGEST) as req:
@@ -214,6 +253,80 @@ def ask_many_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(main())
 
 
+# ---- publishing ------------------------------------------------------------------------------------------------------
+
+
+def publish(task: dict[str, Any]) -> None:
+    message, number = numbered(task["size"]), 0
+    with Pub(listen=task["url"], batch=_batch(task)) as pub:
+        say(url=pub.address)
+        pub.wait_for_peers(task["subscribers"], 60.0)
+        while True:
+            pub.send(message(number))
+            number += 1
+
+
+async def _apublish(task: dict[str, Any]) -> None:
+    message, number = numbered(task["size"]), 0
+    async with Pub(listen=task["url"]) as pub:
+        say(url=pub.address)
+        await pub.await_for_peers(task["subscribers"], 60.0)
+        while True:
+            await pub.asend(message(number))
+            number += 1
+
+
+def publish_trio(task: dict[str, Any]) -> None:
+    trio.run(_apublish, task)
+
+
+def _subs(task: dict[str, Any]) -> list[Sub]:
+    return [Sub(dial=task["url"], topics=b"", batch=_batch(task)) for _ in range(task["subscribers"])]
+
+
+def subscribe(task: dict[str, Any]) -> None:
+    """A thread for each subscriber."""
+    subs = _subs(task)
+    audience = Audience(task["seconds"], len(subs))
+
+    def read(place: int, sub: Sub) -> None:
+        count = 0
+        while True:
+            messages = sub.recv_many(1024)
+            count += len(messages)
+            audience.heard[place] = count, messages[-1]
+
+    for place, sub in enumerate(subs):
+        threading.Thread(target=read, args=(place, sub), daemon=True).start()
+    while audience.look():
+        time.sleep(audience.PAUSE)
+
+
+async def _asubscribe(task: dict[str, Any]) -> None:
+    subs = _subs(task)
+    audience = Audience(task["seconds"], len(subs))
+
+    async def read(place: int, sub: Sub) -> None:
+        count = 0
+        while True:
+            messages = await sub.arecv_many(1024)
+            count += len(messages)
+            audience.heard[place] = count, messages[-1]
+
+    async with trio.open_nursery() as nursery:
+        for place, sub in enumerate(subs):
+            nursery.start_soon(read, place, sub)
+        while True:
+            await trio.sleep(audience.PAUSE)
+            if not audience.look():
+                nursery.cancel_scope.cancel()
+                return
+
+
+def subscribe_trio(task: dict[str, Any]) -> None:
+    trio.run(_asubscribe, task)
+
+
 # ---- surveys ---------------------------------------------------------------------------------------------------------
 
 
@@ -236,5 +349,5 @@ def survey(task: dict[str, Any]) -> None:
             p50_us=took[len(took) // 2] * 1e6,
             cpu_us=cpu[len(cpu) // 2] * 1e6,
             part=answered / len(took) / task["expected"],
-            rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            rss_mib=peak(),
         )

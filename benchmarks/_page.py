@@ -1,6 +1,7 @@
-"""Write the measured part of docs/benchmarks.md from build/bench/*.json: ``python benchmarks/_page.py``.
+"""Write the measured part of docs/benchmarks.md, and its plot, from build/bench/*.json: ``python benchmarks/_page.py``.
 
-No figure of that page is typed in. What stands above the mark is prose, and stays.
+No figure of that page is typed in. What stands above the mark is prose, and stays. Groups whose rows say ``at`` how
+much there was (growth.py) are drawn as well: the same figures make the same file, byte for byte.
 """
 
 from __future__ import annotations
@@ -8,6 +9,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from _measuring import RESULTS, UNITS
 
@@ -19,6 +24,7 @@ HEADS = {
     "p50_us": "p50, us",
     "p99_us": "p99, us",
     "rss_mib": "memory, MiB",
+    "now_mib": "resident, MiB",
     "part": "part",
 }
 
@@ -50,10 +56,46 @@ def tables(kept: dict[str, Any]) -> list[str]:
     return lines
 
 
+def drawn(kept: dict[str, Any]) -> list[dict[str, Any]]:
+    """The groups that make a plot."""
+    return [group for group in kept["groups"] if all("at" in row for row in group["rows"])]
+
+
+def plot(groups: list[dict[str, Any]], path: Path) -> None:
+    """CPU a message against how much there was, a panel for each of ``groups``; both axes logarithmic.
+
+    On white, so that it can be read where the page around it is dark.
+    """
+    # text as paths, which look the same whatever fonts the reader has; ids without chance in them
+    mpl.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "nngkit", "font.size": 9, "axes.titlesize": 9})
+    figure = Figure(figsize=(4.2 * len(groups), 3.6), facecolor="white", layout="constrained")
+    for axes, group in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
+        rows = group["rows"]
+        for line, marker in zip(dict.fromkeys(row["line"] for row in rows), "os^v", strict=False):
+            points = [row for row in rows if row["line"] == line]
+            axes.plot([row["at"] for row in points], [row["cpu_us"] for row in points], marker=marker, label=line)
+        axes.set(
+            xscale="log", yscale="log", title=group["group"], xlabel=rows[0]["of"] + "s", ylabel="CPU, us a message"
+        )
+        for axis, labels in ((axes.xaxis, EngFormatter(sep="")), (axes.yaxis, "{x:g}")):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(labels)
+            axis.set_minor_locator(NullLocator())
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
 def main() -> None:
     lines = []
     for path in sorted(RESULTS.glob("*.json")):
-        lines += [f"## `python3 dev.py bench {path.stem}`", "", *tables(json.loads(path.read_text()))]
+        kept = json.loads(path.read_text())
+        lines += [f"## `python3 dev.py bench {path.stem}`", ""]
+        if groups := drawn(kept):
+            picture = PAGE.with_name(f"{path.stem}.svg")
+            plot(groups, picture)
+            lines += [f"![CPU a message, by how much there is; the figures are in the tables]({picture.name})", ""]
+        lines += tables(kept)
     prose = PAGE.read_text().partition(MARK)[0]
     PAGE.write_text(prose + MARK + "\n" + "\n".join(lines).rstrip() + "\n")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pynng
 import trio
 
-from _child import Meter, as_many_files_as_allowed, say, stop_watch, stop_watch_async
+from _child import Audience, Meter, as_many_files_as_allowed, numbered, peak, say, stop_watch, stop_watch_async
 
 LARGEST = 1 << 22  # bytes; unlimited is pynng's default, and no one's choice
 BUFFER = 1024  # messages of send buffer that make a sender saturate; without one all of NNG hands over one by one
@@ -30,10 +30,16 @@ def push_without_buffer(task: dict[str, Any]) -> None:
     push(task, 0)
 
 
+def _wait_for_peers(sock: Any, count: int) -> None:
+    while len(sock.pipes) < count:
+        time.sleep(0.01)
+
+
 def _pull(task: dict[str, Any]) -> Any:
+    as_many_files_as_allowed()
     sock = pynng.Pull0(recv_max_size=LARGEST, listen=task["url"])
-    url = sock.listeners[0].url
-    say(url=url)
+    say(url=sock.listeners[0].url)
+    _wait_for_peers(sock, task.get("peers", 0))
     if task["transport"] == "inproc":
         threading.Thread(target=push, args=(task,), daemon=True).start()
     return sock
@@ -83,6 +89,17 @@ async def _areply(task: dict[str, Any]) -> None:
 
 def reply_trio(task: dict[str, Any]) -> None:
     trio.run(_areply, task)
+
+
+def reply_measured(task: dict[str, Any]) -> None:
+    """Answers ``peers`` that ask, and is itself what is measured."""
+    as_many_files_as_allowed()
+    with pynng.Rep0(recv_max_size=LARGEST, listen=task["url"]) as sock:
+        say(url=sock.listeners[0].url)
+        _wait_for_peers(sock, task["peers"])
+        meter = Meter(task["seconds"])
+        while meter.add(1):
+            sock.send(sock.recv())
 
 
 def ask(task: dict[str, Any]) -> None:
@@ -165,6 +182,37 @@ def ask_many(task: dict[str, Any]) -> None:
         _in_contexts(work, sock, task["flight"], watch)
 
 
+# ---- publishing ------------------------------------------------------------------------------------------------------
+
+
+def publish(task: dict[str, Any]) -> None:
+    message, number = numbered(task["size"]), 0
+    with pynng.Pub0(send_buffer_size=BUFFER, listen=task["url"]) as sock:
+        say(url=sock.listeners[0].url)
+        _wait_for_peers(sock, task["subscribers"])
+        while True:
+            sock.send(message(number))
+            number += 1
+
+
+def subscribe(task: dict[str, Any]) -> None:
+    """A thread for each subscriber."""
+    audience = Audience(task["seconds"], task["subscribers"])
+
+    def read(place: int) -> None:
+        with pynng.Sub0(recv_buffer_size=BUFFER, topics=b"", dial=task["url"]) as sock:
+            count = 0
+            while True:
+                message = sock.recv()
+                count += 1
+                audience.heard[place] = count, message
+
+    for place in range(task["subscribers"]):
+        threading.Thread(target=read, args=(place,), daemon=True).start()
+    while audience.look():
+        time.sleep(audience.PAUSE)
+
+
 # ---- surveys ---------------------------------------------------------------------------------------------------------
 
 
@@ -186,8 +234,7 @@ def survey(task: dict[str, Any]) -> None:
     as_many_files_as_allowed()
     with pynng.Surveyor0(survey_time=500, listen=task["url"]) as sock:
         say(url=sock.listeners[0].url)
-        while len(sock.pipes) < task["expected"]:
-            time.sleep(0.01)
+        _wait_for_peers(sock, task["expected"])
         took, heard, used = [], 0, time.process_time()
         for _ in range(5):
             start = last = time.perf_counter()
@@ -203,4 +250,5 @@ def survey(task: dict[str, Any]) -> None:
             p50_us=took[2] * 1e6,
             cpu_us=(time.process_time() - used) / 5 * 1e6,
             part=heard / 5 / task["expected"],
+            rss_mib=peak(),
         )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 
 import zmq
 import zmq.asyncio
 
-from _child import Meter, say, stop_watch, stop_watch_async
+from _child import Audience, Meter, numbered, say, stop_watch, stop_watch_async
 
-NOTE = 64  # messages between two yields of an asyncio loop that always has something to receive
+NOTE = 64  # messages between two yields of an asyncio loop, or from one of several sockets, that always has more
 
 
 def _bound(sock: Any, url: str) -> Any:
@@ -53,6 +54,36 @@ async def _apull(task: dict[str, Any]) -> None:
 
 def pull_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(_apull(task))
+
+
+def publish(task: dict[str, Any]) -> None:
+    message, number = numbered(task["size"]), 0
+    sock = _bound(zmq.Context().socket(zmq.PUB), task["url"])
+    while True:
+        sock.send(message(number))
+        number += 1
+
+
+def subscribe(task: dict[str, Any]) -> None:
+    """One thread, which reads what there is from each subscriber that has something."""
+    context, poller, places = zmq.Context(), zmq.Poller(), {}
+    for place in range(task["subscribers"]):
+        sock = context.socket(zmq.SUB)
+        sock.subscribe(b"")
+        sock.connect(task["url"])
+        poller.register(sock, zmq.POLLIN)
+        places[sock] = place
+    audience = Audience(task["seconds"], len(places))
+    counts = [0] * len(places)
+    while audience.look():
+        for sock, _ in poller.poll():
+            place, last = places[sock], b""
+            with suppress(zmq.Again):
+                for _ in range(NOTE):
+                    last = sock.recv(zmq.NOBLOCK)
+                    counts[place] += 1
+            if last:
+                audience.heard[place] = counts[place], last
 
 
 def reply(task: dict[str, Any]) -> None:

@@ -1,18 +1,20 @@
-"""Requests: one at a time, and 64 in flight; nngkit beside bare pynng, pyzmq and C on NNG, in one run.
+"""Requests: one at a time, 64 in flight, and 2,000; nngkit beside bare pynng, pyzmq and C on NNG, in one run.
 
     python3 dev.py bench round_trips [--rounds N] [--seconds S] [--only TEXT] [--json]
 
 One at a time, over 10,000 round trips and more: on NNG the same server answers all (bare pynng, blocking), so that only
-the client differs; "both ends" has nngkit's and pynng's own, under trio. In flight, each has its own server: pynng's
-has a context for each request.
+the client differs; "both ends" has nngkit's and pynng's own, under trio. In flight on one socket, each has its own
+server: pynng's has a context for each request.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import _measuring as bench
 from _measuring import Group, Promise, Way
 
-FLIGHT = 64
+FLIGHT, LARGE_FLIGHT = 64, 2000
 ONE = {
     "nngkit": ("_nngkit:ask", "_pynng:reply"),
     "nngkit trio": ("_nngkit:ask_trio", "_pynng:reply"),
@@ -43,17 +45,24 @@ def one_at_a_time(transport: str) -> Group:
     return Group(f"one request at a time, {transport}, 16 B", tuple(ways), promises if transport == "tcp" else ())
 
 
-def in_flight(transport: str, flight: int) -> Group:
+def in_flight(transport: str, flight: int, names: Iterable[str] = MANY) -> Group:
     task = {"transport": transport, "flight": flight}
-    ways = [Way(name, way, other, "other", task) for name, (way, other) in MANY.items()]
+    ways = [Way(name, *MANY[name], "other", task) for name in names]
     promises = (
         Promise("vs pynng's contexts", "nngkit trio", "pynng trio, contexts", 4, 5),
         Promise("vs zmq.asyncio", "nngkit trio", "pyzmq asyncio", 1.6, 2),
     )
-    return Group(f"{flight} in flight, {transport}, 16 B", tuple(ways), promises if transport == "ipc" else ())
+    asked = (transport, flight) == ("ipc", FLIGHT)
+    return Group(f"{flight:,} in flight, {transport}, 16 B", tuple(ways), promises if asked else ())
 
 
-GROUPS = (one_at_a_time("tcp"), one_at_a_time("ipc"), in_flight("ipc", FLIGHT), in_flight("tcp", FLIGHT))
+GROUPS = (
+    one_at_a_time("tcp"),
+    one_at_a_time("ipc"),
+    in_flight("ipc", FLIGHT),
+    in_flight("tcp", FLIGHT),
+    in_flight("ipc", LARGE_FLIGHT, ("nngkit trio", "pyzmq asyncio")),
+)
 
 if __name__ == "__main__":
     bench.run("round_trips", GROUPS, bench.options(__doc__, rounds=3, seconds=1.0).parse_args())

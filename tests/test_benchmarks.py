@@ -12,8 +12,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SHORT = {
     "one_way": ["--only", "tcp, 16 B", "--only", "a sender without buffer"],
-    "round_trips": ["--only", "64 in flight, ipc"],
+    "round_trips": ["--only", "64 in flight, ipc", "--only", "2,000 in flight"],
     "batching": ["--only", "tcp, 16 B"],
+    "growth": ["--only", ", 3 peers", "--only", "1,000 peers", "--only", "one connection", "--messages", "20000"],
+    "publishing": ["--only", "tcp, 16 B"],
     "surveys": ["--only", "10 respondents"],
 }
 
@@ -31,6 +33,21 @@ def test_a_benchmark_measures_every_way(name: str) -> None:
         for row in group["rows"]:
             assert row.get("per_second", row.get("p50_us")) > 0, row
             assert row["cpu_us"] > 0, row
+
+
+@pytest.mark.slow
+def test_the_plot_of_the_same_figures_is_the_same_file(tmp_path: Path) -> None:
+    rows = [{"line": line, "of": "peer", "at": at, "cpu_us": at / 7} for line in ("one", "other") for at in (1, 10)]
+    plot = "import _page, json, pathlib, sys; _page.plot(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]))"
+    groups = json.dumps([{"group": "a group", "rows": rows}])
+    pictures = []
+    for name in ("once.svg", "again.svg"):
+        words = [sys.executable, "-c", plot, groups, str(tmp_path / name)]
+        done = subprocess.run(words, cwd=ROOT / "benchmarks", capture_output=True, text=True, timeout=55)
+        assert done.returncode == 0, done.stderr
+        pictures.append((tmp_path / name).read_text())
+    assert pictures[0] == pictures[1]
+    assert "fill: #ffffff" in pictures[0]
 
 
 def test_every_benchmark_is_run_here() -> None:

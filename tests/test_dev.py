@@ -62,6 +62,7 @@ def test_bench_runs_all_in_order_or_those_named(checkout: Path) -> None:
     assert dev(checkout, "bench", "--list").stdout == "alpha\nbeta\n"
     assert dev(checkout, "bench").stdout == f"{checkout}/benchmarks/alpha.py\n{checkout}/benchmarks/beta.py\n"
     assert dev(checkout, "bench", "beta", "--quick").stdout == f"{checkout}/benchmarks/beta.py --quick\n"
+    assert dev(checkout, "bench", "beta", "--rounds", "5").stdout == f"{checkout}/benchmarks/beta.py --rounds 5\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["lint", "x"], ["bench", "gamma"]])
