@@ -32,15 +32,18 @@ SMALL = (
     Promise("arecv_many vs 64 posted in C", "nngkit trio arecv_many", "C, 64 posted", 0.35, 0.5),
     Promise("recv_many vs pynng", "nngkit recv_many", "pynng", 3, 6),
 )
+LENT = {"nngkit recv, copy=False": "_nngkit:pull_lent", "nngkit recv, 4 MiB ahead": "_nngkit:pull_far_ahead"}
 LARGE = (
     Promise("recv vs pynng", "nngkit recv", "pynng", 0.9, 1.2),
     Promise("recv vs pyzmq", "nngkit recv", "pyzmq", 0.9, 1.2),
+    Promise("recv, copy=False, vs pyzmq", "nngkit recv, copy=False", "pyzmq", 0.9, 1.2),
 )
 
 
 def group(transport: str, size: int) -> Group:
     task = {"transport": transport, "size": size}
-    ways = [Way(name, way, "_pynng:push", task=task) for name, way in NNG.items()]
+    nng = NNG | LENT if size >= 65536 else NNG
+    ways = [Way(name, way, "_pynng:push", task=task) for name, way in nng.items()]
     ways += [Way(name, way, "_zmq:push", task=task) for name, way in ZMQ.items()]
     if transport != "inproc":
         ways += [Way(name, way, "_pynng:push", task=task) for name, way in FLOOR.items()]
