@@ -65,9 +65,9 @@ def push_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(_apush(task))
 
 
-def _pull(task: dict[str, Any]) -> Pull:
+def _pull(task: dict[str, Any], **options: Any) -> Pull:
     as_many_files_as_allowed()
-    pull = Pull(listen=task["url"], recv_max_size=LARGEST, batch=_batch(task))
+    pull = Pull(listen=task["url"], recv_max_size=LARGEST, batch=_batch(task), **options)
     say(url=pull.address)
     pull.wait_for_peers(task.get("peers", 0), 60.0)
     if task["transport"] == "inproc":
@@ -81,8 +81,16 @@ def _step(task: dict[str, Any]) -> int:
     return 1024 if task.get("batch") else 64
 
 
-def pull(task: dict[str, Any]) -> None:
-    sock, meter, step = _pull(task), Meter(task["seconds"]), _step(task)
+def pull_lent(task: dict[str, Any]) -> None:
+    pull(task, copy=False)
+
+
+def pull_far_ahead(task: dict[str, Any]) -> None:
+    pull(task, recv_window=1 << 22)
+
+
+def pull(task: dict[str, Any], **options: Any) -> None:
+    sock, meter, step = _pull(task, **options), Meter(task["seconds"]), _step(task)
     while meter.add(step):
         for _ in range(step):
             sock.recv()
