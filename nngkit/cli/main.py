@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "discoverd": "survey services, and answer who asks for them by name",
     "discover": "list the services that a discovery daemon knows",
     "resolve": "print the address of one provider of a service",
+    "device": "pass messages on between two addresses: queue, forwarder, streamer, bus, pair",
 }
 BROKEN_PIPE: Final = 141
 INTERRUPTED: Final = 130
