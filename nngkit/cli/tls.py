@@ -14,7 +14,7 @@ from nngkit.errors import ConfigError
 if TYPE_CHECKING:
     from nngkit.protocols import TLS
 
-__all__ = ["add_tls", "tls_of"]
+__all__ = ["add_tls", "check_tls", "tls_of"]
 
 
 def add_tls(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +24,21 @@ def add_tls(parser: argparse.ArgumentParser) -> None:
 
 def tls_of(arguments: argparse.Namespace, *addresses: str) -> TLS | None:
     """What the options say, for sockets at `addresses`. Raises ConfigError, naming the option, if they do not do."""
+    if not check_tls(arguments, *addresses):
+        return None
     from nngkit.protocols import TLS
 
+    return TLS(
+        ca=arguments.cacert,
+        cert=arguments.cert,
+        key=arguments.key,
+        server_name=arguments.server_name,
+        verify=not arguments.insecure,
+    )
+
+
+def check_tls(arguments: argparse.Namespace, *addresses: str) -> bool:
+    """Whether there is TLS at `addresses`. Raises ConfigError as `tls_of`, and loads nothing."""
     given: dict[str, Any] = {
         "--cacert": arguments.cacert,
         "--cert": arguments.cert,
@@ -37,7 +50,7 @@ def tls_of(arguments: argparse.Namespace, *addresses: str) -> TLS | None:
         for option, value in given.items():
             if value is not None:
                 raise ConfigError(option, "is for tls+tcp:// and wss:// addresses, and there is none")
-        return None
+        return False
     for option in ("--cacert", "--cert", "--key"):
         if (path := given[option]) is not None:
             try:
@@ -48,10 +61,4 @@ def tls_of(arguments: argparse.Namespace, *addresses: str) -> TLS | None:
                 raise ConfigError(option, f"{path}: {error.strerror}", path) from error
     if (arguments.cert is None) != (arguments.key is None):
         raise ConfigError("--cert", "goes together with --key")
-    return TLS(
-        ca=arguments.cacert,
-        cert=arguments.cert,
-        key=arguments.key,
-        server_name=arguments.server_name,
-        verify=not arguments.insecure,
-    )
+    return True
