@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "discover": "list the services that a discovery daemon knows",
     "resolve": "print the address of one provider of a service",
     "device": "pass messages on between two addresses: queue, forwarder, streamer, bus, pair",
+    "bench": "measure rates, drops and latencies of the six protocols",
     "ping": "measure round trips, again and again",
     "doctor": "say why two ends do not talk",
 }
