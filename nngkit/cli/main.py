@@ -34,6 +34,10 @@ COMMANDS: Final = {
     "discoverd": "survey services, and answer who asks for them by name",
     "discover": "list the services that a discovery daemon knows",
     "resolve": "print the address of one provider of a service",
+    "device": "pass messages on between two addresses: queue, forwarder, streamer, bus, pair",
+    "bench": "measure rates, drops and latencies of the six protocols",
+    "ping": "measure round trips, again and again",
+    "doctor": "say why two ends do not talk",
 }
 BROKEN_PIPE: Final = 141
 INTERRUPTED: Final = 130

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["OPTIONS", "Option", "add", "address", "more_than_no_seconds", "seconds"]
+__all__ = ["OPTIONS", "Option", "add", "address", "more_than_no_seconds", "seconds", "size", "whole"]
 
 
 def seconds(text: str) -> float:
@@ -34,6 +34,18 @@ def more_than_no_seconds(text: str) -> float:
     if not (number := seconds(text)):
         raise argparse.ArgumentTypeError(f"{text!r} seconds are no time at all")
     return number
+
+
+def size(text: str) -> int:
+    """A number of bytes, from 0 to 1 GiB."""
+    return whole(text, 0, 1 << 30)
+
+
+def whole(text: str, least: int, most: int) -> int:
+    """A whole number in that range."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+    return int(text)
 
 
 def address(text: str) -> str:
@@ -66,6 +78,24 @@ OPTIONS: Final = {
             "metavar": "URL",
             "help": "where a daemon answers, once for each (default: NNGKIT_QUERY, or DISCOVERY_HOST and the port "
             "after DISCOVERY_PORT, or tcp://127.0.0.1:5556)",
+        },
+    ),
+    "cacert": Option(
+        ("--cacert",), {"metavar": "FILE", "help": "TLS: the authority whose certificates are good (PEM)"}
+    ),
+    "cert": Option(("--cert",), {"metavar": "FILE", "help": "TLS: our own certificate (PEM)"}),
+    "key": Option(("--key",), {"metavar": "FILE", "help": "TLS: its key (PEM)"}),
+    "server-name": Option(
+        ("--server-name",), {"metavar": "NAME", "help": "TLS: the name the listener has to have (default: the host)"}
+    ),
+    "insecure": Option(("--insecure",), {"action": "store_true", "help": "TLS: take any certificate"}),
+    "max-size": Option(
+        ("--max-size",),
+        {
+            "type": size,
+            "default": 1 << 20,
+            "metavar": "BYTES",
+            "help": "the largest message let in, 0 for 1 GiB (default: 1048576)",
         },
     ),
 }

@@ -1,0 +1,76 @@
+"""A command that runs until it is told to stop, as a process; leaving the block kills it."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import time
+from typing import Self
+
+from tests.cli.commands import ROOT, WAIT, command, environment
+
+
+class Running:
+    """`nngkit ...` under test: its output and its diagnostics, line by line, each wait bounded."""
+
+    def __init__(self, *arguments: str, stdout: int = subprocess.PIPE, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            command(*arguments),
+            cwd=ROOT,
+            env=environment(**variables),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+        )
+        self._unread: dict[int, bytes] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def line(self, timeout: float = WAIT) -> str:
+        """The next line on stdout."""
+        assert self.process.stdout is not None
+        return self._line(self.process.stdout.fileno(), timeout)
+
+    def says(self, timeout: float = WAIT) -> str:
+        """The next line on stderr."""
+        assert self.process.stderr is not None
+        return self._line(self.process.stderr.fileno(), timeout)
+
+    def addresses(self) -> list[str]:
+        """What its first line on stderr says that it listens at."""
+        return re.findall(r"listens at ([^\s,;]+)", self.says())
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        """Its exit code, once it has been told to stop."""
+        self.process.send_signal(number)
+        return self.process.wait(WAIT)
+
+    def rest(self) -> tuple[str, str]:
+        """What is left of stdout and stderr, once it has ended."""
+        found = []
+        for stream in (self.process.stdout, self.process.stderr):
+            text = b"" if stream is None else self._unread.pop(stream.fileno(), b"") + stream.read()
+            found.append(text.decode())
+        return found[0], found[1]
+
+    def _line(self, fd: int, timeout: float) -> str:
+        deadline, unread = time.monotonic() + timeout, self._unread.get(fd, b"")
+        while b"\n" not in unread:
+            readable, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+            assert readable, f"no line in {timeout} s, only {unread!r}"
+            more = os.read(fd, 65536)
+            assert more, f"ended with {self.process.wait(WAIT)}, last words {unread!r}, {self.rest()}"
+            unread += more
+        line, _, self._unread[fd] = unread.partition(b"\n")
+        return line.decode()

@@ -1,0 +1,288 @@
+"""`nngkit device` as a process: what people's programs see of it, on both sides."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from nngkit.devices.plan import KINDS
+from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Sub
+from tests.cli.certificates import issue
+from tests.cli.commands import SCHEMAS, assert_fails, nngkit, valid
+from tests.cli.processes import Running
+from tests.protocols.programs import INTERVAL, Program, needed
+from tests.protocols.wires import Background
+
+ANY = "tcp://127.0.0.1:0"
+WAIT = 20.0
+PROGRAMS = [pytest.param(name, marks=needed(name)) for name in ("nngcat", "nanocat")]
+
+
+def device(kind: str, *arguments: str, **options: Any) -> Running:
+    """A device that listens on both sides."""
+    return Running("device", kind, "--front-listen", ANY, "--back-listen", ANY, *arguments, **options)
+
+
+@pytest.fixture
+def answerer() -> Iterator[Callable[[str], Rep]]:
+    """Dials an address, and answers there in upper case."""
+    opened: list[tuple[Rep, Background]] = []
+
+    def start(address: str) -> Rep:
+        rep = Rep(dial=address)
+        opened.append((rep, Background(answer, rep)))
+        return rep
+
+    def answer(rep: Rep) -> None:
+        for request in rep:
+            request.reply(request.body.upper())
+
+    yield start
+    for rep, background in opened:
+        rep.close(0.0)
+        background.result()
+
+
+# ---- what passes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asker", PROGRAMS)
+@pytest.mark.parametrize("replier", PROGRAMS)
+def test_a_queue_between_the_programs_people_have(asker: str, replier: str) -> None:
+    with device("queue") as queue:
+        front, back = queue.addresses()
+        with Program(replier, "--rep", "--connect", back, "--data", "42", "--quoted") as answers:
+            for number in range(3):
+                with Program(asker, "--req", "--connect", front, "--data", f"question {number}", "--quoted") as asks:
+                    assert asks.line() == '"42"'
+                assert answers.line() == f'"question {number}"'
+
+
+def test_a_queue_with_many_requests_in_flight(answerer: Callable[[str], Rep]) -> None:
+    with device("queue", "--json") as queue:
+        front, back = queue.addresses()
+        answerer(back)
+        answerer(back)
+        with Req(dial=front) as req:
+            asking = [Background(req.request, b"question %d" % number, timeout=WAIT) for number in range(50)]
+            assert [each.result() for each in asking] == [b"QUESTION %d" % number for number in range(50)]
+        assert queue.end() == 130
+        counted = valid(queue.rest()[0].strip(), "device.json")
+        assert (counted["up"]["received"], counted["up"]["passed"], counted["lost"]) == (50, 50, 0)
+        assert counted["front"]["joined"] == 1
+        assert counted["back"]["joined"] == 2
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_streamer_for_the_programs_people_have(name: str) -> None:
+    with device("streamer") as streamer:
+        front, back = streamer.addresses()
+        with (
+            Program(name, "--pull", "--connect", back, "--quoted") as pull,
+            Program(name, "--push", "--connect", front, "--data", "work", "--interval", INTERVAL[name]),
+        ):
+            assert pull.line() == '"work"'
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_forwarder_for_the_programs_people_have(name: str) -> None:
+    with device("forwarder", "--topic", "weather.") as forwarder:
+        front, back = forwarder.addresses()
+        with (
+            Program(name, "--sub", "--connect", back, "--subscribe", "", "--quoted") as sub,
+            Program(name, "--pub", "--connect", front, "--data", "news", "--interval", INTERVAL[name]),
+            Program(name, "--pub", "--connect", front, "--data", "weather.oslo 3", "--interval", INTERVAL[name]),
+        ):
+            assert sub.line() == '"weather.oslo 3"'
+
+
+@pytest.mark.needs_program("nngcat", package="nng-utils")
+@pytest.mark.needs_program("nanocat", package="nanomsg-utils")
+def test_nanomsgs_pair_meets_nngs_pair_of_version_1() -> None:
+    with device("pair01") as bridge:
+        front, back = bridge.addresses()
+        with (
+            Program("nanocat", "--pair", "--connect", front, "--quoted", "--data", "old", "--interval", "0.2") as old,
+            Program("nngcat", "--pair1", "--connect", back, "--quoted", "--data", "new", "--interval", "1") as new,
+        ):
+            assert new.line() == '"old"'
+            assert old.line() == '"new"'
+
+
+@pytest.mark.parametrize(("kind", "one", "two"), [("bus", Bus, Bus), ("pair0", Pair0, Pair0), ("pair1", Pair1, Pair1)])
+def test_relays_go_both_ways_whoever_dials(kind: str, one: Any, two: Any) -> None:
+    with one(listen=ANY) as left, two(listen=ANY) as right:
+        dials = ("--front-dial", left.address, "--back-dial", right.address)
+        with Running("device", kind, *dials) as relay:
+            assert f"front ({one.__name__}) dials {left.address}" in relay.says()
+            left.wait_for_peers(1, WAIT)
+            right.wait_for_peers(1, WAIT)
+            left.send(b"there")
+            assert right.recv(WAIT) == b"there"
+            right.send(b"back")
+            assert left.recv(WAIT) == b"back"
+
+
+def test_from_tls_to_ipc(tmp_path: Path) -> None:
+    certificate = issue(tmp_path / "c", "localhost")
+    with tempfile.TemporaryDirectory() as folder:  # not tmp_path: a socket's path is short
+        sides = ("--front-listen", "tls+tcp://127.0.0.1:0", "--back-listen", f"ipc://{folder}/s")
+        with Running("device", "streamer", *sides, *certificate.options) as streamer:
+            front, back = streamer.addresses()
+            with Push(dial=front, tls=certificate.tls(server_name="localhost")) as push, Pull(dial=back) as pull:
+                push.send(b"x")
+                assert pull.recv(WAIT) == b"x"
+            streamer.end()
+
+
+# ---- what is seen of it ----------------------------------------------------------------------------------------------
+
+
+def records(file: Path) -> list[dict[str, Any]]:
+    return [valid(line, "device-capture.json") for line in file.read_text().splitlines()]
+
+
+def test_capture_has_every_message_and_goes_on_where_it_was(tmp_path: Path, answerer: Callable[[str], Rep]) -> None:
+    file = tmp_path / "capture"
+    for run in range(2):
+        with device("queue", "--capture", str(file)) as queue:
+            front, back = queue.addresses()
+            answerer(back)
+            with Req(dial=front) as req:
+                for body in (b"a", b"", bytes(range(256))):
+                    assert req.request(body, timeout=WAIT) == body.upper()
+            assert queue.end(signal.SIGTERM) == 143
+            assert "captured 6" in queue.rest()[0]
+        found = records(file)
+        assert len(found) == 6 * (run + 1)
+        last = found[-6:]
+        assert [(each["side"], each["what"], each["number"]) for each in last[:2]] == [
+            ("front", "request", 1),
+            ("back", "reply", 1),
+        ]
+        assert [base64.b64decode(each["data"]) for each in last[::2]] == [b"a", b"", bytes(range(256))]
+        assert [each["size"] for each in last] == [1, 1, 0, 0, 256, 256]
+        assert last[0]["peer"].startswith("tcp://127.0.0.1:")
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_capture_that_fails_is_said_and_the_messages_pass(tmp_path: Path) -> None:
+    with device("streamer", "--capture", "/dev/full", "--json") as streamer:
+        front, back = streamer.addresses()
+        with Push(dial=front) as push, Pull(dial=back) as pull:
+            push.send(b"one")
+            assert pull.recv(WAIT) == b"one"
+            assert streamer.says() == (
+                "nngkit device: --capture: /dev/full: No space left on device; messages pass on uncaptured"
+            )
+            push.send(b"two")
+            assert pull.recv(WAIT) == b"two"
+        streamer.end()
+        counted = valid(streamer.rest()[0].strip(), "device.json")
+        assert (counted["captured"], counted["uncaptured"], counted["up"]["passed"]) == (0, 2, 2)
+
+
+def test_sigusr1_and_stats_print_what_passed() -> None:
+    with device("forwarder", "--json") as forwarder, device("bus", "--stats", "0.05") as bus:
+        front, back = forwarder.addresses()
+        with Pub(dial=front) as pub, Sub(dial=back, topics=b"") as sub:
+            pub.wait_for_peers(1, WAIT)
+            sub.wait_for_peers(1, WAIT)
+            pub.send(b"x" * 100)
+            sub.recv(WAIT)
+            forwarder.process.send_signal(signal.SIGUSR1)
+            counted = valid(forwarder.line(), "device.json")
+            assert counted["up"] == {"received": 1, "passed": 1, "size": 100}
+            assert (counted["kind"], counted["back"]["pipes"]) == ("forwarder", 1)
+            assert counted["back"]["addresses"] == [back]
+        assert " s bus; front 0 peers; back 0 peers" in bus.line()
+        assert " s bus; front 0 peers; back 0 peers" in bus.line()
+        assert (forwarder.end(), bus.end()) == (130, 130)
+
+
+def test_whoever_does_not_read_the_statistics_does_not_hold_it_up() -> None:
+    with device("streamer", "--stats", "0.001", "--json") as streamer:
+        front, back = streamer.addresses()
+        with Push(dial=front) as push, Pull(dial=back) as pull:
+            for number in range(200):  # a pipe holds 64 KiB, which is some 100 of its lines
+                push.send(b"%d" % number)
+                assert pull.recv(WAIT) == b"%d" % number
+                threading.Event().wait(0.002)
+        streamer.process.terminate()
+        threading.Thread(target=streamer.rest).start()
+        assert streamer.process.wait(WAIT) == 143
+
+
+def test_a_reader_that_goes_away_ends_it() -> None:
+    reading, writing = os.pipe()
+    with device("streamer", "--stats", "0.01", stdout=writing) as streamer:
+        os.close(writing)
+        streamer.addresses()
+        os.close(reading)
+        assert streamer.process.wait(WAIT) == 141
+        assert streamer.rest()[1] == ""
+
+
+# ---- wrong usage -----------------------------------------------------------------------------------------------------
+
+BOTH = ("--front-listen", ANY, "--back-listen", ANY)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([], 2, "the following arguments are required: KIND"),
+        (["broker", *BOTH], 2, "argument KIND: invalid choice: 'broker'"),
+        (["queue", "--front-listen", ANY], 2, "--back-listen: the back needs an address, here or by --back-dial"),
+        (["queue", "--back-dial", ANY], 2, "--front-listen: the front needs an address"),
+        (["queue", "--front-listen", "here", "--back-listen", ANY], 2, "argument --front-listen: 'here' is not an"),
+        (["queue", "--front-listen", "tcp://127.0.0.1:1:2", "--back-listen", ANY], 2, "nngkit device: "),
+        (
+            ["queue", "--front-listen", "tls+tcp://127.0.0.1:0", "--back-listen", ANY],
+            2,
+            "a listener needs cert and key",
+        ),
+        (
+            ["queue", "--front-dial", "tcp://127.0.0.1:0", "--back-listen", ANY],
+            2,
+            "--front-dial: tcp://127.0.0.1:0: to dial",
+        ),
+        (
+            ["queue", "--front-listen", "tcp://192.0.2.1:5", "--back-listen", ANY],
+            2,
+            "--front-listen: tcp://192.0.2.1:5: ",
+        ),
+        (["streamer", *BOTH, "--topic", "x"], 2, "--topic: is for a forwarder only"),
+        (["streamer", *BOTH, "--in-flight", "3"], 2, "--in-flight: is for a queue only"),
+        (["queue", *BOTH, "--in-flight", "0"], 2, "argument --in-flight: '0' is not a whole number from 1 to 65536"),
+        (["queue", *BOTH, "--max-size", "-1"], 2, "argument --max-size: '-1' is not a whole number"),
+        (["queue", *BOTH, "--capture", "/nowhere/x"], 2, "--capture: /nowhere/x: No such file or directory"),
+        (["queue", *BOTH, "--cacert", "/x"], 2, "--cacert: is for tls+tcp:// and wss:// addresses"),
+        (["queue", "--front-listen", "wss://:0", "--back-listen", ANY, "--cert", "/x"], 2, "--cert: /x: No such file"),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments: list[str], code: int, says: str) -> None:
+    assert_fails(nngkit("device", *arguments), code, says)
+
+
+def test_an_address_in_use_is_exit_code_3() -> None:
+    with Pull(listen=ANY) as pull:
+        done = nngkit("device", "bus", "--front-listen", ANY, "--back-listen", pull.address)
+    assert_fails(done, 3, f"nngkit device: {pull.address}: cannot listen: Address in use")
+
+
+def test_the_schema_knows_every_kind() -> None:
+    schema = json.loads((SCHEMAS / "device.json").read_text())
+    assert schema["properties"]["kind"]["enum"] == list(KINDS)
+    for name in ("device.json", "device-capture.json"):
+        jsonschema.Draft202012Validator.check_schema(json.loads((SCHEMAS / name).read_text()))

@@ -1,0 +1,291 @@
+"""Devices between real sockets: what passes, what is held back, what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from nngkit.devices import Device, Flow, Passed
+from nngkit.errors import ConfigError, TimedOut
+from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Sub
+
+ANY = "tcp://127.0.0.1:0"
+WAIT = 20.0
+
+
+@asynccontextmanager
+async def running(device: Device) -> AsyncIterator[Device]:
+    """The device at work until the block ends; it has to end by itself then."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(device.run)
+        yield device
+        device.stop(WAIT)
+
+
+async def shout(rep: Rep) -> None:
+    async for request in rep:
+        await request.areply(request.body.upper())
+
+
+async def eventually(true: Any) -> None:
+    """For counters, of whose changes nobody tells."""
+    with trio.fail_after(WAIT):
+        while not true():  # noqa: ASYNC110
+            await trio.sleep(0.002)
+
+
+# ---- queue -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_queue_keeps_many_requests_in_flight_and_gives_each_asker_his_reply() -> None:
+    async with (
+        Rep(listen=ANY) as front,
+        Req(listen=ANY, resend=None) as back,
+        Rep(dial=back.address) as one,
+        Rep(dial=back.address) as two,
+        Req(dial=front.address) as left,
+        Req(dial=front.address) as right,
+        trio.open_nursery() as answering,
+    ):
+        await back.await_for_peers(2, WAIT)
+        kept: list[Any] = []
+        replies: dict[str, bytes] = {}
+
+        async def keep(rep: Rep) -> None:
+            while True:
+                kept.append(await rep.arecv())
+
+        async def ask(req: Req, name: str) -> None:
+            replies[name] = await req.arequest(name.encode(), WAIT)
+
+        async with running(Device(front, back)) as device, trio.open_nursery() as asking:
+            answering.start_soon(keep, one)
+            answering.start_soon(keep, two)
+            for number in range(100):
+                asking.start_soon(ask, left, f"left {number}")
+                asking.start_soon(ask, right, f"right {number}")
+            # all of them are under way at once before the first is answered, and then in another order
+            await eventually(lambda: len(kept) == 200)
+            assert device.in_flight == 200
+            for request in reversed(kept):
+                await request.areply(request.body.upper())
+        assert len(replies) == 200
+        assert all(reply == name.upper().encode() for name, reply in replies.items())
+        assert (device.up.received, device.up.passed, device.down.passed) == (200, 200, 200)
+        assert (device.in_flight, device.unanswered, device.lost) == (0, 0, 0)
+        answering.cancel_scope.cancel()
+
+
+async def test_more_than_in_flight_stay_with_those_who_ask() -> None:
+    async with (
+        Rep(listen=ANY) as front,
+        Req(listen=ANY, resend=None) as back,
+        Rep(dial=back.address) as rep,
+        Req(dial=front.address) as req,
+        running(Device(front, back, in_flight=3)) as device,
+        trio.open_nursery() as asking,
+    ):
+        for _ in range(10):
+            asking.start_soon(req.arequest, b"x", WAIT)
+        first = [await rep.arecv(WAIT) for _ in range(3)]
+        with pytest.raises(TimedOut):
+            await rep.arecv(0.2)
+        assert device.in_flight == 3
+        for request in first:
+            await request.areply(b"y")
+        for _ in range(7):
+            await (await rep.arecv(WAIT)).areply(b"y")
+
+
+async def test_an_answerer_that_dies_has_its_request_go_to_the_next_one() -> None:
+    async with (
+        Rep(listen=ANY) as front,
+        Req(listen=ANY, resend=None) as back,
+        Req(dial=front.address) as req,
+        running(Device(front, back)),
+        trio.open_nursery() as nursery,
+    ):
+        replies: list[bytes] = []
+
+        async def ask() -> None:
+            replies.append(await req.arequest(b"x", WAIT))
+
+        async with Rep(dial=back.address) as first:
+            nursery.start_soon(ask)
+            await first.arecv(WAIT)
+        async with Rep(dial=back.address) as second:
+            await (await second.arecv(WAIT)).areply(b"second")
+            await eventually(lambda: replies == [b"second"])
+
+
+async def test_a_request_that_nobody_answers_is_given_up_and_counted() -> None:
+    async with (
+        Rep(listen=ANY) as front,
+        Req(listen=ANY, resend=None) as back,
+        Req(dial=front.address) as req,
+        running(Device(front, back, timeout=0.05)) as device,
+    ):
+        with pytest.raises(TimedOut):
+            await req.arequest(b"x", 0.5)
+        assert (device.unanswered, device.in_flight, device.lost) == (1, 0, 1)
+
+
+async def test_three_queues_in_a_row() -> None:
+    async with (
+        Rep(listen=ANY) as a,
+        Req(listen=ANY, resend=None) as b,
+        Rep(dial=b.address) as c,
+        Req(listen=ANY, resend=None) as d,
+        Rep(dial=d.address) as e,
+        Req(listen=ANY, resend=None) as f,
+        Rep(dial=f.address) as rep,
+        Req(dial=a.address) as req,
+        trio.open_nursery() as nursery,
+    ):
+        for front, back in ((a, b), (c, d), (e, f)):
+            nursery.start_soon(Device(front, back).run)
+        nursery.start_soon(shout, rep)
+        assert await req.arequest(b"far", WAIT) == b"FAR"
+        nursery.cancel_scope.cancel()
+
+
+# ---- one way, and both ways ------------------------------------------------------------------------------------------
+
+
+async def test_a_streamer_loses_nothing_while_its_peers_live_and_holds_pushers_back() -> None:
+    count = 20_000
+    async with (
+        Pull(listen=ANY) as front,
+        Push(listen=ANY) as back,
+        Push(dial=front.address) as push,
+        running(Device(front, back)) as device,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(push.asend_many, [b"%d" % number for number in range(count)])
+        # with nobody behind it the device holds what its two queues hold, and the pusher keeps the rest
+        await eventually(lambda: back.stats.sent >= 1024)
+        assert device.up.received < count / 2
+        async with Pull(dial=back.address) as pull:
+            got = [int(await pull.arecv(WAIT)) for _ in range(count)]
+        assert got == list(range(count))
+
+
+async def test_a_forwarder_passes_on_the_topics_it_was_told() -> None:
+    async with (
+        Sub(listen=ANY, topics="weather.") as front,
+        Pub(listen=ANY) as back,
+        Pub(dial=front.address) as pub,
+        Sub(dial=back.address, topics=b"") as sub,
+        running(Device(front, back)) as device,
+    ):
+        await back.await_for_peers(1, WAIT)
+        await pub.await_for_peers(1, WAIT)
+        await pub.asend_many([b"news", b"weather.oslo 3"])
+        assert await sub.arecv(WAIT) == b"weather.oslo 3"
+        assert device.up == Flow(1, 1, 14)
+
+
+@pytest.mark.parametrize(
+    ("front_kind", "back_kind"),
+    [(Bus, Bus), (Pair0, Pair0), (Pair1, Pair1), (Pair0, Pair1)],
+    ids=lambda kind: kind.__name__,
+)
+async def test_a_relay_goes_both_ways(front_kind: Any, back_kind: Any) -> None:
+    async with (
+        front_kind(listen=ANY) as front,
+        back_kind(listen=ANY) as back,
+        front_kind(dial=front.address) as left,
+        back_kind(dial=back.address) as right,
+        running(Device(front, back)),
+    ):
+        for each in (front, back, left, right):
+            await each.await_for_peers(1, WAIT)
+        await left.asend(b"there")
+        assert await right.arecv(WAIT) == b"there"
+        await right.asend(b"back")
+        assert await left.arecv(WAIT) == b"back"
+
+
+# ---- the tap, and the end --------------------------------------------------------------------------------------------
+
+
+async def test_the_tap_sees_requests_and_replies_with_one_number_and_the_askers_address() -> None:
+    seen: list[Passed] = []
+    async with (
+        Rep(listen=ANY) as front,
+        Req(listen=ANY, resend=None) as back,
+        Rep(dial=back.address) as rep,
+        Req(dial=front.address) as req,
+        running(Device(front, back, tap=seen.append)),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(shout, rep)
+        await req.arequest(b"a", WAIT)
+        await req.arequest(b"b", WAIT)
+        nursery.cancel_scope.cancel()
+    assert [(each.side, each.what, each.body, each.number) for each in seen] == [
+        ("front", "request", b"a", 1),
+        ("back", "reply", b"A", 1),
+        ("front", "request", b"b", 2),
+        ("back", "reply", b"B", 2),
+    ]
+    assert seen[0].peer is not None
+    assert seen[0].peer.startswith("tcp://127.0.0.1:")
+
+
+async def test_told_to_stop_it_waits_for_the_replies_that_are_due() -> None:
+    async with (
+        Rep(listen=ANY) as front,
+        Req(listen=ANY, resend=None) as back,
+        Rep(dial=back.address) as rep,
+        Req(dial=front.address) as req,
+        trio.open_nursery() as nursery,
+    ):
+        device = Device(front, back)
+        replies: list[bytes] = []
+
+        async def ask() -> None:
+            replies.append(await req.arequest(b"x", WAIT))
+
+        nursery.start_soon(device.run)
+        nursery.start_soon(ask)
+        request = await rep.arecv(WAIT)
+        device.stop(WAIT)
+        await request.areply(b"y")
+        await eventually(lambda: replies == [b"y"])
+        assert device.lost == 0
+
+
+async def test_what_finds_no_way_out_until_the_end_is_counted_as_lost() -> None:
+    async with (
+        Pull(listen=ANY) as front,
+        Push(listen=ANY, send_buffer=0, linger=0.0) as back,
+        Push(dial=front.address) as push,
+    ):
+        device = Device(front, back)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(device.run)
+            await push.asend_many([b"x"] * 5)
+            await eventually(lambda: device.up.received)
+            device.stop(0.05)
+        assert device.lost == device.up.received - device.up.passed == device.up.received > 0
+
+
+@pytest.mark.parametrize("side", ["front", "back"])
+async def test_it_ends_when_one_of_its_sockets_is_closed(side: str) -> None:
+    async with Pair1(listen=ANY) as front, Pair1(listen=ANY) as back:
+        with trio.fail_after(WAIT):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(Device(front, back).run)
+                await trio.testing.wait_all_tasks_blocked()
+                await (front if side == "front" else back).aclose(0.0)
+
+
+def test_two_sockets_that_make_no_device() -> None:
+    with Req() as front, Rep() as back, pytest.raises(ConfigError, match="Req in front of Rep is none"):
+        Device(front, back)
