@@ -204,9 +204,9 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
                         working.start_soon(_every, arguments.stats, show)
                     await device.run()
                     working.cancel_scope.cancel()
-                show()
                 if records is not None:
                     await records.finish(arguments.linger)
+                show()
                 await prints.finish(arguments.linger)
                 helpers.cancel_scope.cancel()
     return code
