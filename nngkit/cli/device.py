@@ -204,11 +204,13 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
                         working.start_soon(_every, arguments.stats, show)
                     await device.run()
                     working.cancel_scope.cancel()
-                show()
                 if records is not None:
                     await records.finish(arguments.linger)
+                show()
                 await prints.finish(arguments.linger)
                 helpers.cancel_scope.cancel()
+                if prints.dropped and code not in (1, BROKEN_PIPE):  # which has been said, or is nobody's business
+                    say(NAME, f"{prints.dropped} lines of statistics were not read in time, and dropped")
     return code
 
 

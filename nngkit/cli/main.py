@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "device": "pass messages on between two addresses: queue, forwarder, streamer, bus, pair",
     "bench": "measure rates, drops and latencies of the six protocols",
     "ping": "measure round trips, again and again",
+    "top": "show who sends what, how much, and what is lost",
     "doctor": "say why two ends do not talk",
 }
 BROKEN_PIPE: Final = 141

@@ -159,13 +159,14 @@ class Device:
         while (request := await self._unless_stopped(take)) is not None:
             self.in_flight += 1
             self.up.take(request.body)
-            nursery.start_soon(self._ask, request, back)
+            self._number += 1
+            # told here and not in the task, as trio starts tasks in any order
+            if self._tap is not None:
+                peer = None if request.pipe is None else request.pipe.address
+                self._tap(Passed("front", "request", request.body, peer, self._number))
+            nursery.start_soon(self._ask, request, back, self._number)
 
-    async def _ask(self, request: Request, back: Req) -> None:
-        peer = None if request.pipe is None else request.pipe.address
-        self._number = number = self._number + 1
-        if self._tap is not None:
-            self._tap(Passed("front", "request", request.body, peer, number))
+    async def _ask(self, request: Request, back: Req, number: int) -> None:
         try:
             reply = await back.arequest(request.body, self._timeout)
             self.up.passed += 1

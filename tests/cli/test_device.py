@@ -33,6 +33,15 @@ def device(kind: str, *arguments: str, **options: Any) -> Running:
     return Running("device", kind, "--front-listen", ANY, "--back-listen", ANY, *arguments, **options)
 
 
+def connected(running: Running, peers: int = 1) -> dict[str, Any]:
+    """The statistics of a device started with --json, once both of its sides have that many peers."""
+    while True:
+        running.process.send_signal(signal.SIGUSR1)
+        counted = valid(running.line(), "device.json")
+        if counted["front"]["pipes"] == counted["back"]["pipes"] == peers:
+            return counted
+
+
 @pytest.fixture
 def answerer() -> Iterator[Callable[[str], Rep]]:
     """Dials an address, and answers there in upper case."""
@@ -123,8 +132,9 @@ def test_nanomsgs_pair_meets_nngs_pair_of_version_1() -> None:
 def test_relays_go_both_ways_whoever_dials(kind: str, one: Any, two: Any) -> None:
     with one(listen=ANY) as left, two(listen=ANY) as right:
         dials = ("--front-dial", left.address, "--back-dial", right.address)
-        with Running("device", kind, *dials) as relay:
+        with Running("device", kind, *dials, "--json") as relay:
             assert f"front ({one.__name__}) dials {left.address}" in relay.says()
+            connected(relay)
             left.wait_for_peers(1, WAIT)
             right.wait_for_peers(1, WAIT)
             left.send(b"there")
@@ -196,12 +206,11 @@ def test_sigusr1_and_stats_print_what_passed() -> None:
     with device("forwarder", "--json") as forwarder, device("bus", "--stats", "0.05") as bus:
         front, back = forwarder.addresses()
         with Pub(dial=front) as pub, Sub(dial=back, topics=b"") as sub:
+            assert connected(forwarder)["up"] == {"received": 0, "passed": 0, "size": 0}
             pub.wait_for_peers(1, WAIT)
-            sub.wait_for_peers(1, WAIT)
             pub.send(b"x" * 100)
             sub.recv(WAIT)
-            forwarder.process.send_signal(signal.SIGUSR1)
-            counted = valid(forwarder.line(), "device.json")
+            counted = connected(forwarder)
             assert counted["up"] == {"received": 1, "passed": 1, "size": 100}
             assert (counted["kind"], counted["back"]["pipes"]) == ("forwarder", 1)
             assert counted["back"]["addresses"] == [back]

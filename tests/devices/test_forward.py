@@ -238,6 +238,26 @@ async def test_the_tap_sees_requests_and_replies_with_one_number_and_the_askers_
     assert seen[0].peer.startswith("tcp://127.0.0.1:")
 
 
+async def test_requests_are_numbered_as_they_come() -> None:
+    seen: list[Passed] = []
+    count = 200
+    async with (
+        Rep(listen=ANY) as front,
+        Req(listen=ANY, resend=None) as back,
+        Rep(dial=back.address) as rep,
+        Req(dial=front.address) as req,
+        running(Device(front, back, tap=seen.append)),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(shout, rep)
+        async with trio.open_nursery() as asking:
+            for _ in range(count):
+                asking.start_soon(req.arequest, b"x", WAIT)
+        nursery.cancel_scope.cancel()
+    assert [each.number for each in seen if each.what == "request"] == list(range(1, count + 1))
+    assert sorted(each.number or 0 for each in seen if each.what == "reply") == list(range(1, count + 1))
+
+
 async def test_told_to_stop_it_waits_for_the_replies_that_are_due() -> None:
     async with (
         Rep(listen=ANY) as front,
