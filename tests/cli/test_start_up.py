@@ -1,0 +1,42 @@
+"""What the command loads: modules cost CPU at every start, so a help and a wrong option bring in next to nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.commands import ROOT
+
+EVENT_LOOPS_AND_NNG = {"trio", "pynng", "asyncio", "cbor2", "rich"}
+NEVER_FOR_A_CAT = {"trio", "argparse", "nngkit.discovery"}
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The modules that are there when `nngkit ARGUMENTS` has ended."""
+    script = (
+        "import sys, os; from nngkit.cli.main import main\n"
+        f"main({list(arguments)!r})\n"
+        "os.write(3, ' '.join(sys.modules).encode())"
+    )
+    shell = f'exec "{sys.executable}" -c "$0" 3>&1 >/dev/null 2>/dev/null'
+    done = subprocess.run(["/bin/sh", "-c", shell, script], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["nngcat", "--help"], ["nanocat", "--help"], ["nngcat", "--bogus"], ["nn_push", "-l1"]],
+    ids=" ".join,
+)
+def test_a_help_and_a_wrong_option_load_no_event_loop_and_no_nng(arguments: list[str]) -> None:
+    loaded = loaded_by(*arguments)
+    assert "nngkit.cli.main" in loaded
+    assert not loaded & (EVENT_LOOPS_AND_NNG | NEVER_FOR_A_CAT)
+
+
+def test_a_cat_loads_no_trio_and_no_argparse() -> None:
+    loaded = loaded_by("nanocat", "--pull", "-l1", "--recv-timeout", "0")
+    assert "pynng" in loaded
+    assert not loaded & NEVER_FOR_A_CAT
