@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-__all__ = ["FORMATS", "GROUPS", "PROTOCOLS", "ROWS", "Row", "rows_of"]
+__all__ = ["FORMATS", "GROUPS", "PROTOCOLS", "ROWS", "SHORTHANDS", "Row", "rows_of"]
 
 
 class Row(NamedTuple):
@@ -49,6 +49,18 @@ PROTOCOLS: Final = {
     "bus": "Bus",
     "pair0": "Pair0",
     "pair1": "Pair1",
+}
+SHORTHANDS: Final = {  # command: the protocol that it says
+    "pub": "pub",
+    "sub": "sub",
+    "push": "push",
+    "pull": "pull",
+    "req": "req",
+    "rep": "rep",
+    "survey": "surveyor",
+    "respond": "respondent",
+    "bus": "bus",
+    "pair": "pair1",
 }
 FORMATS: Final = ("no", "raw", "ascii", "quoted", "msgpack", "hex")
 GROUPS: Final = {
@@ -173,7 +185,7 @@ ROWS: Final = (
     _both("quoted", "output", "", "a line in double quotes, with escapes as in C", "--quoted -Q", fits=RECEIVES),
     _both("msgpack", "output", "", "a MessagePack byte string, as --records reads it", "--msgpack", fits=RECEIVES),
     _both("hex", "output", "", r"a line in double quotes, each byte as \xNN", "--hex", fits=RECEIVES),
-    _ours("json", "output", "", "a JSON object a line (docs/schemas/cat.json)", fits=RECEIVES),
+    _ours("json", "output", "", "a JSON object a line (docs/schemas/cat.json); --stats is one, too"),
     _ours(
         "format_string",
         "output",

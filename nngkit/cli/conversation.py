@@ -27,7 +27,6 @@ from nngkit.errors import Closed, ConfigError, NngkitError, TimedOut, Unreachabl
 
 __all__ = ["Conversation"]
 
-SURVEY_TIME: Final = 1.0  # seconds that a survey is open, in nanomsg, in NNG and in our brick
 FOR_EVER: Final = 1e8  # seconds, where None would mean something else
 LAST_MESSAGES: Final = 65536  # printed after an interrupt, at most: a fast sender must not keep us from ending
 BATCH: Final = 256  # messages printed and flushed at once
@@ -70,6 +69,8 @@ class Conversation:
                 self._print_the_rest()
                 raise
         finally:
+            if self.sent and self.plan.protocol in ("pub", "bus"):
+                self.socket.drain()  # what is unwritten then was dropped
             self.stats = self.socket.stats
             self.ever_connected = self.stats.joined > 0
             self.socket.close()
@@ -250,7 +251,7 @@ class Conversation:
         plan = self.plan
         limits = [each for each in (plan.recv_timeout, plan.interval) if each is not None]
         if plan.protocol == "surveyor":
-            with self.socket.start(message, min([SURVEY_TIME, *limits])) as survey:
+            with self.socket.start(message, min([plan.survey_time, *limits])) as survey:
                 self.sent += 1
                 for reply in survey:
                     self._show([Received(reply.body, time.time(), reply.pipe)])
@@ -322,8 +323,8 @@ class Conversation:
         try:
             self._pause()
             self._send_all(self._messages())
-        except Stopped as stopped:
-            self._failed = stopped.error
-            self.socket.close(0.0)
         except Closed:
             pass
+        except (Stopped, NngkitError) as error:
+            self._failed = error.error if isinstance(error, Stopped) else error
+            self.socket.close(0.0)

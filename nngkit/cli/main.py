@@ -33,9 +33,21 @@ COMMANDS: Final = {
     "discoverd": "survey services, and answer who asks for them by name",
     "discover": "list the services that a discovery daemon knows",
     "resolve": "print the address of one provider of a service",
+    "cat": "talk to peers by any protocol: nngcat and nanocat in one, and more",
+    "pub": "publish: send each message to all subscribers",
+    "sub": "subscribe: print what is published, or some topics of it",
+    "push": "send each message to one of the pullers",
+    "pull": "print what is pushed",
+    "req": "send requests, print the replies",
+    "rep": "print requests and answer them",
+    "survey": "ask all respondents, print their answers",
+    "respond": "print surveys and answer them",
+    "bus": "send to and print what comes from all that are directly connected",
+    "pair": "talk to one peer, both ways",
     "nngcat": "do as NNG's nngcat does: same options, output and exit codes",
     "nanocat": "do as nanomsg's nanocat does; nn_push, nn_pull and so on are its links",
 }
+SHORTHANDS: Final = ("pub", "sub", "push", "pull", "req", "rep", "survey", "respond", "bus", "pair")  # of cat
 PROGRAMS: Final = {  # what nanocat's links are called: each is nanocat with the protocol said
     f"nn_{name}": "nanocat"
     for name in ("push", "pull", "pub", "sub", "req", "rep", "surveyor", "respondent", "bus", "pair")
@@ -114,7 +126,8 @@ def _run(command: str, arguments: list[str]) -> int:
         what = f"no command {command!r}" if command else "a command is needed"
         say("nngkit", f"{what}; there are {', '.join(COMMANDS)} (see nngkit --help)")
         return 2
-    module = import_module(f"nngkit.cli.{PROGRAMS.get(command, command)}")
+    room = "cat" if command in SHORTHANDS else PROGRAMS.get(command, command)
+    module = import_module(f"nngkit.cli.{room}")
     if hasattr(module, "command"):  # reads its arguments itself
         own: int = module.command(command, arguments)
         return own

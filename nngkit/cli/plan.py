@@ -83,6 +83,7 @@ class Plan:
     interval: float | None = None
     recv_timeout: float | None = None
     send_timeout: float | None = None
+    survey_time: float = 1.0  # nanomsg's and NNG's
     recv_max_size: int = MIB
     name: str | None = None
     tls: TLS | None = None

@@ -27,7 +27,16 @@ def loaded_by(*arguments: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["nngcat", "--help"], ["nanocat", "--help"], ["nngcat", "--bogus"], ["nn_push", "-l1"]],
+    [
+        ["--help"],
+        ["cat", "--help"],
+        ["pub", "--help"],
+        ["cat", "--bogus"],
+        ["nngcat", "--help"],
+        ["nanocat", "--help"],
+        ["nngcat", "--bogus"],
+        ["nn_push", "-l1"],
+    ],
     ids=" ".join,
 )
 def test_a_help_and_a_wrong_option_load_no_event_loop_and_no_nng(arguments: list[str]) -> None:
@@ -36,7 +45,8 @@ def test_a_help_and_a_wrong_option_load_no_event_loop_and_no_nng(arguments: list
     assert not loaded & (EVENT_LOOPS_AND_NNG | NEVER_FOR_A_CAT)
 
 
-def test_a_cat_loads_no_trio_and_no_argparse() -> None:
-    loaded = loaded_by("nanocat", "--pull", "-l1", "--recv-timeout", "0")
+@pytest.mark.parametrize("command", [["nanocat", "--pull", "-l1"], ["cat", "--pull", "-l1"]], ids=" ".join)
+def test_a_cat_loads_no_trio_and_no_argparse(command: list[str]) -> None:
+    loaded = loaded_by(*command, "--recv-timeout", "0")
     assert "pynng" in loaded
     assert not loaded & NEVER_FOR_A_CAT
