@@ -14,6 +14,7 @@ SHORT = {
     "one_way": ["--only", "tcp, 16 B", "--only", "a sender without buffer"],
     "round_trips": ["--only", "64 in flight, ipc"],
     "batching": ["--only", "tcp, 16 B"],
+    "start_up": ["--only", "import pynng"],
     "surveys": ["--only", "10 respondents"],
 }
 

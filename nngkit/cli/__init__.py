@@ -6,6 +6,8 @@ cat_options.py   the options of the cat commands, in one table; helps.py prints 
 nngcat.py  nanocat.py     the stand-ins: arguments to a Plan (plan.py), and errors in the originals' words (reasons.py)
 cat.py  reporting.py      nngkit cat and its shorthands: arguments to a Plan; what is said at its end, the exit code
 splitting.py  rendering.py  executing.py    input into messages; --format-string and --json; --exec
+light.py      bringing in NNG without asyncio: what a start costs
+catalogue.py  completion.py  man.py     what is made of the options: completion scripts, manual pages, docs/command.md
 formats.py    how a received message is printed
 conversation.py  running.py  refusal.py     doing what a Plan says: the sockets; the signals; why nobody answers
 output.py     data on stdout: JSON lines or columns, colour where it is wanted

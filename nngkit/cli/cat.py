@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from nngkit.cli.cat_options import FORMATS, ROWS, SHORTHANDS, Row
+from nngkit.cli.light import load_bricks
 from nngkit.cli.plan import LARGEST, MIB, Endpoint, Plan, Received, Shown
 from nngkit.errors import ConfigError
 
@@ -255,14 +256,16 @@ class Given:
 
     def show(self) -> tuple[Callable[[Received], bytes], bool]:
         """How a message is printed, and whether that takes knowing who sent it."""
-        from nngkit.cli import rendering
-
         shape = next((key for key in SHAPES if key in self.uses), "line")
         topics, end, peers = tuple(self.topics) or (b"",), self.delimiter, False
         if (named := self.uses.get("format")) is not None:
             if named.value not in FORMATS:
                 named.fail(f"{named.value!r} is none of {', '.join(FORMATS)}")
             shape = named.value
+        if shape == "line" and "timestamp" not in self.uses:
+            return lambda received: received.body + end, False
+        from nngkit.cli import rendering  # json, base64 and re: 4 ms
+
         show: Callable[[Received], bytes]
         if shape == "line":
             show = lambda received: received.body + end  # noqa: E731 - one of several
@@ -321,6 +324,7 @@ class Given:
                 if key in self.uses:
                     self.uses[key].fail("is for tls+tcp:// and wss://, and there is no such address")
             return None
+        load_bricks()
         from nngkit.protocols import TLS
 
         files = {key: content(self.uses[key]) for key in keys[:3] if key in self.uses}
@@ -354,8 +358,8 @@ def pieces(descriptor: int, splitter: Splitter, where: str) -> Iterator[list[byt
         raise ConfigError(where, why) from error
 
 
-def plan_of(name: str, given: Given, say: Callable[[str], None]) -> Plan:
-    """The plan that the options of `nngkit NAME` make. Raises ConfigError, whose `what` is the option."""
+def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
+    """The plan that the options of `nngkit cat` make. Raises ConfigError, whose `what` is the option."""
     uses = given.uses
     stream = given.stream()
     show, shows_peers = given.show()
@@ -414,7 +418,8 @@ def command(name: str, arguments: Sequence[str]) -> int:
 
         print(cat_help(name) if shown.text == "help" else f"nngkit {__version__}")
         return 0
-    plan = plan_of(name, given, tell)
+    plan = plan_of(given, tell)
+    load_bricks()
     from nngkit.cli.reporting import run
 
     return run(plan, tell, stats=given.uses.get("stats") is not None, as_json="json" in given.uses)

@@ -44,6 +44,8 @@ COMMANDS: Final = {
     "respond": "print surveys and answer them",
     "bus": "send to and print what comes from all that are directly connected",
     "pair": "talk to one peer, both ways",
+    "completion": "print a completion script for bash, zsh or fish",
+    "man": "print or write the manual pages",
     "nngcat": "do as NNG's nngcat does: same options, output and exit codes",
     "nanocat": "do as nanomsg's nanocat does; nn_push, nn_pull and so on are its links",
 }

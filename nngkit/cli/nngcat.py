@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from nngkit.cli.cat_options import FORMATS, PROTOCOLS, ROWS, Row
 from nngkit.cli.formats import FORMATTERS
+from nngkit.cli.light import load_bricks
 from nngkit.cli.plan import LARGEST, MIB, Endpoint, Plan, Shown, Stopped, Wrong
 
 if TYPE_CHECKING:
@@ -216,6 +217,7 @@ def plan_of(arguments: Sequence[str]) -> Plan:
 def _tls(given: _Given) -> TLS | None:
     if not any(url.startswith(("tls", "wss")) for _, url in given.endpoints):
         return None
+    load_bricks()
     from nngkit.protocols import TLS
 
     certificate = given.files.get("cert")

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import BinaryIO
 
+from nngkit.cli.light import load_bricks
 from nngkit.cli.plan import Plan, Shown, Stopped, Wrong
 
 __all__ = ["Interruption", "interruptible", "output", "run_stand_in"]
@@ -70,7 +71,8 @@ def run_stand_in(make: Callable[[], Plan], told: Callable[[Stopped], tuple[str, 
         say_exactly(wrong.text)
         return wrong.code
     with interruptible() as interruption:
-        from nngkit.cli.conversation import Conversation  # brings in NNG: not before the arguments are known to be good
+        load_bricks()  # not before the arguments are known to be good
+        from nngkit.cli.conversation import Conversation
 
         try:
             Conversation(plan, output()).run()

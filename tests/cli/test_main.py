@@ -31,7 +31,7 @@ def test_help_lists_the_commands_and_each_has_its_own() -> None:
         own = nngkit(name, "--help")
         assert (own.returncode, own.stderr) == (0, "")
         assert own.stdout.startswith(f"usage: nngkit {name}")
-        assert "--json" in own.stdout
+        assert "--json" in own.stdout or name in ("completion", "man")
 
 
 @pytest.mark.parametrize(

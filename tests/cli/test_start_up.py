@@ -10,7 +10,7 @@ import pytest
 from tests.cli.commands import ROOT
 
 EVENT_LOOPS_AND_NNG = {"trio", "pynng", "asyncio", "cbor2", "rich"}
-NEVER_FOR_A_CAT = {"trio", "argparse", "nngkit.discovery"}
+NEVER_FOR_A_CAT = {"trio", "asyncio", "argparse", "nngkit.discovery"}
 
 
 def loaded_by(*arguments: str) -> set[str]:
@@ -50,3 +50,16 @@ def test_a_cat_loads_no_trio_and_no_argparse(command: list[str]) -> None:
     loaded = loaded_by(*command, "--recv-timeout", "0")
     assert "pynng" in loaded
     assert not loaded & NEVER_FOR_A_CAT
+
+
+def test_asyncio_is_the_real_one_for_whoever_asks_for_it_later() -> None:
+    script = (
+        "from nngkit.cli.light import load_bricks; load_bricks()\n"
+        "import asyncio, pynng\n"
+        "async def both():\n"
+        "    with pynng.Pair0(listen='inproc://a') as a, pynng.Pair0(dial='inproc://a') as b:\n"
+        "        await a.asend(b'x'); return await b.arecv()\n"
+        "print(asyncio.run(both()))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("b'x'\n", "")
