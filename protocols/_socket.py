@@ -75,7 +75,8 @@ class Stats:
     inproc, and for ws and wss where this side dialled). ``bad``: bytes that were not what the protocol says. ``late``:
     replies after their deadline. ``duplicate``: second replies. ``resent``: requests sent again. ``lost``: gaps seen in
     numbered messages. ``written``, ``read``: by NNG, on connections still here; NNG counts neither on ws, wss and
-    inproc. ``pipes``: connections now; ``joined``, ``left``, ``refused`` (by ``admit``): ever, but for connections that
+    inproc. ``unwritten``: accepted for connections still here, not written by NNG: queued, or dropped by it. ``pipes``:
+    connections now; ``joined``, ``left``, ``refused`` (by ``admit``): ever, but for connections that
     were cut while they were being made.
     """
 
@@ -90,6 +91,7 @@ class Stats:
     lost: int = 0
     written: int = 0
     read: int = 0
+    unwritten: int = 0
     pipes: int = 0
     joined: int = 0
     left: int = 0
@@ -355,12 +357,18 @@ class Socket(Peers, Draining):
             too_large=self._ring.too_large,
             written=written,
             read=read,
+            unwritten=self._unwritten_now(written),
             pipes=len(self._pipes.present),
             joined=self._pipes.joined,
             left=self._pipes.left,
             refused=self._pipes.refused,
             **{"bad": self._ring.bad, **self._counters()},
         )
+
+    def _unwritten_now(self, written: int) -> int:
+        if self._gone or not self._drains or self._pipes.blind() or not self._pipes.counted:
+            return 0
+        return max(0, self._unwritten(written + self._pipes.written_to_gone))
 
     def _counters(self) -> dict[str, int]:
         """What a protocol counts on top."""

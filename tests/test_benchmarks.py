@@ -16,6 +16,7 @@ SHORT = {
     "batching": ["--only", "tcp, 16 B"],
     "growth": ["--only", ", 3 peers", "--only", "1,000 peers", "--only", "one connection", "--messages", "20000"],
     "publishing": ["--only", "tcp, 16 B"],
+    "start_up": ["--only", "import pynng"],
     "surveys": ["--only", "10 respondents"],
 }
 

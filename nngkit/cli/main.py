@@ -17,13 +17,12 @@ Brings in no event loop and no NNG: a command's module does, when it is run.
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final, NoReturn
+from typing import Final
 
 from nngkit import __version__
 from nngkit.errors import ConfigError, NngkitError, TimedOut, Unreachable
@@ -34,21 +33,35 @@ COMMANDS: Final = {
     "discoverd": "survey services, and answer who asks for them by name",
     "discover": "list the services that a discovery daemon knows",
     "resolve": "print the address of one provider of a service",
+    "cat": "talk to peers by any protocol: nngcat and nanocat in one, and more",
+    "pub": "publish: send each message to all subscribers",
+    "sub": "subscribe: print what is published, or some topics of it",
+    "push": "send each message to one of the pullers",
+    "pull": "print what is pushed",
+    "req": "send requests, print the replies",
+    "rep": "print requests and answer them",
+    "survey": "ask all respondents, print their answers",
+    "respond": "print surveys and answer them",
+    "bus": "send to and print what comes from all that are directly connected",
+    "pair": "talk to one peer, both ways",
+    "completion": "print a completion script for bash, zsh or fish",
+    "man": "print or write the manual pages",
+    "nngcat": "do as NNG's nngcat does: same options, output and exit codes",
+    "nanocat": "do as nanomsg's nanocat does; nn_push, nn_pull and so on are its links",
     "device": "pass messages on between two addresses: queue, forwarder, streamer, bus, pair",
     "bench": "measure rates, drops and latencies of the six protocols",
     "ping": "measure round trips, again and again",
     "top": "show who sends what, how much, and what is lost",
     "doctor": "say why two ends do not talk",
 }
+SHORTHANDS: Final = ("pub", "sub", "push", "pull", "req", "rep", "survey", "respond", "bus", "pair")  # of cat
+PROGRAMS: Final = {  # what nanocat's links are called: each is nanocat with the protocol said
+    f"nn_{name}": "nanocat"
+    for name in ("push", "pull", "pub", "sub", "req", "rep", "surveyor", "respondent", "bus", "pair")
+}
+STAND_INS: Final = {"nngcat", "nanocat", *PROGRAMS}
 BROKEN_PIPE: Final = 141
 INTERRUPTED: Final = 130
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def usage() -> str:
@@ -68,8 +81,10 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command in `argv` (left out: sys.argv); its exit code."""
+    """Run the command in `argv` (left out: sys.argv); its exit code. A link by a stand-in's name is that stand-in."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and (program := os.path.basename(sys.argv[0])) in STAND_INS:
+        arguments.insert(0, program)
     command = arguments[0] if arguments else ""
     where = f"nngkit {command}" if command in COMMANDS else "nngkit"
     if isinstance(sys.stdout, io.TextIOWrapper):  # names are any text; the terminal may know less
@@ -114,18 +129,18 @@ def _run(command: str, arguments: list[str]) -> int:
     if command in ("-V", "--version"):
         print(f"nngkit {__version__}")
         return 0
-    if command not in COMMANDS:
+    if command not in COMMANDS and command not in PROGRAMS:
         what = f"no command {command!r}" if command else "a command is needed"
         say("nngkit", f"{what}; there are {', '.join(COMMANDS)} (see nngkit --help)")
         return 2
-    module = import_module(f"nngkit.cli.{command}")
-    parser = Parser(
-        prog=f"nngkit {command}",
-        description=f"{COMMANDS[command].capitalize()}.",
-        epilog=module.EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    room = "cat" if command in SHORTHANDS else PROGRAMS.get(command, command)
+    module = import_module(f"nngkit.cli.{room}")
+    if hasattr(module, "command"):  # reads its arguments itself
+        own: int = module.command(command, arguments)
+        return own
+    from nngkit.cli.options import parser_for  # argparse: 10 ms that the cat commands do not spend
+
+    parser = parser_for(command, COMMANDS[command], module.EPILOG)
     module.add_arguments(parser)
     code: int = module.run(parser.parse_args(arguments))
     return code

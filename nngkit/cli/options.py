@@ -13,9 +13,38 @@ import argparse
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-__all__ = ["OPTIONS", "Option", "add", "address", "more_than_no_seconds", "seconds", "size", "whole"]
+__all__ = [
+    "OPTIONS",
+    "Option",
+    "Parser",
+    "add",
+    "address",
+    "more_than_no_seconds",
+    "parser_for",
+    "seconds",
+    "size",
+    "whole",
+]
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def parser_for(command: str, summary: str, epilog: str) -> Parser:
+    """The parser of a command, to be given its options."""
+    return Parser(
+        prog=f"nngkit {command}",
+        description=f"{summary.capitalize()}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
 
 
 def seconds(text: str) -> float:

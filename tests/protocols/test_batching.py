@@ -427,7 +427,11 @@ def test_a_topic_goes_with_any_buffer(options: dict[str, Any]) -> None:
 
 
 def test_more_topics_than_lanes_are_published_all_the_same() -> None:
-    with Pub(listen=TCP, batch=LATER) as pub, Sub(dial=pub.address, topics="", batch=True, recv_buffer=8192) as sub:
+    # room for all of them at both ends: a busy machine may not read as fast as they come, and PUB drops
+    with (
+        Pub(listen=TCP, batch=LATER, send_buffer=8192) as pub,
+        Sub(dial=pub.address, topics="", batch=True, recv_buffer=8192) as sub,
+    ):
         pub.wait_for_peers(1, WAIT)
         for number in range(3000):
             pub.send(b"", topic=b"%04d" % number)

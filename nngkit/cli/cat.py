@@ -1,0 +1,425 @@
+"""`nngkit cat` and its shorthands `nngkit pub URL` and so on: nngcat and nanocat in one, mended, and what they lack.
+
+::
+
+    tail -f log | nngkit push tcp://host:5555 --wait-peers 1       each line a message, none lost
+    nngkit sub tcp://host:5556 --subscribe weather. --json         each message a JSON object
+    nngkit rep --listen tcp://127.0.0.1:5557 --exec 'tr a-z A-Z'   a command answers
+
+Here: arguments to a Plan. Options in any order, unique prefixes, `--o v`, `--o=v`, `--o:v`, `-L1234`, short ones in a
+cluster; what is no option is an address to dial. What is wrong is one line that names the option; nothing is sent then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from nngkit.cli.cat_options import FORMATS, ROWS, SHORTHANDS, Row
+from nngkit.cli.light import load_bricks
+from nngkit.cli.plan import LARGEST, MIB, Endpoint, Plan, Received, Shown
+from nngkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nngkit.cli.splitting import Splitter
+    from nngkit.protocols import TLS
+
+__all__ = ["command", "plan_of", "scan"]
+
+NAMES: Final = {name: row for row in ROWS for name in row.names("cat")}
+UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+MOST_SECONDS: Final = 1e6
+SHAPES: Final = (*FORMATS, "json", "format_string")
+FILLS: Final = ("lines", "nul", "delimiter", "records")  # how an input is cut into messages
+TEXTUAL: Final = ("line", "ascii", "quoted", "hex", "format_string")  # what a time may stand before
+PIECE: Final = 1 << 16  # bytes read at once: what a pipe holds
+
+
+class Use:
+    """An option as it was given: under which name, with which value."""
+
+    def __init__(self, row: Row, typed: str, value: str) -> None:
+        self.row = row
+        self.typed = typed
+        self.value = value
+
+    def fail(self, why: str) -> NoReturn:
+        """It cannot be followed."""
+        raise ConfigError(self.typed, why, self.value)
+
+
+def scan(arguments: Sequence[str]) -> Iterator[Use | str]:
+    """The options in order, and what is none: addresses. Raises ConfigError."""
+    rest = list(arguments)
+    options = True
+    while rest:
+        given = rest.pop(0)
+        if options and given == "--":
+            options = False
+        elif options and given.startswith("--"):
+            yield _long(given, rest)
+        elif options and given.startswith("-") and given != "-":
+            yield from _short(given, rest)
+        else:
+            yield given
+
+
+def _long(given: str, rest: list[str]) -> Use:
+    typed, separator, value = given, "", ""
+    if cut := re.search("[=:]", given):
+        typed, separator, value = given[: cut.start()], cut[0], given[cut.end() :]
+    found = {row.key: row for name, row in NAMES.items() if name.startswith(typed) and name.startswith("--")}
+    row = NAMES.get(typed)
+    if row is None:
+        if len(found) > 1:
+            names = sorted({name for name in NAMES if name.startswith(typed)})
+            raise ConfigError(typed, f"may be {', '.join(names)}", given)
+        row = next(iter(found.values()), None)
+    if row is None:
+        raise ConfigError(typed, "no such option", given)
+    if not row.takes:
+        if separator:
+            raise ConfigError(typed, "takes no value", given)
+    elif not separator:
+        value = _next(typed, rest)
+    return Use(row, typed, value)
+
+
+def _short(given: str, rest: list[str]) -> Iterator[Use]:
+    letters = given[1:]
+    while letters:
+        typed, letters = f"-{letters[0]}", letters[1:]
+        row = NAMES.get(typed)
+        if row is None:
+            raise ConfigError(typed, "no such option", given)
+        if row.takes:
+            yield Use(row, typed, letters or _next(typed, rest))
+            return
+        yield Use(row, typed, "")
+
+
+def _next(typed: str, rest: list[str]) -> str:
+    if not rest:
+        raise ConfigError(typed, "needs a value")
+    return rest.pop(0)
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def seconds(use: Use) -> float:
+    """A length of time: 1.5, 20ms, 2m."""
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(us|ms|s|m|h|d|)", use.value)
+    if match is None or (number := float(match[1]) * UNITS[match[2]]) > MOST_SECONDS:
+        use.fail(f"{use.value!r} is no length of time like 1.5, 20ms or 2m")
+    return number
+
+
+def whole(use: Use, least: int = 1) -> int:
+    """A number of things."""
+    if not re.fullmatch("[0-9]{1,10}", use.value) or int(use.value) < least:
+        use.fail(f"{use.value!r} is not a whole number from {least} on")
+    return int(use.value)
+
+
+def size(use: Use) -> int:
+    """A number of bytes: 512, 64k, 10M."""
+    match = re.fullmatch("([0-9]{1,10})([kmg]?)", use.value.lower())
+    if match is None or (number := int(match[1]) * SIZES[match[2]]) > LARGEST:
+        use.fail(f"{use.value!r} is not a size like 512, 64k or 10M, of 1 GiB at most")
+    return number or LARGEST
+
+
+def url(use: Use) -> str:
+    """An address."""
+    if "://" not in use.value:
+        use.fail(f"{use.value!r} is not an address like tcp://host:port")
+    return use.value
+
+
+def port(use: Use) -> str:
+    """An address on this machine."""
+    if not re.fullmatch("[0-9]{1,5}", use.value) or int(use.value) > 65535:
+        use.fail(f"{use.value!r} is not a port from 0 to 65535")
+    return f"tcp://127.0.0.1:{int(use.value)}"
+
+
+def raw_bytes(use: Use) -> bytes:
+    """The argument's own bytes."""
+    return use.value.encode("utf-8", "surrogateescape")
+
+
+def content(use: Use) -> bytes:
+    """The whole file; `-` is standard input."""
+    try:
+        if use.value == "-":
+            return sys.stdin.buffer.read()
+        with open(use.value, "rb") as file:
+            return file.read()
+    except OSError as error:
+        use.fail(f"{use.value}: {error.strerror}")
+
+
+# ---- the plan --------------------------------------------------------------------------------------------------------
+
+
+class Given:
+    """All options given, by their row's key, and what they mean together."""
+
+    def __init__(self, name: str, arguments: Sequence[str]) -> None:
+        self.uses: dict[str, Use] = {}
+        self.endpoints: list[Endpoint] = []
+        self.topics: list[bytes] = []
+        said = SHORTHANDS.get(name)
+        self.protocol = said or ""
+        for each in scan(arguments):
+            if isinstance(each, str):
+                self.endpoints.append(Endpoint("dial", url(Use(NAMES["--dial"], "URL", each))))
+            else:
+                self._take(each, said)
+        if not self.protocol:
+            raise ConfigError("protocol", "none given: --push, --pull, --pub, --sub, --req, --rep and so on")
+        if not self.endpoints:
+            raise ConfigError("address", "none given: --listen URL, or a URL to connect to")
+        for use in self.uses.values():
+            if use.row.fits and self.protocol not in use.row.fits.split():
+                use.fail(f"makes no sense for {self.protocol}")
+
+    def _take(self, use: Use, said: str | None) -> None:
+        key = use.row.key
+        match key:
+            case "help":
+                raise Shown("help", 0)
+            case "version":
+                raise Shown("version", 0)
+            case _ if use.row.group == "protocol":
+                protocol = "pair1" if key == "pair" else key
+                if said or (self.protocol and self.protocol != protocol):
+                    use.fail(f"the protocol is {self.protocol} already")
+                self.protocol = protocol
+            case "listen" | "dial" as what:
+                self.endpoints.append(Endpoint(what, url(use)))
+            case "listen_ipc" | "dial_ipc":
+                self.endpoints.append(Endpoint("listen" if key == "listen_ipc" else "dial", f"ipc://{use.value}"))
+            case "listen_port" | "dial_port":
+                self.endpoints.append(Endpoint("listen" if key == "listen_port" else "dial", port(use)))
+            case "subscribe":
+                self.topics.append(raw_bytes(use))
+                self.uses[key] = use
+            case _:
+                self._once(use)
+
+    def _once(self, use: Use) -> None:
+        for rivals in (SHAPES, ("data", "file", "exec"), FILLS):
+            for rival in rivals:
+                if (
+                    use.row.key in rivals
+                    and rival != use.row.key
+                    and rival in self.uses
+                    and not self._agree(use, rival)
+                ):
+                    use.fail(f"does not go with {self.uses[rival].typed}")
+        self.uses[use.row.key] = use
+
+    @staticmethod
+    def _agree(use: Use, rival: str) -> bool:
+        return {use.row.key, rival} == {"lines", "delimiter"}
+
+    def seconds(self, key: str) -> float | None:
+        """A length of time, None if it is not given."""
+        return seconds(self.uses[key]) if key in self.uses else None
+
+    def number(self, key: str) -> int:
+        """A number, 0 if it is not given."""
+        return whole(self.uses[key]) if key in self.uses else 0
+
+    @property
+    def delimiter(self) -> bytes:
+        """What ends a message, in the input and in what is printed."""
+        if "nul" in self.uses:
+            return b"\0"
+        if (use := self.uses.get("delimiter")) is None:
+            return b"\n"
+        from nngkit.cli.rendering import unescape
+
+        try:
+            found = unescape(use.value)
+        except ValueError as error:
+            use.fail(str(error))
+        if not found:
+            use.fail("is empty")
+        return found
+
+    def show(self) -> tuple[Callable[[Received], bytes], bool]:
+        """How a message is printed, and whether that takes knowing who sent it."""
+        shape = next((key for key in SHAPES if key in self.uses), "line")
+        topics, end, peers = tuple(self.topics) or (b"",), self.delimiter, False
+        if (named := self.uses.get("format")) is not None:
+            if named.value not in FORMATS:
+                named.fail(f"{named.value!r} is none of {', '.join(FORMATS)}")
+            shape = named.value
+        if shape == "line" and "timestamp" not in self.uses:
+            return lambda received: received.body + end, False
+        from nngkit.cli import rendering  # json, base64 and re: 4 ms
+
+        show: Callable[[Received], bytes]
+        if shape == "line":
+            show = lambda received: received.body + end  # noqa: E731 - one of several
+        elif shape == "json":
+            protocol = self.protocol
+            show, peers = lambda received: rendering.envelope(received, protocol, topics), True
+        elif shape == "format_string":
+            use = self.uses["format_string"]
+            try:
+                parts = rendering.parse_template(use.value)
+            except ValueError as error:
+                use.fail(str(error))
+            show = rendering.template(parts, topics)
+            peers = any(isinstance(part, rendering.Token) and part.name == "peer" for part in parts)
+        else:
+            form = rendering.CAT_FORMATS[shape]
+            show = lambda received: form(received.body)  # noqa: E731
+        if (stamped := self.uses.get("timestamp")) is not None:
+            if shape not in TEXTUAL:
+                stamped.fail(f"does not go with --{shape.replace('_', '-')}")
+            bare = show
+            show = lambda received: f"{rendering.utc(received.at)} ".encode() + bare(received)  # noqa: E731
+        return show, peers
+
+    def stream(self) -> Callable[[], Iterator[list[bytes]]] | None:
+        """What is sent as it comes; None if it is one message again and again, or nothing."""
+        uses, protocol = self.uses, self.protocol
+        fills = [uses[key] for key in FILLS if key in uses]
+        sends = protocol in ("push", "pub", "req", "surveyor", "bus", "pair0", "pair1")
+        implied = protocol in ("push", "pub", "req", "surveyor") and not {"data", "file"} & uses.keys()
+        if not sends or not (fills or implied):
+            return None
+        if "data" in uses and any(use.row.key in ("lines", "records") for use in fills):
+            fills[0].fail(f"does not go with {uses['data'].typed}")
+        if "data" in uses:
+            return None  # --delimiter and -0 are then about what is printed
+        if "file" in uses and not fills:
+            return None
+        file = uses.get("file")
+        descriptor = 0
+        if file is not None and file.value != "-":
+            try:
+                descriptor = os.open(file.value, os.O_RDONLY)
+            except OSError as error:
+                file.fail(f"{file.value}: {error.strerror}")
+        from nngkit.cli.splitting import Delimited, Records
+
+        splitter = Records() if "records" in uses else Delimited(self.delimiter)
+        return lambda: pieces(descriptor, splitter, file.value if file is not None else "standard input")
+
+    def tls(self) -> TLS | None:
+        """What is shown and demanded; None if no address needs it."""
+        keys = ("cacert", "cert", "key", "insecure", "tls_name")
+        if not any(each.startswith(("tls", "wss")) for _, each in self.endpoints):
+            for key in keys:
+                if key in self.uses:
+                    self.uses[key].fail("is for tls+tcp:// and wss://, and there is no such address")
+            return None
+        load_bricks()
+        from nngkit.protocols import TLS
+
+        files = {key: content(self.uses[key]) for key in keys[:3] if key in self.uses}
+        for key, pem in files.items():
+            if b"-----BEGIN" not in pem:
+                self.uses[key].fail(f"{self.uses[key].value}: not PEM text")
+        if "key" in files and "cert" not in files:
+            self.uses["key"].fail("needs --cert")
+        name = self.uses.get("tls_name")
+        return TLS(
+            ca=files.get("cacert"),
+            cert=files.get("cert"),
+            key=files.get("key", files.get("cert")),
+            server_name=None if name is None else name.value,
+            verify="insecure" not in self.uses,
+        )
+
+
+def pieces(descriptor: int, splitter: Splitter, where: str) -> Iterator[list[bytes]]:
+    """The messages of an input as they come: a line that is written is sent, without waiting for more."""
+    from nngkit.cli.splitting import Malformed
+
+    try:
+        while piece := os.read(descriptor, PIECE):
+            if messages := splitter.feed(piece):
+                yield messages
+        if messages := splitter.finish():
+            yield messages
+    except (Malformed, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError(where, why) from error
+
+
+def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
+    """The plan that the options of `nngkit cat` make. Raises ConfigError, whose `what` is the option."""
+    uses = given.uses
+    stream = given.stream()
+    show, shows_peers = given.show()
+    data = raw_bytes(uses["data"]) if "data" in uses else None
+    if "file" in uses and stream is None:
+        data = content(uses["file"])
+    answer: Callable[[Received], bytes | None] | None = None if data is None else lambda _: data
+    if (run := uses.get("exec")) is not None:
+        from nngkit.cli.executing import answer_by
+
+        answer, shows_peers = answer_by(run.value, given.protocol, say), True
+    if "interval" in uses and data is None and stream is None:
+        uses["interval"].fail("there is nothing to send: --data, --file or --lines")
+    recv_timeout = given.seconds("recv_timeout")
+    label = uses["name"].value if "name" in uses else None
+    return Plan(
+        protocol=given.protocol,
+        endpoints=tuple(given.endpoints),
+        show=show,
+        shows_peers=shows_peers,
+        topics=tuple(given.topics) or (b"",),
+        data=data,
+        stream=stream,
+        answer=answer,
+        count=given.number("count"),
+        expect=given.number("expect"),
+        delay=given.seconds("delay"),
+        interval=given.seconds("interval"),
+        recv_timeout=recv_timeout,
+        send_timeout=given.seconds("send_timeout"),
+        survey_time=1.0 if recv_timeout is None else recv_timeout,
+        recv_max_size=size(uses["recv_max_size"]) if "recv_max_size" in uses else MIB,
+        name=label,
+        tls=given.tls(),
+        request_waits="send_timeout" in uses,
+        wait_peers=given.number("wait_peers"),
+        wait_timeout=given.seconds("wait_timeout"),
+        said=(lambda what, where: say(f"{what}s at {where}")) if "verbose" in uses and "silent" not in uses else None,
+    )
+
+
+def command(name: str, arguments: Sequence[str]) -> int:
+    """`nngkit cat ...`, or a shorthand."""
+    from nngkit.cli.main import say
+
+    where = f"nngkit {name}"
+
+    def tell(text: str) -> None:
+        say(where, text)
+
+    try:
+        given = Given(name, arguments)
+    except Shown as shown:
+        from nngkit import __version__
+        from nngkit.cli.helps import cat_help
+
+        print(cat_help(name) if shown.text == "help" else f"nngkit {__version__}")
+        return 0
+    plan = plan_of(given, tell)
+    load_bricks()
+    from nngkit.cli.reporting import run
+
+    return run(plan, tell, stats=given.uses.get("stats") is not None, as_json="json" in given.uses)

@@ -1,0 +1,82 @@
+"""Every command with its options, for what is made of them: man pages, completion, docs/command.md.
+
+The cat commands' come from their table, the others' from their parsers, whose modules are brought in for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Final, NamedTuple
+
+from nngkit.cli import helps
+from nngkit.cli.cat_options import FORMATS, GROUPS, SHORTHANDS, rows_of
+from nngkit.cli.main import COMMANDS
+
+__all__ = ["Choice", "choices", "help_of", "markdown"]
+
+OWN_VALUES: Final = {"format": FORMATS}
+
+
+class Choice(NamedTuple):
+    """An option as a completion offers it: its names, whether a value follows, which ones if that is known."""
+
+    names: tuple[str, ...]
+    takes: str
+    help: str
+    values: tuple[str, ...] = ()
+
+
+def choices(command: str) -> list[Choice]:
+    """The options of a command."""
+    if command in ("cat", "nngcat", "nanocat"):
+        return [
+            Choice(row.names(command), row.takes, row.help, OWN_VALUES.get(row.key, ())) for row in rows_of(command)
+        ]
+    if command in SHORTHANDS:
+        rows = helps.rows_for(SHORTHANDS[command])
+        return [Choice(row.names("cat"), row.takes, row.help, OWN_VALUES.get(row.key, ())) for row in rows]
+    return list(_parsed(help_of(command)))
+
+
+def _parsed(text: str) -> Iterator[Choice]:
+    """The options in a help of argparse's: `  -h, --help  what it is`, or with its explanation on the next line."""
+    for match in re.finditer(r"^  (-[^\n]*?)(?:  +|\n +)(\S[^\n]*)", text, re.MULTILINE):
+        names = tuple(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", match[1]))
+        takes = re.search(r" ([A-Z]+)", match[1])
+        if names:
+            yield Choice(names, takes[1] if takes else "", match[2])
+
+
+def help_of(command: str) -> str:
+    """What its --help prints."""
+    if command == "nngcat":
+        return helps.nngcat_help()
+    if command == "nanocat":
+        return helps.nanocat_help("nanocat")
+    if command == "cat" or command in SHORTHANDS:
+        return helps.cat_help(command)
+    from nngkit.cli.options import parser_for
+
+    module = import_module(f"nngkit.cli.{command}")
+    parser = parser_for(command, COMMANDS[command], module.EPILOG)
+    module.add_arguments(parser)
+    return parser.format_help()
+
+
+def markdown() -> str:
+    """The table of the cat commands' options for docs/command.md."""
+    lines = []
+    for group, title in GROUPS.items():
+        lines += [f"**{title}**", "", "| nngkit cat | nngcat | nanocat | |", "|---|---|---|---|"]
+        rows = [row for command in ("cat", "nngcat", "nanocat") for row in rows_of(command) if row.group == group]
+        for row in dict.fromkeys(rows):
+            cells = [_names(row.names(command), row.takes) for command in ("cat", "nngcat", "nanocat")]
+            lines.append(f"| {' | '.join(cells)} | {row.help.replace('|', '/')} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _names(names: tuple[str, ...], takes: str) -> str:
+    return ", ".join(f"`{name} {takes}`" if takes else f"`{name}`" for name in names) or "-"

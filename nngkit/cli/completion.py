@@ -1,0 +1,140 @@
+"""`nngkit completion SHELL`: a completion script for bash, zsh or fish, on standard output.
+
+::
+
+    source <(nngkit completion bash)
+    nngkit completion zsh > "${fpath[1]}/_nngkit"
+    nngkit completion fish > ~/.config/fish/completions/nngkit.fish
+
+The scripts know commands, options, and the values of --format; files are completed by the shell. They start nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Final
+
+from nngkit.cli.catalogue import Choice, choices
+from nngkit.cli.main import COMMANDS
+
+__all__ = ["EPILOG", "SHELLS", "add_arguments", "run"]
+
+EPILOG: Final = "bash: source <(nngkit completion bash)"
+FILES: Final = ("FILE", "PATH")  # what a shell completes by itself
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the script."""
+    print(SHELLS[arguments.shell]())
+    return 0
+
+
+def bash() -> str:
+    """For bash 4 and later."""
+    cases = []
+    for command in COMMANDS:
+        options = " ".join(name for choice in choices(command) for name in choice.names)
+        cases.append(f'        {command}) words="{options}" ;;')
+    values = sorted(
+        {
+            (name, choice.values)
+            for command in COMMANDS
+            for choice in choices(command)
+            if choice.values
+            for name in choice.names
+        }
+    )
+    known = [
+        f'        {name}) COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$word")); return ;;' for name, words in values
+    ]
+    return "\n".join(
+        [
+            "# bash completion for nngkit, written by `nngkit completion bash`",
+            "_nngkit() {",
+            '    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words=""',
+            "    if ((COMP_CWORD == 1)); then",
+            f'        COMPREPLY=($(compgen -W "{" ".join(COMMANDS)}" -- "$word"))',
+            "        return",
+            "    fi",
+            '    case "$before" in',
+            *known,
+            "    esac",
+            '    case "${COMP_WORDS[1]}" in',
+            *cases,
+            "    esac",
+            '    [[ "$word" == -* ]] && COMPREPLY=($(compgen -W "$words" -- "$word"))',
+            "}",
+            "complete -o default -F _nngkit nngkit",
+        ]
+    )
+
+
+def zsh() -> str:
+    """For zsh, as a function file."""
+    parts = [
+        "#compdef nngkit",
+        "# zsh completion for nngkit, written by `nngkit completion zsh`",
+        "local -a commands",
+        "commands=(",
+    ]
+    parts += [f"    {_zsh_quoted(f'{command}:{what}')}" for command, what in COMMANDS.items()]
+    parts += [
+        ")",
+        "if ((CURRENT == 2)); then",
+        "    _describe command commands",
+        "    return",
+        "fi",
+        'case "$words[2]" in',
+    ]
+    for command in COMMANDS:
+        parts.append(f"    {command}) _arguments -s \\")
+        parts += [f"        {_zsh_option(name, choice)} \\" for choice in choices(command) for name in choice.names]
+        parts.append("        '*:address:' ;;")
+    return "\n".join([*parts, "esac"])
+
+
+def _zsh_option(name: str, choice: Choice) -> str:
+    explained = _zsh_escaped(choice.help)
+    if not choice.takes:
+        return _zsh_quoted(f"*{name}[{explained}]")
+    action = f"({' '.join(choice.values)})" if choice.values else "_files" if choice.takes in FILES else " "
+    return _zsh_quoted(f"*{name}[{explained}]:{choice.takes}:{action}")
+
+
+def _zsh_escaped(text: str) -> str:
+    """Brackets, colons and backslashes mean something in the specifications of zsh."""
+    return "".join(f"\\{each}" if each in "[]:\\" else each for each in text)
+
+
+def _zsh_quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def fish() -> str:
+    """For fish 3 and later."""
+    lines = ["# fish completion for nngkit, written by `nngkit completion fish`"]
+    lines += [
+        f"complete -c nngkit -f -n __fish_use_subcommand -a {command} -d {_fish_quoted(what)}"
+        for command, what in COMMANDS.items()
+    ]
+    for command in COMMANDS:
+        for choice in choices(command):
+            names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in choice.names)
+            takes = ("-r" if choice.takes in FILES else "-x") if choice.takes else "-f"
+            values = f" -a {_fish_quoted(' '.join(choice.values))}" if choice.values else ""
+            seen = f"'__fish_seen_subcommand_from {command}'"
+            lines.append(f"complete -c nngkit -n {seen} {names} {takes}{values} -d {_fish_quoted(choice.help)}")
+    return "\n".join(lines)
+
+
+def _fish_quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+SHELLS: Final[dict[str, Callable[[], str]]] = {"bash": bash, "zsh": zsh, "fish": fish}

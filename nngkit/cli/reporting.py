@@ -1,0 +1,93 @@
+"""How a run of `nngkit cat` ends: what was dropped or missed is said, and the exit code is honest.
+
+====  ===============================================================================================
+code  when
+====  ===============================================================================================
+0     all that was asked for was done
+1     less was received than --expect, or than requests were sent
+2     an option, an address, an input that is not what it was said to be
+3     nothing could be listened at, or nobody was ever connected
+4     a time ran out with nothing received, or before all was sent
+====  ===============================================================================================
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+from nngkit.cli.conversation import Conversation
+from nngkit.cli.main import exit_code
+from nngkit.cli.plan import Plan, Stopped
+from nngkit.cli.running import interruptible, output, say_exactly
+from nngkit.errors import Unreachable
+
+__all__ = ["run", "stats_line"]
+
+
+def run(plan: Plan, say: Callable[[str], None], *, stats: bool, as_json: bool) -> int:
+    """Do what the plan says; the exit code."""
+    with interruptible() as interruption:
+        conversation = Conversation(plan, output())
+        try:
+            try:
+                conversation.run()
+                code = _shortfall(conversation, say)
+            except Stopped as stopped:
+                say(str(stopped.error))
+                code = _code(stopped, conversation)
+            except KeyboardInterrupt:
+                code = interruption.code
+        finally:
+            _losses(conversation, say)
+            if stats:
+                if as_json:
+                    say_exactly(stats_line(conversation, as_json) + "\n")
+                else:
+                    say(stats_line(conversation, as_json))
+        return code
+
+
+def _code(stopped: Stopped, conversation: Conversation) -> int:
+    if stopped.stage in ("listen", "dial"):
+        return exit_code(stopped.error)
+    return 3 if stopped.stage == "wait" or not conversation.ever_connected else exit_code(stopped.error)
+
+
+def _shortfall(conversation: Conversation, say: Callable[[str], None]) -> int:
+    """What was to be received and was not."""
+    plan, received = conversation.plan, conversation.received
+    asks = plan.protocol in ("req", "surveyor")
+    wanted = plan.expect or (conversation.sent if plan.protocol == "req" else 1 if asks else 0)
+    if not wanted and plan.recv_timeout is not None and plan.protocol not in ("push", "pub"):
+        wanted = 1  # it has waited for a message until the time ran out
+    if received >= wanted:
+        return 0
+    if not conversation.ever_connected:
+        say(str(Unreachable(" ".join(url for _, url in plan.endpoints), "nobody was connected")))
+        return 3
+    say(f"{received} of {wanted} {'answers' if asks else 'messages'} received")
+    return 1 if received else 4
+
+
+def _losses(conversation: Conversation, say: Callable[[str], None]) -> None:
+    """What a protocol that may drop has dropped."""
+    stats, plan = conversation.stats, conversation.plan
+    if plan.protocol in ("pub", "bus") and stats.unwritten:
+        say(f"{stats.unwritten} messages were dropped: who receives them was too slow")
+    everything = plan.topics == (b"",) or plan.protocol == "bus"
+    if plan.protocol in ("sub", "bus") and everything and not plan.expect and stats.read > stats.received:
+        say(f"{stats.read - stats.received} messages that came were not printed: this side was too slow, or has ended")
+    if stats.dropped:
+        say(f"{stats.dropped} messages were dropped for want of room")
+    if stats.too_large:
+        say(f"{stats.too_large} messages were too large")
+
+
+def stats_line(conversation: Conversation, as_json: bool) -> str:
+    """The counters: messages printed and handed over by the command, then the socket's (docs/protocols.md)."""
+    counters = {"printed": conversation.received, **dataclasses.asdict(conversation.stats)}
+    if as_json:
+        return json.dumps(counters)
+    return ", ".join(f"{name} {count}" for name, count in counters.items())

@@ -1,0 +1,429 @@
+"""`nngkit cat` and its shorthands as processes: what is sent, what is printed, what is said, and every exit code."""
+
+from __future__ import annotations
+
+import base64
+import re
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+import trustme
+
+from nngkit.cli.main import main
+from nngkit.protocols import TLS, Bus, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Surveyor
+from tests.cli.commands import ROOT, command, environment, valid
+
+WAIT = 10
+PIPE = subprocess.PIPE
+
+
+@pytest.fixture
+def here(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An address to listen at."""
+    return f"ipc://{tmp_path_factory.mktemp('s')}/a"
+
+
+@contextmanager
+def running(*arguments: str, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
+    """`nngkit ARGUMENTS` until the block ends."""
+    with subprocess.Popen(
+        command(*arguments), cwd=ROOT, env=environment(), stdin=stdin, stdout=PIPE, stderr=PIPE
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[bytes], data: bytes | None = None) -> tuple[bytes, str, int]:
+    out, err = process.communicate(data, timeout=WAIT)
+    return out, err.decode(), process.returncode
+
+
+def line(process: subprocess.Popen[bytes]) -> bytes:
+    """The next line it prints; the test's own timeout bounds it."""
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+# ---- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def test_each_line_is_a_message_as_soon_as_it_is_written(here: str) -> None:
+    with Pull(listen=here) as pull, running("push", here, "--wait-peers", "1", stdin=PIPE) as process:
+        assert process.stdin is not None
+        for word in (b"one", b"two"):
+            process.stdin.write(word + b"\n")
+            process.stdin.flush()
+            assert pull.recv(timeout=WAIT) == word
+        assert ended(process, b"\nlast") == (b"", "", 0)
+        assert [pull.recv(timeout=WAIT), pull.recv(timeout=WAIT)] == [b"", b"last"]
+
+
+def test_100_000_lines_and_none_is_lost(here: str) -> None:
+    lines = [b"line %d" % number for number in range(100_000)]
+    with Pull(listen=here) as pull, running("push", here, "--wait-peers", "1", stdin=PIPE) as process:
+        assert process.stdin is not None
+
+        def write(stdin: IO[bytes]) -> None:
+            for begin in range(0, len(lines), 1000):  # as they would come from `tail -f`: in pieces
+                stdin.write(b"\n".join(lines[begin : begin + 1000]) + b"\n")
+                stdin.flush()
+            stdin.close()
+
+        writer = threading.Thread(target=write, args=(process.stdin,))
+        writer.start()
+        process.stdin = None
+        received: list[bytes] = []
+        while len(received) < len(lines):
+            received += pull.recv_many(4096, timeout=WAIT)
+        writer.join(WAIT)
+        assert received == lines
+        assert ended(process) == (b"", "", 0)
+
+
+def test_every_message_that_is_published_is_received_or_counted_as_dropped() -> None:
+    lines = b"".join(b"%06d\n" % number for number in range(100_000))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(WAIT)
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with running("pub", address, "--wait-peers", "1", "--stats", "--json", stdin=PIPE) as process:
+            subscriber, _ = server.accept()
+            with subscriber:
+                subscriber.sendall(b"\0SP\0\0\x21\0\0")  # the hello of a SUB, which then reads nothing until the end
+                _, err, code = ended(process, lines)
+                subscriber.settimeout(WAIT)
+                stream = b"".join(iter(lambda: subscriber.recv(1 << 16), b""))
+        *said, last = err.splitlines()
+        counted = valid(last, "cat-stats.json")
+        received = (len(stream) - 8) // 14  # after its hello, 8 bytes of length and 6 of line for each
+        assert (code, counted["sent"]) == (0, 100_000)
+        assert received == counted["written"]
+        assert received + counted["unwritten"] == 100_000
+        assert counted["unwritten"] > 0
+        assert said == [f"nngkit pub: {counted['unwritten']} messages were dropped: who receives them was too slow"]
+
+
+@pytest.mark.parametrize(
+    ("options", "data"),
+    [
+        (["-0"], b"a\0b\n\0\0c"),
+        (["--delimiter", r"\r\n"], b"a\r\nb\n\r\n\r\nc"),
+        (["--delimiter=--", "--lines"], b"a--b\n----c"),
+        (["--records"], b"\xc4\x01a\xa2b\n\xc5\x00\x00\xd9\x01c"),
+    ],
+)
+def test_what_is_between_delimiters_or_in_records_is_a_message(here: str, options: list[str], data: bytes) -> None:
+    with Pull(listen=here) as pull, running("push", here, *options, stdin=PIPE) as process:
+        assert ended(process, data) == (b"", "", 0)
+        assert [pull.recv(timeout=WAIT) for _ in range(4)] == [b"a", b"b\n", b"", b"c"]
+
+
+def test_what_msgpack_prints_records_reads(here: str, tmp_path: Path) -> None:
+    bodies = [b"", b"\n\0", bytes(range(256)), b"x" * 70_000]
+    file = tmp_path / "records"
+    with Push(listen=here) as push, running("pull", here, "--msgpack", "--expect", "4") as process:
+        push.send_many(bodies)
+        out, err, code = ended(process)
+        assert (err, code) == ("", 0)
+        file.write_bytes(out)
+    with Pull(listen=here) as pull, running("push", here, "--records", "--file", str(file)) as process:
+        assert ended(process) == (b"", "", 0)
+        assert [pull.recv(timeout=WAIT) for _ in bodies] == bodies
+
+
+def test_a_whole_file_is_one_message_and_an_interval_has_a_unit(here: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"one\ntwo\n")
+    with Pull(listen=here) as pull:
+        with running("push", here, "--file", str(file), "--interval", "20ms", "--count", "3") as process:
+            assert ended(process) == (b"", "", 0)
+        assert [pull.recv(timeout=WAIT) for _ in range(3)] == [b"one\ntwo\n"] * 3
+
+
+# ---- what is printed -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], b"w.x 1\n\xff\n"),
+        (["-0"], b"w.x 1\0\xff\0"),
+        (["--delimiter", r"\x1e--"], b"w.x 1\x1e--\xff\x1e--"),
+        (["--raw"], b"w.x 1\xff"),
+        (["-A"], b"w.x 1\n.\n"),
+        (["--quoted"], b'"w.x 1"\n"\\xff"\n'),
+        (["--format=hex"], b'"\\x77\\x2e\\x78\\x20\\x31"\n"\\xff"\n'),
+        (["--format", "no"], b""),
+        (["--format-string", r"{size}\t{{{body:ascii}}}\x21\n"], b"5\t{w.x 1}!\n1\t{.}!\n"),
+    ],
+)
+def test_formats(here: str, options: list[str], expected: bytes) -> None:
+    with Push(listen=here) as push, running("pull", here, "--expect", "2", *options) as process:
+        push.send_many([b"w.x 1", b"\xff"])
+        assert ended(process) == (expected, "", 0)
+
+
+def test_json_envelopes_are_as_the_schema_says() -> None:
+    with (
+        Pub(listen="tcp://127.0.0.1:0") as pub,
+        running("sub", pub.address, "--subscribe", "w", "--subscribe", "w.x", "--json", "--expect=2") as process,
+    ):
+        pub.wait_for_peers(1, WAIT)
+        pub.send_many([b"other", b"w.x 1", b"w\xff"])
+        out, err, code = ended(process)
+        assert (err, code) == ("", 0)
+        first, second = (valid(each, "cat.json") for each in out.decode().splitlines())
+        assert (first["topic"], first["body"], first["encoding"], first["size"]) == ("w.x", "w.x 1", "utf-8", 5)
+        assert (second["topic"], base64.b64decode(second["body"]), second["encoding"]) == ("w", b"w\xff", "base64")
+        assert first["peer"].startswith("tcp://127.0.0.1:")
+
+
+def test_tokens_know_the_topic_the_peer_and_the_time() -> None:
+    text = r"{time} {peer} {topic:hex} {body}\n"
+    with (
+        Pub(listen="tcp://127.0.0.1:0") as pub,
+        running("sub", pub.address, "--subscribe", "w.", "--format-string", text, "--expect=1") as process,
+    ):
+        pub.wait_for_peers(1, WAIT)
+        pub.send(b"w.x")
+        out, _, code = ended(process)
+        assert code == 0
+        stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
+        assert re.fullmatch(stamp + r' tcp://127\.0\.0\.1:\d+ "\\x77\\x2e" w\.x\n', out.decode())
+
+
+def test_a_time_before_each_line(here: str) -> None:
+    with Push(listen=here) as push, running("pull", here, "--timestamp", "--expect=1") as process:
+        push.send(b"work")
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z work\n", ended(process)[0].decode())
+
+
+# ---- questions and answers -------------------------------------------------------------------------------------------
+
+
+def test_a_command_answers(here: str) -> None:
+    script = 'printf "%s " "$NNGKIT_PROTOCOL"; tr a-z A-Z'
+    with running("rep", "--listen", here, "--exec", script) as process, Req(dial=here) as req:
+        assert req.request(b"hello", timeout=WAIT) == b"rep HELLO"
+        assert line(process) == b"hello\n"
+
+
+def test_a_command_that_fails_gives_no_answer_and_is_said(here: str) -> None:
+    script = 'read word; test "$word" = good && echo yes'
+    with (
+        running("respond", "--listen", here, "--exec", script, "--expect", "2") as process,
+        Surveyor(dial=here) as asks,
+    ):
+        asks.wait_for_peers(1, WAIT)
+        assert asks.survey(b"bad\n", timeout=0.5).replies == ()
+        assert [each.body for each in asks.survey(b"good\n", timeout=WAIT, early=True).replies] == [b"yes\n"]
+        _, err, code = ended(process)
+        assert (err, code) == (f"nngkit respond: --exec: {script}: exit code 1, so there is no answer\n", 0)
+
+
+def test_each_line_is_a_request_and_its_reply_a_line(here: str) -> None:
+    with Rep(listen=here) as rep, running("req", here, stdin=PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.close()
+        process.stdin = None
+        for _ in range(2):
+            request = rep.recv(timeout=WAIT)
+            request.reply(request.body.upper())
+        assert ended(process) == (b"ONE\nTWO\n", "", 0)
+
+
+def test_a_survey_ends_with_the_answers_expected(here: str) -> None:
+    options = ("--data", "who?", "--wait-peers", "2", "--expect", "2", "--recv-timeout", "30")
+    with running("survey", "--listen", here, *options) as process:
+        with Respondent(dial=here) as one, Respondent(dial=here) as two:
+            one.recv(timeout=WAIT).reply(b"one")
+            two.recv(timeout=WAIT).reply(b"two")
+            out, err, code = ended(process)
+        assert (sorted(out.split()), err, code) == ([b"one", b"two"], "", 0)
+
+
+def test_a_pair_sends_lines_and_prints_what_comes(here: str) -> None:
+    with Pair1(listen=here) as pair, running("pair", here, "--lines", stdin=PIPE) as process:
+        assert process.stdin is not None
+        for word in (b"one", b"two"):
+            process.stdin.write(word + b"\n")
+            process.stdin.flush()
+            assert pair.recv(timeout=WAIT) == word
+            pair.send(word.upper())
+            assert line(process) == word.upper() + b"\n"
+
+
+def test_a_bus_says_its_data_once_somebody_is_there(here: str) -> None:
+    with Bus(listen=here) as bus, running("bus", here, "--data", "x", "--wait-peers=1", "--expect=1") as process:
+        assert bus.recv(timeout=WAIT) == b"x"
+        bus.send(b"y")
+        assert ended(process) == (b"y\n", "", 0)
+
+
+def test_tls(authority: trustme.CA, tmp_path: Path) -> None:
+    certificate = authority.issue_cert("localhost")
+    ca, pem = tmp_path / "ca.pem", tmp_path / "own.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(pem))
+    own = TLS(cert=certificate.cert_chain_pems[0].bytes(), key=certificate.private_key_pem.bytes())
+    with (
+        Push(listen="tls+tcp://127.0.0.1:0", tls=own) as push,
+        running("pull", push.address, "--cacert", str(ca), "--tls-name", "localhost", "--expect", "1") as process,
+    ):
+        push.send(b"secret")
+        assert ended(process) == (b"secret\n", "", 0)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+# ---- ends ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["pull", "-L0", "--recv-timeout", "50ms"], 3, "nobody was connected"),
+        (["req", "tcp://127.0.0.1:1", "--data", "x", "--recv-timeout", "50ms"], 3, "nobody was connected"),
+        (["push", "tcp://127.0.0.1:1", "--data", "x", "--send-timeout", "50ms"], 3, "50 ms|0.05 s"),
+        (["sub", "tcp://127.0.0.1:1", "--wait-peers", "1", "--wait-timeout", "50ms"], 3, "0 of 1 peers"),
+        (["pull", "--listen", "tcp://1.2.3.4:5"], 2, "listen: tcp://1.2.3.4:5: address invalid"),
+        (["pull", "--listen", "ipc:///nonexistent/x"], 3, "ipc:///nonexistent/x: cannot listen"),
+    ],
+)
+def test_exit_codes_say_what_happened(
+    arguments: list[str], code: int, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == code
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(rf"nngkit {arguments[0]}: [^\n]*\n", err)
+    assert re.search(says, err)
+
+
+def test_less_than_was_expected_is_1_and_nothing_at_all_4(here: str) -> None:
+    with Push(listen=here) as push:
+        with running("pull", here, "--expect", "2", "--recv-timeout", "1") as process:
+            push.send(b"one")
+            assert ended(process) == (b"one\n", "nngkit pull: 1 of 2 messages received\n", 1)
+        with running("pull", here, "--expect", "2", "--wait-peers=1", "--recv-timeout", "50ms") as process:
+            assert ended(process) == (b"", "nngkit pull: 0 of 2 messages received\n", 4)
+
+
+def test_an_interrupt_prints_what_was_received_and_the_counters(here: str) -> None:
+    with Push(listen=here) as push, running("pull", here, "--stats") as process:
+        push.send_many([b"one", b"two"])
+        assert [line(process), line(process)] == [b"one\n", b"two\n"]
+        process.send_signal(signal.SIGINT)
+        out, err, code = ended(process)
+        assert (out, code) == (b"", 130)
+        assert err.startswith("nngkit pull: printed 2, sent 0, received 2,")
+
+
+def test_a_second_interrupt_ends_it_at_once(here: str) -> None:
+    # the first one lingers for a second, for a peer that does not come
+    with running("push", "--listen", here, "--lines", "-v", stdin=PIPE) as process:
+        assert process.stderr is not None
+        assert process.stdin is not None
+        process.stdin.write(b"unheard\n")
+        process.stdin.flush()
+        assert process.stderr.readline() == f"nngkit push: listens at {here}\n".encode()
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT) in (130, -signal.SIGINT)
+
+
+def test_a_reader_that_goes_away_is_no_news(here: str) -> None:
+    with Push(listen=here) as push, running("pull", here) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        push.send(b"x")
+        assert process.wait(WAIT) == 141
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+# ---- bad input: one line that names the option, exit code 2, nothing sent --------------------------------------------
+
+U = "tcp://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["cat"], "protocol: none given"),
+        (["cat", "--push"], "address: none given"),
+        (["cat", U], "protocol: none given"),
+        (["cat", "--push", "--pull", U], "--pull: the protocol is push already"),
+        (["sub", "--pub", U], "--pub: the protocol is sub already"),
+        (["cat", "--pu", U], "--pu: may be --pub, --pub0, --pull, --pull0, --push, --push0"),
+        (["cat", "--bogus"], "--bogus: no such option"),
+        (["cat", "-vY"], "-Y: no such option"),
+        (["pull", "--raw=1", U], "--raw: takes no value"),
+        (["pull", "--count"], "--count: needs a value"),
+        (["pull", "-C"], "-C: needs a value"),
+        (["pull", "-C0", U], "-C: '0' is not a whole number"),
+        (["pull", "--count=many", U], "--count: 'many' is not a whole number"),
+        (["pull", "--recv-timeout", "5x", U], "--recv-timeout: '5x' is no length of time"),
+        (["pull", "--recv-timeout=-1", U], "--recv-timeout: '-1' is no length of time"),
+        (["pull", "--delay", "nan", U], "--delay: 'nan' is no length of time"),
+        (["pull", "-Z", "2G", U], "-Z: '2G' is not a size"),
+        (["pull", "-L", "70000"], "-L: '70000' is not a port"),
+        (["pull", "here"], "URL: 'here' is not an address"),
+        (["pull", "--dial", "here"], "--dial: 'here' is not an address"),
+        (["pull", "--data", "x", U], "--data: makes no sense for pull"),
+        (["pull", "--interval", "1", U], "--interval: makes no sense for pull"),
+        (["push", "--subscribe", "x", U], "--subscribe: makes no sense for push"),
+        (["push", "--hex", U], "--hex: makes no sense for push"),
+        (["req", "--exec", "x", U], "--exec: makes no sense for req"),
+        (["pull", "--raw", "--hex", U], "--hex: does not go with --raw"),
+        (["pull", "--format", "xml", U], "--format: 'xml' is none of no, raw, ascii"),
+        (["pull", "--format-string", "{key}", U], "--format-string: {key} is none of {body}, {topic}"),
+        (["pull", "--format-string", "{body:xml}", U], "--format-string: {body:xml}: 'xml' is no format"),
+        (["pull", "--format-string", "{", U], "--format-string: a lone {"),
+        (["pull", "--format-string", r"\q", U], r"--format-string: '\\q' is none of \n"),
+        (["pull", "--delimiter", r"\q", U], r"--delimiter: '\\q' is none of \n"),
+        (["pull", "--delimiter", "", U], "--delimiter: is empty"),
+        (["pull", "--timestamp", "--json", U], "--timestamp: does not go with --json"),
+        (["push", "--data", "x", "--file", "y", U], "--file: does not go with --data"),
+        (["push", "--data", "x", "--lines", U], "--lines: does not go with --data"),
+        (["push", "--records", "-0", U], "-0: does not go with --records"),
+        (["push", "--file", "/nonexistent", U], "--file: /nonexistent: No such file or directory"),
+        (["push", "--file", "/nonexistent", "--lines", U], "--file: /nonexistent: No such file or directory"),
+        (["rep", "--file", "/tmp", U], "--file: /tmp: Is a directory"),
+        (["bus", "--interval", "1", U], "--interval: there is nothing to send"),
+        (["pull", "--insecure", U], "--insecure: is for tls+tcp:// and wss://"),
+        (["pull", "--cacert", "/nonexistent", "tls+tcp://a:1"], "--cacert: /nonexistent: No such file"),
+        (["pull", "--cacert", "/etc/passwd", "tls+tcp://a:1"], "--cacert: /etc/passwd: not PEM text"),
+        (["pull", "tls+tcp://a:1"], "a dialler needs ca"),
+        (["pull", "pgm://a:1"], "no transport 'pgm'"),
+        (["pull", "tcp://127.0.0.1:99999"], "to dial takes a port"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_bad_input_is_one_line_that_names_the_option(
+    arguments: list[str], says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(rf"nngkit {arguments[0]}: [^\n]*\n", err)
+    assert says in err
+
+
+def test_records_that_are_none_are_said(here: str) -> None:
+    with Pull(listen=here) as pull, running("push", here, "--records", stdin=PIPE) as process:
+        out, err, code = ended(process, b"\xc4\x01a\xc4\x05b")
+        assert (out, err, code) == (b"", "nngkit push: standard input: it ends inside the record at byte 3\n", 2)
+        assert pull.recv(timeout=WAIT) == b"a"

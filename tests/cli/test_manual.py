@@ -1,0 +1,103 @@
+"""What is made of the table of options: helps, manual pages, completion, docs/command.md. They cannot disagree."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nngkit.cli.cat_options import FORMATS, ROWS, SHORTHANDS, rows_of
+from nngkit.cli.catalogue import choices, help_of, markdown
+from nngkit.cli.completion import SHELLS
+from nngkit.cli.main import COMMANDS
+from nngkit.cli.man import page
+from tests.cli.commands import assert_fails, nngkit
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "command.md"
+MARK = "<!-- options: nngkit man --markdown writes what follows -->\n\n"
+
+
+def test_the_table_in_the_document_is_up_to_date() -> None:
+    assert DOCUMENT.read_text().partition(MARK)[2] == markdown()
+
+
+def test_every_command_has_its_section() -> None:
+    documents = [DOCUMENT, *(DOCUMENT.with_name(name) for name in ("devices.md", "tools.md"))]
+    headings = " ".join(re.findall(r"^## (.*)", "\n".join(each.read_text() for each in documents), re.MULTILINE))
+    for command in COMMANDS:
+        assert command in SHORTHANDS or f"nngkit {command}" in headings, command
+
+
+def test_no_two_options_have_the_same_name() -> None:
+    for command in ("cat", "nngcat", "nanocat"):
+        names = [name for row in rows_of(command) for name in row.names(command)]
+        assert len(names) == len(set(names))
+    keys = [row.key for row in ROWS]
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_and_manual_page_have_every_option(command: str) -> None:
+    text, roff = help_of(command), page(command).replace("\\-", "-")
+    assert choices(command)
+    for choice in choices(command):
+        for name in choice.names:
+            assert re.search(rf"{name}\b", text), name
+            assert f"\\fB{name}\\fR" in roff, name
+
+
+def test_an_option_that_makes_no_sense_for_a_protocol_is_not_in_its_shorthands_help() -> None:
+    assert "--subscribe" not in help_of("pub")
+    assert "--subscribe" in help_of("sub")
+    assert "--exec" not in help_of("req")
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.needs_program("groff", package="groff-base")
+def test_groff_takes_the_page_without_a_word(command: str) -> None:
+    done = subprocess.run(
+        ["groff", "-man", "-Tascii", "-ww"], input=page(command), capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "N\x08NA\x08AM\x08ME\x08E" in done.stdout  # printed twice: bold
+
+
+def test_all_pages_are_written(tmp_path: Path) -> None:
+    assert nngkit("man", "--dir", str(tmp_path)).returncode == 0
+    assert {each.name for each in tmp_path.iterdir()} == {"nngkit.1", *(f"nngkit-{name}.1" for name in COMMANDS)}
+    assert (tmp_path / "nngkit-sub.1").read_text() == nngkit("man", "sub").stdout
+    assert_fails(nngkit("man", "--dir", "/nonexistent"), 2, "--dir: /nonexistent/nngkit.1: No such file or directory")
+    assert_fails(nngkit("man", "nothing"), 2, "COMMAND: no command 'nothing'")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_completion_script_is_one_the_shell_can_read(shell: str, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(nngkit("completion", shell).stdout)
+    for command in COMMANDS:
+        assert re.search(rf"\b{command}\b", script.read_text())
+    if shutil.which(shell):
+        assert subprocess.run([shell, "-n", script], capture_output=True, timeout=30).stderr == b""
+
+
+def completed(*words: str) -> set[str]:
+    """What bash offers for the last of the words."""
+    script = (
+        f'source /dev/stdin <<< "$0"; COMP_WORDS=({" ".join(map(repr, words))}); COMP_CWORD={len(words) - 1}; _nngkit; '
+        'echo "${COMPREPLY[*]}"'
+    )
+    done = subprocess.run(["bash", "-c", script, SHELLS["bash"]()], capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+    return set(done.stdout.split())
+
+
+def test_bash_completes_commands_options_and_formats() -> None:
+    assert completed("nngkit", "su") == {"sub", "survey"}
+    assert completed("nngkit", "sub", "--sub") == {"--subscribe"}
+    assert completed("nngkit", "pub", "--sub") == set()
+    assert completed("nngkit", "nanocat", "--bind") == {"--bind", "--bind-ipc", "--bind-local"}
+    assert completed("nngkit", "discover", "--ro") == {"--rounds"}
+    assert completed("nngkit", "cat", "--format", "") == set(FORMATS)

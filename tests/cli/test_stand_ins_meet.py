@@ -1,0 +1,69 @@
+"""The stand-ins as peers of the originals: six protocols, tcp, ipc and ws, either side listening, both originals."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.protocols.programs import INTERVAL, Program, needed, place
+
+pytestmark = pytest.mark.slow
+
+PATTERNS = {  # the protocols of who says `said` again and again, and of who prints it
+    "pipeline": ("--push", "--pull"),
+    "pubsub": ("--pub", "--sub"),
+    "reqrep": ("--req", "--rep"),
+    "survey": ("--surveyor", "--respondent"),
+    "bus": ("--bus", "--bus"),
+    "pair": ("--pair", "--pair"),
+}
+
+
+class Ours(Program):
+    """A stand-in of ours, bounded and ended as a Program is."""
+
+    def __init__(self, name: str, *arguments: str) -> None:
+        super().__init__(sys.executable, "-m", "nngkit", name, *arguments)
+
+
+@pytest.fixture
+def sockets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("s")
+
+
+@pytest.mark.parametrize("we", ["speak", "hear"])
+@pytest.mark.parametrize("who_listens", ["we", "it"])
+@pytest.mark.parametrize("transport", ["tcp", "ipc", "ws"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("name", [pytest.param(each, marks=needed(each)) for each in ("nngcat", "nanocat")])
+def test_the_stand_in_meets_the_original(
+    name: str, pattern: str, transport: str, who_listens: str, we: str, sockets: Path
+) -> None:
+    speaks, hears = PATTERNS[pattern]
+    if pattern == "pair" and name == "nngcat":
+        speaks = hears = "--pair1"  # its --pair finds no protocol
+    speaking = [speaks, "--data", "said", "--interval", INTERVAL[name]]
+    if pattern not in ("pipeline", "pubsub"):  # nngcat has no format for who only sends
+        speaking.append("--quoted")
+    hearing = [hears, "--quoted"]
+    if pattern in ("reqrep", "survey"):
+        hearing += ["--data", "answered"]
+    ours, its = (speaking, hearing) if we == "speak" else (hearing, speaking)
+    with ExitStack() as stack:
+        there = stack.enter_context(place(transport, sockets))
+        first = [Ours(name, *ours, "--bind", there)] if who_listens == "we" else [Program(name, *its, "--bind", there)]
+        stack.enter_context(first[0])
+        # nngcat gives up at once where nobody listens yet: it is told not to
+        patient = ["--async"] if name == "nngcat" else []
+        if who_listens == "we":
+            other: Program = Program(name, *its, *patient, "--connect", there)
+        else:
+            other = Ours(name, *ours, *patient, "--connect", there)
+        stack.enter_context(other)
+        hearer, speaker = (first[0], other) if (who_listens == "we") == (we == "hear") else (other, first[0])
+        assert hearer.line() == '"said"'
+        if pattern in ("reqrep", "survey"):
+            assert speaker.line() == '"answered"'
