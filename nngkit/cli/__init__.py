@@ -11,5 +11,6 @@ catalogue.py  completion.py  man.py     what is made of the options: completion 
 formats.py    how a received message is printed
 conversation.py  running.py  refusal.py     doing what a Plan says: the sockets; the signals; why nobody answers
 output.py     data on stdout: JSON lines or columns, colour where it is wanted
-discoverd.py  discover.py  resolve.py    the commands: `add_arguments(parser)` and `run(arguments) -> exit code`
+discoverd.py  discover.py  resolve.py    `add_arguments(parser)` and `run(arguments) -> exit code`, for argparse; what
+              they do is in serving.py, discovering.py and resolving.py, which a help does not bring in
 """
