@@ -75,9 +75,9 @@ class Stats:
     inproc, and for ws and wss where this side dialled). ``bad``: bytes that were not what the protocol says. ``late``:
     replies after their deadline. ``duplicate``: second replies. ``resent``: requests sent again. ``lost``: gaps seen in
     numbered messages. ``written``, ``read``: by NNG, on connections still here; NNG counts neither on ws, wss and
-    inproc. ``unwritten``: accepted for connections still here, not written by NNG: queued, or dropped by it. ``pipes``:
-    connections now; ``joined``, ``left``, ``refused`` (by ``admit``): ever, but for connections that
-    were cut while they were being made.
+    inproc. ``unwritten``: accepted and not written by NNG: queued, or, on PUB and BUS, for each peer still here, queued
+    or dropped. ``pipes``: connections now; ``joined``, ``left``, ``refused`` (by ``admit``): ever, but for connections
+    that were cut while they were being made.
     """
 
     sent: int = 0

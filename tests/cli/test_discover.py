@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from nngkit.cli.discover import span
+from nngkit.cli.discovering import span
 from nngkit.cli.output import columns
 from nngkit.discovery import Reason
 from tests.cli.commands import (

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import trustme
 
 from tests.protocols.programs import INTERVAL, Program, needed, place
 
@@ -67,3 +68,21 @@ def test_the_stand_in_meets_the_original(
         assert hearer.line() == '"said"'
         if pattern in ("reqrep", "survey"):
             assert speaker.line() == '"answered"'
+
+
+@pytest.mark.needs_program("nngcat", package="nng-utils")
+@pytest.mark.parametrize("who_listens", ["we", "it"])
+def test_nngcat_and_its_stand_in_meet_over_tls(who_listens: str, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    ca, own = tmp_path / "ca.pem", tmp_path / "own.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(own))
+    with place("tcp", tmp_path) as address:
+        port = address.rpartition(":")[2]
+        serving = ["--push", "--data", "said", "--interval", "1", "--listen", f"tls+tcp://127.0.0.1:{port}", f"-E{own}"]
+        asking = ["--pull", "-Q", "--async", "--dial", f"tls+tcp://localhost:{port}", "--cacert", str(ca)]
+        with (
+            Ours("nngcat", *serving) if who_listens == "we" else Program("nngcat", *serving),
+            Program("nngcat", *asking) if who_listens == "we" else Ours("nngcat", *asking) as puller,
+        ):
+            assert puller.line() == '"said"'

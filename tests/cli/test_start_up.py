@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from nngkit.cli.main import COMMANDS
 from tests.cli.commands import ROOT
 
 EVENT_LOOPS_AND_NNG = {"trio", "pynng", "asyncio", "cbor2", "rich"}
@@ -33,6 +34,7 @@ def loaded_by(*arguments: str) -> set[str]:
         ["pub", "--help"],
         ["cat", "--bogus"],
         ["nngcat", "--help"],
+        ["nngcat", "--version"],
         ["nanocat", "--help"],
         ["nngcat", "--bogus"],
         ["nn_push", "-l1"],
@@ -43,6 +45,13 @@ def test_a_help_and_a_wrong_option_load_no_event_loop_and_no_nng(arguments: list
     loaded = loaded_by(*arguments)
     assert "nngkit.cli.main" in loaded
     assert not loaded & (EVENT_LOOPS_AND_NNG | NEVER_FOR_A_CAT)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_help_loads_an_event_loop_or_nng(command: str) -> None:
+    loaded = loaded_by(command, "--help")
+    assert "nngkit.cli.main" in loaded
+    assert not loaded & EVENT_LOOPS_AND_NNG
 
 
 @pytest.mark.parametrize("command", [["nanocat", "--pull", "-l1"], ["cat", "--pull", "-l1"]], ids=" ".join)

@@ -345,3 +345,13 @@ def test_close_does_not_wait_for_those_who_asked_and_left(pattern: Pattern, wire
         start = time.monotonic()
         answerer.close(linger=WAIT)
         assert time.monotonic() - start < WAIT / 2
+
+
+def test_what_is_accepted_and_not_written_is_counted() -> None:
+    with Push(listen="tcp://127.0.0.1:0") as push:
+        push.send_many([b"one", b"two"])
+        assert push.stats.unwritten == 2
+        with Pull(dial=push.address) as pull:
+            assert [pull.recv(timeout=WAIT), pull.recv(timeout=WAIT)] == [b"one", b"two"]
+            assert push.drain(WAIT)
+            assert push.stats.unwritten == 0
