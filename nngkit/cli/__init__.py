@@ -16,6 +16,6 @@ lines.py      output by a thread, for what must not wait for its reader;  signal
 figures.py    percentiles in little memory;  flows.py  what flows by;  diagnosis.py  why two ends do not talk: all pure
 load.py       the two ends of bench;  probing.py  what doctor looks at
 discoverd.py  discover.py  resolve.py  device.py  bench.py  ping.py  top.py  doctor.py
-              the commands: `add_arguments(parser)` and `run(arguments) -> exit code`, for argparse; what the first three
-              do is in serving.py, discovering.py and resolving.py, which a help does not bring in
+              the commands: `add_arguments(parser)` and `run(arguments) -> exit code`, for argparse; the first three
+              do their work in serving.py, discovering.py and resolving.py, which a help does not bring in
 """

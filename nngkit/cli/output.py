@@ -7,18 +7,19 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from nngkit.discovery.provider import Provider, State
+if TYPE_CHECKING:  # a help is not to bring in what discovery needs
+    from nngkit.discovery.provider import Provider, State
 
 __all__ = ["coloured", "columns", "json_line", "out", "provider_fields", "state_text", "utc", "wants_colour"]
 
-_COLOURS: Final = {
-    State.UP: "32",  # green
-    State.JOINING: "36",
-    State.SUSPECT: "33",  # yellow
-    State.DRAINING: "33",
-    State.DOWN: "31",  # red
+_COLOURS: Final = {  # of the states of discovery
+    "up": "32",  # green
+    "joining": "36",
+    "suspect": "33",  # yellow
+    "draining": "33",
+    "down": "31",  # red
 }
 
 
@@ -36,7 +37,7 @@ def coloured(text: str, code: str, colour: bool) -> str:
 
 def state_text(state: State, colour: bool) -> str:
     """The state's name, in its colour."""
-    return coloured(state.value, _COLOURS[state], colour)
+    return coloured(state.value, _COLOURS[state.value], colour)
 
 
 def utc(timestamp: float) -> str:
