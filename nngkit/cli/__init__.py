@@ -14,7 +14,7 @@ output.py     data on stdout: JSON lines or columns, colour where it is wanted
 tls.py        the options for certificates, and the setting they make
 lines.py      output by a thread, for what must not wait for its reader;  signals.py  work that a signal ends in order
 figures.py    percentiles in little memory;  flows.py  what flows by;  diagnosis.py  why two ends do not talk: all pure
-load.py       the two ends of bench;  probing.py  what doctor looks at
+load.py       the two ends of bench;  progress.py  its bar;  probing.py  what doctor looks at
 discoverd.py  discover.py  resolve.py  device.py  bench.py  ping.py  top.py  doctor.py
               the commands: `add_arguments(parser)` and `run(arguments) -> exit code`, for argparse; the first three
               do their work in serving.py, discovering.py and resolving.py, which a help does not bring in

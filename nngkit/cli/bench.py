@@ -132,6 +132,7 @@ def _open(protocol: str, role: str, url: str, arguments: argparse.Namespace) -> 
 async def _one(protocol: str, role: str, arguments: argparse.Namespace) -> tuple[dict[str, Any], int]:
     """One end here; the fields, and the exit code if it was interrupted."""
     from nngkit.cli.load import Load, Result, sink, source
+    from nngkit.cli.progress import shown
     from nngkit.cli.signals import until_signal
 
     result = Result()
@@ -144,7 +145,8 @@ async def _one(protocol: str, role: str, arguments: argparse.Namespace) -> tuple
             if role == "listen":
                 await sink(socket, result)
             else:
-                await source(socket, Load(arguments.seconds, arguments.size, arguments.window), result)
+                async with shown(protocol, arguments.seconds):
+                    await source(socket, Load(arguments.seconds, arguments.size, arguments.window), result)
 
         code = await until_signal(work)
         address = arguments.url if role == "dial" else socket.address

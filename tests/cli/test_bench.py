@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import pty
 import signal
 import socket as sockets
 import struct
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -20,7 +23,7 @@ from nngkit.cli.bench import PROTOCOLS
 from nngkit.cli.load import ENDS, boot
 from nngkit.protocols import Pub, Push, Rep
 from tests.cli.certificates import issue
-from tests.cli.commands import SCHEMAS, assert_fails, nngkit, valid
+from tests.cli.commands import ROOT, SCHEMAS, assert_fails, command, environment, nngkit, valid
 from tests.cli.processes import Running
 
 ANY = "tcp://127.0.0.1:0"
@@ -184,3 +187,30 @@ def test_the_tables_agree() -> None:
     schema = json.loads((SCHEMAS / "bench.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["properties"]["protocol"]["enum"] == list(PROTOCOLS)
+
+
+@pytest.mark.parametrize(("terminal", "shows"), [("xterm", True), ("dumb", False)])
+def test_a_terminal_sees_a_bar_and_the_output_stays_clean(terminal: str, shows: bool) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            command("bench", ANY, "--protocol", "pipeline", "--seconds", "0.5", "--json"),
+            cwd=ROOT,
+            env=environment(TERM=terminal),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            timeout=WAIT,
+        )
+        os.close(theirs)
+        seen = b""
+        try:
+            while more := os.read(ours, 65536):
+                seen += more
+        except OSError:  # that is how the end of a terminal looks
+            pass
+    finally:
+        os.close(ours)
+    assert done.returncode == 0
+    assert valid(done.stdout.decode().strip(), "bench.json")["protocol"] == "pipeline"
+    assert (b"] pipeline 0." in seen, seen.endswith(b"\r\x1b[K")) == (shows, shows)

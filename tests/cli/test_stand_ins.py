@@ -7,10 +7,12 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -314,3 +316,38 @@ def test_a_rep_of_ours_is_asked_by_nanocat(here: str) -> None:
             assert ended(process) == (b'"\\x01"\n', b"", 0)
         finally:
             process.kill()
+
+
+@pytest.mark.slow
+def test_a_listener_is_up_within_a_second_on_a_loaded_machine() -> None:
+    """Twice as many busy processes as CPUs; the median of five starts."""
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    took = []
+    try:
+        for _ in range(5):
+            with tempfile.TemporaryDirectory(prefix="nngkit") as folder:
+                begun = time.monotonic()
+                process = subprocess.Popen(command("nngcat", "--pull0", "--listen", f"ipc://{folder}/a"), cwd=ROOT)
+                try:
+                    while not _answers(f"{folder}/a"):
+                        assert time.monotonic() - begun < WAIT
+                        time.sleep(0.005)
+                    took.append(time.monotonic() - begun)
+                finally:
+                    process.kill()
+                    process.wait()
+    finally:
+        for each in load:
+            each.kill()
+            each.wait()
+    print("listening after", [f"{seconds:.2f} s" for seconds in took])  # noqa: T201
+    assert sorted(took)[2] < 1.0
+
+
+def _answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as stream:
+        try:
+            stream.connect(path)
+        except OSError:
+            return False
+    return True

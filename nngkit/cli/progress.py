@@ -1,0 +1,51 @@
+"""A bar on standard error for work of a known length; nothing of it in a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+__all__ = ["bar", "shown"]
+
+WIDTH = 20
+TICK = 0.1  # seconds between two looks of it
+
+
+def bar(label: str, passed: float, seconds: float) -> str:
+    """The bar when `passed` of `seconds` are over."""
+    done = min(1.0, passed / seconds)
+    return f"[{'#' * int(WIDTH * done):<{WIDTH}}] {label} {min(passed, seconds):.1f} of {seconds:g} s"
+
+
+@asynccontextmanager
+async def shown(label: str, seconds: float) -> AsyncIterator[None]:
+    """Show a bar while the block runs, and take it away, if standard error is a terminal that can."""
+    stream = sys.stderr
+    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+
+    async def show() -> None:
+        start = trio.current_time()
+        while True:
+            stream.write(f"\r\033[K{bar(label, trio.current_time() - start, seconds)}")
+            stream.flush()
+            await trio.sleep(TICK)
+
+    failed: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(show)
+        try:
+            yield
+        except Exception as error:  # as it is: the nursery would make a group of it
+            failed = error
+        finally:
+            nursery.cancel_scope.cancel()
+            stream.write("\r\033[K")
+            stream.flush()
+    if failed is not None:
+        raise failed
