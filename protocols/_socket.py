@@ -36,7 +36,7 @@ from ._ring import DEPTH, FIRST_DEPTH, PostedRing, Ring
 from ._sending import Queue, WhenFull
 from ._tls import TLS
 from ._waiters import checkpoint_before, sleep
-from ._wss import hold
+from ._wss import calm, hold
 from .batch import Batch, pack, unpack
 
 UNLIMITED: Final = 0
@@ -157,6 +157,7 @@ class Socket(Peers, Draining):
         self._addresses: list[str] = []
         self._served: list[str] = []
         self._dialled: list[str] = []
+        self._wss_diallers: list[Any] = []
         self._recv_timeout = _seconds("recv_timeout", recv_timeout)
         self._send_timeout = _seconds("send_timeout", send_timeout)
         self.linger = _seconds("linger", linger) or 0.0
@@ -171,7 +172,8 @@ class Socket(Peers, Draining):
         if send_buffer is None:
             send_buffer = self._default_send_buffer
         send_buffer = _whole("send_buffer", send_buffer, 1 if self._sends_to_all else 0, MOST_BUFFER)
-        pause = round((_seconds("reconnect", reconnect) or 0.0) * 1000)
+        self._pause = _seconds("reconnect", reconnect) or 0.0
+        pause = round(self._pause * 1000)
         if not 1 <= pause <= LONGEST_PAUSE:
             raise ConfigError("reconnect", f"{reconnect!r} is not from 0.001 s to a day", reconnect)
         policy = self._policies[0] if when_full is None else when_full
@@ -292,7 +294,9 @@ class Socket(Peers, Draining):
 
     def dial(self, url: str) -> None:
         """Connect to ``url`` in the background, again and again, whether or not anybody listens there yet."""
-        self._endpoint("dial", url)
+        dialler = self._endpoint("dial", url)
+        if url.startswith("wss"):
+            self._wss_diallers.append(dialler)
         self._dialled.append(url)
 
     def _endpoint(self, what: str, url: str) -> Any:
@@ -408,7 +412,13 @@ class Socket(Peers, Draining):
 
     def _settling(self) -> float:
         """Seconds to wait before NNG's socket may be closed."""
-        return max(SETTLE if self._addresses else 0.0, 0.0 if self._refusing is None else self._refusing.youth(LEAST))
+        seconds = SETTLE if self._addresses else 0.0
+        if self._refusing is not None:
+            seconds = max(seconds, self._refusing.youth(LEAST))
+        connected = sum(pipe.dialed and pipe.address.startswith("wss") for pipe in self.pipes)
+        if connected < len(self._wss_diallers):
+            seconds = max(seconds, calm(self._wss_diallers, self._pause))
+        return seconds
 
     def _refuse(self) -> bool:
         """Accept and hand out nothing more, and wake whoever waits; False if that was done before."""

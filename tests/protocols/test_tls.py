@@ -317,6 +317,24 @@ def test_wss_listeners_close_a_thousand_times_without_an_abort(identity: Identit
     assert said(program, as_text(own.cert), as_text(own.key), timeout=50) == "done"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_wss_diallers_that_nobody_answers_close_a_thousand_times_without_an_abort() -> None:
+    """Four processes at once, so that they are in each other's way."""
+    program = """
+        import random, socket, time
+        from nngkit.protocols import TLS, Bus
+
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            for _ in range(1000):
+                with Bus(dial=f"wss://127.0.0.1:{nobody.getsockname()[1]}/p", tls=TLS(verify=False), reconnect=0.01):
+                    time.sleep(random.random() * 0.02)
+    """
+    closing = [Background(said, program, timeout=160) for _ in range(4)]
+    assert [one.result(160) for one in closing] == [""] * 4
+
+
 def test_what_closed_on_wss_is_not_found_by_the_next_listener_on_ws(identity: Identity) -> None:
     own = identity("both")
     for _ in range(3):
