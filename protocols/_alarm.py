@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
+from weakref import WeakMethod
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -54,13 +55,14 @@ def _start() -> None:
 class Alarm:
     """Calls ``due()`` on the alarm thread; it says in how many seconds to be called again, None for not.
 
-    ``due`` may be called once too often, and must be quick: everybody's alarms wait for it.
+    ``due`` is a method, and may be called once too often; it must be quick, as everybody's alarms wait for it. Its
+    object is not kept alive for it: a socket that nobody holds any more is garbage now, and not when its alarm rings.
     """
 
     __slots__ = ("_closed", "_due", "ticking")
 
     def __init__(self, due: Callable[[], float | None]) -> None:
-        self._due = due
+        self._due = WeakMethod(due)
         self._closed = False
         self.ticking = False  # a call is to come
         _start()
@@ -82,7 +84,8 @@ class Alarm:
     def _ring(self) -> None:
         # before the look: what is changed after it sets the alarm again
         self.ticking = False
-        if not self._closed and (again := self._due()) is not None:
+        due = self._due()
+        if not self._closed and due is not None and (again := due()) is not None:
             self.set(again)
 
     def close(self) -> None:

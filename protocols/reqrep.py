@@ -198,8 +198,8 @@ class Req(Sending, Socket):
                 call.waiter.wake()
 
     def _overdue(self) -> float | None:
-        # One alarm for all requests: a timer each would cost more than the rest of the wait. It may come late, by as
-        # much as ``resend`` was shortened since it was set, and in that case the request has set a timer of its own.
+        # One alarm for all requests: a timer each would cost more than the rest of the wait. Those that are to be sent
+        # again sooner than that (``hurried``) wait until then by themselves.
         now = time.monotonic()
         due = [
             (call.resend_at, call)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -182,3 +184,21 @@ def test_requests_left_unread_do_not_keep_the_loop_busy(run: Run) -> None:
             return now.user + now.system - used.user - used.system
 
         assert run(main) < 0.25
+
+
+def test_a_socket_that_asked_and_that_nobody_holds_is_garbage_at_once() -> None:
+    """Its alarm for a resend is a minute away, and must not keep it."""
+    with Rep(listen=TCP) as rep:
+        echo(rep)
+        req = Req(dial=rep.address)
+        assert req.request(b"hello", timeout=WAIT) == b"hello"
+        gone, held = weakref.ref(req), [req]
+        del req
+
+        def let_go() -> None:
+            held.clear()
+            gc.collect()
+
+        with pytest.warns(ResourceWarning, match="unclosed"):
+            let_go()
+        assert gone() is None
