@@ -1,0 +1,1 @@
+"""The pages that nngkit serves to a browser."""
