@@ -1,7 +1,7 @@
 """Versions: how much of whose edits a document has. Pure.
 
-Every start of a peer is a stream of edits, numbered from 1 in each document; to have number n of a stream is to have all
-before it. What a document has is one number a stream, its version vector::
+Every start of a peer is a stream of edits, numbered from 1 in each document; to have number n of a stream is to have
+all before it. What a document has is one number a stream, its version vector::
 
     >>> a, b = Stream(b"aaaaaaaa", 1), Stream(b"bbbbbbbb", 1)
     >>> covers({a: 3, b: 1}, {a: 2})
@@ -24,6 +24,7 @@ from nngkit.errors import BadMessage
 
 __all__ = [
     "EPOCHS",
+    "EPOCHS_KEPT",
     "ORIGIN",
     "STREAMS",
     "Stream",
@@ -31,7 +32,9 @@ __all__ = [
     "covers",
     "digest",
     "from_wire",
+    "is_old",
     "merge",
+    "prune",
     "seq_from",
     "stream_from",
     "to_wire",
@@ -39,7 +42,8 @@ __all__ = [
 
 ORIGIN: Final = 8  # bytes: 64 random bits; two of a million peers share one with a chance of 3 in 100 million
 EPOCHS: Final = 2**53 - 1  # the largest whole number that JavaScript counts exactly; of seqs too
-STREAMS: Final = 4096  # entries of one vector on the wire: 80 KiB; a document that was opened more often is refused
+STREAMS: Final = 1024  # streams that a vector keeps, the newest: 20 KiB on the wire
+EPOCHS_KEPT: Final = 16  # streams of one origin that a vector keeps, the newest; a script is one a run
 
 
 class Stream(NamedTuple):
@@ -73,6 +77,34 @@ def merge(a: Mapping[Stream, int], b: Mapping[Stream, int]) -> Versions:
 def digest(versions: Mapping[Stream, int]) -> bytes:
     """8 bytes, the same for equal versions."""
     return hashlib.sha256(envelope.encode(to_wire(versions))).digest()[:8]
+
+
+def is_old(stream: Stream, versions: Mapping[Stream, int]) -> bool:
+    """Whether `prune` would let go of `stream` again: what came of it is in the content, and not in the vector."""
+    if stream in versions:
+        return False
+    ours = [other.epoch for other in versions if other.origin == stream.origin]
+    if len(ours) >= EPOCHS_KEPT and stream.epoch < min(ours):
+        return True
+    return len(versions) >= STREAMS and (stream.epoch, stream.origin) < min((s.epoch, s.origin) for s in versions)
+
+
+def prune(versions: Versions) -> None:
+    """Let go of the oldest streams beyond EPOCHS_KEPT of one origin and STREAMS in all.
+
+    Epochs grow with time, so replicas that have the same let go of the same. What a late edit of such a stream brings
+    is found by the content's digest and not by its number.
+    """
+    if len(versions) <= EPOCHS_KEPT:
+        return
+    counts: dict[bytes, int] = {}
+    kept = 0
+    for stream in sorted(versions, key=lambda s: (s.epoch, s.origin), reverse=True):
+        counts[stream.origin] = counts.get(stream.origin, 0) + 1
+        if kept >= STREAMS or counts[stream.origin] > EPOCHS_KEPT:
+            del versions[stream]
+        else:
+            kept += 1
 
 
 def to_wire(versions: Mapping[Stream, int]) -> list[list[Any]]:
