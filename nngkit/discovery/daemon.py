@@ -25,7 +25,7 @@ from typing import Final, Self
 
 import trio
 
-from nngkit.discovery._background import Background
+from nngkit.background import Background
 from nngkit.discovery.provider import Event, RoundFigures
 from nngkit.discovery.queries import Refused, parse_ask
 from nngkit.discovery.service_discovery import ServiceDiscovery

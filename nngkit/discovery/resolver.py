@@ -25,7 +25,7 @@ from typing import Final, Self
 
 import trio
 
-from nngkit.discovery._background import Background
+from nngkit.background import Background
 from nngkit.discovery._changes import Changes
 from nngkit.discovery.client import DaemonClient
 from nngkit.discovery.provider import Event, Provider, State

@@ -26,7 +26,7 @@ from typing import Final, Self
 
 import trio
 
-from nngkit.discovery._background import Background
+from nngkit.background import Background
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
 from nngkit.discovery.queries import Answer, Ask, Rounds, answer
 from nngkit.discovery.registry import Registry

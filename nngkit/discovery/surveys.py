@@ -23,7 +23,7 @@ from typing import Final
 
 import trio
 
-from nngkit.discovery._background import Background
+from nngkit.background import Background
 from nngkit.discovery._changes import Changes
 from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TEXT_QUERY, Query
 from nngkit.discovery.provider import Reason, State

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from nngkit import envelope
-from nngkit.documents._reader import Reader
+from nngkit.documents.items import Reader
 from nngkit.documents.messages import (
     ADDRESSES,
     AWARENESS_LIMIT,

@@ -1,0 +1,83 @@
+"""When to say something again, and how long to wait for an answer. Pure: `now` is given, in seconds.
+
+`Pace` spaces the beats of a peer: soon after something changed, ever more seldom while nothing does::
+
+    >>> pace = Pace(0.02, 0.2)
+    >>> pace.changed(10.0); round(pace.due, 3)
+    10.02
+    >>> pace.sent(10.02, 1.0); round(pace.due, 3)
+    10.054
+
+`RoundTrips` holds what is known of each peer's answers, as RFC 6298 does: smoothed time and its variation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+__all__ = ["UNKNOWN", "Pace", "RoundTrips"]
+
+GROWTH: Final = 1.7  # of the time between beats: four of them within the first quarter of a second, then few
+BURST: Final = 2.5  # shortest beats apart, in units of the first wait: while edits flow they speak for themselves
+UNKNOWN: Final = 0.1  # seconds, of a peer that has never answered: a network in one country
+LEAST: Final = 0.03  # seconds: answering takes a turn of a busy loop, whatever the network takes
+MOST: Final = 2.0
+
+
+class Pace:
+    """The time of the next beat: `first` seconds after a change, then growing up to `last` seconds apart."""
+
+    def __init__(self, first: float, last: float) -> None:
+        self.first = first
+        self.last = last
+        self.due = 0.0  # at once
+        self._interval = first
+        self._sent = float("-inf")
+
+    def changed(self, now: float) -> None:
+        """Something worth telling has happened."""
+        self._interval = self.first
+        self.due = min(self.due, max(now + self.first, self._sent + BURST * self.first))
+
+    def hurry(self, now: float) -> None:
+        """Somebody came who has heard nothing yet."""
+        self.due = min(self.due, now)
+
+    def sent(self, now: float, jitter: float) -> None:
+        """A beat went. `jitter`: about 1, different at every peer, so that they do not all speak at once."""
+        self._sent = now
+        self._interval = min(self._interval * GROWTH, self.last)
+        self.due = now + self._interval * jitter
+
+
+class RoundTrips:
+    """How long the answers of each peer take."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[float, float]] = {}
+
+    def measured(self, peer: Hashable, seconds: float) -> None:
+        """An answer of `peer` took this long."""
+        known = self._known.get(peer)
+        if known is None:
+            self._known[peer] = seconds, seconds / 2
+        else:
+            smooth, vary = known
+            self._known[peer] = (
+                smooth + (seconds - smooth) / 8,
+                vary + (abs(seconds - smooth) - vary) / 4,
+            )
+
+    def usual(self, peer: Hashable) -> float:
+        """Seconds that an answer of `peer` takes; a guess if there was none yet."""
+        return self._known.get(peer, (UNKNOWN, 0.0))[0]
+
+    def patience(self, peer: Hashable) -> float:
+        """Seconds after which an answer of `peer` is late, and somebody else may be asked too."""
+        smooth, vary = self._known.get(peer, (UNKNOWN, UNKNOWN / 2))
+        return min(max(smooth + 4 * vary, LEAST), MOST)
+
+    def forget(self, peer: Hashable) -> None:
+        """`peer` has gone."""
+        self._known.pop(peer, None)

@@ -1,0 +1,445 @@
+"""Random schedules: peers that edit, over a network that loses, repeats, delays, reorders and splits, on a clock of its own.
+
+What is real: replica, wire, transfers, the CRDT. What is not: the sockets and the disk, so that a schedule of seconds takes
+milliseconds and can be played again from its seed::
+
+    python tests/documents/schedules.py 1000            seeds 0 to 999; prints what it found
+    python tests/documents/schedules.py 1 --first 4711 --trace
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import itertools
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from nngkit.documents.engine import engine
+from nngkit.documents.local import LocalCopy
+from nngkit.documents.messages import Beat, DocBeat, Edit, Give, Manifest, Nack, Request, Updates, Want
+from nngkit.documents.messages import Diff as DiffReply
+from nngkit.documents.replica import Ask, Replica, Settings
+from nngkit.documents.timing import Pace, RoundTrips
+from nngkit.documents.transfers import Assembly, Transfers
+from nngkit.documents.versions import Stream, Versions, covers, merge
+from nngkit.documents.wire import decode_bus, decode_reply, decode_request, encode
+
+DOCS = ("minutes", "table")
+CALM = 30.0  # seconds after the last edit within which all have to agree
+
+
+class Disk:
+    """What has been written of one document, and how much of it is safe."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Versions, bytes, tuple[Stream, int, Edit] | None]] = []
+        self.safe = 0
+
+    def append(self, stream: Stream, seq: int, edit: Edit) -> None:
+        self.entries.append(({stream: seq}, edit.payload, (stream, seq, edit)))
+
+    def append_merge(self, update: bytes, versions: Versions) -> None:
+        self.entries.append((dict(versions), update, None))
+
+    def sync(self) -> None:
+        self.safe = len(self.entries)
+
+    def crash(self) -> None:
+        del self.entries[self.safe :]
+
+
+@dataclass(frozen=True)
+class Weather:
+    """What the network and the machines do: chances for each message, seconds."""
+
+    loss: float = 0.3
+    twice: float = 0.1
+    delay: tuple[float, float] = (0.001, 0.04)
+    refuse: float = 0.02
+    crash: float = 0.02
+    split: float = 0.02
+    log_edits: int = 4096
+
+
+@dataclass
+class Outcome:
+    """What became of a schedule: `agreed_at` seconds after the last edit all held the same; figures for the curious."""
+
+    seed: int
+    agreed_at: float | None
+    messages: int
+    edits: int
+    acknowledged: int
+    problems: list[str] = field(default_factory=list)
+
+
+class Node:
+    """One peer."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.origin = number.to_bytes(8, "big")
+        self.epoch = 0
+        self.rng = Random(f"{world.seed}/{number}")
+        self.disks = {doc: Disk() for doc in DOCS}
+        self.alive = False
+        self.start()
+
+    @property
+    def me(self) -> Stream:
+        return Stream(self.origin, self.epoch)
+
+    def start(self) -> None:
+        self.epoch += 1
+        self.alive = True
+        self.pace = Pace(0.02, 0.2)
+        self.pace.due = self.world.now
+        self.transfers = Transfers()
+        self.trips = RoundTrips()
+        self.copies: dict[str, LocalCopy] = {}
+        self.contents = {}
+        for doc in DOCS:
+            content = engine().new(self.rng.getrandbits(53))
+            versions: Versions = {}
+            log = []
+            for has, update, record in self.disks[doc].entries:
+                if update:
+                    content.apply(update)
+                versions = merge(versions, has)
+                if record is not None:
+                    log.append(record)
+            settings = Settings(log_edits=self.world.weather.log_edits)
+            replica = Replica(
+                doc, self.me, rng=self.rng, versions=versions, log=log, round_trips=self.trips, settings=settings
+            )
+            content.observe(lambda update, origin, doc=doc: self._observed(doc, update, origin))  # type: ignore[misc]
+            self.contents[doc] = content
+            self.copies[doc] = LocalCopy(replica, content, disk=self.disks[doc], refused=self._refused)
+        for other in self.world.nodes:
+            if other is not self and other.alive:
+                self.meet(other)
+                other.meet(self)
+        self.world.wake(self, self.world.now)
+
+    def meet(self, other: Node) -> None:
+        for copy in self.copies.values():
+            copy.replica.joined(other.me, True)
+        self.pace.hurry(self.world.now)
+
+    def crash(self) -> None:
+        self.alive = False
+        for disk in self.disks.values():
+            disk.crash()
+        for other in self.world.nodes:
+            for copy in other.copies.values():
+                copy.replica.left(self.me)
+
+    def _refused(self, peer: Stream | None, why: str) -> None:
+        self.world.problems.append(f"{self.number} refused {peer}: {why}")
+
+    def _observed(self, doc: str, update: bytes, origin: object) -> None:
+        if not origin is not None:
+            self.copies[doc].edited(update, self.world.now)
+
+    # ---- editing
+
+    def edit(self) -> None:
+        doc = self.rng.choice(DOCS)
+        self.world.edits += 1
+        self.world.edit(self, self.contents[doc], self.rng, f"{self.number}.{self.world.edits}")
+        self.step()
+
+    def sync(self) -> None:
+        """The disk is synced; what was written before is acknowledged from now on."""
+        for doc, disk in self.disks.items():
+            disk.sync()
+            self.world.acknowledged[doc] = merge(self.world.acknowledged[doc], self.copies[doc].replica.versions)
+
+    # ---- what the shell does
+
+    def step(self) -> None:
+        now = self.world.now
+        wake = now + 60.0
+        for copy in self.copies.values():
+            step = copy.step(now)
+            self.world.check(copy.replica)
+            if step.changed:
+                self.pace.changed(now)
+            for message in step.say:
+                self.world.publish(self, encode(message))
+            for ask, request in step.ask:
+                self.world.request(self, copy, ask, request)
+            wake = min(wake, step.wake)
+        if self.pace.due <= now:
+            beats = tuple(copy.replica.doc_beat(now) for copy in self.copies.values())
+            self.world.publish(self, encode(Beat(self.me, beats)))
+            self.pace.sent(now, self.rng.uniform(0.7, 1.0))
+        self.world.wake(self, min(wake, self.pace.due))
+
+    def hear(self, data: bytes, via: Stream) -> None:
+        message = decode_bus(data)
+        now = self.world.now
+        if isinstance(message, Beat):
+            for one in message.docs:
+                self.copies[one.doc].heard(one, via, now)
+        else:
+            assert isinstance(message, Updates)
+            self.copies[message.doc].heard(message, via, now)
+        self.step()
+
+    def answer(self, data: bytes) -> bytes:
+        request = decode_request(data)
+        assert isinstance(request, Nack | Want | Give)
+        copy = self.copies[request.doc]
+        match request:
+            case Nack():
+                return encode(copy.resend(request))
+            case Want():
+                update, versions = copy.difference(request)
+                body = self.transfers.offer(update, name=self.rng.randbytes(16), now=self.world.now)
+                return encode(DiffReply(self.me, copy.name, body, versions))
+            case Give():
+                given = copy.given(request, self.world.now)
+                assert given is not None
+                return encode(given)
+
+
+class World:
+    """The schedule."""
+
+    def __init__(self, seed: int, peers: int, weather: Weather, *, trace: Callable[[str], None] | None = None) -> None:
+        self.seed = seed
+        self.weather = weather
+        self.rng = Random(seed)
+        self.now = 1000.0
+        self.queue: list[tuple[float, int, Callable[[], None]]] = []
+        self.counter = itertools.count()
+        self.nodes: list[Node] = []
+        self.cut: set[frozenset[int]] = set()
+        self.wakes: dict[int, float] = {}
+        self.problems: list[str] = []
+        self.acknowledged: dict[str, Versions] = {doc: {} for doc in DOCS}
+        self.messages = self.edits = 0
+        self.stormy = True
+        self.trace = trace
+        for number in range(peers):
+            self.nodes.append(Node(self, number))
+
+    # ---- time
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self.queue, (max(when, self.now), next(self.counter), what))
+
+    def run_until(self, until: float, done: Callable[[], bool] | None = None) -> bool:
+        while self.queue and self.queue[0][0] <= until:
+            self.now, _, what = heapq.heappop(self.queue)
+            what()
+            if done is not None and done():
+                return True
+        self.now = until
+        return False
+
+    def wake(self, node: Node, when: float) -> None:
+        epoch = node.epoch
+        if self.wakes.get(node.number, float("inf")) <= when and self.wakes[node.number] > self.now:
+            return
+        self.wakes[node.number] = when
+
+        def wake() -> None:
+            if node.alive and node.epoch == epoch and self.wakes.get(node.number) == when:
+                del self.wakes[node.number]
+                node.step()
+
+        self.at(when, wake)
+
+    # ---- the network
+
+    def linked(self, a: Node, b: Node) -> bool:
+        return a.alive and b.alive and frozenset((a.number, b.number)) not in self.cut
+
+    def delay(self) -> float:
+        return self.rng.uniform(*self.weather.delay)
+
+    def publish(self, sender: Node, data: bytes) -> None:
+        me = sender.me
+        for node in self.nodes:
+            if node is sender:
+                continue
+            copies = 1 + (self.rng.random() < self.weather.twice)
+            for _ in range(copies):
+                self.messages += 1
+                if self.rng.random() < self.weather.loss:
+                    continue
+
+                def arrive(node: Node = node) -> None:
+                    if node.alive and self.linked(sender, node) and sender.me == me:
+                        node.hear(data, me)
+
+                self.at(self.now + self.delay(), arrive)
+
+    def request(self, asker: Node, copy: LocalCopy, ask: Ask, request: Request) -> None:
+        data = encode(request)
+        epoch = asker.epoch
+        other = next((node for node in self.nodes if node.me == ask.peer), None)
+
+        def fail() -> None:
+            if asker.alive and asker.epoch == epoch:
+                copy.failed(ask, self.now)
+                asker.step()
+
+        def arrive() -> None:
+            if other is None or not self.linked(asker, other) or self.rng.random() < self.weather.refuse:
+                self.at(self.now + 0.5, fail)
+                return
+            answer = other.answer(data)
+            other.step()
+            self.at(self.now + self.delay(), lambda: back(answer))
+
+        def back(answer: bytes) -> None:
+            if not asker.alive or asker.epoch != epoch:
+                return
+            if other is None or not self.linked(asker, other):
+                fail()
+                return
+            reply = decode_reply(answer)
+            body = None
+            if isinstance(reply, DiffReply):
+                body = self.fetch(other, reply.body) if isinstance(reply.body, Manifest) else reply.body
+            copy.replied(ask, reply, self.now, body=body)
+            asker.step()
+
+        self.at(self.now + self.delay(), arrive)
+
+    def fetch(self, other: Node, manifest: Manifest) -> bytes:
+        from nngkit.documents.messages import Chunks
+
+        assembly = Assembly(manifest, limit=1 << 30)
+        for indexes in assembly.wanted():
+            chunks = other.transfers.chunks(manifest.transfer, indexes, self.now)
+            assembly.take(Chunks(other.me, manifest.transfer, chunks))
+        return assembly.whole()
+
+    # ---- what has to hold
+
+    def check(self, replica: Replica) -> None:
+        """The invariants of replica.py that can be seen from outside."""
+        settings = replica.settings
+        assert replica.held <= settings.held_edits
+        assert len(replica._log) <= settings.log_edits
+        asked = [peer for peer in replica._peers.values() if peer.asked_at is not None]
+        assert len(asked) <= len(replica._peers)
+        for stream, held in replica._held.items():
+            first = replica.versions.get(stream, 0) + 1
+            assert min(held) >= first, "what is delivered is held"
+            if first in held:
+                assert not replica._satisfied(held[first][0]), "what could be delivered is held"
+
+    def edit(self, node: Node, content: Any, rng: Random, mark: str) -> None:
+        """One random transaction."""
+        edit(content, rng, mark)
+
+    def agreed(self) -> bool:
+        for doc in DOCS:
+            first = self.nodes[0]
+            versions = first.copies[doc].replica.versions
+            if any(node.copies[doc].replica.versions != versions for node in self.nodes[1:]):
+                return False
+            digest = first.contents[doc].digest()
+            if any(node.contents[doc].digest() != digest for node in self.nodes[1:]):
+                return False
+        return True
+
+
+def edit(content: Any, rng: Random, mark: str) -> None:
+    """One random transaction: text, a map, an array, nested ones; insertions and deletions."""
+    with content.transaction():
+        for _ in range(rng.choice((1, 1, 1, 2, 5))):
+            choice = rng.random()
+            text = content.text("body")
+            if choice < 0.45:
+                text.insert(rng.randint(0, len(text)), rng.choice(("x", "añ", "\U0001f600", "wort ")))
+            elif choice < 0.65 and len(text):
+                at = rng.randrange(len(text))
+                text.delete(at, min(len(text), at + rng.randint(1, 4)))
+            elif choice < 0.8:
+                content.map("cells")[rng.choice("abcd")] = rng.choice((mark, 1, 2.5, None, True, [1, "z"]))
+            elif choice < 0.9:
+                array = content.array("rows")
+                array.insert(rng.randint(0, len(array)), mark)
+            else:
+                array = content.array("rows")
+                if len(array):
+                    del array[rng.randrange(len(array))]
+
+
+def play(seed: int, *, weather: Weather | None = None, trace: Callable[[str], None] | None = None) -> Outcome:
+    """One schedule, from its seed alone."""
+    rng = Random(f"schedule {seed}")
+    world = World(
+        seed, rng.choice((2, 3, 3, 4, 5)), weather or Weather(log_edits=rng.choice((4, 64, 4096))), trace=trace
+    )
+    sky = world.weather
+    for _ in range(rng.randint(10, 60)):
+        world.run_until(world.now + rng.expovariate(30.0))
+        node = rng.choice(world.nodes)
+        chance = rng.random()
+        if chance < sky.crash and node.alive:
+            node.crash()
+            world.at(world.now + rng.uniform(0, 0.5), node.start)
+        elif chance < sky.crash + sky.split:
+            some = set(rng.sample(range(len(world.nodes)), rng.randint(1, len(world.nodes) - 1)))
+            cut = {frozenset((a, b)) for a in some for b in range(len(world.nodes)) if b not in some}
+            world.cut |= cut
+            world.at(world.now + rng.uniform(0, 1.0), lambda cut=cut: world.cut.difference_update(cut))  # type: ignore[misc]
+        elif chance < sky.crash + sky.split + 0.15 and node.alive:
+            node.sync()
+        elif node.alive:
+            node.edit()
+    last = world.now
+    world.run_until(last + 1.1)  # all splits heal, all who crashed are back
+    agreed = world.run_until(last + CALM, lambda: all(node.alive for node in world.nodes) and world.agreed())
+    outcome = Outcome(seed, world.now - last if agreed else None, world.messages, world.edits, 0, world.problems)
+    if not agreed:
+        outcome.problems.append(f"seed {seed}: not the same after {CALM} s")
+    for doc, acknowledged in world.acknowledged.items():
+        outcome.acknowledged += sum(acknowledged.values())
+        for node in world.nodes:
+            if not covers(node.copies[doc].replica.versions, acknowledged):
+                outcome.problems.append(f"seed {seed}: acknowledged edits are missing at {node.number}")
+    return outcome
+
+
+def main() -> int:
+    """Many of them, from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--first", type=int, default=0)
+    options = parser.parse_args()
+    began = time.monotonic()
+    bad, edits, acknowledged, waits = 0, 0, 0, []
+    for seed in range(options.first, options.first + options.count):
+        outcome = play(seed)
+        edits += outcome.edits
+        acknowledged += outcome.acknowledged
+        if outcome.agreed_at is not None:
+            waits.append(outcome.agreed_at)
+        if outcome.problems:
+            bad += 1
+            print(f"seed {seed}: {'; '.join(outcome.problems[:3])}", flush=True)
+    waits.sort()
+    print(
+        f"{options.count} schedules, {edits} edits, {acknowledged} acknowledged: {bad} with problems;"
+        f" the same after {waits[len(waits) // 2]:.2f} s (median), {waits[-1]:.2f} s (worst);"
+        f" {time.monotonic() - began:.0f} s"
+    )
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
