@@ -22,12 +22,14 @@ import fcntl
 import os
 import sqlite3
 import struct
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NoReturn
 from urllib.parse import quote
 
+from nngkit.documents._pages import PAGE
 from nngkit.documents._rows import (
     FACTS,
     HEADS,
@@ -45,10 +47,9 @@ from nngkit.documents._rows import (
 )
 from nngkit.errors import Broken, ConfigError, NngkitError, StoreDamaged
 
-__all__ = ["APPLICATION", "PAGE", "Lock", "check", "connect", "create", "in_words", "read_row"]
+__all__ = ["APPLICATION", "Lock", "check", "connect", "create", "in_words", "read_row"]
 
 APPLICATION: Final = 0x6E6E6764  # "nngd", in the header of the file
-PAGE: Final = 4096  # bytes: SQLite's default since 2016, and the page of the machine
 _BUSY: Final = 5.0  # seconds to wait for another program (the sqlite3 shell) that holds a lock
 _MARK: Final = struct.Struct(">8sQ8s")  # file, ticket, check
 
@@ -131,8 +132,8 @@ def _unmark(said: bytes) -> tuple[bytes, int]:
 # ---- making and opening ----------------------------------------------------------------------------------------------
 
 
-def create(path: str, facts: Facts) -> None:
-    """Make an empty store, whole and synced before it has its name. Raises Broken, ConfigError."""
+def create(path: str, facts: Facts, rows: Iterable[tuple[Table, int, bytes]] = ()) -> None:
+    """Make a store with `rows` of content, whole and synced before it has its name. Raises Broken."""
     making = f"{path}-new"
     try:
         for leftover in (making, f"{making}-wal", f"{making}-shm"):
@@ -147,8 +148,8 @@ def create(path: str, facts: Facts) -> None:
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
             for statement in _SCHEMA.values():
                 connection.execute(statement)
-            row = (1, seal(FACTS, 1, encode_facts(facts)))
-            connection.execute("INSERT INTO facts VALUES (?, ?)", row)
+            for table, key, content in (*rows, (FACTS, 1, encode_facts(facts))):
+                connection.execute(f"INSERT INTO {table} VALUES (?, ?)", (key, seal(table, key, content)))
             connection.execute("COMMIT")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         os.rename(making, path)
