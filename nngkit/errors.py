@@ -4,7 +4,7 @@
 
     NngkitError
     ├── Closed            we closed it: the object was closed, by this call's owner or by another thread
-    │   └── Forked        it belongs to the parent process: NNG does not survive fork()
+    │   └── Forked        it belongs to the parent process: neither NNG nor an open store survives fork()
     ├── Broken            the peer or the network: a connection failed or went away
     │   └── Unreachable   an address could not be listened on or dialled
     ├── TimedOut          the time given ran out (also a built-in TimeoutError)
@@ -14,6 +14,7 @@
     ├── NotFound          what was asked for does not exist
     │   └── ServiceNotFound   no provider of that name is up
     ├── AccessDenied      a peer was refused, or refused us, by identity
+    ├── StoreDamaged      a file of documents is not as it was written; not a BadMessage, as no peer is to blame
     └── ConfigError       an option, URL, file or environment value that cannot be used
 
 Each class carries what happened as typed attributes; ``str()`` is one line that says what and where.
@@ -33,6 +34,7 @@ __all__ = [
     "NngkitError",
     "NotFound",
     "ServiceNotFound",
+    "StoreDamaged",
     "TimedOut",
     "TooLarge",
     "Unreachable",
@@ -48,7 +50,10 @@ class Closed(NngkitError):
 
 
 class Forked(Closed):
-    """The object was made before ``fork()``: in the child every NNG call would abort the process."""
+    """The object was made before ``fork()``: in the child every NNG call would abort the process.
+
+    A store of documents has its writer, its locks and its connections in the parent too.
+    """
 
 
 class Broken(NngkitError):
@@ -114,6 +119,19 @@ class ServiceNotFound(NotFound):
 
 class AccessDenied(NngkitError):
     """A peer was refused, or refused us, because of who it is."""
+
+
+class StoreDamaged(NngkitError):
+    """A file of documents is not as it was written: ``path``, ``what`` is wrong, and ``where`` in it.
+
+    Nothing was written to it. ``nngkit.documents.store.recover`` copies what is good of it into a new file.
+    """
+
+    def __init__(self, path: str, what: str, where: str) -> None:
+        super().__init__(f"{path}: {where}: {what}")
+        self.path = path
+        self.what = what
+        self.where = where
 
 
 class ConfigError(NngkitError, ValueError):

@@ -1,0 +1,288 @@
+"""What lies in a store's file: rows of a number and bytes, each sealed. Pure: no SQLite, no clock.
+
+::
+
+    table      key              content
+    facts      1                whose store this is, its last epoch, how many documents and appends there are
+    heads      document         what must be there of a document: from which record to which, which snapshot
+    names      document         its name once more, on another page: with the heads lost, contents still have names
+    records    document, n      an edit, or a diff that was applied; n counts from 1 without a gap
+    contents   document, k      a snapshot, or a saved version's
+    saved      document, i      a saved version's name, time and versions
+    past       document, chunk  who, when and how much, for records that are in the snapshot
+
+A row's bytes end with a *seal*: 8 bytes of BLAKE2b over table, key and content. So a bit that flips is seen where
+SQLite sees nothing, and so is a row under the wrong number; and a row can be told from rubbish wherever it lies in a
+file, which is what recovery lives by. What is *missing* is told by the numbers: they have no gaps, and the heads and
+the facts say where they end.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from nngkit import envelope
+from nngkit.documents.records import Entry, Merge, Record, Saved
+from nngkit.documents.versions import ORIGIN, STREAMS, Stream, Versions, from_wire, to_wire
+from nngkit.errors import BadMessage, NngkitError
+
+__all__ = ["CHUNK", "DOCUMENTS", "LARGEST", "SCHEMA", "TABLES", "Facts", "Head", "Table", "Unsound", "key", "seal"]
+
+SCHEMA: Final = 1  # raised with every change that an older nngkit would misread
+CHUNK: Final = 1024  # entries of one row of history: about 8 KiB
+LARGEST: Final = 512 << 20  # bytes of one row: SQLite's own limit is 1 GB
+DOCUMENTS: Final = 1 << 22  # so many documents have room in a key
+_NUMBERS: Final = 40  # bits of a key that count within a document: a million million records
+_SEAL: Final = 8  # bytes: with 4, one in 4,000 million damaged rows would pass, and recovery tries millions of places
+_EDIT, _DIFF = 1, 2
+_RECORD = struct.Struct(f">BQ{ORIGIN}sQQI")  # kind, milliseconds since 1970, origin, epoch, seq, bytes of deps
+_LENGTH = struct.Struct(">I")
+_ENTRY = struct.Struct(f">{ORIGIN}sQQQQ")  # origin, epoch, seq, milliseconds, size
+_NOBODY: Final = Stream(bytes(ORIGIN), 0)
+_VERSIONS: Final = 64 << 20  # bytes of versions: two million streams, far beyond what a document can be opened with
+
+
+class Unsound(NngkitError):
+    """A row is not as it was written; the store says in which file, as StoreDamaged."""
+
+
+class Table(str):
+    """A table's name, with the letter that its rows begin with."""
+
+    __slots__ = ()
+
+    @property
+    def tag(self) -> bytes:
+        return self[0].encode()
+
+
+FACTS, HEADS, NAMES, RECORDS = Table("facts"), Table("heads"), Table("names"), Table("records")
+CONTENTS, SAVED, PAST = Table("contents"), Table("saved"), Table("past")
+TABLES: Final = (FACTS, HEADS, NAMES, RECORDS, CONTENTS, SAVED, PAST)
+
+
+def key(document: int, number: int) -> int:
+    """The key of the `number`-th row of a document."""
+    return document << _NUMBERS | number
+
+
+def unkey(key: int) -> tuple[int, int]:
+    """What `key` was made of."""
+    return key >> _NUMBERS, key & ((1 << _NUMBERS) - 1)
+
+
+def seal(table: Table, key: int, content: bytes) -> bytes:
+    """The bytes of a row."""
+    return b"".join((table.tag, content, _seal(table.tag, key, content)))
+
+
+def unseal(table: Table, key: int, body: object) -> bytes:
+    """The content of a row. Raises Unsound."""
+    if type(body) is not bytes or len(body) <= _SEAL:
+        raise Unsound("is too short")
+    content = body[1:-_SEAL]
+    if body[:1] != table.tag or body[-_SEAL:] != _seal(table.tag, key, content):
+        raise Unsound("its checksum is wrong")
+    return content
+
+
+def _seal(tag: bytes, key: int, content: bytes) -> bytes:
+    digest = blake2b(tag + key.to_bytes(8, "big"), digest_size=_SEAL)
+    digest.update(content)
+    return digest.digest()
+
+
+# ---- facts and heads -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Facts:
+    """Of the whole file. ``file`` is random and its own: a copy has it too, a file made by recovery has another."""
+
+    origin: bytes
+    epoch: int
+    file: bytes
+    documents: int = 0
+    ticket: int = 0
+
+
+@dataclass(slots=True)
+class Head:
+    """Of one document. Its records are ``first`` to ``last``; those up to ``through`` are in the snapshot.
+
+    ``snapshot``: which of the contents it is, 0 for none. ``contents``, ``saved``: the highest numbers given out.
+    ``past``: the first record that the history still has; it ends before ``first``. ``log`` and ``size``: bytes of the
+    records after the snapshot, and of the snapshot. ``ticket``: of the append that wrote this.
+    """
+
+    name: str
+    first: int = 1
+    last: int = 0
+    through: int = 0
+    snapshot: int = 0
+    contents: int = 0
+    saved: int = 0
+    past: int = 1
+    log: int = 0
+    size: int = 0
+    ticket: int = 0
+
+
+def encode_facts(facts: Facts) -> bytes:
+    return envelope.encode(astuple(facts))
+
+
+def decode_facts(content: bytes) -> Facts:
+    return Facts(*_list(content, (bytes, int, bytes, int, int)))
+
+
+def encode_head(head: Head) -> bytes:
+    return envelope.encode(astuple(head))
+
+
+def decode_head(content: bytes) -> Head:
+    return Head(*_list(content, (str, *[int] * 10)))
+
+
+def _list(content: bytes, kinds: tuple[type, ...]) -> list[Any]:
+    value = _decode(content, envelope.CONTROL_LIMIT)
+    if type(value) is not list or tuple(map(type, value)) != kinds:
+        raise Unsound("does not have the fields it should have")
+    return value
+
+
+def _decode(content: bytes, limit: int) -> Any:
+    try:
+        return envelope.decode(content, what="row", limit=limit)
+    except NngkitError as error:
+        raise Unsound(str(error)) from error
+
+
+# ---- versions, of which a document's whole life may have more than go over the wire at once --------------------------
+
+
+def encode_versions(versions: Mapping[Stream, int]) -> list[list[Any]]:
+    wire = to_wire(versions)
+    return [wire[start : start + STREAMS] for start in range(0, len(wire), STREAMS)]
+
+
+def decode_versions(value: object) -> Versions:
+    if type(value) is not list:
+        raise Unsound("has no versions")
+    versions: Versions = {}
+    try:
+        for part in value:
+            versions.update(from_wire(part, what="row"))
+    except BadMessage as error:
+        raise Unsound(error.why) from error
+    return versions
+
+
+# ---- records ---------------------------------------------------------------------------------------------------------
+
+
+def encode_record(record: Record, milliseconds: int) -> bytes:
+    deps = envelope.encode(to_wire(record.deps)) if record.deps else b""
+    head = _RECORD.pack(_EDIT, milliseconds, *record.stream, record.seq, len(deps))
+    return b"".join((head, deps, record.update))
+
+
+def encode_merge(merge: Merge, base: Mapping[Stream, int] | None, milliseconds: int) -> bytes:
+    """`base`: what the document had before it, and the diff may build on; None where the store was not told."""
+    parts = [encode_versions(merge.versions), None if base is None else encode_versions(base)]
+    said = envelope.encode(parts)
+    return b"".join((_RECORD.pack(_DIFF, milliseconds, *_NOBODY, 0, len(said)), said, merge.update))
+
+
+def decode_record(content: bytes) -> Record | Merge:
+    kind, _, origin, epoch, seq, said = _head(content)
+    start = _RECORD.size + said
+    deps, update = content[_RECORD.size : start], content[start:]
+    if kind == _EDIT:
+        return Record(Stream(origin, epoch), seq, update, decode_versions([_decode(deps, said)]) if deps else {})
+    return Merge(update, decode_versions(_parts(deps)[0]))
+
+
+def base_of(content: bytes) -> Versions | None:
+    """What a merge builds on, None if that is not known."""
+    said = _head(content)[5]
+    base = _parts(content[_RECORD.size : _RECORD.size + said])[1]
+    return None if base is None else decode_versions(base)
+
+
+def entry_of(content: bytes) -> Entry:
+    """A record's line in the history."""
+    kind, milliseconds, origin, epoch, seq, said = _head(content)
+    stream = Stream(origin, epoch) if kind == _EDIT else None
+    return Entry(stream, seq, milliseconds / 1000, len(content) - _RECORD.size - said)
+
+
+def _head(content: bytes) -> tuple[int, int, bytes, int, int, int]:
+    if len(content) < _RECORD.size:
+        raise Unsound("is too short")
+    head: tuple[int, int, bytes, int, int, int] = _RECORD.unpack_from(content)
+    if head[0] not in (_EDIT, _DIFF) or len(content) < _RECORD.size + head[5]:
+        raise Unsound("is neither an edit nor a diff")
+    return head
+
+
+def _parts(said: bytes) -> list[Any]:
+    parts = _decode(said, _VERSIONS)
+    if type(parts) is not list or len(parts) != 2:
+        raise Unsound("has no versions")
+    return parts
+
+
+# ---- contents, saved versions, history -------------------------------------------------------------------------------
+
+
+def encode_content(update: bytes, versions: Mapping[Stream, int]) -> bytes:
+    said = envelope.encode(encode_versions(versions))
+    return b"".join((_LENGTH.pack(len(said)), said, update))
+
+
+def decode_content(content: bytes) -> tuple[bytes, Versions]:
+    if len(content) < _LENGTH.size:
+        raise Unsound("is too short")
+    start = _LENGTH.size + _LENGTH.unpack_from(content)[0]
+    return content[start:], decode_versions(_decode(content[_LENGTH.size : start], _VERSIONS))
+
+
+def encode_saved(saved: Saved, number: int) -> bytes:
+    said = [saved.name, int(saved.time * 1000), saved.size, number, encode_versions(saved.versions)]
+    return envelope.encode(said)
+
+
+def decode_saved(content: bytes) -> tuple[Saved, int]:
+    """A saved version, and which of the contents is its own."""
+    value = _decode(content, _VERSIONS)
+    if type(value) is not list or tuple(map(type, value)) != (str, int, int, int, list):
+        raise Unsound("does not have the fields it should have")
+    name, milliseconds, size, number, versions = value
+    return Saved(name, milliseconds / 1000, size, decode_versions(versions)), number
+
+
+def encode_history(entries: Iterable[Entry]) -> bytes:
+    def packed(entry: Entry) -> bytes:
+        return _ENTRY.pack(*(entry.stream or _NOBODY), entry.seq, round(entry.time * 1000), entry.size)
+
+    return zlib.compress(b"".join(map(packed, entries)), 1)
+
+
+def decode_history(content: bytes) -> list[Entry]:
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(content, CHUNK * _ENTRY.size)
+    except zlib.error as error:
+        raise Unsound(str(error)) from error
+    if not unpacking.eof or len(data) % _ENTRY.size:
+        raise Unsound("does not have the length it should have")
+    return [
+        Entry(Stream(origin, epoch) if seq else None, seq, milliseconds / 1000, size)
+        for origin, epoch, seq, milliseconds, size in _ENTRY.iter_unpack(data)
+    ]
