@@ -25,7 +25,7 @@ log = logging.getLogger("nngkit.documents")
 
 
 class DocumentDisk:
-    """`log`, `size`: bytes of its records and of its snapshot, as loaded; compaction begins by itself when it is due."""
+    """`log`, `size`: bytes of its records and of its snapshot, as loaded. It is compacted when that is due."""
 
     def __init__(self, store: Store, doc: str, engine: Engine, background: Background, *, log: int, size: int) -> None:
         self._store = store

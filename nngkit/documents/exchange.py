@@ -32,6 +32,7 @@ from nngkit.documents.messages import (
     Diff,
     DocBeat,
     Hello,
+    Reply,
     Request,
     Updates,
     Welcome,
@@ -187,8 +188,9 @@ class Exchange:
 
     def remove(self, doc: str) -> None:
         """... and no more."""
-        for known in (self._copies, self._clients, self._wakes):
-            known.pop(doc, None)  # type: ignore[attr-defined]
+        self._copies.pop(doc, None)
+        self._clients.pop(doc, None)
+        self._wakes.pop(doc, None)
 
     def poke(self, doc: str | None = None) -> None:
         """There is something to do."""
@@ -205,7 +207,7 @@ class Exchange:
         self.counts["said"] += 1
         self.counts["bytes_said"] += len(data) * len(self.bus.pipes)
 
-    async def ask(self, peer: Stream, request: Request, timeout: float):  # type: ignore[no-untyped-def]
+    async def ask(self, peer: Stream, request: Request, timeout: float) -> Reply:
         """Ask a peer; see `repair.Asking.ask`."""
         return await self._asking.ask(peer, request, timeout)
 

@@ -68,11 +68,11 @@ class Finding:
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with Resolver([query_address(daemon) for daemon in self._daemons], timeout=0.2, tls=self._tls) as known:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._follow, known)
-                async for doc in self._take:
-                    nursery.start_soon(self._provide, doc, known)
+        daemons = [query_address(daemon) for daemon in self._daemons]
+        async with Resolver(daemons, timeout=0.2, tls=self._tls) as known, trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow, known)
+            async for doc in self._take:
+                nursery.start_soon(self._provide, doc, known)
 
     async def _provide(self, doc: str, known: Resolver) -> None:
         for provider in known.snapshot().get(service_name(doc), ()):  # those who were there before we asked

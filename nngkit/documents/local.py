@@ -229,7 +229,7 @@ class LocalCopy:
 
     def resend(self, nack: Nack) -> Resent:
         """The edits asked for, as far as they are kept."""
-        updates, rest = self.replica.edits(nack.ranges)
+        updates, rest = self.replica.resend(nack.ranges)
         return Resent(self.replica.me, self.name, updates, rest)
 
     def difference(self, want: Want) -> tuple[bytes, Versions]:

@@ -30,50 +30,20 @@ update with all that is lacking. An answer that is late is asked for elsewhere, 
 
 from __future__ import annotations
 
-import itertools
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 from nngkit.documents import versions as vectors
-from nngkit.documents.messages import BUS_LIMIT, EDITS, HEADS, RANGES, DocBeat, Edit, Range, Updates
+from nngkit.documents.history import Counts, Deliver, History, Settings
+from nngkit.documents.messages import RANGES, DocBeat, Edit, Range, Updates
 from nngkit.documents.timing import UNKNOWN, RoundTrips
 from nngkit.documents.versions import Stream, Versions
 
-__all__ = ["AskAll", "AskEdits", "Counts", "Decisions", "Deliver", "Offer", "Replica", "Settings"]
+__all__ = ["Ask", "AskAll", "AskEdits", "Counts", "Decisions", "Deliver", "Offer", "Replica", "Settings"]
 
 NEVER: Final = float("inf")
-RECENT: Final = 2.0  # seconds after which a stream is no news any more
-FARTHEST: Final = 1 << 20  # edits that a claim may run ahead of what is here before it is believed only as "much"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`quiet`: seconds without a change after which digests are compared. `order`: seconds that a missing edit may
-    take by another way before it is asked for. `few`: missing edits up to which they are asked for one by one; their
-    answer is then at most some messages long. `log_*`: recent edits kept to answer others. `held_*`: edits that wait
-    for others.
-    """
-
-    quiet: float = 0.25
-    order: float = 0.01
-    few: int = 64
-    log_edits: int = 4096
-    log_bytes: int = 4 << 20
-    held_edits: int = 8192
-    held_bytes: int = 16 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """Apply this edit now; `via`: the peer it came from, None if unknown."""
-
-    stream: Stream
-    seq: int
-    edit: Edit
-    via: Stream | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +80,6 @@ class Decisions:
     asks: list[Ask]
     look: bool
     wake: float
-
-
-@dataclass(slots=True)
-class Counts:
-    """Edits, unless said otherwise. `gaps`: times that one was found missing. `differed`: times that equal versions had
-    unequal contents. `refused`: edits that nobody can have made. `old`: of streams too old to be known."""
-
-    delivered: int = 0
-    duplicates: int = 0
-    held: int = 0
-    overflow: int = 0
-    gaps: int = 0
-    refused: int = 0
-    old: int = 0
-    differed: int = 0
 
 
 @dataclass(slots=True)
@@ -178,46 +133,35 @@ class Replica:
         self.doc = doc
         self.me = me
         self.settings = settings or Settings()
-        self.versions: Versions = dict(versions or {})
+        self.history = History(doc, me, self.settings, versions or {}, log)
         self.askable = askable
-        self.counts = Counts()
         self.met = False  # whether it has agreed with, or caught up with, anybody
         self._rng = rng
         self._round_trips = round_trips or RoundTrips()
-        self._heads: Versions = dict(self.versions)
-        self._held: dict[Stream, dict[int, tuple[Edit, Stream | None]]] = {}
-        self._held_edits = self._held_bytes = 0
-        self._gaps: dict[Stream, _Gap] = {}
-        self._log: OrderedDict[tuple[Stream, int], Edit] = OrderedDict()
-        self._log_bytes = 0
-        self._untold: set[Stream] = set(self.versions)
         self._peers: dict[Stream, _Peer] = {}
-        self._recent: OrderedDict[Stream, float] = OrderedDict()
-        self._turn = 0
-        self._changed_at = -NEVER
+        self._gaps: dict[Stream, _Gap] = {}
         self._edited_at = -NEVER
-        self._digest: bytes | None = None
-        self._content: bytes | None = None
-        self._deliver: list[Deliver] = []
+        self._content: tuple[int, bytes] | None = None  # the content's digest after so many changes
         self._wanted_from: Stream | None = None
         self._want_due = 0.0
         self._want_failures = 0
-        self._too_old = False
-        for stream, seq, edit in log:
-            self._keep(stream, seq, edit)
+
+    @property
+    def versions(self) -> Versions:
+        """What is here."""
+        return self.history.versions
+
+    @property
+    def counts(self) -> Counts:
+        """The counters."""
+        return self.history.counts
 
     # ------------------------------------------------------------------ what happens
 
     def edited(self, payload: bytes, now: float) -> Updates:
         """We edited: what to tell everybody, and to put on disk."""
-        seq = self.versions.get(self.me, 0) + 1
-        edit = Edit(payload, {stream: self.versions[stream] for stream in self._untold if stream in self.versions})
-        self._untold.clear()
-        self._advance(self.me, seq, now)
-        self._untold.discard(self.me)
         self._edited_at = now
-        self._keep(self.me, seq, edit)
-        return Updates(self.me, self.doc, seq, (edit,))
+        return self.history.edited(payload, now)
 
     def heard(self, updates: Updates, via: Stream | None, now: float) -> str | None:
         """Edits came. Returns why, if nobody can have made them; nothing of them is then taken."""
@@ -235,7 +179,7 @@ class Replica:
             return "it depends on what we have not written"
         if vectors.is_old(stream, self.versions):
             self.counts.old += len(updates.edits)
-            self._too_old = True
+            self.history.beyond = True
             return None
         for peer in {via, stream}:
             if peer is not None and (known := self._peers.get(peer)) is not None:
@@ -243,9 +187,9 @@ class Replica:
                 if peer == stream:  # who wrote it had what it depends on
                     for edit in updates.edits:
                         known.claim(edit.deps)
-        self._exists(stream, last)
+        self.history.exists(stream, last)
         for seq, edit in enumerate(updates.edits, updates.first):
-            self._take(stream, seq, edit, via, now)
+            self.history.take(stream, seq, edit, via, now)
         return None
 
     def beat(self, sender: Stream, beat: DocBeat, now: float) -> None:
@@ -259,9 +203,9 @@ class Replica:
                 seq = min(seq, self.versions.get(stream, 0))  # more nobody can have
             if seq > peer.claims.get(stream, 0):
                 peer.claim({stream: seq})
-                if not vectors.is_old(stream, self.versions):
-                    self._exists(stream, seq)
-        if beat.versions is not None and beat.versions == self._digest and beat.content == self._content:
+                self.history.exists(stream, seq)
+        ours = self._our_content()
+        if ours is not None and beat.content == ours and beat.versions == self.history.digest():
             self.met = True
 
     def joined(self, peer: Stream, askable: bool) -> None:
@@ -277,7 +221,7 @@ class Replica:
         if self._peers.pop(peer, None) is not None:
             if self._wanted_from == peer:
                 self._wanted_from = None
-            self._recount()
+            self.history.recount([known.claims for known in self._peers.values()])
 
     def answered(self, peer: Stream, now: float, *, rest: bool = False) -> None:
         """`peer` answered an AskEdits, and all it sent was `heard`. `rest`: some it does not keep any more."""
@@ -305,19 +249,9 @@ class Replica:
     def merged(self, peer: Stream, versions: Mapping[Stream, int], now: float, *, changed: bool) -> None:
         """An update of `peer` is in the document, which has now all of `versions`. `changed`: it brought something."""
         known = self._peers.get(peer)
-        grown = False
-        for stream, seq in versions.items():
-            if stream == self.me or seq <= self.versions.get(stream, 0):
-                continue
-            if vectors.is_old(stream, self.versions):
-                continue
-            grown = True
-            self._advance(stream, seq, now)
-            for late in [number for number in self._held.get(stream, ()) if number <= seq]:
-                self._release(stream, late)
-        vectors.prune(self.versions)
+        grown = self.history.covers(versions, now)
         if changed:
-            self._changed(now)
+            self.history.changed(now)
         self.met = True
         if self._wanted_from == peer:
             self._wanted_from = None
@@ -329,10 +263,9 @@ class Replica:
             known.asked_at, known.failures = None, 0
             known.claims = dict(versions)
             if not (grown or changed):
-                known.fruitless = self.digest(), known.versions
-        self._too_old = False
-        self._recount()
-        self._settle(now)
+                known.fruitless = self.history.digest(), known.versions
+        self.history.recount([other.claims for other in self._peers.values()])
+        self.history.settle(now)
 
     def offered(self, peer: Stream, versions: Mapping[Stream, int], now: float) -> None:
         """`peer` took what we gave, and says what it has now."""
@@ -348,93 +281,58 @@ class Replica:
             known.claims = {stream: seq for stream, seq in versions.items() if stream != self.me}
             known.claims[self.me] = min(versions.get(self.me, 0), self.versions.get(self.me, 0))
             for stream, seq in known.claims.items():
-                if not vectors.is_old(stream, self.versions):
-                    self._exists(stream, seq)
+                self.history.exists(stream, seq)
 
     def settled(self, content: bytes) -> None:
         """The digest of the content as it is now."""
-        self._content = content
+        self._content = self.history.changes, content
 
     # ------------------------------------------------------------------ what others ask
 
-    def edits(self, ranges: Iterable[Range]) -> tuple[tuple[Updates, ...], bool]:
-        """What the log has of `ranges`, up to about one message's worth; whether some of it is not there."""
-        found: list[Updates] = []
-        size, rest = 0, False
-        for one in ranges:
-            run: list[Edit] = []
-            first = one.first
-            end = min(one.last, self.versions.get(one.stream, 0))
-            rest = rest or end < one.last
-            for seq in range(max(first, end - self.settings.log_edits + 1), end + 1):
-                edit = self._log.get((one.stream, seq))
-                if edit is None or size > BUS_LIMIT:
-                    rest = True
-                    if run:
-                        found.append(Updates(one.stream, self.doc, first, tuple(run)))
-                    run = []
-                else:
-                    if not run:
-                        first = seq
-                    run.append(edit)
-                    size += len(edit.payload) + 20 * len(edit.deps)
-                    if len(run) == EDITS:
-                        found.append(Updates(one.stream, self.doc, first, tuple(run)))
-                        run = []
-            if run:
-                found.append(Updates(one.stream, self.doc, first, tuple(run)))
-        return tuple(found), rest
-
     def doc_beat(self, now: float) -> DocBeat:
         """What to say of this document in a beat."""
-        if self.is_quiet(now) and self._content is not None:
-            return DocBeat(self.doc, self.digest(), self._content, {})
-        heads: Versions = {}
-        for stream, at in reversed(self._recent.items()):
-            if len(heads) == HEADS or now - at > RECENT:
-                break
-            heads[stream] = self.versions[stream]
-        # the others in turn: a partition may have kept anything from anybody, however long ago
-        streams = list(self.versions)
-        for _ in range(min(HEADS - len(heads), len(streams))):
-            self._turn = (self._turn + 1) % len(streams)
-            heads[streams[self._turn]] = self.versions[streams[self._turn]]
-        return DocBeat(self.doc, None, None, heads)
+        if self.is_quiet(now) and (content := self._our_content()) is not None:
+            return DocBeat(self.doc, self.history.digest(), content, {})
+        return DocBeat(self.doc, None, None, self.history.news(now))
 
-    def digest(self) -> bytes:
-        """Of the versions."""
-        if self._digest is None:
-            self._digest = vectors.digest(self.versions)
-        return self._digest
+    def resend(self, ranges: Iterable[Range]) -> tuple[tuple[Updates, ...], bool]:
+        """What of `ranges` is kept; whether some is not."""
+        return self.history.resend(ranges)
+
+    def _our_content(self) -> bytes | None:
+        """The digest of the content, if it is known."""
+        if self._content is None or self._content[0] != self.history.changes:
+            return None
+        return self._content[1]
 
     def is_quiet(self, now: float) -> bool:
         """Whether nothing changed lately, and nothing is known to be missing."""
-        return now - self._changed_at >= self.settings.quiet and not self._gaps
+        return now - self.history.changed_at >= self.settings.quiet and not self._gaps
 
     @property
     def held(self) -> int:
         """Edits that wait for others."""
-        return self._held_edits
+        return self.history.held_edits
 
     @property
     def missing(self) -> int:
         """Edits known to exist, and not here."""
-        return sum(self._lacking(stream) for stream in self._heads)
+        return sum(map(self.history.lacking, self.history.heads))
 
     # ------------------------------------------------------------------ what to do
 
     def evaluate(self, now: float) -> Decisions:
         """Everything that follows from what is known. The invariants are in this file's first lines."""
-        deliver, self._deliver = self._deliver, []
+        deliver, self.history.ready = self.history.ready, []
         asks: list[Ask] = []
         wakes = [NEVER]
         wakes += self._mind_gaps(now, asks)
         look = False
         if self.is_quiet(now):
-            look = self._content is None
+            look = self._our_content() is None
             wakes += self._compare(now, asks)
         elif not self._gaps:
-            wakes.append(self._changed_at + self.settings.quiet)
+            wakes.append(self.history.changed_at + self.settings.quiet)
         if not self.askable:
             wakes += self._mind_offers(now, asks)
         return Decisions(deliver, asks, look, min(wakes))
@@ -443,9 +341,9 @@ class Replica:
         lacking = 0
         runs = 0
         due: list[tuple[Stream, list[Range]]] = []
-        desperate = self._too_old
-        for stream in [stream for stream in self._heads if self._lacking(stream)]:
-            missing = self._lacking(stream)
+        desperate = self.history.beyond
+        for stream in [stream for stream in self.history.heads if self.history.lacking(stream)]:
+            missing = self.history.lacking(stream)
             here = self.versions.get(stream, 0)
             gap = self._gaps.get(stream)
             if gap is None:
@@ -454,18 +352,18 @@ class Replica:
             elif gap.at != here:
                 gap.at, gap.tries = here, 0
             lacking += missing
-            ranges = list(self._ranges(stream))
+            ranges = list(self.history.ranges(stream))
             runs += len(ranges)
             desperate = desperate or gap.tries >= 3
             if gap.due > now:
                 yield gap.due
             else:
                 due.append((stream, ranges))
-        for stream in [stream for stream in self._gaps if not self._lacking(stream)]:
+        for stream in [stream for stream in self._gaps if not self.history.lacking(stream)]:
             del self._gaps[stream]
         if self._wanted_from is not None:
             return  # all will come at once
-        if lacking > self.settings.few or runs > RANGES or (desperate and (due or self._too_old)):
+        if lacking > self.settings.few or runs > RANGES or (desperate and (due or self.history.beyond)):
             yield from self._ask_all(self._who_has(stream for stream, _ in due), now, asks)
         elif due:
             yield from self._ask_edits(due, now, asks)
@@ -527,7 +425,7 @@ class Replica:
     def _compare(self, now: float, asks: list[Ask]) -> Iterator[float]:
         if self._wanted_from is not None:
             return
-        ours = self.digest()
+        ours, content = self.history.digest(), self._our_content()
         unlike, differing = [], []
         for name, peer in self._peers.items():
             if peer.versions is None:
@@ -535,8 +433,8 @@ class Replica:
             if peer.versions != ours:
                 if peer.fruitless != (ours, peer.versions):
                     unlike.append(name)
-            elif peer.content is not None and self._content is not None:
-                if peer.content == self._content:
+            elif peer.content is not None and content is not None:
+                if peer.content == content:
                     self.met = True
                 else:
                     differing.append(name)
@@ -559,124 +457,3 @@ class Replica:
                 peer.offered = dict(self.versions)
                 self._begin(name, now)
                 asks.append(Offer(name))
-
-    # ------------------------------------------------------------------ what is known
-
-    def _exists(self, stream: Stream, seq: int) -> None:
-        if seq > self._heads.get(stream, 0):
-            if stream not in self._heads and len(self._heads) >= 2 * vectors.STREAMS:
-                self._too_old = True  # somebody makes up streams, or has very many: one answer will tell
-            else:
-                self._heads[stream] = seq
-
-    def _lacking(self, stream: Stream) -> int:
-        """Edits of `stream` that exist and are not here."""
-        return max(0, self._heads.get(stream, 0) - self.versions.get(stream, 0) - len(self._held.get(stream, ())))
-
-    def _ranges(self, stream: Stream) -> Iterator[Range]:
-        """What is missing of `stream`, from the first on."""
-        here = self.versions.get(stream, 0)
-        for seq in sorted(self._held.get(stream, ())):
-            if seq > here + 1:
-                yield Range(stream, here + 1, seq - 1)
-            here = seq
-        if here < self._heads.get(stream, 0):
-            yield Range(stream, here + 1, min(self._heads[stream], here + FARTHEST))
-
-    def _recount(self) -> None:
-        """What exists, from those who are there now: claims end with who made them."""
-        heads = dict(self.versions)
-        known = [peer.claims for peer in self._peers.values()]
-        held = [edit.deps for edits in self._held.values() for edit, _ in edits.values()]
-        held += [{stream: max(edits)} for stream, edits in self._held.items()]
-        for stream, seq in itertools.chain.from_iterable(claims.items() for claims in [*known, *held]):
-            if seq > heads.get(stream, 0) and stream != self.me and not vectors.is_old(stream, self.versions):
-                heads[stream] = seq
-        self._heads = heads
-
-    def _take(self, stream: Stream, seq: int, edit: Edit, via: Stream | None, now: float) -> None:
-        """An edit came: deliver it, hold it back, or know it already."""
-        here = self.versions.get(stream, 0)
-        held = self._held.get(stream)
-        if seq <= here or (held is not None and seq in held):
-            self.counts.duplicates += 1
-            return
-        if seq == here + 1 and self._satisfied(edit):
-            self._hand_over(stream, seq, edit, via, now)
-            if self._held:
-                self._settle(now)
-            return
-        size = len(edit.payload)
-        if (
-            self._held_edits >= self.settings.held_edits
-            or self._held_bytes + size > self.settings.held_bytes
-            or len(self._held) >= vectors.STREAMS
-        ):
-            self.counts.overflow += 1  # it is asked for again, by AskAll at the latest
-            return
-        self._held.setdefault(stream, {})[seq] = edit, via
-        self._held_edits += 1
-        self._held_bytes += size
-        self.counts.held += 1
-        for other, needed in edit.deps.items():
-            if other != self.me and not vectors.is_old(other, self.versions):
-                self._exists(other, needed)
-
-    def _settle(self, now: float) -> None:
-        """Deliver all held edits whose time has come."""
-        progress = True
-        while progress:
-            progress = False
-            for stream in list(self._held):
-                while (held := self._held.get(stream)) and (found := held.get(self.versions.get(stream, 0) + 1)):
-                    edit, via = found
-                    if not self._satisfied(edit):
-                        break
-                    seq = self.versions.get(stream, 0) + 1
-                    self._release(stream, seq)
-                    self._hand_over(stream, seq, edit, via, now)
-                    progress = True
-
-    def _satisfied(self, edit: Edit) -> bool:
-        return all(
-            self.versions.get(stream, 0) >= seq or vectors.is_old(stream, self.versions)
-            for stream, seq in edit.deps.items()
-        )
-
-    def _hand_over(self, stream: Stream, seq: int, edit: Edit, via: Stream | None, now: float) -> None:
-        self._advance(stream, seq, now)
-        self._keep(stream, seq, edit)
-        self.counts.delivered += 1
-        self._deliver.append(Deliver(stream, seq, edit, via))
-
-    def _release(self, stream: Stream, seq: int) -> None:
-        edit, _ = self._held[stream].pop(seq)
-        if not self._held[stream]:
-            del self._held[stream]
-        self._held_edits -= 1
-        self._held_bytes -= len(edit.payload)
-
-    def _advance(self, stream: Stream, seq: int, now: float) -> None:
-        new = stream not in self.versions
-        self.versions[stream] = seq
-        self._exists(stream, seq)
-        self._untold.add(stream)
-        self._recent[stream] = now
-        self._recent.move_to_end(stream)
-        if new:
-            vectors.prune(self.versions)
-        while len(self._recent) > HEADS or next(iter(self._recent)) not in self.versions:
-            self._recent.popitem(last=False)
-        self._changed(now)
-
-    def _changed(self, now: float) -> None:
-        self._changed_at = now
-        self._digest = self._content = None
-
-    def _keep(self, stream: Stream, seq: int, edit: Edit) -> None:
-        """In the log, from which others are answered."""
-        self._log[stream, seq] = edit
-        self._log_bytes += len(edit.payload)
-        while len(self._log) > self.settings.log_edits or self._log_bytes > self.settings.log_bytes:
-            _, gone = self._log.popitem(last=False)
-            self._log_bytes -= len(gone.payload)

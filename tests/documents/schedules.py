@@ -17,9 +17,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
-from nngkit.documents.engine import engine
+from nngkit.documents.engine import EngineDocument, engine
 from nngkit.documents.local import LocalCopy
 from nngkit.documents.messages import Beat, DocBeat, Edit, Give, Manifest, Nack, Request, Updates, Want
 from nngkit.documents.messages import Diff as DiffReply
@@ -78,6 +77,24 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
+class Watched:
+    """An engine's document that says whether an update changed anything."""
+
+    def __init__(self, content: EngineDocument) -> None:
+        self.content = content
+        self.changed = False
+        self.changes_since, self.state, self.digest = content.changes_since, content.state, content.digest
+        content.observe(self._observed)
+
+    def _observed(self, update: bytes, origin: object) -> None:
+        self.changed = True
+
+    def apply(self, update: bytes, origin: object = None) -> bool:
+        self.changed = False
+        self.content.apply(update, origin)
+        return self.changed
+
+
 class Node:
     """One peer."""
 
@@ -103,7 +120,7 @@ class Node:
         self.transfers = Transfers()
         self.trips = RoundTrips()
         self.copies: dict[str, LocalCopy] = {}
-        self.contents = {}
+        self.contents: dict[str, EngineDocument] = {}
         for doc in DOCS:
             content = engine().new(self.rng.getrandbits(53))
             versions: Versions = {}
@@ -120,7 +137,7 @@ class Node:
             )
             content.observe(lambda update, origin, doc=doc: self._observed(doc, update, origin))  # type: ignore[misc]
             self.contents[doc] = content
-            self.copies[doc] = LocalCopy(replica, content, disk=self.disks[doc], refused=self._refused)
+            self.copies[doc] = LocalCopy(replica, Watched(content), disk=self.disks[doc], refused=self._refused)
         for other in self.world.nodes:
             if other is not self and other.alive:
                 self.meet(other)
@@ -331,16 +348,16 @@ class World:
         """The invariants of replica.py that can be seen from outside."""
         settings = replica.settings
         assert replica.held <= settings.held_edits
-        assert len(replica._log) <= settings.log_edits
+        assert len(replica.history._log) <= settings.log_edits
         asked = [peer for peer in replica._peers.values() if peer.asked_at is not None]
         assert len(asked) <= len(replica._peers)
-        for stream, held in replica._held.items():
+        for stream, held in replica.history.held.items():
             first = replica.versions.get(stream, 0) + 1
             assert min(held) >= first, "what is delivered is held"
             if first in held:
-                assert not replica._satisfied(held[first][0]), "what could be delivered is held"
+                assert not replica.history.satisfied(held[first][0]), "what could be delivered is held"
 
-    def edit(self, node: Node, content: Any, rng: Random, mark: str) -> None:
+    def edit(self, node: Node, content: EngineDocument, rng: Random, mark: str) -> None:
         """One random transaction."""
         edit(content, rng, mark)
 
@@ -356,26 +373,24 @@ class World:
         return True
 
 
-def edit(content: Any, rng: Random, mark: str) -> None:
-    """One random transaction: text, a map, an array, nested ones; insertions and deletions."""
+def edit(content: EngineDocument, rng: Random, mark: str) -> None:
+    """One random transaction: text, a map, an array; insertions and deletions."""
+    text, cells, rows = content.root("body", "text"), content.root("cells", "map"), content.root("rows", "array")
     with content.transaction():
         for _ in range(rng.choice((1, 1, 1, 2, 5))):
             choice = rng.random()
-            text = content.text("body")
             if choice < 0.45:
                 text.insert(rng.randint(0, len(text)), rng.choice(("x", "añ", "\U0001f600", "wort ")))
             elif choice < 0.65 and len(text):
                 at = rng.randrange(len(text))
                 text.delete(at, min(len(text), at + rng.randint(1, 4)))
             elif choice < 0.8:
-                content.map("cells")[rng.choice("abcd")] = rng.choice((mark, 1, 2.5, None, True, [1, "z"]))
+                cells.set(rng.choice("abcd"), rng.choice((mark, 1, 2.5, None, True, [1, "z"])))
             elif choice < 0.9:
-                array = content.array("rows")
-                array.insert(rng.randint(0, len(array)), mark)
-            else:
-                array = content.array("rows")
-                if len(array):
-                    del array[rng.randrange(len(array))]
+                rows.insert(rng.randint(0, len(rows)), mark)
+            elif len(rows):
+                at = rng.randrange(len(rows))
+                rows.delete(at, at + 1)
 
 
 def play(seed: int, *, weather: Weather | None = None, trace: Callable[[str], None] | None = None) -> Outcome:
