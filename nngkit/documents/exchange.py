@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
@@ -28,6 +28,7 @@ from nngkit.documents.messages import (
     REQUEST_LIMIT,
     Aware,
     Beat,
+    BusMessage,
     Bye,
     Diff,
     DocBeat,
@@ -41,8 +42,9 @@ from nngkit.documents.repair import Answering, Asking, ask
 from nngkit.documents.replica import Ask, AskAll
 from nngkit.documents.timing import Pace, RoundTrips
 from nngkit.documents.versions import Stream, Versions
+from nngkit.documents.weather import Weather
 from nngkit.documents.wire import decode_bus, encode
-from nngkit.errors import AccessDenied, BadMessage, Closed, ConfigError, NngkitError, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, Closed, ConfigError, NngkitError, TimedOut, TooLarge
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Rep, Req
 
 __all__ = ["Exchange", "Owner"]
@@ -97,6 +99,7 @@ class Exchange:
         name: str | None,
         tls: TLS | None,
         admit: Callable[[Pipe], bool] | None,
+        weather: Weather | None,
     ) -> None:
         self.me = me
         self.members = Members(me)
@@ -111,6 +114,8 @@ class Exchange:
         self._token = token
         self._name = name
         self._tls = tls
+        self._weather = weather
+        self._later: deque[tuple[float, bytes, int, str]] = deque()
         self._copies: dict[str, LocalCopy] = {}
         self._clients: dict[str, int] = {}
         self._wakes: dict[str, float] = {}
@@ -209,7 +214,15 @@ class Exchange:
 
     async def ask(self, peer: Stream, request: Request, timeout: float) -> Reply:
         """Ask a peer; see `repair.Asking.ask`."""
-        return await self._asking.ask(peer, request, timeout)
+        if self._weather is None:
+            return await self._asking.ask(peer, request, timeout)
+        if peer.origin in self._weather.cut:
+            await trio.sleep(timeout)
+            raise TimedOut(f"{peer} is cut off", timeout)
+        await trio.sleep(self._weather.delay)
+        reply = await self._asking.ask(peer, request, timeout)
+        await trio.sleep(self._weather.delay)
+        return reply
 
     # ------------------------------------------------------------------ what others say
 
@@ -244,20 +257,34 @@ class Exchange:
                 message = await self.bus.arecv_msg()
             except Closed:
                 return
-            if message.pipe is not None:
-                self.hear(message, message.pipe.id, message.pipe.address)
+            if message.pipe is None:
+                continue  # it went before its last words were read
+            if self._weather is None or not self._weather.delay:
+                self._hear(message, message.pipe.id, message.pipe.address)
+            else:
+                at = trio.current_time() + self._weather.delay
+                self._later.append((at, message, message.pipe.id, message.pipe.address))
+                if len(self._later) == 1:
+                    self._background.start(self._hear_later)
             heard += 1
             if heard % TURN == 0:
                 await self._owner.room()
 
-    def hear(self, data: bytes, pipe: int, address: str) -> None:
-        """A message of the BUS."""
+    async def _hear_later(self) -> None:
+        while self._later:
+            await trio.sleep_until(self._later[0][0])
+            _, data, pipe, address = self._later.popleft()
+            self._hear(data, pipe, address)
+
+    def _hear(self, data: bytes, pipe: int, address: str) -> None:
         self.counts["heard"] += 1
         self.counts["bytes_heard"] += len(data)
         try:
             message = decode_bus(data, peer=address)
         except (BadMessage, TooLarge) as error:
             self._owner.refused(address, "BUS message", str(error))
+            return
+        if self._weather is not None and self._weather.loses(sender(message), self._rng):
             return
         now = trio.current_time()
         member = self.members.heard(message, pipe, address, now)
@@ -362,7 +389,7 @@ class Exchange:
         self.counts["asked"] += 1
         body = None
         try:
-            reply = await self._asking.ask(question.peer, request, ASKED)
+            reply = await self.ask(question.peer, request, ASKED)
             if isinstance(question, AskAll) and isinstance(reply, Diff):
                 body = await self._asking.body(question.peer, reply, ASKED)
                 self.counts["bytes_asked"] += len(body)
@@ -424,3 +451,8 @@ class Exchange:
             except NngkitError as error:
                 log.debug("cannot join at %s: %s", address, error)
             await trio.sleep(AGAIN)
+
+
+def sender(message: BusMessage) -> Stream:
+    """Whose it is."""
+    return message.stream if isinstance(message, Updates) else message.sender

@@ -123,12 +123,12 @@ class LocalCopy:
                 self.replica.beat(via, message, now)
         elif (why := self.replica.heard(message, via, now)) is not None:
             self._refused(via, why)
+        else:
+            self._deliver()
 
     def step(self, now: float) -> Step:
         """Do what can be done here, and say what is to be done elsewhere."""
         decisions = self.replica.evaluate(now)
-        for one in decisions.deliver:
-            self._deliver(one)
         asks = decisions.asks
         if decisions.look:
             self.replica.settled(self.content.digest())
@@ -138,7 +138,12 @@ class LocalCopy:
         changed, self._changed = self._changed, False
         return Step(say, [(ask, self._request(ask)) for ask in asks], decisions.wake, changed)
 
-    def _deliver(self, one: Deliver) -> None:
+    def _deliver(self) -> None:
+        # At once: versions say that it is here, and whoever asks is told so.
+        for one in self.replica.delivered():
+            self._apply(one)
+
+    def _apply(self, one: Deliver) -> None:
         edit = one.edit
         self._changed = True
         try:
@@ -195,6 +200,7 @@ class LocalCopy:
                         self._refused(peer, why)
                         self.replica.failed(peer, now)
                         return
+                    self._deliver()
                 self.replica.answered(peer, now, rest=rest)
             case AskAll(peer, _), Diff(_, doc, _, versions) if doc == self.name and body is not None:
                 self._merge(peer, body, versions, now)
@@ -223,6 +229,7 @@ class LocalCopy:
             self._disk.append_merge(update, merge(self.replica.versions, versions))
         self._changed = self._changed or changed
         self.replica.merged(peer, versions, now, changed=changed)
+        self._deliver()
         return True
 
     # ------------------------------------------------------------------ answering

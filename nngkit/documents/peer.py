@@ -43,6 +43,7 @@ from nngkit.documents.records import Record
 from nngkit.documents.replica import Replica, Settings
 from nngkit.documents.store import Saved, Store
 from nngkit.documents.versions import EPOCHS, ORIGIN, Stream, Versions, covers
+from nngkit.documents.weather import Weather
 from nngkit.documents.wire import encode
 from nngkit.errors import AccessDenied, Closed, ConfigError, NngkitError, TimedOut
 from nngkit.protocols import TLS, Pipe
@@ -143,6 +144,7 @@ class DocumentPeer:
     max_document   bytes that a peer may send as one document
     tls, admit     as for sockets: for both of them
     settings       see replica.Settings
+    weather        a bad network, to try things on
 
     Entering raises ConfigError (a setting, a store that another process has), Unreachable (an address), StoreDamaged.
     Leaving says good-bye and writes everything to the disk; cancelled it does that too, bounded in time.
@@ -167,6 +169,7 @@ class DocumentPeer:
         admit: Callable[[Pipe], bool] | None = None,
         name: str | None = None,
         settings: Settings | None = None,
+        weather: Weather | None = None,
     ) -> None:
         self.name = name
         self._listen, self._dial, self._join = _several(listen), _several(dial), _several(join)
@@ -182,6 +185,7 @@ class DocumentPeer:
         self._tls = tls
         self._admit = admit
         self._settings = settings or Settings()
+        self._weather = weather
         if not 0 < beat[0] <= beat[1]:
             raise ConfigError("beat", f"{beat!r} is not two numbers of seconds, the first one the smaller", beat)
         for address in self._listen:
@@ -218,6 +222,7 @@ class DocumentPeer:
                 name=self.name,
                 tls=self._tls,
                 admit=self._admit,
+                weather=self._weather,
             )
             try:
                 self._exchange.open(self._listen, self._dial, self._join, self._repair)

@@ -2,12 +2,13 @@
 
 Every outside event changes what is known, and then one function, `evaluate`, says what is to be done; it alone decides.
 It knows no clock (`now` is given, in seconds), no socket, and nothing of what an edit means: whoever holds it applies
-what `Decisions.deliver` lists, in that order, sends the questions, and tells how they went::
+what is delivered, in that order, sends the questions, and tells how they went::
 
     replica.heard(updates, via, now)       edits came: by BUS, or as an answer (`via`: from which peer, None if unknown)
     replica.beat(sender, doc_beat, now)    what a peer says that it has
     replica.edited(payload, now)           we edited: gives what to tell everybody
-    replica.evaluate(now)                  -> deliver, ask, when to look again
+    replica.delivered()                    -> edits to apply now, after each of these
+    replica.evaluate(now)                  -> whom to ask what, when to look again
 
 BUS loses messages, and says so to nobody. What was lost is seen by a number that is left out, by an edit that depends
 on something unknown, by a beat that knows more; what all of those miss, by digests that differ once all is quiet.
@@ -76,7 +77,6 @@ Ask = AskEdits | AskAll | Offer
 class Decisions:
     """What is to be done. `look`: call `settled` with the content's digest. `wake`: when to evaluate again."""
 
-    deliver: list[Deliver]
     asks: list[Ask]
     look: bool
     wake: float
@@ -90,6 +90,7 @@ class _Peer:
     claims: Versions = field(default_factory=dict)
     versions: bytes | None = None
     content: bytes | None = None
+    told_at: float = -NEVER  # when it told us these two
     asked_at: float | None = None
     failures: int = 0
     not_before: float = 0.0
@@ -110,6 +111,7 @@ class _Gap:
     due: float
     at: int
     tries: int = 0
+    lost: bool = False  # nobody keeps them one by one
 
 
 class Replica:
@@ -197,7 +199,7 @@ class Replica:
         peer = self._peers.get(sender)
         if peer is None:
             return
-        peer.versions, peer.content = beat.versions, beat.content
+        peer.versions, peer.content, peer.told_at = beat.versions, beat.content, now
         for stream, seq in beat.heads.items():
             if stream == self.me:
                 seq = min(seq, self.versions.get(stream, 0))  # more nobody can have
@@ -232,7 +234,7 @@ class Replica:
         known.asked_at, known.failures = None, 0
         if rest:
             for gap in self._gaps.values():
-                gap.tries += 2  # enough for asking by AskAll
+                gap.lost = True
 
     def failed(self, peer: Stream, now: float) -> None:
         """A question to `peer` was not answered, or not with what was asked for."""
@@ -283,6 +285,11 @@ class Replica:
             for stream, seq in known.claims.items():
                 self.history.exists(stream, seq)
 
+    def delivered(self) -> list[Deliver]:
+        """What is to be applied, in this order, before anything else is done with the content."""
+        ready, self.history.ready = self.history.ready, []
+        return ready
+
     def settled(self, content: bytes) -> None:
         """The digest of the content as it is now."""
         self._content = self.history.changes, content
@@ -323,7 +330,6 @@ class Replica:
 
     def evaluate(self, now: float) -> Decisions:
         """Everything that follows from what is known. The invariants are in this file's first lines."""
-        deliver, self.history.ready = self.history.ready, []
         asks: list[Ask] = []
         wakes = [NEVER]
         wakes += self._mind_gaps(now, asks)
@@ -335,7 +341,7 @@ class Replica:
             wakes.append(self.history.changed_at + self.settings.quiet)
         if not self.askable:
             wakes += self._mind_offers(now, asks)
-        return Decisions(deliver, asks, look, min(wakes))
+        return Decisions(asks, look, min(wakes))
 
     def _mind_gaps(self, now: float, asks: list[Ask]) -> Iterator[float]:
         lacking = 0
@@ -347,18 +353,19 @@ class Replica:
             here = self.versions.get(stream, 0)
             gap = self._gaps.get(stream)
             if gap is None:
-                gap = self._gaps[stream] = _Gap(now + self.settings.order, here)
+                # by another way it may still come; on a busy machine everything does later
+                order = max(self.settings.order, self._round_trips.usual(stream) / 4)
+                gap = self._gaps[stream] = _Gap(now + order, here)
                 self.counts.gaps += 1
             elif gap.at != here:
-                gap.at, gap.tries = here, 0
-            lacking += missing
-            ranges = list(self.history.ranges(stream))
-            runs += len(ranges)
-            desperate = desperate or gap.tries >= 3
+                gap.at, gap.tries, gap.lost = here, 0, False
+            desperate = desperate or gap.lost
             if gap.due > now:
                 yield gap.due
-            else:
-                due.append((stream, ranges))
+                continue
+            due.append((stream, list(self.history.ranges(stream))))
+            runs += len(due[-1][1])
+            lacking += missing
         for stream in [stream for stream in self._gaps if not self.history.lacking(stream)]:
             del self._gaps[stream]
         if self._wanted_from is not None:
@@ -378,8 +385,9 @@ class Replica:
             if not free:
                 if able:  # an answer, or its failure, brings us back
                     yield from (peer.not_before for _, peer in able if peer.asked_at is None)
-                else:  # whoever says so comes first; if nobody does, all are asked some day (`desperate`)
+                else:  # a beat may tell soon who has them
                     yield self._put_off(stream, UNKNOWN, now)
+                    self._gaps[stream].lost = self._gaps[stream].tries >= 3
                 continue
             best = [name for name in free if self._peers[name].claims[stream] >= last] or free
             name = next((name for name in best if name in chosen), None) or self._rng.choice(best)
@@ -428,8 +436,8 @@ class Replica:
         ours, content = self.history.digest(), self._our_content()
         unlike, differing = [], []
         for name, peer in self._peers.items():
-            if peer.versions is None:
-                continue
+            if peer.versions is None or peer.told_at <= self.history.changed_at:
+                continue  # it is being edited there, or what it said is older than what we have
             if peer.versions != ours:
                 if peer.fruitless != (ours, peer.versions):
                     unlike.append(name)
