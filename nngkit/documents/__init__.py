@@ -1,1 +1,37 @@
 """Documents that peers edit at once, and that all hold the same of: a CRDT over BUS, repair over REQ/REP."""
+
+from __future__ import annotations
+
+from nngkit.documents.changes import MISSING, ArrayChange, Change, Delete, Insert, Keep, MapChange, TextChange
+from nngkit.documents.document import Document
+from nngkit.documents.peer import DocumentPeer, PeerInfo, PeerStats, Refusal
+from nngkit.documents.records import Saved
+from nngkit.documents.replica import Settings
+from nngkit.documents.shared import Array, Map, Text
+from nngkit.documents.undo import Undo
+from nngkit.documents.versions import Stream
+from nngkit.documents.weather import Weather
+
+__all__ = [
+    "MISSING",
+    "Array",
+    "ArrayChange",
+    "Change",
+    "Delete",
+    "Document",
+    "DocumentPeer",
+    "Insert",
+    "Keep",
+    "Map",
+    "MapChange",
+    "PeerInfo",
+    "PeerStats",
+    "Refusal",
+    "Saved",
+    "Settings",
+    "Stream",
+    "Text",
+    "TextChange",
+    "Undo",
+    "Weather",
+]

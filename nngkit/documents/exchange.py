@@ -70,6 +70,9 @@ class Owner(Protocol):
     def heard_aware(self, message: Aware) -> bool:
         """Somebody is at work in it. Whether that is news. Raises BadMessage."""
 
+    def came(self, peer: Stream) -> None:
+        """A peer is there."""
+
     def gone(self, peer: Stream) -> None:
         """A peer has gone."""
 
@@ -303,6 +306,9 @@ class Exchange:
                     self._forget(member)
 
     def _hear_beat(self, beat: Beat, member: Member, now: float) -> None:
+        if member.new:
+            member.new = False
+            self._owner.came(member.stream)
         askable = bool(member.repair)
         if askable:
             self._asking.meet(member.stream, member.repair)

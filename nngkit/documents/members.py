@@ -31,6 +31,7 @@ class Member:
     relay: bool = False
     heard: float = 0.0
     present: bool = True
+    new: bool = True  # until somebody has said so
     pipes: set[int] = field(default_factory=set)
     docs: set[str] = field(default_factory=set)
     clients: dict[str, int] = field(default_factory=dict)

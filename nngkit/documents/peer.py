@@ -31,6 +31,7 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background
+from nngkit.documents.awareness import RENEW
 from nngkit.documents.disk import DocumentDisk
 from nngkit.documents.document import Document
 from nngkit.documents.engine import Engine, engine
@@ -39,9 +40,9 @@ from nngkit.documents.finding import Finding
 from nngkit.documents.local import LocalCopy
 from nngkit.documents.messages import Aware, Edit, Has, Have
 from nngkit.documents.names import check_name
-from nngkit.documents.records import Record
+from nngkit.documents.records import Record, Saved
 from nngkit.documents.replica import Replica, Settings
-from nngkit.documents.store import Saved, Store
+from nngkit.documents.store import Store
 from nngkit.documents.versions import EPOCHS, ORIGIN, Stream, Versions, covers
 from nngkit.documents.weather import Weather
 from nngkit.documents.wire import encode
@@ -238,6 +239,7 @@ class DocumentPeer:
                 self._store.close()
             raise
         self._exchange.start(self._background, self._join)
+        self._background.start(self._mind_awareness)
         if self._finding is not None:
             self._background.start(self._finding.run)
         return self
@@ -320,6 +322,13 @@ class DocumentPeer:
             self._finding.offer(name)
         return document
 
+    async def _mind_awareness(self) -> None:
+        while True:
+            await trio.sleep(RENEW)
+            for held in self._held.values():
+                held.document.awareness.renew()
+                held.document.awareness.expire()
+
     def close_document(self, name: str) -> None:
         """Take part in it no more; what the store has of it stays. Raises KeyError if it is not open."""
         held = self._held.pop(name)
@@ -341,9 +350,9 @@ class DocumentPeer:
         self._edits += 1
         self._exchange.poke(document.name)
 
-    def aware(self, document: Document, clock: int, state: bytes | None) -> None:
+    def aware(self, document: Document, state: bytes | None) -> None:
         """Who is at work here, and where, has changed."""
-        self._exchange.publish(encode(Aware(self.me, document.name, clock, state)))
+        self._exchange.publish(encode(Aware(self.me, document.name, document.awareness.clock, state)))
 
     async def durable(self, document: Document) -> None:
         """All of it that is here is on our disk."""
@@ -409,9 +418,11 @@ class DocumentPeer:
         """The versions that were saved of it."""
         return self._demand_store().versions(document.name)
 
-    def at(self, document: Document, name: str) -> bytes:
-        """The update that a saved version is. Raises NotFound."""
-        return self._demand_store().version(document.name, name)
+    def at(self, document: Document, name: str) -> Document:
+        """A saved version, to be read. Raises NotFound."""
+        old = Document(document.name, engine=self._engine, read_only=True)
+        old.merge(self._demand_store().version(document.name, name), None)
+        return old
 
     def _demand_store(self) -> Store:
         if self._store is None:
@@ -507,12 +518,17 @@ class DocumentPeer:
     def heard_aware(self, message: Aware) -> bool:
         """Somebody is at work in a document."""
         awareness = self._held[message.doc].document.awareness
-        return awareness.heard(message.sender, message.clock, message.state, trio.current_time())
+        return awareness.receive(message.sender, message.clock, message.state, peer=str(message.sender))
 
     def gone(self, peer: Stream) -> None:
         """A peer has gone."""
         for held in self._held.values():
-            held.document.awareness.gone(peer)
+            held.document.awareness.bye(peer)
+
+    def came(self, peer: Stream) -> None:
+        """A peer is there who has not heard who is at work here."""
+        for held in self._held.values():
+            held.document.awareness.renew()
 
     def refused(self, peer: str, what: str, why: str) -> None:
         """Something was not taken."""
@@ -542,13 +558,20 @@ class DocumentPeer:
 class _Content:
     """A Document as its LocalCopy sees it."""
 
-    __slots__ = ("_document",)
+    __slots__ = ("_changed", "_document")
 
     def __init__(self, document: Document) -> None:
         self._document = document
+        self._changed = False
+        document.engine.observe(self._observed)
+
+    def _observed(self, update: bytes, origin: object) -> None:
+        self._changed = True
 
     def apply(self, update: bytes, origin: object = None) -> bool:
-        return self._document.merge(update, None if origin is None else str(origin))
+        self._changed = False
+        self._document.merge(update, None if origin is None else str(origin))
+        return self._changed
 
     def changes_since(self, state: bytes | None = None) -> bytes:
         return self._document.engine.changes_since(state)
