@@ -22,6 +22,7 @@ from ._refusing import Refusing
 
 COUNTED = 64  # pipes up to which a leaving pipe's counter is read (4 us a pipe each time); beyond, draining is by quiet
 
+GONE = 64  # pipes remembered that left, for those who read what they said last
 EARLY_ENDS = 1024  # pipes remembered that left before they came: some never come, and NNG does not reuse ids soon
 UNCOUNTED = ("ws", "inproc")  # beginnings of addresses on which NNG counts no messages
 
@@ -89,6 +90,7 @@ class Pipes:
         self._followers: dict[object, Callable[[PeerEvent], None]] = {}
         self._raw: dict[int, Any] = {}
         self._ended: dict[int, bool] = {}
+        self._gone: dict[int, Pipe] = {}
         self._uncounted = False
         pynng_socket.add_pre_pipe_connect_cb(self._before)
         pynng_socket.add_post_pipe_connect_cb(self._came)
@@ -157,6 +159,9 @@ class Pipes:
             self.counted = False
         self.sent_at_join.pop(pipe.id, None)
         self.left += 1
+        self._gone[pipe.id] = pipe
+        if len(self._gone) > GONE:
+            del self._gone[next(iter(self._gone))]
         self._tell(PeerEvent("left", pipe, time.monotonic()))
 
     def _tell(self, event: PeerEvent) -> None:
@@ -190,6 +195,10 @@ class Pipes:
         A message may be here before NNG has told that its pipe came, but not before NNG has asked whether it may.
         """
         return self.present.get(pipe) or self._described.get(pipe) or self.present.get(pipe)
+
+    def whose(self, pipe: int) -> Pipe | None:
+        """The connection that a message came by; it may have left since. None if that is long ago."""
+        return self.find(pipe) or self._gone.get(pipe)
 
     def disconnect(self, pipe: Pipe) -> bool:
         """Cut one connection; False if it has gone. A dialler will try again."""

@@ -197,7 +197,7 @@ class _Iteration(Generic[Item]):
 
 
 class Message(bytes):
-    """A received message that knows the ``pipe`` it came by (None if that has gone). It is its own ``body``."""
+    """A received message that knows the ``pipe`` it came by, None if that left long ago. It is its own ``body``."""
 
     pipe: Pipe | None
 
@@ -252,12 +252,12 @@ class MessageReceiver(Receiver[bytes]):
 
         def spread(message: Any, body: bytes) -> list[Message]:
             assert split is not None
-            pipe = pipes.find(pipe_id(message))
+            pipe = pipes.whose(pipe_id(message))
             return [Message(item, pipe) for item in split(message, body)]
 
         def unpack(message: Any, body: bytes) -> Any:
             item = body if before is None else before(message, body)
-            return item if item is SKIP else Message(item, pipes.find(pipe_id(message)))
+            return item if item is SKIP else Message(item, pipes.whose(pipe_id(message)))
 
         if split is not None:
             ring.split = spread

@@ -349,7 +349,8 @@ class Exchange:
             with trio.move_on_at(wake):
                 await self.told.wait()
             await trio.lowlevel.checkpoint()  # whoever else has something to say says it in this turn
-            self.told = trio.Event()
+            told, self.told = self.told, trio.Event()
+            told.set()  # it may be a time that has come: who waits for something looks again
             wake = self._step()
 
     def _step(self) -> float:
@@ -371,7 +372,7 @@ class Exchange:
             self.publish(encode(message))
         for question, request in step.ask:
             self._background.start(self._question, copy, question, request)
-        if step.changed:
+        if step.edited:  # who only heard of it tells so with the next beat: sixteen who do at once are a storm
             self._pace.changed(now)
         self._owner.changed(copy, content=step.changed)
 

@@ -28,6 +28,7 @@ __all__ = ["Counts", "Deliver", "History", "Settings"]
 
 FARTHEST: Final = 1 << 20  # edits asked for in one range: beyond, it is AskAll's business anyhow
 RECENT: Final = 2.0  # seconds after which a stream is no news any more
+OTHERS: Final = 4  # streams without news in each beat: all 1,024 of them are told within a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +260,7 @@ class History:
                 break
             heads[stream] = self.versions[stream]
         streams = list(self.versions)
-        for _ in range(min(HEADS - len(heads), len(streams))):
+        for _ in range(min(HEADS - len(heads), OTHERS, len(streams))):
             self._turn = (self._turn + 1) % len(streams)
             heads[streams[self._turn]] = self.versions[streams[self._turn]]
         return heads
@@ -291,7 +292,7 @@ class History:
             rest = rest or end < one.last
             for seq in range(max(first, end - self.settings.log_edits + 1), end + 1):
                 edit = self._log.get((one.stream, seq))
-                if edit is None or size > BUS_LIMIT:
+                if edit is None or size + len(edit.payload) > BUS_LIMIT:
                     rest = True
                     if run:
                         found.append(Updates(one.stream, self.doc, first, tuple(run)))

@@ -68,12 +68,13 @@ class Disk(Protocol):
 @dataclass(frozen=True, slots=True)
 class Step:
     """What is to be done: `say` on the BUS, `ask` over REQ (each with the question it stands for), and when to step
-    again at the latest."""
+    again at the latest. `changed`: the content is another. `edited`: some of that is our own."""
 
     say: list[BusMessage]
     ask: list[tuple[Ask, Request]]
     wake: float
     changed: bool
+    edited: bool
 
 
 class LocalCopy:
@@ -100,6 +101,7 @@ class LocalCopy:
         self._refused = refused
         self._say: list[BusMessage] = []
         self._changed = False
+        self._edited = False
 
     @property
     def name(self) -> str:
@@ -113,7 +115,7 @@ class LocalCopy:
         updates = self.replica.edited(update, now)
         if self._disk is not None:
             self._disk.append(updates.stream, updates.first, updates.edits[0])
-        self._changed = True
+        self._changed = self._edited = True
         self._tell(updates)
 
     def heard(self, message: Updates | DocBeat, via: Stream | None, now: float) -> None:
@@ -135,8 +137,9 @@ class LocalCopy:
             decisions = self.replica.evaluate(now)
             asks = asks + decisions.asks
         say, self._say = self._say, []
-        changed, self._changed = self._changed, False
-        return Step(say, [(ask, self._request(ask)) for ask in asks], decisions.wake, changed)
+        changed, edited = self._changed, self._edited
+        self._changed = self._edited = False
+        return Step(say, [(ask, self._request(ask)) for ask in asks], decisions.wake, changed, edited)
 
     def _deliver(self) -> None:
         # At once: versions say that it is here, and whoever asks is told so.

@@ -17,6 +17,7 @@ from nngkit.documents.versions import Stream
 __all__ = ["Member", "Members"]
 
 SILENT: Final = 3.0  # seconds without a word after which a peer is not asked any more: 15 beats of 0.2 s
+ENDED: Final = 256  # connections that ended, and may have said something that was not read yet
 MOST: Final = 1024  # members: a mesh of that many would say 5,000 beats a second to each
 
 
@@ -49,6 +50,7 @@ class Members:
         self.known: dict[Stream, Member] = {}
         self.early = 0
         self._speaks: dict[int, Stream] = {}
+        self._ended: dict[int, bool] = {}
 
     def present(self) -> list[Member]:
         """Those who were heard lately."""
@@ -58,6 +60,8 @@ class Members:
         """Who said it; None if it is too early to know; or why it is refused."""
         speaker = self._speaks.get(pipe)
         if isinstance(message, Beat):
+            if pipe in self._ended:
+                return None  # last words; who said them has gone
             if message.sender == self.me:
                 return None if speaker is None else "it speaks for us"  # ourselves, by way of our own address
             if speaker is None:
@@ -70,11 +74,11 @@ class Members:
         if speaker is None:
             self.early += 1
             return None
-        member = self.known[speaker]
+        member = self.known.get(speaker) or Member(speaker, present=False)
         who = message.stream if isinstance(message, Updates) else message.sender
         if who != speaker and not (member.relay and isinstance(message, Updates | Aware)):
             return f"it speaks for {who}, and said that it is {speaker}"
-        if not isinstance(message, Bye):
+        if not isinstance(message, Bye) and pipe not in self._ended:
             member.heard, member.present = now, True
         return member
 
@@ -93,7 +97,12 @@ class Members:
 
     def left(self, pipe: int) -> Member | None:
         """A connection ended; whom it leaves us without."""
-        speaker = self._speaks.pop(pipe, None)
+        speaker = self._speaks.get(pipe)
+        self._ended[pipe] = True
+        if len(self._ended) > ENDED:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest]
+            self._speaks.pop(oldest, None)
         if speaker is None or (member := self.known.get(speaker)) is None:
             return None
         member.pipes.discard(pipe)

@@ -475,6 +475,10 @@ class DocumentPeer:
         there = len(self._exchange.members.present())
         raise TimedOut(f"{there} of {n} peers are there after {timeout} s", timeout)
 
+    def dial(self, address: str) -> None:
+        """One more BUS to dial. Raises ConfigError."""
+        self._exchange.dial(address)
+
     def _check_denied(self) -> None:
         if self._exchange.denied is not None:
             raise AccessDenied(str(self._exchange.denied))

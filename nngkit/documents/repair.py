@@ -54,38 +54,42 @@ class Asking:
         self._limit = limit
         self._tls = tls
         self._token = token
-        self._sockets: dict[Stream, tuple[tuple[str, ...], Req]] = {}
+        self._places: dict[Stream, tuple[str, ...]] = {}
+        self._sockets: dict[Stream, Req] = {}
 
     def meet(self, peer: Stream, places: tuple[str, ...]) -> None:
-        """Where `peer` can be asked."""
-        known = self._sockets.get(peer)
-        if known is not None:
-            if known[0] == places:
-                return
+        """Where `peer` can be asked. Nobody is connected to before there is something to ask."""
+        if self._places.get(peer) != places:
             self.part(peer)
-        # resend=None: who asks again is decided by the replica, and elsewhere
-        self._sockets[peer] = (
-            places,
-            Req(dial=places, resend=None, recv_max_size=REPLY_LIMIT, tls=self._tls, linger=0.0, name="document repair"),
-        )
+            self._places[peer] = places
 
     def part(self, peer: Stream) -> None:
         """`peer` has gone: what was asked of it fails."""
-        known = self._sockets.pop(peer, None)
-        if known is not None:
-            known[1].close(0.0)
+        self._places.pop(peer, None)
+        if (socket := self._sockets.pop(peer, None)) is not None:
+            socket.close(0.0)
 
     def close(self) -> None:
         """End it all."""
-        for peer in list(self._sockets):
+        for peer in list(self._places):
             self.part(peer)
 
     async def ask(self, peer: Stream, request: Request, timeout: float) -> Reply:
         """The reply of `peer`. Raises TimedOut, Broken, BadMessage, AccessDenied (it does not want us)."""
-        known = self._sockets.get(peer)
-        if known is None:
-            raise Broken(f"{peer} cannot be asked: it has gone")
-        return await ask(known[1], request, timeout, expects=peer)
+        socket = self._sockets.get(peer)
+        if socket is None:
+            if peer not in self._places:
+                raise Broken(f"{peer} cannot be asked: it has gone")
+            # resend=None: when to ask again, and whom, is decided by the replica
+            socket = self._sockets[peer] = Req(
+                dial=self._places[peer],
+                resend=None,
+                recv_max_size=REPLY_LIMIT,
+                tls=self._tls,
+                linger=0.0,
+                name="document repair",
+            )
+        return await ask(socket, request, timeout, expects=peer)
 
     async def body(self, peer: Stream, diff: Diff, timeout: float) -> bytes:
         """The update of a Diff, in chunks where it says so; `timeout` for each of them."""

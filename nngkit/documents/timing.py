@@ -19,7 +19,6 @@ from typing import Final
 __all__ = ["UNKNOWN", "Pace", "RoundTrips"]
 
 GROWTH: Final = 1.7  # of the time between beats: four of them within the first quarter of a second, then few
-BURST: Final = 2.5  # shortest beats apart, in units of the first wait: while edits flow they speak for themselves
 UNKNOWN: Final = 0.1  # seconds, of a peer that has never answered: a network in one country
 LEAST: Final = 0.03  # seconds: answering takes a turn of a busy loop, whatever the network takes
 MOST: Final = 2.0
@@ -33,12 +32,14 @@ class Pace:
         self.last = last
         self.due = 0.0  # at once
         self._interval = first
-        self._sent = float("-inf")
+        self._since: float | None = None  # what was said first of all that no beat has told of yet
 
     def changed(self, now: float) -> None:
-        """Something worth telling has happened."""
+        """We said something that may be lost. While more of it follows, that speaks for what went before."""
         self._interval = self.first
-        self.due = min(self.due, max(now + self.first, self._sent + BURST * self.first))
+        if self._since is None:
+            self._since = now
+        self.due = min(now + self.first, self._since + self.last)
 
     def hurry(self, now: float) -> None:
         """Somebody came who has heard nothing yet."""
@@ -46,7 +47,7 @@ class Pace:
 
     def sent(self, now: float, jitter: float) -> None:
         """A beat went. `jitter`: about 1, different at every peer, so that they do not all speak at once."""
-        self._sent = now
+        self._since = None
         self._interval = min(self._interval * GROWTH, self.last)
         self.due = now + self._interval * jitter
 

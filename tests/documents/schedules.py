@@ -20,7 +20,7 @@ from random import Random
 
 from nngkit.documents.engine import EngineDocument, engine
 from nngkit.documents.local import LocalCopy
-from nngkit.documents.messages import Beat, DocBeat, Edit, Give, Manifest, Nack, Request, Updates, Want
+from nngkit.documents.messages import Beat, Edit, Give, Manifest, Nack, Request, Updates, Want
 from nngkit.documents.messages import Diff as DiffReply
 from nngkit.documents.replica import Ask, Replica, Settings
 from nngkit.documents.timing import Pace, RoundTrips
@@ -186,7 +186,7 @@ class Node:
         for copy in self.copies.values():
             step = copy.step(now)
             self.world.check(copy.replica)
-            if step.changed:
+            if step.edited:
                 self.pace.changed(now)
             for message in step.say:
                 self.world.publish(self, encode(message))

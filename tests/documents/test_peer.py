@@ -1,0 +1,512 @@
+"""DocumentPeer, over real sockets: what a program that opens documents lives by."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+
+from nngkit.documents import Document, DocumentPeer, Stream, Weather
+from nngkit.documents.addresses import hidden
+from nngkit.documents.messages import Aware, Beat, DocBeat, Edit, Hello, Manifest, Nack, Range, Updates, Want
+from nngkit.documents.wire import decode_reply, encode
+from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NotFound, TimedOut
+from nngkit.protocols import Bus, Req
+
+HERE = "tcp://127.0.0.1:0"
+PATIENCE = 20.0  # seconds that anything may take on a busy machine; what is waited for is an event, not a time
+STRANGER = Stream(b"stranger", 1)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for what has no event of its own."""
+    with trio.fail_after(PATIENCE):
+        while not true():
+            await trio.sleep(0.005)
+
+
+@asynccontextmanager
+async def mesh(n: int, **options: Any) -> AsyncIterator[list[DocumentPeer]]:
+    """`n` peers that all know each other."""
+    async with AsyncExitStack() as stack:
+        peers: list[DocumentPeer] = []
+        for _ in range(n):
+            dial = [peer.address for peer in peers]
+            peers.append(await stack.enter_async_context(DocumentPeer(listen=HERE, dial=dial, **options)))
+        for peer in peers:
+            await peer.wait_for_peers(n - 1, PATIENCE)
+        yield peers
+
+
+async def alike(*documents: Document) -> None:
+    await until(lambda: len({document.digest() for document in documents}) == 1)
+
+
+# ---- edits
+
+
+async def test_an_edit_reaches_every_peer() -> None:
+    async with mesh(3) as peers:
+        docs = [peer.open("minutes") for peer in peers]
+        docs[0].text("body").insert(0, "hello")
+        await until(lambda: all(str(doc.text("body")) == "hello" for doc in docs))
+
+
+async def test_edits_at_once_by_all_come_out_alike() -> None:
+    async with mesh(4) as peers:
+        docs = [peer.open("minutes") for peer in peers]
+        for round_ in range(20):
+            for number, doc in enumerate(docs):
+                doc.text("body").insert(0, f"{number}ö\U0001f600")
+                doc.map("table")[f"cell {round_}"] = number
+                doc.array("list").append([number, round_])
+            await trio.lowlevel.checkpoint()
+        await until(lambda: all(len(doc.text("body")) == 4 * 20 * 3 for doc in docs))
+        await alike(*docs)
+        assert len(docs[0].array("list")) == 80
+
+
+async def test_documents_are_apart() -> None:
+    async with mesh(2) as (a, b):
+        a.open("one").text("body").insert(0, "1")
+        a.open("two").text("body").insert(0, "2")
+        one = b.open("one")
+        await until(lambda: str(one.text("body")) == "1")
+        assert set(b.documents) == {"one"}
+        assert b.stats.elsewhere > 0
+
+
+async def test_a_change_says_whose_it_is() -> None:
+    async with mesh(2) as (a, b):
+        ours, theirs = a.open("minutes"), b.open("minutes")
+        async with trio.open_nursery() as nursery:
+            seen = []
+
+            async def read() -> None:
+                async for change in theirs.changes():
+                    seen.append(change)
+                    return
+
+            nursery.start_soon(read)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            ours.text("body").insert(0, "x")
+        assert seen[0].peer == str(a.me)
+
+
+async def test_who_comes_late_gets_it_all() -> None:
+    async with DocumentPeer(listen=HERE) as a:
+        doc = a.open("minutes")
+        doc.text("body").insert(0, "long ago")
+        async with DocumentPeer(dial=a.address) as b:
+            late = b.open("minutes")
+            await late.joined(PATIENCE)
+            assert str(late.text("body")) == "long ago"
+
+
+async def test_a_large_document_comes_in_verified_chunks() -> None:
+    async with DocumentPeer(listen=HERE) as a:
+        doc = a.open("book")
+        doc.text("body").insert(0, "".join(chr(97 + i * i % 23) for i in range(3 << 20)))
+        async with DocumentPeer(dial=a.address) as b:
+            late = b.open("book")
+            await late.joined(PATIENCE)
+            assert late.digest() == doc.digest()
+            assert a.stats.answered["Pull"] >= 1
+
+
+async def test_an_edit_too_large_for_the_bus_arrives_all_the_same() -> None:
+    async with mesh(2) as (a, b):
+        ours, theirs = a.open("book"), b.open("book")
+        await theirs.joined(PATIENCE)
+        ours.text("body").insert(0, "x" * (2 << 20))
+        ours.text("body").insert(0, "y")
+        await until(lambda: len(theirs.text("body")) == (2 << 20) + 1)
+
+
+async def test_nobody_joins_alone() -> None:
+    async with DocumentPeer(listen=HERE) as a:
+        with pytest.raises(TimedOut, match="nobody has it"):
+            await a.open("minutes").joined(0.05)
+
+
+# ---- bad networks
+
+
+@pytest.mark.parametrize("loss", [0.3, 0.7])
+async def test_what_the_bus_loses_is_repaired(loss: float) -> None:
+    async with mesh(3, weather=Weather(loss=loss, delay=0.005)) as peers:
+        docs = [peer.open("minutes") for peer in peers]
+        for number in range(60):
+            docs[number % 3].text("body").insert(0, "x")
+            await trio.sleep(0.002)
+        await until(lambda: all(len(doc.text("body")) == 60 for doc in docs))
+        await alike(*docs)
+
+
+async def test_a_partition_heals() -> None:
+    weathers = [Weather() for _ in range(4)]
+    async with AsyncExitStack() as stack:
+        peers: list[DocumentPeer] = []
+        for weather in weathers:
+            dial = [peer.address for peer in peers]
+            peers.append(await stack.enter_async_context(DocumentPeer(listen=HERE, dial=dial, weather=weather)))
+        for peer in peers:
+            await peer.wait_for_peers(3, PATIENCE)
+        docs = [peer.open("minutes") for peer in peers]
+        docs[0].text("body").insert(0, "before ")
+        await alike(*docs)
+        halves = [{peer.me.origin for peer in half} for half in (peers[:2], peers[2:])]
+        for number, weather in enumerate(weathers):
+            weather.cut = halves[number < 2]
+        docs[1].text("body").insert(0, "left ")
+        docs[2].text("body").insert(0, "right ")
+        await until(lambda: "left" in str(docs[0].text("body")) and "right" in str(docs[3].text("body")))
+        assert "right" not in str(docs[0].text("body"))
+        for weather in weathers:
+            weather.cut = set()
+        await alike(*docs)
+        assert sorted(str(docs[0].text("body")).split()) == ["before", "left", "right"]
+
+
+async def test_a_chain_of_relays_passes_everything_on() -> None:
+    async with AsyncExitStack() as stack:
+        peers: list[DocumentPeer] = []
+        for _ in range(4):
+            dial = [peers[-1].address] if peers else []
+            peers.append(await stack.enter_async_context(DocumentPeer(listen=HERE, dial=dial, relay=True)))
+        docs = [peer.open("minutes") for peer in peers]
+        for peer in peers:
+            await peer.wait_for_peers(1, PATIENCE)
+        docs[0].text("body").insert(0, "from one end")
+        docs[3].text("body").insert(0, "from the other ")
+        await until(lambda: all(len(doc.text("body")) == 27 for doc in docs))
+        await alike(*docs)
+
+
+async def test_a_ring_of_relays_does_not_go_round_for_ever() -> None:
+    async with AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(DocumentPeer(listen=HERE, relay=True)) for _ in range(3)]
+        for number, peer in enumerate(peers):
+            peer.dial(peers[number - 1].address)
+        docs = [peer.open("minutes") for peer in peers]
+        for peer in peers:
+            await peer.wait_for_peers(2, PATIENCE)
+        docs[0].text("body").insert(0, "x")
+        await alike(*docs)
+        said = [peer.stats.said for peer in peers]
+        await trio.sleep(0.5)
+        # nothing but beats, of which there are at most ten a second
+        assert all(peer.stats.said - before < 10 for peer, before in zip(peers, said, strict=True))
+
+
+# ---- the disk
+
+
+async def test_what_is_durable_outlives_the_peer(tmp_path: Path) -> None:
+    store = tmp_path / "docs.sqlite"
+    async with DocumentPeer(store=store) as peer:
+        doc = peer.open("minutes")
+        doc.text("body").insert(0, "kept")
+        await doc.durable()
+        first = peer.me
+    async with DocumentPeer(store=store) as peer:
+        assert str(peer.open("minutes").text("body")) == "kept"
+        assert peer.me.origin == first.origin
+        assert peer.me.epoch > first.epoch
+
+
+async def test_without_a_store_nothing_is_durable() -> None:
+    async with DocumentPeer() as peer:
+        with pytest.raises(ConfigError, match="store"):
+            await peer.open("minutes").durable()
+
+
+async def test_synced_counts_the_disks_of_others(tmp_path: Path) -> None:
+    async with (
+        DocumentPeer(listen=HERE, store=tmp_path / "a") as a,
+        DocumentPeer(dial=a.address, store=tmp_path / "b") as b,
+        DocumentPeer(dial=a.address) as forgetful,
+    ):
+        doc = a.open("minutes")
+        b.open("minutes")
+        forgetful.open("minutes")
+        await a.wait_for_peers(2, PATIENCE)
+        doc.text("body").insert(0, "x")
+        await doc.synced(1, PATIENCE)
+        with pytest.raises(TimedOut, match="1 of 2"):
+            await doc.synced(2, 0.3)
+
+
+async def test_a_restarted_peer_gets_its_own_past_back_from_others(tmp_path: Path) -> None:
+    store = tmp_path / "docs.sqlite"
+    async with DocumentPeer(listen=HERE) as other:
+        theirs = other.open("minutes")
+        async with DocumentPeer(dial=other.address, store=store) as peer:
+            doc = peer.open("minutes")
+            doc.text("body").insert(0, "mine")
+            await until(lambda: str(theirs.text("body")) == "mine")
+        store.unlink()  # the disk is lost: what comes back is what others had
+        async with DocumentPeer(dial=other.address, store=store) as peer:
+            doc = peer.open("minutes")
+            await until(lambda: str(doc.text("body")) == "mine")
+
+
+async def test_what_was_never_sent_is_sent_after_a_restart(tmp_path: Path) -> None:
+    store = tmp_path / "docs.sqlite"
+    async with DocumentPeer(store=store) as alone:
+        alone.open("minutes").text("body").insert(0, "unsent")
+    async with DocumentPeer(listen=HERE) as other, DocumentPeer(dial=other.address, store=store) as peer:
+        theirs = other.open("minutes")
+        peer.open("minutes")
+        await until(lambda: str(theirs.text("body")) == "unsent")
+
+
+async def test_saved_versions_are_there_to_be_read(tmp_path: Path) -> None:
+    async with DocumentPeer(store=tmp_path / "docs.sqlite") as peer:
+        doc = peer.open("minutes")
+        doc.text("body").insert(0, "first")
+        await doc.save_version("one")
+        doc.text("body").insert(0, "second ")
+        assert [saved.name for saved in doc.saved_versions()] == ["one"]
+        assert str(doc.at("one").text("body")) == "first"
+        with pytest.raises(NotFound):
+            doc.at("two")
+        with pytest.raises(ConfigError):
+            doc.at("one").text("body").insert(0, "x")
+
+
+# ---- who joins
+
+
+async def test_joining_needs_one_address_and_the_token() -> None:
+    async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as a:
+        doc = a.open("minutes")
+        doc.text("body").insert(0, "told to friends")
+        [repair] = a.repair_addresses
+        async with DocumentPeer(join=repair, token="secret") as friend:
+            theirs = friend.open("minutes")
+            await until(lambda: str(theirs.text("body")) == "told to friends")
+        async with DocumentPeer(join=repair, token="wrong") as stranger:
+            with pytest.raises(AccessDenied, match="token"):
+                await stranger.wait_for_peers(1, PATIENCE)
+            with pytest.raises(AccessDenied, match="token"):
+                await stranger.open("minutes").joined(PATIENCE)
+        assert any("token" in refusal.why for refusal in a.refusals)
+
+
+async def test_the_path_of_a_bus_with_a_token_is_not_the_one_that_was_asked_for() -> None:
+    async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as a:
+        assert a.address.endswith(hidden("/notes", "secret"))
+        assert "secret" not in a.address
+
+
+async def test_a_token_needs_a_bus_that_can_be_hidden() -> None:
+    with pytest.raises(ConfigError, match="ws://"):
+        DocumentPeer(listen=HERE, token="secret")
+
+
+async def test_documents_are_opened_for_others_where_that_is_wanted() -> None:
+    async with (
+        DocumentPeer(listen=HERE, accept=lambda name: name.startswith("open/")) as a,
+        DocumentPeer(dial=a.address) as b,
+    ):
+        b.open("open/minutes").text("body").insert(0, "x")
+        b.open("closed/minutes").text("body").insert(0, "x")
+        await until(lambda: "open/minutes" in a.documents)
+        await until(lambda: str(a.documents["open/minutes"].text("body")) == "x")
+        assert "closed/minutes" not in a.documents
+
+
+# ---- who is here
+
+
+async def test_everybody_sees_who_is_here_and_who_has_gone() -> None:
+    async with DocumentPeer(listen=HERE) as a:
+        doc = a.open("minutes")
+        doc.awareness.local = {"user": "Ada"}
+        async with DocumentPeer(dial=a.address) as b:
+            theirs = b.open("minutes")
+            await until(lambda: {"user": "Ada"} in theirs.awareness.states.values())
+            theirs.awareness.local = {"user": "Grace"}
+            await until(lambda: {"user": "Grace"} in doc.awareness.states.values())
+        await until(lambda: list(doc.awareness.states.values()) == [{"user": "Ada"}])
+
+
+async def test_peers_say_their_names_and_documents() -> None:
+    async with DocumentPeer(listen=HERE, name="left") as a, DocumentPeer(dial=a.address, name="right") as b:
+        b.open("minutes")
+        await until(lambda: any("minutes" in peer.documents for peer in a.peers))
+        [info] = a.peers
+        assert (info.name, info.stream, info.askable) == ("right", b.me, True)
+
+
+# ---- strangers on the wire
+
+
+@asynccontextmanager
+async def stranger(peer: DocumentPeer, me: Stream = STRANGER) -> AsyncIterator[Bus]:
+    """Somebody on the BUS who says what no peer of ours says, after an honest beat."""
+    async with Bus(dial=peer.address) as bus:
+        await bus.await_for_peers(1, PATIENCE)
+        bus.send(encode(Beat(me)))
+        await until(lambda: any(info.stream == me for info in peer.peers))
+        yield bus
+
+
+async def refused(peer: DocumentPeer, word: str) -> None:
+    await until(lambda: any(word in refusal.why for refusal in peer.refusals))
+
+
+async def test_garbage_is_refused_and_named() -> None:
+    async with DocumentPeer(listen=HERE) as peer:
+        doc = peer.open("minutes")
+        doc.text("body").insert(0, "safe")
+        async with stranger(peer) as bus:
+            bus.send(b"\xff" * 100)
+            await until(lambda: bool(peer.refusals))
+            assert "127.0.0.1" in peer.refusals[0].peer
+            assert str(doc.text("body")) == "safe"
+
+
+async def test_nobody_speaks_for_another() -> None:
+    async with mesh(2) as (a, b):
+        doc = a.open("minutes")
+        b.open("minutes").text("body").insert(0, "said by b")
+        await until(lambda: str(doc.text("body")) == "said by b")
+        async with stranger(a) as bus:
+            before = doc.digest()
+            bus.send(encode(Updates(b.me, "minutes", 2, (Edit(b"\0\0"),))))
+            await refused(a, f"it speaks for {b.me}")
+            bus.send(encode(Beat(b.me)))
+            await until(lambda: sum("it speaks for" in one.why for one in a.refusals) == 2)
+            assert doc.digest() == before
+
+
+async def test_an_update_that_is_none_changes_nothing() -> None:
+    async with DocumentPeer(listen=HERE) as peer:
+        doc = peer.open("minutes")
+        doc.text("body").insert(0, "safe")
+        async with stranger(peer) as bus:
+            bus.send(encode(Updates(STRANGER, "minutes", 1, (Edit(b"this is no update"),))))
+            await refused(peer, "edit 1")
+            assert str(doc.text("body")) == "safe"
+
+
+async def test_what_comes_before_the_first_beat_is_not_believed() -> None:
+    async with DocumentPeer(listen=HERE) as peer, Bus(dial=peer.address) as bus:
+        peer.open("minutes")
+        await bus.await_for_peers(1, PATIENCE)
+        bus.send(encode(Updates(STRANGER, "minutes", 1, (Edit(b"\0\0"),))))
+        await until(lambda: peer.stats.early == 1)
+        assert peer.stats.delivered == 0
+
+
+async def test_a_name_that_would_leave_its_folder_is_refused() -> None:
+    async with DocumentPeer(listen=HERE, accept=lambda name: True) as peer:
+        async with stranger(peer) as bus:
+            beat = encode(Beat(STRANGER, (DocBeat("minutes", None, None, {}),)))
+            bus.send(beat.replace(b"gminutes", b"g../etc."))
+            await refused(peer, "segment")
+        assert not peer.documents
+
+
+async def test_awareness_of_a_megabyte_is_refused() -> None:
+    async with DocumentPeer(listen=HERE) as peer:
+        peer.open("minutes")
+        async with stranger(peer) as bus:
+            bus.send(encode(Aware(STRANGER, "minutes", 1, b"x" * 20_000)))
+            await refused(peer, "over the limit")
+
+
+async def test_a_gigabyte_is_not_fetched() -> None:
+    """The stranger answers a Want with a manifest that claims more than `max_document`."""
+    from nngkit.documents.messages import Diff
+    from nngkit.protocols import Rep
+
+    async with Rep(listen=HERE) as rep, DocumentPeer(listen=HERE, max_document=1 << 20) as peer:
+        peer.open("minutes")
+        async with stranger(peer) as bus, trio.open_nursery() as nursery:
+
+            async def lie() -> None:
+                async for question in rep:
+                    size = 1 << 30
+                    manifest = Manifest(b"t" * 16, size, 1 << 18, b"h" * 32, (b"h" * 32,) * (size >> 18))
+                    await question.areply(encode(Diff(STRANGER, "minutes", manifest, {STRANGER: 1000})))
+
+            nursery.start_soon(lie)
+            heads = {STRANGER: 1000}
+            bus.send(encode(Beat(STRANGER, (DocBeat("minutes", None, None, heads),), repair=(rep.address,))))
+            await refused(peer, "over the limit")
+            nursery.cancel_scope.cancel()
+
+
+async def ask(req: Req, message: Any) -> Any:
+    return decode_reply(await req.arequest(encode(message), PATIENCE))
+
+
+async def test_questions_are_refused_with_a_reason() -> None:
+    async with DocumentPeer(listen=HERE) as peer, Req(dial=peer.repair_addresses[0]) as req:
+        doc = peer.open("minutes")
+        doc.text("body").insert(0, "x")
+        reply = decode_reply(await req.arequest(b"\xff", PATIENCE))
+        assert reply.code == "bad"
+        newer = encode(Hello(STRANGER)).replace(b"\xa1\x61v\x01", b"\xa1\x61v\x02")
+        reply = decode_reply(await req.arequest(newer, PATIENCE))
+        assert (reply.code, "version 2" in reply.why) == ("version", True)
+        reply = await ask(req, Want(STRANGER, None, "elsewhere", None, {}))
+        assert reply.code == "unknown-document"
+        reply = await ask(req, Want(STRANGER, None, "minutes", b"\xff\xff\xff\xff\xff", {}))
+        assert reply.code == "bad"
+        reply = await ask(req, Nack(STRANGER, None, "minutes", (Range(STRANGER, 1, 2**53 - 1),)))
+        assert (reply.updates, reply.rest) == ((), True)
+
+
+# ---- the end
+
+
+async def test_what_was_edited_last_is_said_before_leaving() -> None:
+    async with DocumentPeer(listen=HERE) as a:
+        doc = a.open("minutes")
+        async with DocumentPeer(dial=a.address) as b:
+            theirs = b.open("minutes")
+            await theirs.joined(PATIENCE)
+            theirs.text("body").insert(0, "good-bye")
+        await until(lambda: str(doc.text("body")) == "good-bye")
+        assert not a.peers
+
+
+async def test_a_closed_peer_opens_nothing() -> None:
+    async with DocumentPeer() as peer:
+        doc = peer.open("minutes")
+    with pytest.raises(Closed):
+        peer.open("other")
+    with pytest.raises(Closed):
+        await doc.durable()
+
+
+async def test_one_store_is_one_peers(tmp_path: Path) -> None:
+    async with DocumentPeer(store=tmp_path / "docs.sqlite"):
+        with pytest.raises(ConfigError, match="docs.sqlite"):
+            async with DocumentPeer(store=tmp_path / "docs.sqlite"):
+                raise AssertionError("entered")
+
+
+async def test_a_failed_disk_is_told_to_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with DocumentPeer(store=tmp_path / "docs.sqlite") as peer:
+        doc = peer.open("minutes")
+        store = peer._store
+        assert store is not None
+
+        def broken(*_: object) -> int:
+            raise Broken("no space left")
+
+        monkeypatch.setattr(type(store), "append", broken)
+        doc.text("body").insert(0, "x")
+        with pytest.raises(Broken, match="no space"):
+            await doc.durable()
+        assert str(doc.text("body")) == "x"
