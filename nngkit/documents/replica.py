@@ -30,10 +30,9 @@ update with all that is lacking. An answer that is late is asked for elsewhere, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from random import Random
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from nngkit.documents import versions as vectors
 from nngkit.documents.history import Counts, Deliver, History, Settings
@@ -44,6 +43,17 @@ from nngkit.documents.versions import Stream, Versions
 __all__ = ["Ask", "AskAll", "AskEdits", "Counts", "Decisions", "Deliver", "Offer", "Replica", "Settings"]
 
 NEVER: Final = float("inf")
+T = TypeVar("T")
+
+
+class Chance(Protocol):
+    """What it needs of a random.Random, which is not imported here: chance comes from outside, as time does."""
+
+    def choice(self, seq: Sequence[T]) -> T:
+        """One of them."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """A number from `a` to `b`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +133,7 @@ class Replica:
         doc: str,
         me: Stream,
         *,
-        rng: Random,
+        rng: Chance,
         settings: Settings | None = None,
         versions: Mapping[Stream, int] | None = None,
         log: Iterable[tuple[Stream, int, Edit]] = (),

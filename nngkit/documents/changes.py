@@ -1,0 +1,153 @@
+"""What happened to a document, for everybody who reads along: `async for change in doc.changes()`.
+
+::
+
+    async for change in doc.changes():
+        for part in change.parts:                   # TextChange, ArrayChange, MapChange
+            print(change.peer or "here", part.path, part)
+
+Reading begins with the call, not with the first step, so nothing is missed in between. A reader may stop anywhere, be
+cancelled and go on: no change is lost by that. One who falls behind by 4,096 changes reads those that were kept, and
+then is told (Full), because a delta with a gap before it means nothing: begin anew from the document's content.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, Self, TypeVar
+
+import trio
+
+from nngkit.documents.codepoints import Delete, Delta, Insert, Keep
+from nngkit.documents.engine import MISSING, ArrayChange, MapChange, Part, TextChange
+from nngkit.errors import Full
+
+__all__ = [
+    "MISSING",
+    "ArrayChange",
+    "Change",
+    "Delete",
+    "Delta",
+    "Hub",
+    "Insert",
+    "Keep",
+    "MapChange",
+    "Part",
+    "Reader",
+    "TextChange",
+]
+
+UNREAD: Final = 4096
+"""Changes that a reader may leave: a minute of sixty people who type."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One transaction. `origin`: what `transaction(origin)` was given, the Undo for what it took back, else None.
+
+    `peer`: who sent it, None for an edit made here. `parts`: what changed in the roots that are opened here; empty if
+    the rest of the document changed.
+    """
+
+    origin: object
+    peer: str | None
+    parts: tuple[Part, ...]
+
+
+class Hub(Generic[T]):
+    """Hands what happens to its readers. `active` is called with whether there are any, whenever that changes."""
+
+    def __init__(self, active: Callable[[bool], None] = lambda _: None) -> None:
+        self._readers: weakref.WeakSet[Reader[T]] = weakref.WeakSet()  # one that nobody holds any more is none
+        self._active = active
+        self._on = False
+        self._ended = False
+
+    def reader(self) -> Reader[T]:
+        """Reads what is told from now on."""
+        reader: Reader[T] = Reader(self)
+        if self._ended:
+            reader.end()
+        else:
+            self._readers.add(reader)
+            self._count()
+        return reader
+
+    def tell(self, item: T) -> None:
+        """From the thread of trio."""
+        for reader in tuple(self._readers):
+            reader.put(item)
+        self._count()
+
+    def end(self) -> None:
+        """Readers end when they have read the rest."""
+        self._ended = True
+        for reader in tuple(self._readers):
+            reader.end()
+        self._readers.clear()
+        self._count()
+
+    def leave(self, reader: Reader[T]) -> None:
+        self._readers.discard(reader)
+        self._count()
+
+    def _count(self) -> None:
+        if self._on != bool(self._readers):
+            self._on = not self._on
+            self._active(self._on)
+
+
+class Reader(Generic[T]):
+    """An async iterator; also `async with`, or `aclose()`, to leave early. One task at a time."""
+
+    def __init__(self, hub: Hub[T]) -> None:
+        self._hub = hub
+        self._queue: deque[T] = deque()
+        self._lost = self._over = False
+        self._bell = trio.Event()
+
+    def put(self, item: T) -> None:
+        if len(self._queue) >= UNREAD:
+            self._lost = True
+            self._hub.leave(self)
+        else:
+            self._queue.append(item)
+        self._bell.set()
+
+    def end(self) -> None:
+        self._over = True
+        self._bell.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        """The next. Cancelled while it waits, it has taken nothing. Raises Full."""
+        await trio.lowlevel.checkpoint()
+        while not self._queue:
+            if self._lost:
+                raise Full(f"{UNREAD} changes were left unread: begin anew")
+            if self._over:
+                raise StopAsyncIteration
+            self._bell = trio.Event()
+            await self._bell.wait()
+        return self._queue.popleft()
+
+    async def aclose(self) -> None:
+        """Read no more."""
+        self._queue.clear()
+        self.end()
+        self._hub.leave(self)
+        await trio.lowlevel.checkpoint()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with trio.CancelScope(shield=True):
+            await self.aclose()

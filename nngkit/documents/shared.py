@@ -1,0 +1,407 @@
+"""Text, Map and Array: the parts of a document, in the words of str, dict and list.
+
+::
+
+    body = doc.text("body")
+    body.insert(0, "hello"); body += " 😀"; del body[0:2]; body[0:1] = "L"
+    table = doc.array("table")
+    table.append(Map({"name": "Ada", "notes": Text("…")}))     # nested: each part is edited on its own
+    table.append({"name": "Ada"})                              # a plain value: replaced as a whole
+
+Positions are code points, as everywhere in Python; negative ones count from the end. A Text, Map or Array made on its
+own is only what it will begin with; it can be read and edited once it is in a document, by getting it from there.
+
+Values are JSON and bytes: None, bool, int (64 bits), float, str, bytes, list, dict with str keys. Numbers are those of
+JavaScript, which knows one kind: what is whole and within ±2**53 comes back as int, also if it was put in as 3.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, overload
+
+from nngkit.documents._prelim import Prelim
+from nngkit.documents.engine import EngineArray, EngineMap, EngineText, Node
+from nngkit.envelope import MAX_DEPTH
+from nngkit.errors import NngkitError
+
+if TYPE_CHECKING:
+    from nngkit.documents.document import Document
+
+__all__ = ["Array", "Map", "Shared", "Text", "check_root", "prepared", "wrapped"]
+
+_INTS: Final = (-(2**63), 2**63 - 1)
+
+
+class Shared:
+    """What the three have in common."""
+
+    def __init__(self, first: Any) -> None:
+        self._first = first
+        self._document: Document | None = None
+        self._node: Any = None
+        self._place: tuple[object, object] | None = None
+
+    @property
+    def node(self) -> Any:
+        """The engine's part."""
+        if self._node is None:
+            raise NngkitError(f"this {type(self).__name__} is in no document: put it into one, and get it from there")
+        return self._node
+
+    @property
+    def document(self) -> Document:
+        """Whose part it is."""
+        _ = self.node
+        assert self._document is not None
+        return self._document
+
+    def plain(self) -> Any:
+        """The content as str, dict or list, with what is nested."""
+        return self.node.plain()
+
+    def _writing(self) -> Any:
+        self.document.check_writable()
+        return self.node
+
+    def prelim(self) -> Prelim:
+        """What the engine makes one of. NngkitError for one that is in a document: it cannot be in two places."""
+        if self._node is not None:
+            raise NngkitError(f"this {type(self).__name__} is in a document already; put in a new one")
+        return self._prelim()
+
+    def _prelim(self) -> Prelim:
+        raise AssertionError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._first if self._node is None else self.plain()!r})"
+
+
+class Text(Shared):
+    """A text that several edit at once."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(_text(text))
+
+    def _prelim(self) -> Prelim:
+        return Prelim("text", self._first)
+
+    @property
+    def _own(self) -> EngineText:
+        node: EngineText = self.node
+        return node
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def __str__(self) -> str:
+        return str(self._own)
+
+    def __contains__(self, text: str) -> bool:
+        return text in str(self)
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            return self._own.read(start, stop) if step == 1 else str(self)[key]
+        at = self._at(key, len(self) - 1)
+        return self._own.read(at, at + 1)
+
+    def __setitem__(self, key: SupportsIndex | slice, text: str) -> None:
+        start, stop = self._range(key)
+        self.splice(start, stop - start, text)
+
+    def __delitem__(self, key: SupportsIndex | slice) -> None:
+        start, stop = self._range(key)
+        self.splice(start, stop - start, "")
+
+    def __iadd__(self, text: str) -> Self:
+        self.insert(len(self), text)
+        return self
+
+    def insert(self, index: int, text: str) -> None:
+        """`text` before code point `index`. IndexError outside of the text."""
+        self.splice(self._at(index, len(self)), 0, text)
+
+    def append(self, text: str) -> None:
+        """`text` at the end."""
+        self.insert(len(self), text)
+
+    def delete(self, start: int, stop: int) -> None:
+        """Take out from `start` to before `stop`, as `del text[start:stop]`."""
+        del self[start:stop]
+
+    def splice(self, index: int, count: int, text: str) -> None:
+        """Take out `count` code points at `index`, put `text` there; one update. IndexError outside of the text."""
+        node: EngineText = self._writing()
+        _text(text)
+        index = self._at(index, len(node))
+        if not 0 <= count <= len(node) - index:
+            raise IndexError(f"{count} code points from {index} of a text of {len(node)}")
+        with self.document.transaction():
+            if count:
+                node.delete(index, index + count)
+            if text:
+                node.insert(index, text)
+
+    def cursor(self, index: int, *, before: bool = False) -> bytes:
+        """The position `index` in bytes for `index_of`, here and at every peer; it stays where it is in the text while
+        others edit. It keeps to the character behind it, or, with `before`, to the one in front of it.
+        """
+        return self._own.cursor(self._at(index, len(self)), before)
+
+    def index_of(self, cursor: bytes) -> int | None:
+        """Where a position is now; None for what is no position in this text, or of an edit that is not here yet."""
+        return self._own.locate(bytes(cursor))
+
+    def _at(self, index: SupportsIndex, last: int) -> int:
+        at = index.__index__()
+        if at < 0:
+            at += len(self)
+        if not 0 <= at <= last:
+            raise IndexError(f"code point {index!r} of a text of {len(self)}")
+        return at
+
+    def _range(self, key: SupportsIndex | slice) -> tuple[int, int]:
+        if not isinstance(key, slice):
+            at = self._at(key, len(self) - 1)
+            return at, at + 1
+        start, stop, step = key.indices(len(self))
+        if step != 1:
+            raise ValueError("a text is edited in one piece: no steps")
+        return start, max(start, stop)
+
+
+class Map(Shared, MutableMapping[str, Any]):
+    """Keys and values; of two who set one key at once, one wins everywhere."""
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        super().__init__({_key(key): value for key, value in (values or {}).items()})
+
+    def _prelim(self) -> Prelim:
+        return Prelim("map", {key: prepared(value) for key, value in self._first.items()})
+
+    @property
+    def _own(self) -> EngineMap:
+        node: EngineMap = self.node
+        return node
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._own.keys())
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._own.has(key)
+
+    def __getitem__(self, key: str) -> Any:
+        return wrapped(self._own.get(key), self.document, (self._node, key))
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        node: EngineMap = self._writing()
+        if isinstance(value, Shared) and value._place == (node, key):
+            return  # map["text"] += "x" puts back what it got
+        ready = prepared(value)
+        with self.document.transaction():
+            node.set(_key(key), ready)
+
+    def __delitem__(self, key: str) -> None:
+        node: EngineMap = self._writing()
+        if key not in self:
+            raise KeyError(key)
+        with self.document.transaction():
+            node.delete(key)
+
+    def update(self, *others: Any, **more: Any) -> None:
+        """As a dict's; one update."""
+        with self.document.transaction():
+            super().update(*others, **more)
+
+    def clear(self) -> None:
+        """Take out all keys; one update."""
+        with self.document.transaction():
+            for key in list(self):
+                del self[key]
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__  # a part of a document is itself; compare `plain()`
+
+
+class Array(Shared, MutableSequence[Any]):
+    """A list of values."""
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        super().__init__(list(values))
+
+    def _prelim(self) -> Prelim:
+        return Prelim("array", [prepared(value) for value in self._first])
+
+    @property
+    def _own(self) -> EngineArray:
+        node: EngineArray = self.node
+        return node
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    @overload
+    def __getitem__(self, key: int) -> Any: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Any]: ...
+    def __getitem__(self, key: int | slice) -> Any:
+        if isinstance(key, slice):
+            return [self._get(at) for at in range(*key.indices(len(self)))]
+        return self._get(self._at(key, len(self) - 1))
+
+    def _get(self, at: int) -> Any:
+        return wrapped(self._own.get(at), self.document, (self._node, at))
+
+    def __iter__(self) -> Iterator[Any]:
+        for at in range(len(self)):
+            yield self._get(at)
+
+    def __setitem__(self, key: int | slice, value: Any) -> None:
+        """Replaces items: a slice by any number of them. One update."""
+        node: EngineArray = self._writing()
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step != 1:
+                raise ValueError("a slice of an array is replaced in one piece: no steps")
+            values = [prepared(item) for item in value]
+        else:
+            start = self._at(key, len(self) - 1)
+            if isinstance(value, Shared) and value._place == (node, start):
+                return
+            stop, values = start + 1, [prepared(value)]
+        with self.document.transaction():
+            if stop > start:
+                node.delete(start, stop)
+            node.insert(start, values)
+
+    def __delitem__(self, key: int | slice) -> None:
+        node: EngineArray = self._writing()
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step != 1:
+                raise ValueError("a slice of an array is taken out in one piece: no steps")
+        else:
+            start = self._at(key, len(self) - 1)
+            stop = start + 1
+        if stop > start:
+            with self.document.transaction():
+                node.delete(start, stop)
+
+    def insert(self, index: int, value: Any) -> None:
+        """`value` before item `index`, which is cut to what is there, as a list does."""
+        at, _, _ = slice(index, None).indices(len(self))
+        self[at:at] = [value]
+
+    def append(self, value: Any) -> None:
+        """`value` at the end."""
+        self.insert(len(self), value)
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """`values` at the end; one update."""
+        self[len(self) :] = list(values)
+
+    def clear(self) -> None:
+        """Take out all items; one update."""
+        del self[:]
+
+    def reverse(self) -> None:
+        """Not to be had: the items would be new ones, and edits of others to the old ones lost."""
+        raise TypeError("an array that others edit cannot be reversed in place")
+
+    def pop(self, index: int = -1) -> Any:
+        """Take out an item and return its plain value: a shared type has no content once it is out."""
+        with self.document.transaction():
+            at = self._at(index, len(self) - 1)
+            value = self._own.get(at)
+            value = value.plain() if isinstance(value, Node) else value
+            del self[at]
+        return value
+
+    def move(self, index: int, to: int) -> None:
+        """Take item `index` out and put it before what is then item `to`; one update. Two who move one item at once
+        make two of it (the engine has no move), and a shared type cannot be moved: TypeError.
+        """
+        with self.document.transaction():
+            value = self[index]
+            if isinstance(value, Shared):
+                raise TypeError("a shared type cannot be moved: others' edits to it would be lost")
+            del self[index]
+            self.insert(to, value)
+
+    def _at(self, index: SupportsIndex, last: int) -> int:
+        at = index.__index__()
+        if at < 0:
+            at += len(self)
+        if not 0 <= at <= last:
+            raise IndexError(f"item {index!r} of an array of {len(self)}")
+        return at
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+def wrapped(value: Any, document: Document, place: tuple[object, object] | None = None) -> Any:
+    """A node of the engine as what people hold; any other value as it is."""
+    if not isinstance(value, Node):
+        return value
+    shared: Shared = {"text": Text, "map": Map, "array": Array}[value.kind]()
+    shared._document, shared._node, shared._place = document, value, place
+    return shared
+
+
+def prepared(value: Any) -> Any:
+    """A value as engines take it. TypeError or ValueError, saying where in it, for what a document cannot hold."""
+    return value.prelim() if isinstance(value, Shared) else _value(value, "", 0)
+
+
+def _value(value: Any, where: str, depth: int) -> Any:
+    kind = type(value)
+    if value is None or kind is bool or kind is float or kind is bytes:
+        return value
+    if kind is str:
+        return _text(value, where)
+    if kind is int:
+        if not _INTS[0] <= value <= _INTS[1]:
+            raise ValueError(f"value{where}: a whole number over 64 bits")
+        return value
+    if depth >= MAX_DEPTH:
+        raise ValueError(f"value{where}: nested over {MAX_DEPTH} deep")
+    if kind is list or kind is tuple:
+        return [_value(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(value)]
+    if kind is dict:
+        return {_key(key, where): _value(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
+    if isinstance(value, Shared):
+        raise TypeError(f"value{where}: a {kind.__name__} within a plain list or dict; use Array or Map around it")
+    raise TypeError(f"value{where}: {kind.__name__} cannot be in a document")
+
+
+def check_root(name: str) -> str:
+    """`name`, which must be a str with something in it. TypeError or ValueError."""
+    if not _key(name):
+        raise ValueError("a root needs a name")
+    return name
+
+
+def _key(key: object, where: str = "") -> str:
+    if type(key) is not str:
+        raise TypeError(f"value{where}: a key must be str, not {type(key).__name__}")
+    return _text(key, where)
+
+
+def _text(text: object, where: str = "") -> str:
+    if type(text) is not str:
+        raise TypeError(f"value{where}: {type(text).__name__} where str was expected")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"value{where}: half a surrogate pair at {error.start}, which is no character") from None
+    return text
