@@ -105,6 +105,7 @@ class _Peer:
     not_before: float = 0.0
     fruitless: tuple[bytes, bytes | None] | None = None  # digests, ours and its, with which asking brought nothing
     offered: Versions | None = None
+    spoke: bool = False  # whether it has said what it has
 
     def claim(self, versions: Mapping[Stream, int]) -> None:
         """It says, or shows, that it has these."""
@@ -155,6 +156,7 @@ class Replica:
         self._wanted_from: Stream | None = None
         self._want_due = 0.0
         self._want_failures = 0
+        self._beyond_at: Stream | None = None  # who said what is too old to have a number
 
     @property
     def versions(self) -> Versions:
@@ -187,13 +189,14 @@ class Replica:
         if any(edit.deps.get(self.me, 0) > mine for edit in updates.edits):
             self.counts.refused += len(updates.edits)
             return "it depends on what we have not written"
-        if vectors.is_old(stream, self.versions):
+        if self.history.is_old(stream):
             self.counts.old += len(updates.edits)
             self.history.beyond = True
+            self._beyond_at = via if via is not None else stream
             return None
         for peer in {via, stream}:
             if peer is not None and (known := self._peers.get(peer)) is not None:
-                known.claims[stream] = max(known.claims.get(stream, 0), last)
+                known.claim({stream: last})
                 if peer == stream:  # who wrote it had what it depends on
                     for edit in updates.edits:
                         known.claim(edit.deps)
@@ -207,16 +210,20 @@ class Replica:
         peer = self._peers.get(sender)
         if peer is None:
             return
+        peer.spoke = True
         peer.versions, peer.content = beat.versions, beat.content
         for stream, seq in beat.heads.items():
-            if stream == self.me:
-                seq = min(seq, self.versions.get(stream, 0))  # more nobody can have
+            seq = self._possible(stream, seq)
             if seq > peer.claims.get(stream, 0):
                 peer.claim({stream: seq})
                 self.history.exists(stream, seq)
         ours = self._our_content()
         if ours is not None and beat.content == ours and beat.versions == self.history.digest():
             self.met = True
+
+    def _possible(self, stream: Stream, seq: int) -> int:
+        """Of our own stream nobody can have more than we have written."""
+        return min(seq, self.versions.get(stream, 0)) if stream == self.me else seq
 
     def joined(self, peer: Stream, askable: bool) -> None:
         """`peer` is there, or can be asked now, or no longer."""
@@ -241,14 +248,16 @@ class Replica:
         self._round_trips.measured(peer, now - known.asked_at)
         known.asked_at, known.failures = None, 0
         if rest:
-            for gap in self._gaps.values():
-                gap.tries += 2  # enough for asking by AskAll
+            for gap in self._gaps.values():  # enough for asking by AskAll, unless what came went some way
+                gap.tries += 2
+                gap.due = min(gap.due, now)
 
     def failed(self, peer: Stream, now: float) -> None:
         """A question to `peer` was not answered, or not with what was asked for."""
         known = self._peers.get(peer)
         if known is not None:
             known.asked_at = None
+            known.offered = None  # it may not have come
             known.failures = min(known.failures + 1, 6)
             known.not_before = now + self._round_trips.patience(peer) * 2**known.failures
         if self._wanted_from == peer:
@@ -288,8 +297,8 @@ class Replica:
         """`peer` asked for all it lacks, and so told what it has."""
         known = self._peers.get(peer)
         if known is not None:
-            known.claims = {stream: seq for stream, seq in versions.items() if stream != self.me}
-            known.claims[self.me] = min(versions.get(self.me, 0), self.versions.get(self.me, 0))
+            known.spoke = True
+            known.claim({stream: self._possible(stream, seq) for stream, seq in versions.items()})
             for stream, seq in known.claims.items():
                 self.history.exists(stream, seq)
 
@@ -317,7 +326,8 @@ class Replica:
 
     def is_quiet(self, now: float) -> bool:
         """Whether nothing changed lately, and nothing is known to be missing."""
-        return now - self.history.changed_at >= self.settings.quiet and not self._gaps
+        # as `evaluate` says when to come back; a difference would round otherwise, and be due for ever
+        return now >= self.history.changed_at + self.settings.quiet and not self._gaps
 
     @property
     def held(self) -> int:
@@ -331,9 +341,13 @@ class Replica:
 
     # ------------------------------------------------------------------ what to do
 
+    def ready(self) -> list[Deliver]:
+        """What is to be applied now, in this order. It counts as here: apply it before anybody is told so."""
+        ready, self.history.ready = self.history.ready, []
+        return ready
+
     def evaluate(self, now: float) -> Decisions:
         """Everything that follows from what is known. The invariants are in this file's first lines."""
-        deliver, self.history.ready = self.history.ready, []
         asks: list[Ask] = []
         wakes = [NEVER]
         wakes += self._mind_gaps(now, asks)
@@ -345,7 +359,7 @@ class Replica:
             wakes.append(self.history.changed_at + self.settings.quiet)
         if not self.askable:
             wakes += self._mind_offers(now, asks)
-        return Decisions(deliver, asks, look, min(wakes))
+        return Decisions(self.ready(), asks, look, min(wakes))
 
     def _mind_gaps(self, now: float, asks: list[Ask]) -> Iterator[float]:
         lacking = 0
@@ -407,14 +421,17 @@ class Replica:
         return gap.due
 
     def _who_has(self, streams: Iterable[Stream]) -> list[Stream]:
-        """Peers that have something that we lack; all, if nobody says so."""
+        """Peers that can be asked and have something that we lack; all, if nobody says so."""
         wanted = list(streams) or list(self._gaps)
+        able = [name for name, peer in self._peers.items() if peer.askable]
         found = [
             name
-            for name, peer in self._peers.items()
-            if any(peer.claims.get(stream, 0) > self.versions.get(stream, 0) for stream in wanted)
+            for name in able
+            if any(self._peers[name].claims.get(stream, 0) > self.versions.get(stream, 0) for stream in wanted)
         ]
-        return found or list(self._peers)
+        if not found and self.history.beyond and self._beyond_at in able:
+            found = [self._beyond_at]
+        return found or able
 
     def _ask_all(self, names: list[Stream], now: float, asks: list[Ask], whole: bool = False) -> Iterator[float]:
         able = [name for name in names if self._peers[name].askable]
@@ -458,7 +475,9 @@ class Replica:
     def _mind_offers(self, now: float, asks: list[Ask]) -> Iterator[float]:
         due = self._edited_at + 2 * self.settings.order
         for name, peer in self._peers.items():
-            if not peer.askable or vectors.covers(peer.claims, self.versions):
+            if not peer.askable or not peer.spoke or peer.versions == self.history.digest():
+                continue
+            if vectors.covers(peer.claims, self.history.told()):
                 continue
             again = max(due + self._round_trips.patience(name), peer.not_before)
             if again > now:
