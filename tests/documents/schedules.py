@@ -355,7 +355,7 @@ class World:
             first = replica.versions.get(stream, 0) + 1
             assert min(held) >= first, "what is delivered is held"
             if first in held:
-                assert not replica.history.satisfied(held[first][0]), "what could be delivered is held"
+                assert replica.history.waits_for(held[first][0]) is not None, "what could be delivered is held"
 
     def edit(self, node: Node, content: EngineDocument, rng: Random, mark: str) -> None:
         """One random transaction."""
