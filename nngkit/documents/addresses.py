@@ -20,6 +20,8 @@ __all__ = ["beside", "beside_dialled", "hidden", "reached", "told"]
 ANY: Final = ("0.0.0.0", "[::]", "*", "")
 HERE: Final = ("localhost", "127.0.0.1", "[::1]")
 WEB: Final = ("ws", "ws4", "ws6", "wss", "wss4", "wss6")
+TCP: Final = ("tcp", "tcp4", "tcp6", "tls+tcp", "tls+tcp4", "tls+tcp6")
+LOCAL: Final = ("ipc", "unix", "abstract", "inproc")
 
 
 def beside(bus: str) -> str:
@@ -38,7 +40,7 @@ def beside_dialled(other: str, name: str) -> str | None:
     Nobody asked for a port that the network can reach; who wants to be asked from there says where.
     """
     parts = urlsplit(other)
-    if parts.scheme in ("ipc", "unix", "abstract", "inproc"):
+    if parts.scheme in LOCAL:
         return f"{other}.{name}.repair"
     if "tls" in parts.scheme or parts.scheme.startswith("wss"):
         return None  # a listener needs a certificate of its own
@@ -57,19 +59,25 @@ def told(address: str) -> str:
     host = _host(parts.netloc)
     if host not in ANY or ("tcp" not in parts.scheme and parts.scheme not in WEB):
         return address
-    return f"{parts.scheme}://*:{parts.netloc.rpartition(':')[2]}{parts.path}"
+    return f"{parts.scheme}://*{parts.netloc[len(host) :]}{parts.path}"
 
 
 def reached(address: str, seen: str | None) -> str | None:
-    """`address` as told by a peer whose connection is at `seen`; None if it cannot be known."""
-    parts = urlsplit(address)
+    """`address` as told by a peer whose connection is at `seen`; None if it cannot be known, or is no address."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # a bracket that does not close, as only a stranger writes it
+        return None
+    if parts.scheme not in (*TCP, *WEB, *LOCAL):
+        return None
     if _host(parts.netloc) != "*":
         return address
     host = "" if seen is None else _host(urlsplit(seen).netloc)
     if host in ANY:
         return None
-    return f"{parts.scheme}://{host}:{parts.netloc.rpartition(':')[2]}{parts.path}"
+    return f"{parts.scheme}://{host}{parts.netloc[1:]}{parts.path}"
 
 
 def _host(netloc: str) -> str:
-    return netloc.rpartition(":")[0] if not netloc.endswith("]") else netloc
+    host, colon, _ = netloc.rpartition(":")
+    return host if colon and not netloc.endswith("]") else netloc

@@ -26,6 +26,10 @@ from nngkit.documents.versions import Stream, Versions
 
 __all__ = ["Counts", "Deliver", "History", "Settings"]
 
+DEP: Final = 200  # bytes in memory of one stream and number that an edit depends on; 28 on the wire, at most
+PER_EDIT: Final = 16  # bytes on the wire around a payload
+PER_UPDATES: Final = 256  # ... and around the edits of one run: the document's name
+LONGEST: Final = BUS_LIMIT  # bytes of an edit that an answer holds beside others; beyond, it is for chunks
 FARTHEST: Final = 1 << 20  # edits asked for in one range: beyond, it is AskAll's business anyhow
 RECENT: Final = 2.0  # seconds after which a stream is no news any more
 OTHERS: Final = 4  # streams without news in each beat: all 1,024 of them are told within a minute
@@ -36,7 +40,7 @@ class Settings:
     """`quiet`: seconds without a change after which digests are compared. `order`: seconds that a missing edit may
     take by another way before it is asked for. `few`: missing edits up to which they are asked for one by one; their
     answer is then at most some messages long. `log_*`: recent edits kept to answer others. `held_*`: edits that wait
-    for others.
+    for others. Bytes are of memory: what an edit depends on counts, as a stranger may let it depend on much.
     """
 
     quiet: float = 0.25
@@ -88,7 +92,8 @@ class History:
         self.me = me
         self.settings = settings
         self.versions: Versions = dict(versions)
-        self.heads: Versions = dict(versions)
+        vectors.prune(self.versions, me)
+        self.heads: Versions = dict(self.versions)
         self.held: dict[Stream, dict[int, tuple[Edit, Stream | None]]] = {}
         self.held_edits = self.held_bytes = 0
         self.ready: list[Deliver] = []
@@ -97,6 +102,8 @@ class History:
         self.changes = 0  # how often
         self.beyond = False  # something exists that has no number here: only the whole document can bring it
         self._digest: bytes | None = None
+        self._oldest: vectors.Oldest | None = None
+        self._blocked: dict[Stream, tuple[Stream, int]] = {}  # what the first held edit of a stream waits for
         self._untold: set[Stream] = set(self.versions)
         self._recent: OrderedDict[Stream, float] = OrderedDict()
         self._turn = 0
@@ -124,12 +131,12 @@ class History:
         if seq <= here or (held is not None and seq in held):
             self.counts.duplicates += 1
             return
-        if seq == here + 1 and self.satisfied(edit):
+        if seq == here + 1 and self.waits_for(edit) is None:
             self._hand_over(stream, seq, edit, via, now)
             if self.held:
                 self.settle(now)
             return
-        size = len(edit.payload)
+        size = _weight(edit)
         if (
             self.held_edits >= self.settings.held_edits
             or self.held_bytes + size > self.settings.held_bytes
@@ -151,21 +158,32 @@ class History:
         while progress:
             progress = False
             for stream in list(self.held):
+                if (waits := self._blocked.get(stream)) is not None and not self._is_here(*waits):
+                    continue  # thousands may wait, whoever made them
                 while (held := self.held.get(stream)) and (found := held.get(self.versions.get(stream, 0) + 1)):
                     edit, via = found
-                    if not self.satisfied(edit):
+                    if (waits := self.waits_for(edit)) is not None:
+                        self._blocked[stream] = waits
                         break
                     seq = self.versions.get(stream, 0) + 1
                     self.release(stream, seq)
                     self._hand_over(stream, seq, edit, via, now)
                     progress = True
 
-    def satisfied(self, edit: Edit) -> bool:
-        """Whether all it depends on is here."""
-        return all(
-            self.versions.get(stream, 0) >= seq or vectors.is_old(stream, self.versions)
-            for stream, seq in edit.deps.items()
-        )
+    def waits_for(self, edit: Edit) -> tuple[Stream, int] | None:
+        """Something that it depends on and is not here; None: all is."""
+        return next((needed for needed in edit.deps.items() if not self._is_here(*needed)), None)
+
+    def _is_here(self, stream: Stream, seq: int) -> bool:
+        return self.versions.get(stream, 0) >= seq or self.is_old(stream)
+
+    def is_old(self, stream: Stream) -> bool:
+        """Whether it is too old to be known: then what it brought is in the content, or comes with the whole."""
+        if stream in self.versions:
+            return False
+        if self._oldest is None:
+            self._oldest = vectors.Oldest(self.versions)
+        return self._oldest.excludes(stream)
 
     def _hand_over(self, stream: Stream, seq: int, edit: Edit, via: Stream | None, now: float) -> None:
         self.advance(stream, seq, now)
@@ -176,24 +194,41 @@ class History:
     def release(self, stream: Stream, seq: int) -> None:
         """It is not held back any more."""
         edit, _ = self.held[stream].pop(seq)
+        self._blocked.pop(stream, None)
         if not self.held[stream]:
             del self.held[stream]
         self.held_edits -= 1
-        self.held_bytes -= len(edit.payload)
+        self.held_bytes -= _weight(edit)
 
     def advance(self, stream: Stream, seq: int, now: float) -> None:
         """All of `stream` up to `seq` is here."""
         new = stream not in self.versions
+        self._set(stream, seq, now)
+        if new:
+            self._prune()
+
+    def _set(self, stream: Stream, seq: int, now: float) -> None:
         self.versions[stream] = seq
         self.exists(stream, seq)
         self._untold.add(stream)
         self._recent[stream] = now
         self._recent.move_to_end(stream)
-        if new:
-            vectors.prune(self.versions)
-        while len(self._recent) > HEADS or next(iter(self._recent)) not in self.versions:
+        while len(self._recent) > HEADS:
             self._recent.popitem(last=False)
         self.changed(now)
+
+    def _prune(self) -> None:
+        """Let go of streams that are too old to be known, and of all that was to come of them."""
+        self._oldest = None
+        if len(self.versions) <= vectors.EPOCHS_KEPT:
+            return
+        vectors.prune(self.versions, self.me)
+        for stream in [one for one in {*self.heads, *self.held} if self.is_old(one)]:
+            self.heads.pop(stream, None)
+            self._recent.pop(stream, None)
+            for seq in list(self.held.get(stream, ())):
+                self.release(stream, seq)
+                self.beyond = True  # what they brought comes with the whole
 
     def changed(self, now: float) -> None:
         """The content, or what is known of it, is another from `now` on."""
@@ -204,16 +239,16 @@ class History:
     def _keep(self, stream: Stream, seq: int, edit: Edit) -> None:
         """In the log, from which others are answered."""
         self._log[stream, seq] = edit
-        self._log_bytes += len(edit.payload)
+        self._log_bytes += _weight(edit)
         while len(self._log) > self.settings.log_edits or self._log_bytes > self.settings.log_bytes:
             _, gone = self._log.popitem(last=False)
-            self._log_bytes -= len(gone.payload)
+            self._log_bytes -= _weight(gone)
 
     # ------------------------------------------------------------------ what exists
 
     def exists(self, stream: Stream, seq: int) -> None:
         """Somebody has edit `seq` of `stream`, or shows that it was written."""
-        if seq <= self.heads.get(stream, 0) or vectors.is_old(stream, self.versions):
+        if seq <= self.heads.get(stream, 0) or self.is_old(stream):
             return
         if stream not in self.heads and len(self.heads) >= 2 * vectors.STREAMS:
             self.beyond = True  # somebody makes up streams, or has very many: one answer will tell
@@ -233,20 +268,27 @@ class History:
         """An update is in that has all of `versions`: whether that was news."""
         news = False
         for stream, seq in versions.items():
-            if stream == self.me or seq <= self.versions.get(stream, 0) or vectors.is_old(stream, self.versions):
+            if stream == self.me or seq <= self.versions.get(stream, 0) or self.is_old(stream):
                 continue
             news = True
-            self.advance(stream, seq, now)
+            self._set(stream, seq, now)
             for late in [number for number in self.held.get(stream, ()) if number <= seq]:
                 self.release(stream, late)
-        vectors.prune(self.versions)
+        if news:
+            self._prune()
         self.beyond = False
         return news
 
+    def told(self) -> Versions:
+        """The versions as others have them: without our own stream, where it is too old to be known."""
+        versions = dict(self.versions)
+        vectors.prune(versions)
+        return versions
+
     def digest(self) -> bytes:
-        """Of the versions."""
+        """Of the versions, as others have them."""
         if self._digest is None:
-            self._digest = vectors.digest(self.versions)
+            self._digest = vectors.digest(self.told())
         return self._digest
 
     def news(self, now: float) -> Versions:
@@ -283,28 +325,30 @@ class History:
 
     def resend(self, ranges: Iterable[Range]) -> tuple[tuple[Updates, ...], bool]:
         """What the log has of `ranges`, up to about one message's worth; whether some of it is not there."""
-        found: list[Updates] = []
+        runs: list[tuple[Stream, int, list[Edit]]] = []
         size, rest = 0, False
         for one in ranges:
-            run: list[Edit] = []
-            first = one.first
             end = min(one.last, self.versions.get(one.stream, 0))
-            rest = rest or end < one.last
-            for seq in range(max(first, end - self.settings.log_edits + 1), end + 1):
-                edit = self._log.get((one.stream, seq))
-                if edit is None or size + len(edit.payload) > BUS_LIMIT:
+            start = max(one.first, end - self.settings.log_edits + 1)  # before it, nothing is kept
+            rest = rest or start > one.first or end < one.last
+            following = 0  # the number with which the last run goes on
+            for seq in range(start, end + 1):
+                if size > BUS_LIMIT:
                     rest = True
-                    if run:
-                        found.append(Updates(one.stream, self.doc, first, tuple(run)))
-                    run = []
-                else:
-                    if not run:
-                        first = seq
-                    run.append(edit)
-                    size += len(edit.payload) + 20 * len(edit.deps)
-                    if len(run) == EDITS:
-                        found.append(Updates(one.stream, self.doc, first, tuple(run)))
-                        run = []
-            if run:
-                found.append(Updates(one.stream, self.doc, first, tuple(run)))
-        return tuple(found), rest
+                    break
+                edit = self._log.get((one.stream, seq))
+                if edit is None or len(edit.payload) > LONGEST:
+                    rest = True
+                    continue
+                if seq != following or len(runs[-1][2]) == EDITS:
+                    runs.append((one.stream, seq, []))
+                    size += PER_UPDATES
+                runs[-1][2].append(edit)
+                size += len(edit.payload) + 28 * len(edit.deps) + PER_EDIT
+                following = seq + 1
+        return tuple(Updates(stream, self.doc, first, tuple(edits)) for stream, first, edits in runs), rest
+
+
+def _weight(edit: Edit) -> int:
+    """Bytes of memory that it takes, about."""
+    return len(edit.payload) + DEP * len(edit.deps)

@@ -84,7 +84,7 @@ class Reader:
         try:
             return check_name(self.of(str))
         except ConfigError as refused:
-            raise BadMessage(self.what, str(refused), self.peer) from refused
+            raise self.bad(envelope.shown(refused)) from refused
 
     def stream(self) -> Stream:
         return stream_from(self.next(), what=self.what, peer=self.peer)
@@ -119,7 +119,13 @@ class Reader:
         reader = Reader(entries, f"{self.what}: {name}", self.peer)
         return tuple(reader.text() for _ in entries)
 
+    def lists(self, fields: dict[str, Any], name: str, most: int) -> list[Reader]:
+        """A list of lists in a map; none where it is missing."""
+        entries = envelope.field(fields, name, list, what=self.what, peer=self.peer, default=[])
+        return Reader([entries], f"{self.what}: {name}", self.peer).each(most)
+
     def names(self, fields: dict[str, Any], name: str, most: int) -> tuple[str, ...]:
+        """A list of documents' names in a map; none where it is missing."""
         entries = envelope.field(fields, name, list, what=self.what, peer=self.peer, default=[], max_len=most)
         reader = Reader(entries, f"{self.what}: {name}", self.peer)
         return tuple(reader.doc() for _ in entries)

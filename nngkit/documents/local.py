@@ -126,10 +126,11 @@ class LocalCopy:
         elif (why := self.replica.heard(message, via, now)) is not None:
             self._refused(via, why)
         else:
-            self._deliver()
+            self._catch_up()
 
     def step(self, now: float) -> Step:
         """Do what can be done here, and say what is to be done elsewhere."""
+        self._catch_up()
         decisions = self.replica.evaluate(now)
         asks = decisions.asks
         if decisions.look:
@@ -141,12 +142,12 @@ class LocalCopy:
         self._changed = self._edited = False
         return Step(say, [(ask, self._request(ask)) for ask in asks], decisions.wake, changed, edited)
 
-    def _deliver(self) -> None:
-        # At once: versions say that it is here, and whoever asks is told so.
-        for one in self.replica.delivered():
-            self._apply(one)
+    def _catch_up(self) -> None:
+        """Apply what is ready, at once: what is said to be here is here, and on its way to the disk, whoever asks."""
+        for one in self.replica.ready():
+            self._deliver(one)
 
-    def _apply(self, one: Deliver) -> None:
+    def _deliver(self, one: Deliver) -> None:
         edit = one.edit
         self._changed = True
         try:
@@ -183,12 +184,12 @@ class LocalCopy:
             case AskEdits(_, ranges):
                 return Nack(me, self._token, self.name, ranges)
             case AskAll(_, whole):
-                versions: Versions = {} if whole else dict(self.replica.versions)
+                versions: Versions = {} if whole else self.replica.history.told()
                 return Want(me, self._token, self.name, None if whole else self.content.state(), versions)
             case Offer(peer):
                 # without its state vector all is given: what is small enough to be typed in a page is small
                 del peer
-                return Give(me, self._token, self.name, self.content.changes_since(None), dict(self.replica.versions))
+                return Give(me, self._token, self.name, self.content.changes_since(None), self.replica.history.told())
 
     def replied(self, ask: Ask, reply: object, now: float, *, body: bytes | None = None) -> None:
         """What an asked peer said; `body`: the update of a Diff, fetched if it came in chunks."""
@@ -203,7 +204,7 @@ class LocalCopy:
                         self._refused(peer, why)
                         self.replica.failed(peer, now)
                         return
-                    self._deliver()
+                    self._catch_up()
                 self.replica.answered(peer, now, rest=rest)
             case AskAll(peer, _), Diff(_, doc, _, versions) if doc == self.name and body is not None:
                 self._merge(peer, body, versions, now)
@@ -232,7 +233,7 @@ class LocalCopy:
             self._disk.append_merge(update, merge(self.replica.versions, versions))
         self._changed = self._changed or changed
         self.replica.merged(peer, versions, now, changed=changed)
-        self._deliver()
+        self._catch_up()
         return True
 
     # ------------------------------------------------------------------ answering
@@ -245,10 +246,10 @@ class LocalCopy:
     def difference(self, want: Want) -> tuple[bytes, Versions]:
         """An update with all that the asker lacks. Raises ValueError for a state vector that is none."""
         self.replica.asked(want.sender, want.versions)
-        return self.content.changes_since(want.state), dict(self.replica.versions)
+        return self.content.changes_since(want.state), self.replica.history.told()
 
     def given(self, give: Give, now: float) -> Given | None:
         """Take what was given; None if it was refused."""
         if not self._merge(give.sender, give.update, give.versions, now):
             return None
-        return Given(self.replica.me, self.name, dict(self.replica.versions))
+        return Given(self.replica.me, self.name, self.replica.history.told())

@@ -7,7 +7,7 @@ what is delivered, in that order, sends the questions, and tells how they went::
     replica.heard(updates, via, now)       edits came: by BUS, or as an answer (`via`: from which peer, None if unknown)
     replica.beat(sender, doc_beat, now)    what a peer says that it has
     replica.edited(payload, now)           we edited: gives what to tell everybody
-    replica.delivered()                    -> edits to apply now, after each of these
+    replica.ready()                        -> edits to apply now, after each of these
     replica.evaluate(now)                  -> whom to ask what, when to look again
 
 BUS loses messages, and says so to nobody. What was lost is seen by a number that is left out, by an edit that depends
@@ -31,10 +31,9 @@ update with all that is lacking. An answer that is late is asked for elsewhere, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from random import Random
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from nngkit.documents import versions as vectors
 from nngkit.documents.history import Counts, Deliver, History, Settings
@@ -45,6 +44,17 @@ from nngkit.documents.versions import Stream, Versions
 __all__ = ["Ask", "AskAll", "AskEdits", "Counts", "Decisions", "Deliver", "Offer", "Replica", "Settings"]
 
 NEVER: Final = float("inf")
+T = TypeVar("T")
+
+
+class Chance(Protocol):
+    """What it needs of a random.Random, which is not imported here: chance comes from outside, as time does."""
+
+    def choice(self, seq: Sequence[T]) -> T:
+        """One of them."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """A number from `a` to `b`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,7 @@ class _Peer:
     not_before: float = 0.0
     fruitless: tuple[bytes, bytes | None] | None = None  # digests, ours and its, with which asking brought nothing
     offered: Versions | None = None
+    spoke: bool = False  # whether it has said what it has
 
     def claim(self, versions: Mapping[Stream, int]) -> None:
         """It says, or shows, that it has these."""
@@ -125,7 +136,7 @@ class Replica:
         doc: str,
         me: Stream,
         *,
-        rng: Random,
+        rng: Chance,
         settings: Settings | None = None,
         versions: Mapping[Stream, int] | None = None,
         log: Iterable[tuple[Stream, int, Edit]] = (),
@@ -147,6 +158,7 @@ class Replica:
         self._wanted_from: Stream | None = None
         self._want_due = 0.0
         self._want_failures = 0
+        self._beyond_at: Stream | None = None  # who said what is too old to have a number
 
     @property
     def versions(self) -> Versions:
@@ -179,13 +191,14 @@ class Replica:
         if any(edit.deps.get(self.me, 0) > mine for edit in updates.edits):
             self.counts.refused += len(updates.edits)
             return "it depends on what we have not written"
-        if vectors.is_old(stream, self.versions):
+        if self.history.is_old(stream):
             self.counts.old += len(updates.edits)
             self.history.beyond = True
+            self._beyond_at = via if via is not None else stream
             return None
         for peer in {via, stream}:
             if peer is not None and (known := self._peers.get(peer)) is not None:
-                known.claims[stream] = max(known.claims.get(stream, 0), last)
+                known.claim({stream: last})
                 if peer == stream:  # who wrote it had what it depends on
                     for edit in updates.edits:
                         known.claim(edit.deps)
@@ -199,16 +212,20 @@ class Replica:
         peer = self._peers.get(sender)
         if peer is None:
             return
+        peer.spoke = True
         peer.versions, peer.content, peer.told_at = beat.versions, beat.content, now
         for stream, seq in beat.heads.items():
-            if stream == self.me:
-                seq = min(seq, self.versions.get(stream, 0))  # more nobody can have
+            seq = self._possible(stream, seq)
             if seq > peer.claims.get(stream, 0):
                 peer.claim({stream: seq})
                 self.history.exists(stream, seq)
         ours = self._our_content()
         if ours is not None and beat.content == ours and beat.versions == self.history.digest():
             self.met = True
+
+    def _possible(self, stream: Stream, seq: int) -> int:
+        """Of our own stream nobody can have more than we have written."""
+        return min(seq, self.versions.get(stream, 0)) if stream == self.me else seq
 
     def joined(self, peer: Stream, askable: bool) -> None:
         """`peer` is there, or can be asked now, or no longer."""
@@ -233,14 +250,16 @@ class Replica:
         self._round_trips.measured(peer, now - known.asked_at)
         known.asked_at, known.failures = None, 0
         if rest:
-            for gap in self._gaps.values():
+            for gap in self._gaps.values():  # unless what came went some way
                 gap.lost = True
+                gap.due = min(gap.due, now)
 
     def failed(self, peer: Stream, now: float) -> None:
         """A question to `peer` was not answered, or not with what was asked for."""
         known = self._peers.get(peer)
         if known is not None:
             known.asked_at = None
+            known.offered = None  # it may not have come
             known.failures = min(known.failures + 1, 6)
             known.not_before = now + self._round_trips.patience(peer) * 2**known.failures
         if self._wanted_from == peer:
@@ -280,15 +299,10 @@ class Replica:
         """`peer` asked for all it lacks, and so told what it has."""
         known = self._peers.get(peer)
         if known is not None:
-            known.claims = {stream: seq for stream, seq in versions.items() if stream != self.me}
-            known.claims[self.me] = min(versions.get(self.me, 0), self.versions.get(self.me, 0))
+            known.spoke = True
+            known.claim({stream: self._possible(stream, seq) for stream, seq in versions.items()})
             for stream, seq in known.claims.items():
                 self.history.exists(stream, seq)
-
-    def delivered(self) -> list[Deliver]:
-        """What is to be applied, in this order, before anything else is done with the content."""
-        ready, self.history.ready = self.history.ready, []
-        return ready
 
     def settled(self, content: bytes) -> None:
         """The digest of the content as it is now."""
@@ -314,7 +328,8 @@ class Replica:
 
     def is_quiet(self, now: float) -> bool:
         """Whether nothing changed lately, and nothing is known to be missing."""
-        return now - self.history.changed_at >= self.settings.quiet and not self._gaps
+        # as `evaluate` says when to come back; a difference would round otherwise, and be due for ever
+        return now >= self.history.changed_at + self.settings.quiet and not self._gaps
 
     @property
     def held(self) -> int:
@@ -327,6 +342,11 @@ class Replica:
         return sum(map(self.history.lacking, self.history.heads))
 
     # ------------------------------------------------------------------ what to do
+
+    def ready(self) -> list[Deliver]:
+        """What is to be applied now, in this order. It counts as here: apply it before anybody is told so."""
+        ready, self.history.ready = self.history.ready, []
+        return ready
 
     def evaluate(self, now: float) -> Decisions:
         """Everything that follows from what is known. The invariants are in this file's first lines."""
@@ -405,14 +425,17 @@ class Replica:
         return gap.due
 
     def _who_has(self, streams: Iterable[Stream]) -> list[Stream]:
-        """Peers that have something that we lack; all, if nobody says so."""
+        """Peers that can be asked and have something that we lack; all, if nobody says so."""
         wanted = list(streams) or list(self._gaps)
+        able = [name for name, peer in self._peers.items() if peer.askable]
         found = [
             name
-            for name, peer in self._peers.items()
-            if any(peer.claims.get(stream, 0) > self.versions.get(stream, 0) for stream in wanted)
+            for name in able
+            if any(self._peers[name].claims.get(stream, 0) > self.versions.get(stream, 0) for stream in wanted)
         ]
-        return found or list(self._peers)
+        if not found and self.history.beyond and self._beyond_at in able:
+            found = [self._beyond_at]
+        return found or able
 
     def _ask_all(self, names: list[Stream], now: float, asks: list[Ask], whole: bool = False) -> Iterator[float]:
         able = [name for name in names if self._peers[name].askable]
@@ -456,7 +479,9 @@ class Replica:
     def _mind_offers(self, now: float, asks: list[Ask]) -> Iterator[float]:
         due = self._edited_at + 2 * self.settings.order
         for name, peer in self._peers.items():
-            if not peer.askable or vectors.covers(peer.claims, self.versions):
+            if not peer.askable or not peer.spoke or peer.versions == self.history.digest():
+                continue
+            if vectors.covers(peer.claims, self.history.told()):
                 continue
             again = max(due + self._round_trips.patience(name), peer.not_before)
             if again > now:

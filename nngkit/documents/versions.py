@@ -16,7 +16,7 @@ and differ.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from nngkit import envelope
@@ -27,6 +27,7 @@ __all__ = [
     "EPOCHS_KEPT",
     "ORIGIN",
     "STREAMS",
+    "Oldest",
     "Stream",
     "Versions",
     "covers",
@@ -79,21 +80,38 @@ def digest(versions: Mapping[Stream, int]) -> bytes:
     return hashlib.sha256(envelope.encode(to_wire(versions))).digest()[:8]
 
 
+class Oldest:
+    """Which streams are too old for `versions`: `prune` would let go of them again. Made once, asked often."""
+
+    __slots__ = ("_of_all", "_of_origin")
+
+    def __init__(self, versions: Collection[Stream]) -> None:
+        epochs: dict[bytes, list[int]] = {}
+        for stream in versions:
+            epochs.setdefault(stream.origin, []).append(stream.epoch)
+        full = {origin: sorted(several) for origin, several in epochs.items() if len(several) >= EPOCHS_KEPT}
+        self._of_origin = {origin: several[-EPOCHS_KEPT] for origin, several in full.items()}
+        self._of_all: tuple[int, bytes] | None = None
+        if len(versions) >= STREAMS:
+            self._of_all = sorted((stream.epoch, stream.origin) for stream in versions)[-STREAMS]
+
+    def excludes(self, stream: Stream) -> bool:
+        """Whether what came of `stream`, which is not in the vector, is in the content all the same."""
+        if stream.epoch < self._of_origin.get(stream.origin, 0):
+            return True
+        return self._of_all is not None and (stream.epoch, stream.origin) < self._of_all
+
+
 def is_old(stream: Stream, versions: Mapping[Stream, int]) -> bool:
-    """Whether `prune` would let go of `stream` again: what came of it is in the content, and not in the vector."""
-    if stream in versions:
-        return False
-    ours = [other.epoch for other in versions if other.origin == stream.origin]
-    if len(ours) >= EPOCHS_KEPT and stream.epoch < min(ours):
-        return True
-    return len(versions) >= STREAMS and (stream.epoch, stream.origin) < min((s.epoch, s.origin) for s in versions)
+    """Whether `stream` is too old for `versions`; see Oldest, for who asks often."""
+    return stream not in versions and Oldest(versions).excludes(stream)
 
 
-def prune(versions: Versions) -> None:
-    """Let go of the oldest streams beyond EPOCHS_KEPT of one origin and STREAMS in all.
+def prune(versions: Versions, keep: Stream | None = None) -> None:
+    """Let go of the oldest streams beyond EPOCHS_KEPT of one origin and STREAMS in all; of `keep` not, besides those.
 
     Epochs grow with time, so replicas that have the same let go of the same. What a late edit of such a stream brings
-    is found by the content's digest and not by its number.
+    is found by the content's digest and not by its number. `keep`: who lets go of its own stream numbers from 1 again.
     """
     if len(versions) <= EPOCHS_KEPT:
         return
@@ -102,7 +120,8 @@ def prune(versions: Versions) -> None:
     for stream in sorted(versions, key=lambda s: (s.epoch, s.origin), reverse=True):
         counts[stream.origin] = counts.get(stream.origin, 0) + 1
         if kept >= STREAMS or counts[stream.origin] > EPOCHS_KEPT:
-            del versions[stream]
+            if stream != keep:
+                del versions[stream]
         else:
             kept += 1
 
@@ -113,9 +132,9 @@ def to_wire(versions: Mapping[Stream, int]) -> list[list[Any]]:
 
 
 def from_wire(value: Any, *, what: str, peer: str | None = None) -> Versions:
-    """What `to_wire` made of it. Raises BadMessage."""
-    if type(value) is not list or len(value) > STREAMS:
-        raise BadMessage(what, f"versions are a list of at most {STREAMS}", peer)
+    """What `to_wire` made of it: STREAMS, and the sender's own where that is too old for them. Raises BadMessage."""
+    if type(value) is not list or len(value) > STREAMS + 1:
+        raise BadMessage(what, f"versions are a list of at most {STREAMS + 1}", peer)
     versions: Versions = {}
     for entry in value:
         if type(entry) is not list or len(entry) != 3:

@@ -188,14 +188,17 @@ def _beat(reader: Reader) -> Beat:
             raise reader.bad(f"{len(one.heads)} heads, over the limit of {HEADS}")
         entry.end()
         docs.append(one)
-    clients = Reader([envelope.field(about, "client", list, what=reader.what, default=[])], reader.what, reader.peer)
+    clients = []
+    for entry in reader.lists(about, "client", DOCUMENTS):
+        clients.append((entry.doc(), entry.whole()))
+        entry.end()
     return Beat(
         sender,
         tuple(docs),
         name=reader.label(about),
         repair=reader.texts(about, "repair", ADDRESSES),
         relay=envelope.field(about, "relay", bool, what=reader.what, peer=reader.peer, default=False),
-        clients=tuple((entry.doc(), entry.whole()) for entry in clients.each(DOCUMENTS)),
+        clients=tuple(clients),
     )
 
 
@@ -234,7 +237,7 @@ def _want(reader: Reader) -> Want:
 def _pull(reader: Reader) -> Pull:
     sender, token, transfer = reader.stream(), reader.text_or_none(), reader.blob(16)
     indexes = Reader(reader.entries(CHUNKS, 1), reader.what, reader.peer)
-    return Pull(sender, token, transfer, tuple(indexes.whole(0, MOST_CHUNKS) for _ in indexes.items))
+    return Pull(sender, token, transfer, tuple(indexes.whole(0, MOST_CHUNKS - 1) for _ in indexes.items))
 
 
 def _give(reader: Reader) -> Give:
@@ -293,7 +296,7 @@ def _chunks(reader: Reader) -> Chunks:
     sender, transfer = reader.stream(), reader.blob(16)
     chunks = []
     for entry in reader.each(CHUNKS):
-        chunks.append((entry.whole(0, MOST_CHUNKS), entry.blob()))
+        chunks.append((entry.whole(0, MOST_CHUNKS - 1), entry.blob()))
         entry.end()
     return Chunks(sender, transfer, tuple(chunks))
 

@@ -1,10 +1,10 @@
-"""Random schedules: peers that edit, over a network that loses, repeats, delays, reorders and splits, on a clock of its own.
+"""Random schedules: peers that edit, over a network that loses, repeats, delays, reorders and splits, on its own clock.
 
-What is real: replica, wire, transfers, the CRDT. What is not: the sockets and the disk, so that a schedule of seconds takes
-milliseconds and can be played again from its seed::
+What is real: replica, wire, transfers, the CRDT. What is not: the sockets and the disk, so that a schedule of seconds
+takes milliseconds and can be played again from its seed::
 
-    python tests/documents/schedules.py 1000            seeds 0 to 999; prints what it found
-    python tests/documents/schedules.py 1 --first 4711 --trace
+    python tests/documents/schedules.py 1000                 seeds 0 to 999; prints what it found
+    python tests/documents/schedules.py 1 --first 4711
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ class World:
             first = replica.versions.get(stream, 0) + 1
             assert min(held) >= first, "what is delivered is held"
             if first in held:
-                assert not replica.history.satisfied(held[first][0]), "what could be delivered is held"
+                assert replica.history.waits_for(held[first][0]) is not None, "what could be delivered is held"
 
     def edit(self, node: Node, content: EngineDocument, rng: Random, mark: str) -> None:
         """One random transaction."""
