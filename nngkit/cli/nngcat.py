@@ -164,6 +164,8 @@ class _Given:
         if "compat" in self.flags:
             if "background" in self.flags:
                 fail("Options --async and --compat are incompatible.")
+            if self.numbers.get("count"):
+                fail("Options --count and --compat are incompatible.")
             if protocol == "pair1":
                 fail("Protocol does not support --compat.")
         if self.topics and protocol != "sub":
