@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.figures import milliseconds
 from nngkit.cli.main import say
+from nngkit.cli.naming import named
 from nngkit.cli.output import json_line
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import Broken, ConfigError, TimedOut
@@ -134,7 +135,7 @@ def _open(protocol: str, role: str, url: str, arguments: argparse.Namespace) -> 
             **{role: url}, recv_max_size=max(1 << 20, arguments.size), tls=tls_of(arguments, url), **given
         )
     except ConfigError as error:
-        raise ConfigError("URL" if error.what in ("listen", "dial") else error.what, error.why, error.value) from error
+        raise named(error, "URL") from error
     return socket
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.figures import Spread, milliseconds
 from nngkit.cli.main import say
+from nngkit.cli.naming import named
 from nngkit.cli.output import json_line
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError, TimedOut
@@ -139,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
         given: dict[str, Any] = {end: arguments.url, "recv_max_size": 0, "tls": tls_of(arguments, arguments.url)}
         socket = Surveyor(**given) if arguments.survey else Req(**given)
     except ConfigError as error:
-        raise ConfigError("URL" if error.what in ("listen", "dial") else error.what, error.why, error.value) from error
+        raise named(error, "URL") from error
     with socket:
         return trio.run(_ping, socket, data, arguments)
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.flows import Flows
 from nngkit.cli.main import say
+from nngkit.cli.naming import named
 from nngkit.cli.output import columns, json_line, state_text, utc, wants_colour
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import BadMessage, ConfigError, TimedOut
@@ -112,7 +113,7 @@ def _open(way: str, arguments: argparse.Namespace) -> Socket:
             recv_max_size=arguments.max_size, tls=tls_of(arguments, *addresses), batch=arguments.batch or None, **given
         )
     except ConfigError as error:
-        raise ConfigError(f"--{way}" if error.what in ("listen", "dial") else error.what, error.why) from error
+        raise named(error, f"--{way}") from error
     return socket
 
 

@@ -407,7 +407,7 @@ U = "tcp://127.0.0.1:1"
         (["pull", "--insecure", U], "--insecure: is for tls+tcp:// and wss://"),
         (["pull", "--cacert", "/nonexistent", "tls+tcp://a:1"], "--cacert: /nonexistent: No such file"),
         (["pull", "--cacert", "/etc/passwd", "tls+tcp://a:1"], "--cacert: /etc/passwd: not PEM text"),
-        (["pull", "tls+tcp://a:1"], "a dialler needs ca"),
+        (["pull", "tls+tcp://a:1"], "--cacert: a dialler over TLS needs it, or --insecure"),
         (["pull", "pgm://a:1"], "no transport 'pgm'"),
         (["pull", "tcp://127.0.0.1:99999"], "to dial takes a port"),
     ],

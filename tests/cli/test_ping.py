@@ -172,7 +172,7 @@ def test_a_late_reader_who_leaves_ends_it() -> None:
         (["pgm://a:1"], 2, "URL: pgm://a:1: no transport 'pgm'"),
         ([ANY, "--count", "0"], 2, "argument --count: '0' is not a whole number"),
         ([ANY, "--data", "x", "--size", "3"], 2, "--size: and --data exclude each other"),
-        (["tls+tcp://a:1"], 2, "a dialler needs ca, or verify=False"),
+        (["tls+tcp://a:1"], 2, "--cacert: a dialler over TLS needs it, or --insecure"),
     ],
 )
 def test_wrong_usage_is_one_line(arguments: list[str], code: int, says: str) -> None:
