@@ -44,9 +44,9 @@ def _run() -> None:
 def _next(timeout: float | None) -> tuple[float, int, Callable[[], None]]:
     """The next request; raises Empty.
 
-    CPython's ``get(timeout=)`` (3.11.7, 3.12) waits for ever if its lock is free when it comes and the time is over
-    before it looks at the clock again: it then waits for a negative time, which means no end. After a ``get`` that found
-    nothing and did not wait, the lock is not free until something is put. (tests/protocols/test_alarm.py)
+    CPython's ``get(timeout=)`` (3.11) waits for ever if its lock is free when it comes and the time is over before it
+    looks at the clock again: it then waits for a negative time, which means no end. After a ``get`` that found nothing
+    and did not wait, the lock is not free until something is put. (tests/protocols/test_alarm.py)
     """
     with suppress(Empty):
         return _requests.get(block=False)
