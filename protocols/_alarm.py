@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 from weakref import WeakMethod
@@ -31,16 +32,25 @@ _thread: threading.Thread | None = None
 def _run() -> None:
     waiting: list[tuple[float, int, Callable[[], None]]] = []
     while True:
-        try:
-            entry = _requests.get(timeout=max(0.0, waiting[0][0] - time.monotonic()) if waiting else None)
-            heapq.heappush(waiting, entry)
-        except Empty:
-            pass
+        with suppress(Empty):
+            heapq.heappush(waiting, _next(max(0.0, waiting[0][0] - time.monotonic()) if waiting else None))
         while waiting and waiting[0][0] <= time.monotonic():
             try:
                 heapq.heappop(waiting)[2]()
             except Exception:
                 log.exception("an alarm failed")
+
+
+def _next(timeout: float | None) -> tuple[float, int, Callable[[], None]]:
+    """The next request; raises Empty.
+
+    CPython's ``get(timeout=)`` (3.11) waits for ever if its lock is free when it comes and the time is over before it
+    looks at the clock again: it then waits for a negative time, which means no end. After a ``get`` that found nothing
+    and did not wait, the lock is not free until something is put. (tests/protocols/test_alarm.py)
+    """
+    with suppress(Empty):
+        return _requests.get(block=False)
+    return _requests.get(timeout=timeout)
 
 
 def _start() -> None:

@@ -6,9 +6,12 @@ Nothing here hands out port numbers: a test listens on port 0 (``Pull(listen="tc
 ``async def`` tests run under trio. asyncio is tested from plain functions, with ``asyncio.run`` inside.
 """
 
+import contextlib
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -27,6 +30,8 @@ GRACE = 2.0  # seconds a thread may take to end after the test that started it; 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
+    parser.addoption("--times", type=int, default=1, metavar="N", help="run all of it N times, one after the other")
+    parser.addoption("--busy", type=int, default=0, metavar="N", help="beside N processes that keep a CPU busy each")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -37,6 +42,42 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         items[:] = [item for item in items if item not in slow]
         config.hook.pytest_deselected(items=slow)
+
+
+@pytest.hookimpl(trylast=True)  # after the tests' own parameters: they name it first
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """With --times: each test that often. The scope makes it run after run, and not test after test."""
+    if (times := metafunc.config.getoption("--times")) > 1:
+        metafunc.fixturenames.append("run")
+        ids = [f"run {number} of {times}" for number in range(1, times + 1)]
+        metafunc.parametrize("run", range(times), ids=ids, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def run(request: pytest.FixtureRequest) -> int:
+    """Which one of --times this is, from 0 on."""
+    number: int = request.param
+    return number
+
+
+BUSY = """
+import os, sys, threading
+# it ends with us, also if we are killed: nobody holds its standard input open then
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0))).start()
+while True:
+    pass
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def load(request: pytest.FixtureRequest) -> Generator[None]:
+    """The busy processes of --busy, from the first test to the last."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(request.config.getoption("--busy")):
+            process = subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+        yield
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

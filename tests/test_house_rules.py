@@ -56,6 +56,21 @@ def test_slow_tests_run_when_asked_for(house: Path) -> None:
         assert "1 passed" in pytest_says(house, test, *arguments)
 
 
+def test_all_of_it_is_run_several_times_beside_busy_processes(house: Path) -> None:
+    test = (
+        "import os, pathlib\n"
+        "def read(path): return pathlib.Path(path).read_text()\n"
+        "@pytest.mark.parametrize('letter', 'ab')\n"
+        "def test_it(letter):\n"
+        "    children = read(f'/proc/self/task/{os.getpid()}/children').split()\n"
+        "    assert sum('while True' in read(f'/proc/{pid}/cmdline') for pid in children) == 2\n"
+    )
+    said = pytest_says(house, test, "--times", "3", "--busy", "2", "-v")
+    assert "6 passed" in said
+    names = [line.partition("::")[2].partition(" PASSED")[0] for line in said.splitlines() if " PASSED" in line]
+    assert names == [f"test_it[{each}-run {number} of 3]" for number in (1, 2, 3) for each in "ab"]
+
+
 LEFT_RUNNING = {
     "thread": "def test_it(): threading.Thread(target=time.sleep, args=(5,), name='lost', daemon=True).start()",
     "process": "KEPT = []\ndef test_it(): KEPT.append(Popen([sys.executable, '-c', 'lost=input()'], stdin=-1))",

@@ -14,6 +14,7 @@ import argparse
 import csv
 import io
 import json
+import math
 import re
 import subprocess
 import sys
@@ -22,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.figures import milliseconds
 from nngkit.cli.main import say
-from nngkit.cli.output import json_line, out
+from nngkit.cli.naming import named
+from nngkit.cli.output import json_line
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import Broken, ConfigError, TimedOut
 
@@ -39,6 +41,7 @@ NAME: Final = "nngkit bench"
 PROTOCOLS: Final = ("pair", "reqrep", "pipeline", "pubsub", "bus", "survey")
 ASKING: Final = ("reqrep", "survey")
 SHARES: Final = (0.5, 0.9, 0.99, 0.999)
+ROOM: Final = 1 << 20  # bytes of results that wait for a slow reader: far more than there are
 LEAST: Final = 24  # bytes of a message: the end says three numbers of 8
 
 
@@ -96,17 +99,24 @@ def run(arguments: argparse.Namespace) -> int:
         protocols = tuple(each for each in protocols if each not in ASKING)
     if role == "both" and arguments.url.startswith("inproc:"):
         raise ConfigError("URL", "inproc is inside one process, and these are two")
-    for number, protocol in enumerate(protocols):
-        fields, code = trio.run(_both if role == "both" else _one, protocol, role, arguments)
-        if arguments.json:
-            out(json_line(fields))
-        elif arguments.csv:
-            out(_csv(fields, head=number == 0))
-        else:
-            out(_text(fields))
-        sys.stdout.flush()
-        if code:
-            return code
+    return trio.run(_measure, protocols, role, arguments)
+
+
+async def _measure(protocols: tuple[str, ...], role: str, arguments: argparse.Namespace) -> int:
+    """One after the other. A reader that stalls does not hold them up; its results wait for it at the end."""
+    from nngkit.cli.lines import printed, to_stdout
+
+    lines = to_stdout(ROOM)
+    async with printed(lines):
+        for number, protocol in enumerate(protocols):
+            fields, code = await (_both if role == "both" else _one)(protocol, role, arguments)
+            if arguments.json:
+                lines.put(json_line(fields))
+            else:
+                lines.put(_csv(fields, head=number == 0) if arguments.csv else _text(fields))
+            if code:  # interrupted
+                return code
+        await lines.finish(math.inf)
     return 0
 
 
@@ -125,13 +135,13 @@ def _open(protocol: str, role: str, url: str, arguments: argparse.Namespace) -> 
             **{role: url}, recv_max_size=max(1 << 20, arguments.size), tls=tls_of(arguments, url), **given
         )
     except ConfigError as error:
-        raise ConfigError("URL" if error.what in ("listen", "dial") else error.what, error.why, error.value) from error
+        raise named(error, "URL") from error
     return socket
 
 
 async def _one(protocol: str, role: str, arguments: argparse.Namespace) -> tuple[dict[str, Any], int]:
     """One end here; the fields, and the exit code if it was interrupted."""
-    from nngkit.cli.load import Load, Result, sink, source
+    from nngkit.cli.load import Load, Result, joined, sink, source
     from nngkit.cli.progress import shown
     from nngkit.cli.signals import until_signal
 
@@ -141,7 +151,7 @@ async def _one(protocol: str, role: str, arguments: argparse.Namespace) -> tuple
             say(NAME, f"listens at {socket.address}")
 
         async def work() -> None:
-            await socket.await_for_peers(1, arguments.timeout)
+            await joined(socket, arguments.timeout)
             if role == "listen":
                 await sink(socket, result)
             else:

@@ -6,165 +6,32 @@
     nngkit sub tcp://host:5556 --subscribe weather. --json         each message a JSON object
     nngkit rep --listen tcp://127.0.0.1:5557 --exec 'tr a-z A-Z'   a command answers
 
-Here: arguments to a Plan. Options in any order, unique prefixes, `--o v`, `--o=v`, `--o:v`, `-L1234`, short ones in a
-cluster; what is no option is an address to dial. What is wrong is one line that names the option; nothing is sent then.
+Here: what the arguments mean together, as a Plan; cat_arguments.py reads them one by one. What is wrong is one line
+that names the option; nothing is sent then.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from nngkit.cli.cat_options import FORMATS, ROWS, SHORTHANDS, Row
+from nngkit.cli.cat_arguments import NAMES, Use, content, port, raw_bytes, scan, seconds, size, url, whole
+from nngkit.cli.cat_options import FORMATS, SHORTHANDS
 from nngkit.cli.light import load_bricks
-from nngkit.cli.plan import LARGEST, MIB, Endpoint, Plan, Received, Shown
+from nngkit.cli.plan import MIB, Endpoint, Plan, Received, Shown
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from nngkit.cli.splitting import Splitter
     from nngkit.protocols import TLS
 
-__all__ = ["command", "plan_of", "scan"]
+__all__ = ["command", "plan_of"]
 
-NAMES: Final = {name: row for row in ROWS for name in row.names("cat")}
-UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
-SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-MOST_SECONDS: Final = 1e6
 SHAPES: Final = (*FORMATS, "json", "format_string")
 FILLS: Final = ("lines", "nul", "delimiter", "records")  # how an input is cut into messages
 TEXTUAL: Final = ("line", "ascii", "quoted", "hex", "format_string")  # what a time may stand before
 PIECE: Final = 1 << 16  # bytes read at once: what a pipe holds
-
-
-class Use:
-    """An option as it was given: under which name, with which value."""
-
-    def __init__(self, row: Row, typed: str, value: str) -> None:
-        self.row = row
-        self.typed = typed
-        self.value = value
-
-    def fail(self, why: str) -> NoReturn:
-        """It cannot be followed."""
-        raise ConfigError(self.typed, why, self.value)
-
-
-def scan(arguments: Sequence[str]) -> Iterator[Use | str]:
-    """The options in order, and what is none: addresses. Raises ConfigError."""
-    rest = list(arguments)
-    options = True
-    while rest:
-        given = rest.pop(0)
-        if options and given == "--":
-            options = False
-        elif options and given.startswith("--"):
-            yield _long(given, rest)
-        elif options and given.startswith("-") and given != "-":
-            yield from _short(given, rest)
-        else:
-            yield given
-
-
-def _long(given: str, rest: list[str]) -> Use:
-    typed, separator, value = given, "", ""
-    if cut := re.search("[=:]", given):
-        typed, separator, value = given[: cut.start()], cut[0], given[cut.end() :]
-    found = {row.key: row for name, row in NAMES.items() if name.startswith(typed) and name.startswith("--")}
-    row = NAMES.get(typed)
-    if row is None:
-        if len(found) > 1:
-            names = sorted({name for name in NAMES if name.startswith(typed)})
-            raise ConfigError(typed, f"may be {', '.join(names)}", given)
-        row = next(iter(found.values()), None)
-    if row is None:
-        raise ConfigError(typed, "no such option", given)
-    if not row.takes:
-        if separator:
-            raise ConfigError(typed, "takes no value", given)
-    elif not separator:
-        value = _next(typed, rest)
-    return Use(row, typed, value)
-
-
-def _short(given: str, rest: list[str]) -> Iterator[Use]:
-    letters = given[1:]
-    while letters:
-        typed, letters = f"-{letters[0]}", letters[1:]
-        row = NAMES.get(typed)
-        if row is None:
-            raise ConfigError(typed, "no such option", given)
-        if row.takes:
-            yield Use(row, typed, letters or _next(typed, rest))
-            return
-        yield Use(row, typed, "")
-
-
-def _next(typed: str, rest: list[str]) -> str:
-    if not rest:
-        raise ConfigError(typed, "needs a value")
-    return rest.pop(0)
-
-
-# ---- values ----------------------------------------------------------------------------------------------------------
-
-
-def seconds(use: Use) -> float:
-    """A length of time: 1.5, 20ms, 2m."""
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(us|ms|s|m|h|d|)", use.value)
-    if match is None or (number := float(match[1]) * UNITS[match[2]]) > MOST_SECONDS:
-        use.fail(f"{use.value!r} is no length of time like 1.5, 20ms or 2m")
-    return number
-
-
-def whole(use: Use, least: int = 1) -> int:
-    """A number of things."""
-    if not re.fullmatch("[0-9]{1,10}", use.value) or int(use.value) < least:
-        use.fail(f"{use.value!r} is not a whole number from {least} on")
-    return int(use.value)
-
-
-def size(use: Use) -> int:
-    """A number of bytes: 512, 64k, 10M."""
-    match = re.fullmatch("([0-9]{1,10})([kmg]?)", use.value.lower())
-    if match is None or (number := int(match[1]) * SIZES[match[2]]) > LARGEST:
-        use.fail(f"{use.value!r} is not a size like 512, 64k or 10M, of 1 GiB at most")
-    return number or LARGEST
-
-
-def url(use: Use) -> str:
-    """An address."""
-    if "://" not in use.value:
-        use.fail(f"{use.value!r} is not an address like tcp://host:port")
-    return use.value
-
-
-def port(use: Use) -> str:
-    """An address on this machine."""
-    if not re.fullmatch("[0-9]{1,5}", use.value) or int(use.value) > 65535:
-        use.fail(f"{use.value!r} is not a port from 0 to 65535")
-    return f"tcp://127.0.0.1:{int(use.value)}"
-
-
-def raw_bytes(use: Use) -> bytes:
-    """The argument's own bytes."""
-    return use.value.encode("utf-8", "surrogateescape")
-
-
-def content(use: Use) -> bytes:
-    """The whole file; `-` is standard input."""
-    try:
-        if use.value == "-":
-            return sys.stdin.buffer.read()
-        with open(use.value, "rb") as file:
-            return file.read()
-    except OSError as error:
-        use.fail(f"{use.value}: {error.strerror}")
-
-
-# ---- the plan --------------------------------------------------------------------------------------------------------
 
 
 class Given:
@@ -319,25 +186,28 @@ class Given:
     def tls(self) -> TLS | None:
         """What is shown and demanded; None if no address needs it."""
         keys = ("cacert", "cert", "key", "insecure", "tls_name")
-        if not any(each.startswith(("tls", "wss")) for _, each in self.endpoints):
-            for key in keys:
-                if key in self.uses:
-                    self.uses[key].fail("is for tls+tcp:// and wss://, and there is no such address")
+        if not any(address.startswith(("tls", "wss")) for _, address in self.endpoints):
+            for each in keys:
+                if each in self.uses:
+                    self.uses[each].fail("is for tls+tcp:// and wss://, and there is no such address")
             return None
+        from nngkit.cli.pem import File, check
+
         load_bricks()
         from nngkit.protocols import TLS
 
-        files = {key: content(self.uses[key]) for key in keys[:3] if key in self.uses}
-        for key, pem in files.items():
-            if b"-----BEGIN" not in pem:
-                self.uses[key].fail(f"{self.uses[key].value}: not PEM text")
-        if "key" in files and "cert" not in files:
-            self.uses["key"].fail("needs --cert")
+        ca, cert, key = (self.uses.get(each) for each in keys[:3])
+        if key is not None and cert is None:
+            key.fail("needs --cert")
+        key = key or cert  # which may hold both
+        # standard input can be read once
+        check(*(None if use is None or use.value == "-" else File(use.typed, use.value) for use in (ca, cert, key)))
         name = self.uses.get("tls_name")
+        read = {use.value: content(use) for use in (ca, cert, key) if use is not None}
         return TLS(
-            ca=files.get("cacert"),
-            cert=files.get("cert"),
-            key=files.get("key", files.get("cert")),
+            ca=None if ca is None else read[ca.value],
+            cert=None if cert is None else read[cert.value],
+            key=None if key is None else read[key.value],
             server_name=None if name is None else name.value,
             verify="insecure" not in self.uses,
         )

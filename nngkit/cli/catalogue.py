@@ -44,9 +44,10 @@ def _parsed(text: str) -> Iterator[Choice]:
     """The options in a help of argparse's: `  -h, --help  what it is`, or with its explanation on the next line."""
     for match in re.finditer(r"^  (-[^\n]*?)(?:  +|\n +)(\S[^\n]*)", text, re.MULTILINE):
         names = tuple(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", match[1]))
-        takes = re.search(r" ([A-Z]+)", match[1])
+        takes = re.search(r" ([A-Z]+|\{(.+?)\})", match[1])
+        values = tuple(takes[2].split(",")) if takes and takes[2] else ()
         if names:
-            yield Choice(names, takes[1] if takes else "", match[2])
+            yield Choice(names, "" if takes is None else "VALUE" if values else takes[1], match[2], values)
 
 
 def help_of(command: str) -> str:

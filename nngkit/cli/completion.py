@@ -6,7 +6,8 @@
     nngkit completion zsh > "${fpath[1]}/_nngkit"
     nngkit completion fish > ~/.config/fish/completions/nngkit.fish
 
-The scripts know commands, options, and the values of --format; files are completed by the shell. They start nothing.
+The scripts know commands, options, and the values of those that have a few (--format, --protocol); files are completed
+by the shell. They start nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ def _zsh_option(name: str, choice: Choice) -> str:
     if not choice.takes:
         return _zsh_quoted(f"*{name}[{explained}]")
     action = f"({' '.join(choice.values)})" if choice.values else "_files" if choice.takes in FILES else " "
-    return _zsh_quoted(f"*{name}[{explained}]:{choice.takes}:{action}")
+    near = "=" if name.startswith("--") else "+"  # --name=value as well as --name value, -nvalue as well as -n value
+    return _zsh_quoted(f"*{name}{near}[{explained}]:{choice.takes}:{action}")
 
 
 def _zsh_escaped(text: str) -> str:
@@ -118,18 +120,25 @@ def _zsh_quoted(text: str) -> str:
 
 def fish() -> str:
     """For fish 3 and later."""
-    lines = ["# fish completion for nngkit, written by `nngkit completion fish`"]
+    lines = [
+        "# fish completion for nngkit, written by `nngkit completion fish`",
+        "function __nngkit_command",  # the first word alone: others may be data that looks like a command
+        "    set -l words (commandline -opc)",
+        '    test "$words[2]" = "$argv[1]"',
+        "end",
+        "complete -c nngkit -f",
+    ]
     lines += [
-        f"complete -c nngkit -f -n __fish_use_subcommand -a {command} -d {_fish_quoted(what)}"
+        f"complete -c nngkit -n '__nngkit_command \"\"' -a {command} -d {_fish_quoted(what)}"
         for command, what in COMMANDS.items()
     ]
     for command in COMMANDS:
         for choice in choices(command):
             names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in choice.names)
-            takes = ("-r" if choice.takes in FILES else "-x") if choice.takes else "-f"
+            takes = ("-r -F" if choice.takes in FILES else "-x") if choice.takes else "-f"
             values = f" -a {_fish_quoted(' '.join(choice.values))}" if choice.values else ""
-            seen = f"'__fish_seen_subcommand_from {command}'"
-            lines.append(f"complete -c nngkit -n {seen} {names} {takes}{values} -d {_fish_quoted(choice.help)}")
+            there = f"-n '__nngkit_command {command}'"
+            lines.append(f"complete -c nngkit {there} {names} {takes}{values} -d {_fish_quoted(choice.help)}")
     return "\n".join(lines)
 
 

@@ -44,6 +44,8 @@ class Conversation:
         self.ever_connected = False
         self.stats = protocols.Stats()
         self._failed: NngkitError | None = None
+        self._turn = threading.Lock()  # held while a batch is sent
+        self._over = False
         options: dict[str, Any] = {
             "recv_max_size": plan.recv_max_size,
             "name": plan.name,
@@ -69,6 +71,8 @@ class Conversation:
                 self._print_the_rest()
                 raise
         finally:
+            if self.plan.protocol == "bus":
+                self._stop_stream()  # what it would send now, nobody would count
             if self.sent and self.plan.protocol in ("pub", "bus"):
                 self.socket.drain()  # what is unwritten then was dropped
             self.stats = self.socket.stats
@@ -180,9 +184,16 @@ class Conversation:
             for message in self._paced(each for batch in batches for each in batch):
                 self._send([message])
 
+    def _stop_stream(self) -> None:
+        """No more of the stream is sent. For a bus, which never waits for room: so this does not wait for long."""
+        with self._turn:
+            self._over = True
+
     def _send(self, batch: list[bytes]) -> None:
         try:
-            self.sent += self.socket.send_many(batch)
+            with self._turn:
+                if not self._over:
+                    self.sent += self.socket.send_many(batch)
         except TimedOut as late:
             self.sent += late.sent
             raise Stopped("send", late) from late

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import itertools
 import os
 import signal
 import time
@@ -23,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.main import BROKEN_PIPE, say
+from nngkit.cli.naming import named
 from nngkit.cli.output import json_line, utc
-from nngkit.cli.tls import add_tls, tls_of
+from nngkit.cli.tls import add_tls, check_tls, tls_of
 from nngkit.devices.plan import KINDS
 from nngkit.errors import ConfigError
 
@@ -40,10 +40,12 @@ kinds:
 {}
 
 The front is where messages come in. Each side may listen, dial, or both, at several addresses.
-SIGUSR1 prints the statistics. docs/devices.md says what a device holds and loses.""".format(
+SIGUSR1 prints the statistics. TLS of one side (--front-cert ...) comes before what is said for both (--cert ...).
+docs/devices.md says what a device holds and loses.""".format(
     "\n".join(f"  {kind.name:9}  {kind.what}" for kind in KINDS.values())
 )
 NAME: Final = "nngkit device"
+SIDES: Final = ("front", "back")
 CAPTURE_ROOM: Final = 64 << 20  # bytes of records that wait for the disk: beyond it the device would be the backlog
 STATS_ROOM: Final = 1 << 20
 
@@ -82,14 +84,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--linger", type=options.seconds, default=1.0, metavar="S", help="seconds the end may take (default: 1)"
     )
     options.add(parser, "max-size", "json")
-    add_tls(parser)
+    add_tls(parser, "front", "back")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Until a signal."""
     import trio
 
-    for side in ("front", "back"):
+    for side in SIDES:
         if not getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial"):
             raise ConfigError(f"--{side}-listen", f"the {side} needs an address, here or by --{side}-dial")
     kind = KINDS[arguments.kind]
@@ -130,9 +132,7 @@ def _open(side: str, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
             listen=listen, dial=dial, recv_max_size=arguments.max_size, linger=arguments.linger, tls=tls, **given
         )
     except ConfigError as error:
-        if error.what in ("listen", "dial"):  # the option it was given by
-            raise ConfigError(f"--{side}-{error.what}", error.why, error.value) from error
-        raise
+        raise named(error, f"--{side}-{error.what}", side) from error
     return socket
 
 
@@ -142,8 +142,9 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
     from nngkit.cli.lines import Lines
     from nngkit.devices.forward import IN_FLIGHT, TIMEOUT, Device
 
-    addresses = [getattr(arguments, f"{side}_{way}") for side in ("front", "back") for way in ("listen", "dial")]
-    tls = tls_of(arguments, *itertools.chain(*addresses))
+    sides = {side: getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial") for side in SIDES}
+    check_tls(arguments, *sides["front"], *sides["back"])
+    tls = {side: tls_of(arguments, *addresses, side=side) for side, addresses in sides.items()}
     records = None if capture is None else Lines(capture, CAPTURE_ROOM)
     prints = Lines(1, STATS_ROOM)
     tap: Callable[[Passed], None] | None = None
@@ -155,7 +156,7 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
 
     code = 0
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) as signals:
-        async with _open("front", arguments, tls) as front, _open("back", arguments, tls) as back:
+        async with _open("front", arguments, tls["front"]) as front, _open("back", arguments, tls["back"]) as back:
             device = Device(
                 front,
                 back,

@@ -16,6 +16,8 @@ from __future__ import annotations
 import hashlib
 import struct
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,9 +26,9 @@ import trio
 
 from nngkit.cli.figures import Spread
 from nngkit.errors import TimedOut
-from nngkit.protocols import Rep, Req, Respondent, Socket, Surveyor
+from nngkit.protocols import PeerEvent, Rep, Req, Respondent, Socket, Surveyor
 
-__all__ = ["ENDS", "Load", "Result", "boot", "sink", "source"]
+__all__ = ["ENDS", "Load", "Result", "boot", "joined", "sink", "source", "until"]
 
 ENDS: Final = {  # the dialling end, and the listening one
     "pair": ("Pair1", "Pair1"),
@@ -77,6 +79,31 @@ def boot() -> int:
     except OSError:
         return 0
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
+
+
+async def until(socket: Any, true: Callable[[], Any]) -> None:
+    """Wait until that is so, looking whenever a peer comes or goes: counters also know of one that did both since."""
+    token, changed = trio.lowlevel.current_trio_token(), trio.Event()
+
+    def look(_: PeerEvent) -> None:  # on a thread of NNG's
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(lambda: changed.set())  # noqa: PLW0108 - `changed` is another one by then
+
+    end = socket.on_peer(look)
+    try:
+        while not true():
+            await changed.wait()
+            changed = trio.Event()
+    finally:
+        end()
+
+
+async def joined(socket: Any, timeout: float) -> None:
+    """Wait until somebody has connected, though it may have left again. Raises TimedOut."""
+    with trio.move_on_after(timeout):
+        await until(socket, lambda: socket.stats.joined)
+        return
+    raise TimedOut(f"nobody connected in {timeout:g} s", timeout)
 
 
 async def source(socket: Any, load: Load, result: Result) -> None:
@@ -141,10 +168,9 @@ async def sink(socket: Any, result: Result) -> None:
     async with trio.open_nursery() as nursery:
 
         async def watch() -> None:
-            async for event in socket.peer_events():
-                if event.kind == "left" and not socket.pipes:
-                    await trio.sleep(LEFT)  # what is read ahead is counted still
-                    nursery.cancel_scope.cancel()
+            await until(socket, lambda: socket.stats.left and not socket.pipes)
+            await trio.sleep(LEFT)  # what is read ahead is counted still
+            nursery.cancel_scope.cancel()
 
         nursery.start_soon(watch)
         if isinstance(socket, (Rep, Respondent)):

@@ -83,6 +83,7 @@ def usage() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in `argv` (left out: sys.argv); its exit code. A link by a stand-in's name is that stand-in."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _fill_standard_streams()
     if argv is None and (program := os.path.basename(sys.argv[0])) in STAND_INS:
         arguments.insert(0, program)
     command = arguments[0] if arguments else ""
@@ -115,6 +116,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard_output()
         code = 1
     return code
+
+
+def _fill_standard_streams() -> None:
+    """Where standard input, output or errors are closed: nothing in their place, before a socket gets the number."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, so this one
 
 
 def _discard_output() -> None:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, NoReturn
 from nngkit.cli.cat_options import FORMATS, ROWS, Row
 from nngkit.cli.formats import FORMATTERS
 from nngkit.cli.plan import Endpoint, Plan, Shown, Stopped, Wrong
+from nngkit.cli.scanning import words
 
 __all__ = ["PROGRAMS", "command", "plan_of", "scan"]
 
@@ -56,18 +57,14 @@ class _Parser:
         self.fail("\n".join([text, *(f"    {name}" for name in names)]))
 
     def scan(self, arguments: Sequence[str]) -> Iterator[Use]:
-        rest = list(arguments)
-        options = True
-        while rest:
-            given = rest.pop(0)
-            if options and given == "--":
-                options = False
-            elif options and given.startswith("--"):
-                yield self._long(given, rest)
-            elif options and given.startswith("-") and given != "-":
-                yield from self._short(given, rest)
-            elif given != "-":  # nanocat lets a lone dash pass
-                self.fail(f"Unexpected argument ``{given}''")
+        for kind, given, rest in words(arguments):
+            match kind:
+                case "long":
+                    yield self._long(given, rest)
+                case "short":
+                    yield from self._short(given, rest)
+                case _ if given != "-":  # nanocat lets a lone dash pass
+                    self.fail(f"Unexpected argument ``{given}''")
 
     def _long(self, given: str, rest: list[str]) -> Use:
         typed, equals, value = given.partition("=")

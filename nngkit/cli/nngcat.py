@@ -14,6 +14,7 @@ from nngkit.cli.cat_options import FORMATS, PROTOCOLS, ROWS, Row
 from nngkit.cli.formats import FORMATTERS
 from nngkit.cli.light import load_bricks
 from nngkit.cli.plan import LARGEST, MIB, Endpoint, Plan, Shown, Stopped, Wrong
+from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from nngkit.protocols import TLS
@@ -27,6 +28,7 @@ TLS_FILES: Final = {"cacert": "CA Certificate", "cert": "Cert", "key": "Key"}
 NO_FORMAT: Final = ("push", "pub")
 NO_DATA: Final = ("pull", "sub")
 NO_INTERVAL: Final = ("pull", "sub", "rep", "respondent")
+REFUSED: Final = "certificate, key or ca refused: "  # what NNG says of them is the original's text
 NEEDS_DATA: Final = ("push", "pub", "req", "surveyor")
 
 
@@ -164,6 +166,8 @@ class _Given:
         if "compat" in self.flags:
             if "background" in self.flags:
                 fail("Options --async and --compat are incompatible.")
+            if self.numbers.get("count"):
+                fail("Options --count and --compat are incompatible.")
             if protocol == "pair1":
                 fail("Protocol does not support --compat.")
         if self.topics and protocol != "sub":
@@ -241,8 +245,8 @@ def stopped_text(stopped: Stopped) -> str:
     reason, url = nng_reason(stopped.error, stopped.url), stopped.url
     match stopped.stage:
         case "listen" | "dial" as stage:
-            if stopped.error.args[0].startswith("tls"):
-                return f"Unable to configure TLS: {stopped.error}"
+            if isinstance(stopped.error, ConfigError) and stopped.error.what == "tls":
+                return f"Unable to configure TLS: {stopped.error.why.removeprefix(REFUSED)}"
             if reason == "Invalid argument" or reason == "Not supported" or _malformed(stage, url):
                 return f"Unable to create {'listener' if stage == 'listen' else 'dialer'} for {url}: {reason}"
             return f"Unable to {stage} on {url}: {reason}"

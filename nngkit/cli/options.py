@@ -20,6 +20,7 @@ __all__ = [
     "Option",
     "Parser",
     "add",
+    "add_for",
     "address",
     "more_than_no_seconds",
     "parser_for",
@@ -134,3 +135,11 @@ def add(parser: argparse.ArgumentParser, *names: str) -> None:
     """Give `parser` the options of that name."""
     for name in names:
         parser.add_argument(*OPTIONS[name].flags, **OPTIONS[name].keywords)
+
+
+def add_for(parser: argparse.ArgumentParser, side: str, *names: str) -> None:
+    """The same for one side of a command that has two: `--front-cert`, which comes before `--cert`."""
+    for name in names:
+        option = OPTIONS[name]
+        keywords = {**option.keywords, "help": f"the same at the {side} alone"}
+        parser.add_argument(*(f"--{side}-{flag.removeprefix('--')}" for flag in option.flags), **keywords)

@@ -14,17 +14,21 @@ not in it.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.figures import Spread, milliseconds
-from nngkit.cli.output import json_line, out
+from nngkit.cli.main import say
+from nngkit.cli.naming import named
+from nngkit.cli.output import json_line
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError, TimedOut
 
 if TYPE_CHECKING:
+    from nngkit.cli.lines import Lines
     from nngkit.protocols import Req, Surveyor
 
 __all__ = ["EPILOG", "add_arguments", "run"]
@@ -32,6 +36,8 @@ __all__ = ["EPILOG", "add_arguments", "run"]
 EPILOG: Final = """\
 Exit codes: 0 somebody answered, 2 usage, 3 cannot listen, 4 nobody answered, 130 interrupted (with the figures so far).
 Any REP will do, as the time is that of its answer, whatever it says."""
+NAME: Final = "nngkit ping"
+ROOM: Final = 1 << 20  # bytes of lines that wait for a slow reader
 SHARES: Final = (0.5, 0.9, 0.99)
 
 
@@ -55,10 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Report:
     """What is printed: lines in a pipe, one line that changes on a terminal, objects with --json."""
 
-    def __init__(self, address: str, mode: str, as_json: bool) -> None:
+    def __init__(self, lines: Lines, address: str, mode: str, as_json: bool) -> None:
         self.spread = Spread()
         self.asked = 0
         self.answered = 0
+        self._lines = lines
         self._address = address
         self._mode = mode
         self._json = as_json
@@ -78,19 +85,21 @@ class Report:
                     "size": size,
                     "peer": peer,
                 }
-                out(json_line(fields))
+                self._lines.put(json_line(fields))
             elif not self._live:
                 whose = f" from {peer}" if peer else ""
-                out(f"reply {self.asked}{whose}: {milliseconds(seconds)} ms, {size} bytes")
+                self._lines.put(f"reply {self.asked}{whose}: {milliseconds(seconds)} ms, {size} bytes")
         self._show()
 
     def lost(self, seconds: float, why: str) -> None:
         """A round trip ended with nothing."""
         self.asked += 1
         if self._json:
-            out(json_line({"event": "lost", "number": self.asked, "seconds": round(seconds, 9), "why": why}))
+            self._lines.put(
+                json_line({"event": "lost", "number": self.asked, "seconds": round(seconds, 9), "why": why})
+            )
         elif not self._live:
-            out(f"lost {self.asked}: {why} in {seconds:.1f} s")
+            self._lines.put(f"lost {self.asked}: {why} in {seconds:.1f} s")
         self._show()
 
     def end(self) -> None:
@@ -98,18 +107,16 @@ class Report:
         if self._json:
             counted = {"asked": self.asked, "answered": self.answered, "replies": self.spread.count}
             fields = {"event": "summary", "address": self._address, "mode": self._mode, **counted}
-            out(json_line({**fields, **self.spread.fields(*SHARES)}))
+            self._lines.put(json_line({**fields, **self.spread.fields(*SHARES)}))
         elif self._live:
-            print()
+            self._lines.put("")
         else:
-            out(self._text())
+            self._lines.put(self._text())
 
     def _show(self) -> None:
         if self._live:
             # what was longer before is wiped
-            print(f"\r{self._text()}\033[K", end="", flush=True)
-        else:
-            sys.stdout.flush()  # who reads a pipe waits for each
+            self._lines.put(f"\r{self._text()}\033[K", end="")
 
     def _text(self) -> str:
         figures = ", ".join(f"{name} {milliseconds(value)}" for name, value in self.spread.fields(*SHARES).items())
@@ -127,22 +134,25 @@ def run(arguments: argparse.Namespace) -> int:
     data = b"ping" if arguments.data is None else arguments.data.encode("utf-8", "surrogateescape")
     if arguments.size is not None:
         data = bytes(arguments.size)
-    report = Report(arguments.url, "survey" if arguments.survey else "req", arguments.json)
     end = "listen" if arguments.listen else "dial"
     try:
         # no limit: what is answered may be larger than what is asked
         given: dict[str, Any] = {end: arguments.url, "recv_max_size": 0, "tls": tls_of(arguments, arguments.url)}
         socket = Surveyor(**given) if arguments.survey else Req(**given)
     except ConfigError as error:
-        raise ConfigError("URL" if error.what in ("listen", "dial") else error.what, error.why, error.value) from error
+        raise named(error, "URL") from error
     with socket:
-        return trio.run(_ping, socket, data, arguments, report)
+        return trio.run(_ping, socket, data, arguments)
 
 
-async def _ping(socket: Req | Surveyor, data: bytes, arguments: argparse.Namespace, report: Report) -> int:
+async def _ping(socket: Req | Surveyor, data: bytes, arguments: argparse.Namespace) -> int:
     import trio
 
+    from nngkit.cli.lines import printed, to_stdout
     from nngkit.cli.signals import until_signal
+
+    lines = to_stdout(ROOM)
+    report = Report(lines, arguments.url, "survey" if arguments.survey else "req", arguments.json)
 
     async def ask() -> None:
         due = trio.current_time()
@@ -159,8 +169,13 @@ async def _ping(socket: Req | Surveyor, data: bytes, arguments: argparse.Namespa
             else:
                 report.replies(found)
 
-    code = await until_signal(ask)
-    report.end()
+    async with printed(lines):
+        code = await until_signal(ask)
+        report.end()
+        if not code:
+            await lines.finish(math.inf)
+    if lines.dropped:
+        say(NAME, f"{lines.dropped} lines were not read in time, and dropped")
     return code or (0 if report.answered else 4)
 
 

@@ -1,4 +1,7 @@
-"""A bar on standard error for work of a known length; nothing of it in a pipe."""
+"""A bar on standard error for work of a known length; nothing of it in a pipe.
+
+Drawn by a thread: a terminal that stalls (Ctrl-S, a slow line) stalls the bar, and not the work.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import trio
 __all__ = ["bar", "shown"]
 
 WIDTH = 20
+PATIENCE = 0.2  # seconds a terminal that stalls may hold up the end
 TICK = 0.1  # seconds between two looks of it
 
 
@@ -32,9 +36,11 @@ async def shown(label: str, seconds: float) -> AsyncIterator[None]:
     async def show() -> None:
         start = trio.current_time()
         while True:
-            stream.write(f"\r\033[K{bar(label, trio.current_time() - start, seconds)}")
-            stream.flush()
+            await draw(bar(label, trio.current_time() - start, seconds))
             await trio.sleep(TICK)
+
+    async def draw(text: str) -> None:
+        await trio.to_thread.run_sync(os.write, 2, f"\r\033[K{text}".encode(), abandon_on_cancel=True)
 
     failed: Exception | None = None
     async with trio.open_nursery() as nursery:
@@ -45,7 +51,7 @@ async def shown(label: str, seconds: float) -> AsyncIterator[None]:
             failed = error
         finally:
             nursery.cancel_scope.cancel()
-            stream.write("\r\033[K")
-            stream.flush()
+            with trio.move_on_after(PATIENCE, shield=True):
+                await draw("")
     if failed is not None:
         raise failed

@@ -19,9 +19,10 @@ from collections.abc import Callable
 
 from nngkit.cli.conversation import Conversation
 from nngkit.cli.main import exit_code
+from nngkit.cli.naming import named
 from nngkit.cli.plan import Plan, Stopped
 from nngkit.cli.running import interruptible, output, say_exactly
-from nngkit.errors import Unreachable
+from nngkit.errors import ConfigError, Unreachable
 
 __all__ = ["run", "stats_line"]
 
@@ -35,7 +36,8 @@ def run(plan: Plan, say: Callable[[str], None], *, stats: bool, as_json: bool) -
                 conversation.run()
                 code = _shortfall(conversation, say)
             except Stopped as stopped:
-                say(str(stopped.error))
+                error = stopped.error
+                say(str(named(error, stopped.stage) if isinstance(error, ConfigError) else error))
                 code = _code(stopped, conversation)
             except KeyboardInterrupt:
                 code = interruption.code

@@ -1,12 +1,13 @@
 """TLS on the command line: the options that every command which opens sockets takes, and the setting they make.
 
-The names are nngcat's. They hold for both ends a command has; one that needs none pays for none.
+The names are nngcat's. They hold for all sockets of a command. One with two sides (device) has them for each side as
+well, `--front-cert` and so on, which come before the common ones. One that needs none pays for none.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.errors import ConfigError
@@ -16,49 +17,64 @@ if TYPE_CHECKING:
 
 __all__ = ["add_tls", "check_tls", "tls_of"]
 
+NAMES: Final = ("cacert", "cert", "key", "server-name", "insecure")
 
-def add_tls(parser: argparse.ArgumentParser) -> None:
-    """The options."""
-    options.add(parser, "cacert", "cert", "key", "server-name", "insecure")
+Given = dict[str, tuple[str, Any]]  # by its name in NAMES: the option as it was typed, and its value
 
 
-def tls_of(arguments: argparse.Namespace, *addresses: str) -> TLS | None:
+def add_tls(parser: argparse.ArgumentParser, *sides: str) -> None:
+    """The options, and those of each side."""
+    options.add(parser, *NAMES)
+    for side in sides:
+        options.add_for(parser, side, *NAMES)
+
+
+def tls_of(arguments: argparse.Namespace, *addresses: str, side: str = "") -> TLS | None:
     """What the options say, for sockets at `addresses`. Raises ConfigError, naming the option, if they do not do."""
-    if not check_tls(arguments, *addresses):
+    given = check_tls(arguments, *addresses, side=side)
+    if given is None:
         return None
     from nngkit.protocols import TLS
 
+    values = {name: value for name, (_, value) in given.items()}
     return TLS(
-        ca=arguments.cacert,
-        cert=arguments.cert,
-        key=arguments.key,
-        server_name=arguments.server_name,
-        verify=not arguments.insecure,
+        ca=values.get("cacert"),
+        cert=values.get("cert"),
+        key=values.get("key"),
+        server_name=values.get("server-name"),
+        verify=not values.get("insecure", False),
     )
 
 
-def check_tls(arguments: argparse.Namespace, *addresses: str) -> bool:
-    """Whether there is TLS at `addresses`. Raises ConfigError as `tls_of`, and loads nothing."""
-    given: dict[str, Any] = {
-        "--cacert": arguments.cacert,
-        "--cert": arguments.cert,
-        "--key": arguments.key,
-        "--server-name": arguments.server_name,
-        "--insecure": arguments.insecure or None,
-    }
+def check_tls(arguments: argparse.Namespace, *addresses: str, side: str = "") -> Given | None:
+    """What is given, None if there is no TLS at `addresses`. Raises ConfigError as `tls_of`, and loads no NNG."""
+    given = _given(arguments, side)
     if not any(address.startswith(("tls+", "wss")) for address in addresses):
-        for option, value in given.items():
-            if value is not None:
-                raise ConfigError(option, "is for tls+tcp:// and wss:// addresses, and there is none")
-        return False
-    for option in ("--cacert", "--cert", "--key"):
-        if (path := given[option]) is not None:
-            try:
-                with open(path, "rb") as file:
-                    if b"-----BEGIN" not in file.read(1 << 20):
-                        raise ConfigError(option, f"{path}: not PEM text", path)
-            except OSError as error:
-                raise ConfigError(option, f"{path}: {error.strerror}", path) from error
-    if (arguments.cert is None) != (arguments.key is None):
-        raise ConfigError("--cert", "goes together with --key")
-    return True
+        for option, _ in given.values():
+            if option.startswith(f"--{side}-" if side else "--"):  # a common one may be for the other side
+                where = f"at the {side}" if side else "there"
+                raise ConfigError(option, f"is for tls+tcp:// and wss:// addresses, and {where} is none")
+        return None
+    for one, other in (("cert", "key"), ("key", "cert")):
+        if one in given and other not in given:
+            option = given[one][0]
+            raise ConfigError(option, f"goes together with {option.removesuffix(one)}{other}")
+    from nngkit.cli.pem import File, check
+
+    check(*(File(*given[name]) if name in given else None for name in ("cacert", "cert", "key")))
+    return given
+
+
+def _given(arguments: argparse.Namespace, side: str) -> Given:
+    found: Given = {}
+    for dashes in ("--", f"--{side}-") if side else ("--",):
+        own: Given = {}
+        for name in NAMES:
+            value = getattr(arguments, f"{dashes[2:]}{name}".replace("-", "_"))
+            if value is not None and value is not False:
+                own[name] = (f"{dashes}{name}", value)
+        if "cert" in own or "key" in own:  # the common ones are no halves of a side's own pair
+            found.pop("cert", None)
+            found.pop("key", None)
+        found |= own
+    return found

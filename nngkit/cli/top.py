@@ -15,18 +15,23 @@ daemon, which knows the most of all.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.flows import Flows
-from nngkit.cli.output import columns, json_line, out, state_text, utc, wants_colour
+from nngkit.cli.main import say
+from nngkit.cli.naming import named
+from nngkit.cli.output import columns, json_line, state_text, utc, wants_colour
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import BadMessage, ConfigError, TimedOut
 
 if TYPE_CHECKING:
+    from nngkit.cli.lines import Lines
     from nngkit.protocols import Socket
 
 __all__ = ["EPILOG", "add_arguments", "run"]
@@ -34,6 +39,8 @@ __all__ = ["EPILOG", "add_arguments", "run"]
 EPILOG: Final = """\
 One of --sub, --bus, --pull and --daemon. --pull TAKES the messages it shows: others do not get them.
 Exit codes: 2 usage, 4 nothing came (--once: in its time), 130 interrupted. docs/tools.md says what can be seen."""
+NAME: Final = "nngkit top"
+ROOM: Final = 1 << 20  # bytes of looks that wait for a slow reader
 CLEAR: Final = "\033[H\033[J"
 WAYS: Final = ("sub", "bus", "pull")
 COUNTED: Final = ("tcp", "ipc", "unix", "abstract", "tls+tcp")  # transports whose messages NNG counts
@@ -89,9 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, option) and way not in fits:
             raise ConfigError(f"--{option}", f"does not go with --{way}")
     if way == "daemon":
-        return trio.run(_daemon, arguments)
+        return trio.run(_shown, arguments, _daemon)
     with _open(way, arguments) as socket:
-        return trio.run(_flows, socket, way, arguments)
+        return trio.run(_shown, arguments, partial(_flows, socket, way))
 
 
 def _open(way: str, arguments: argparse.Namespace) -> Socket:
@@ -106,14 +113,28 @@ def _open(way: str, arguments: argparse.Namespace) -> Socket:
             recv_max_size=arguments.max_size, tls=tls_of(arguments, *addresses), batch=arguments.batch or None, **given
         )
     except ConfigError as error:
-        raise ConfigError(f"--{way}" if error.what in ("listen", "dial") else error.what, error.why) from error
+        raise named(error, f"--{way}") from error
     return socket
+
+
+async def _shown(arguments: argparse.Namespace, watch: Callable[[argparse.Namespace, _Screen], Awaitable[int]]) -> int:
+    """Watch, and show it by a thread: a reader that stalls is not to stall what is measured."""
+    from nngkit.cli.lines import printed, to_stdout
+
+    lines = to_stdout(ROOM)
+    async with printed(lines):
+        code = await watch(arguments, _Screen(arguments, lines))
+        if arguments.once:
+            await lines.finish(math.inf)
+    if lines.dropped:
+        say(NAME, f"{lines.dropped} looks were not read in time, and dropped")
+    return code
 
 
 # ---- what flows by ---------------------------------------------------------------------------------------------------
 
 
-async def _flows(socket: Any, way: str, arguments: argparse.Namespace) -> int:
+async def _flows(socket: Any, way: str, arguments: argparse.Namespace, screen: _Screen) -> int:
     import trio
 
     from nngkit.cli.signals import until_signal
@@ -121,7 +142,6 @@ async def _flows(socket: Any, way: str, arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     topics = [topic.encode("utf-8", "surrogateescape") for topic in arguments.topic or ()]
     flows = Flows(started, topics, words=arguments.words)
-    screen = _Screen(arguments)
 
     async def take() -> None:
         while True:
@@ -141,19 +161,8 @@ async def _flows(socket: Any, way: str, arguments: argparse.Namespace) -> int:
             await _looks(arguments, show)
             nursery.cancel_scope.cancel()
 
-    try:
-        code = await until_signal(work)
-    except BaseExceptionGroup as group:
-        raise _innermost(group) from None
+    code = await until_signal(work)
     return code or (0 if flows.total.messages else 4)
-
-
-def _innermost(group: BaseExceptionGroup) -> BaseException:
-    """What a nursery has wrapped: a reader that went away is no group."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 async def _looks(arguments: argparse.Namespace, show: Callable[[], Any]) -> None:
@@ -241,14 +250,14 @@ def _bytes(number: float) -> str:
 # ---- what a daemon knows ---------------------------------------------------------------------------------------------
 
 
-async def _daemon(arguments: argparse.Namespace) -> int:
+async def _daemon(arguments: argparse.Namespace, screen: _Screen) -> int:
     import trio
 
     from nngkit.cli.asking import ask_all
     from nngkit.cli.signals import until_signal
     from nngkit.discovery.client import DaemonClient
 
-    started, screen, heard = time.monotonic(), _Screen(arguments), False
+    started, heard = time.monotonic(), False
     daemons = tuple(dict.fromkeys(arguments.daemon))
 
     async def ask(client: DaemonClient) -> tuple[Any, Any]:
@@ -344,7 +353,8 @@ def _daemon_text(fields: dict[str, Any], most: int, colour: bool) -> str:
 class _Screen:
     """A table that is drawn anew on a terminal; one after the other in a pipe; a line of JSON if asked for."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, lines: Lines) -> None:
+        self._lines = lines
         self._json = arguments.json
         self._rows = arguments.rows
         self._live = not (arguments.json or arguments.once) and sys.stdout is not None and sys.stdout.isatty()
@@ -353,9 +363,6 @@ class _Screen:
     def show(self, fields: dict[str, Any], text: Callable[[dict[str, Any], int, bool], str]) -> None:
         """One look."""
         if self._json:
-            out(json_line(fields))
-        elif self._live:
-            print(CLEAR + text(fields, self._rows, self._colour))
+            self._lines.put(json_line(fields))
         else:
-            out(text(fields, self._rows, self._colour))
-        sys.stdout.flush()
+            self._lines.put((CLEAR if self._live else "") + text(fields, self._rows, self._colour))

@@ -95,6 +95,12 @@ stray --push --dial tcp://127.0.0.1:1 --data x
 --pull --data x --dial tcp://127.0.0.1:1
 --compat --async --pull --dial x
 --compat --async
+--compat --async --count 1 -L0
+--compat --count=1
+--compat --count=1 --pair0 -L0
+--compat --count=1 --pair1 -L0
+--compat --count=1 --subscribe x -L0
+--compat --count 0 --pull -L0 --recv-timeout 1
 --compat -L0
 --compat --pair1 --dial tcp://127.0.0.1:1
 --compat --pair1 --subscribe x -L0
@@ -133,6 +139,9 @@ stray --push --dial tcp://127.0.0.1:1 --data x
 --cacert /dev/null --cacert b
 --key /dev/null --key b
 --pull --listen tls+tcp://127.0.0.1:0 --cert /nonexistent
+--pull --listen tls+tcp://127.0.0.1:0 --cert /etc/passwd
+--pull --listen tls+tcp://127.0.0.1:0 --key /nonexistent
+--pull --dial tls+tcp://127.0.0.1:1 --cacert /nonexistent
 --pull --dial tls+tcp://127.0.0.1:1 --cacert /etc/passwd
 --pull --dial tls+tcp://127.0.0.1:1 --cert /etc/passwd
 --pull --dial tcp://127.0.0.1:1 --cacert /etc/passwd

@@ -6,11 +6,24 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Self
 
 from tests.cli.commands import ROOT, WAIT, command, environment
+
+
+def listens(path: str) -> bool:
+    """Whether somebody does at that path of ipc."""
+    with socket.socket(socket.AF_UNIX) as stream:
+        try:
+            stream.connect(path)
+        except OSError:
+            return False
+    return True
 
 
 class Running:
@@ -74,3 +87,28 @@ class Running:
             unread += more
         line, _, self._unread[fd] = unread.partition(b"\n")
         return line.decode()
+
+
+@contextmanager
+def unread() -> Iterator[tuple[int, Callable[[], bytes]]]:
+    """The writing end of a pipe that is full, for a command's output, and how to read at last what was written."""
+    reading, writing = os.pipe()
+    filled = 0
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            filled += os.write(writing, b"." * 4096)
+    os.set_blocking(writing, True)
+
+    def read() -> bytes:
+        nonlocal writing
+        os.close(writing)
+        writing = -1
+        return b"".join(iter(lambda: os.read(reading, 65536), b""))[filled:]
+
+    try:
+        yield writing, read
+    finally:
+        os.close(reading)
+        if writing >= 0:
+            os.close(writing)

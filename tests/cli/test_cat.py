@@ -19,6 +19,7 @@ import trustme
 from nngkit.cli.main import main
 from nngkit.protocols import TLS, Bus, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Surveyor
 from tests.cli.commands import ROOT, command, environment, valid
+from tests.protocols.wires import Background
 
 WAIT = 10
 PIPE = subprocess.PIPE
@@ -101,15 +102,49 @@ def test_every_message_that_is_published_is_received_or_counted_as_dropped() -> 
                 subscriber.sendall(b"\0SP\0\0\x21\0\0")  # the hello of a SUB, which then reads nothing until the end
                 _, err, code = ended(process, lines)
                 subscriber.settimeout(WAIT)
-                stream = b"".join(iter(lambda: subscriber.recv(1 << 16), b""))
+                received = arrived(subscriber)
         *said, last = err.splitlines()
         counted = valid(last, "cat-stats.json")
-        received = (len(stream) - 8) // 208  # after its hello, 8 bytes of length and 200 of line for each
         assert (code, counted["sent"]) == (0, 100_000)
         assert received == counted["written"]
         assert received + counted["unwritten"] == 100_000
         assert counted["unwritten"] > 0
         assert said == [f"nngkit pub: {counted['unwritten']} messages were dropped: who receives them was too slow"]
+
+
+def test_every_message_on_a_bus_reaches_each_peer_or_is_counted_as_dropped() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(WAIT)
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        options = ("--wait-peers", "2", "--lines", "--expect", "1", "--stats", "--json")
+        with running("bus", address, address, *options, stdin=PIPE) as process:
+            idler, reader = server.accept()[0], server.accept()[0]
+            with idler, reader:
+                for peer in (idler, reader):
+                    peer.settimeout(WAIT)
+                    peer.sendall(b"\0SP\0\0\x70\0\0")  # the hello of a BUS; the idler then reads nothing until the end
+                reading = Background(arrived, reader)
+                assert process.stdin is not None
+                process.stdin.write(b"".join(b"%0200d\n" % number for number in range(100_000)))
+                reader.sendall(b"\0\0\0\0\0\0\0\6enough")  # which may be while the last lines are being sent
+                _, err, code = ended(process)
+                received = [arrived(idler), reading.result()]
+        *said, last = err.splitlines()
+        counted = valid(last, "cat-stats.json")
+        assert (code, counted["received"]) == (0, 1)
+        assert counted["sent"] > 99_000
+        assert counted["written"] == sum(received)
+        assert counted["written"] + counted["unwritten"] == 2 * counted["sent"]
+        assert counted["unwritten"] > 0
+        assert said == [f"nngkit bus: {counted['unwritten']} messages were dropped: who receives them was too slow"]
+
+
+def arrived(peer: socket.socket) -> int:
+    """How many lines of 200 bytes come there until it is closed, each behind 8 bytes that say its length."""
+    size = -8  # the hello
+    while piece := peer.recv(1 << 16):
+        size += len(piece)
+    return size // 208
 
 
 @pytest.mark.parametrize(
@@ -407,7 +442,7 @@ U = "tcp://127.0.0.1:1"
         (["pull", "--insecure", U], "--insecure: is for tls+tcp:// and wss://"),
         (["pull", "--cacert", "/nonexistent", "tls+tcp://a:1"], "--cacert: /nonexistent: No such file"),
         (["pull", "--cacert", "/etc/passwd", "tls+tcp://a:1"], "--cacert: /etc/passwd: not PEM text"),
-        (["pull", "tls+tcp://a:1"], "a dialler needs ca"),
+        (["pull", "tls+tcp://a:1"], "--cacert: a dialler over TLS needs it, or --insecure"),
         (["pull", "pgm://a:1"], "no transport 'pgm'"),
         (["pull", "tcp://127.0.0.1:99999"], "to dial takes a port"),
     ],

@@ -155,6 +155,43 @@ def test_from_tls_to_ipc(tmp_path: Path) -> None:
             streamer.end()
 
 
+def test_each_side_has_a_certificate_of_its_own(tmp_path: Path) -> None:
+    outer, inner = (issue(tmp_path / name, "localhost") for name in ("outer", "inner"))
+    sides = ("--front-listen", "tls+tcp://127.0.0.1:0", "--back-listen", "tls+tcp://127.0.0.1:0")
+    own = [
+        f"--{side}{each[1:]}" if each.startswith("--") else each
+        for side, issued in (("front", outer), ("back", inner))
+        for each in issued.options
+    ]
+    with Running("device", "streamer", *sides, *own) as streamer:
+        front, back = streamer.addresses()
+        with (
+            Push(dial=front, tls=outer.tls(server_name="localhost")) as push,
+            Pull(dial=back, tls=inner.tls(server_name="localhost")) as pull,
+            Pull(dial=front, tls=inner.tls(server_name="localhost")) as stranger,
+        ):
+            push.send(b"x")
+            assert pull.recv(WAIT) == b"x"
+            assert stranger.stats.joined == 0
+        streamer.end()
+
+
+def test_a_sides_own_tls_comes_before_the_common(tmp_path: Path) -> None:
+    common, own = (issue(tmp_path / name, "localhost") for name in ("common", "own"))
+    sides = ("--front-listen", "tls+tcp://127.0.0.1:0", "--back-listen", "tls+tcp://127.0.0.1:0")
+    pair = ("--back-cert", str(own.cert), "--back-key", str(own.key))
+    with Running("device", "streamer", *sides, *common.options, *pair) as streamer:
+        front, back = streamer.addresses()
+        with (
+            Push(dial=front, tls=common.tls(server_name="localhost")) as push,
+            # it shows its own certificate at the back, and demands one of the common authority
+            Pull(dial=back, tls=common.tls(ca=own.ca, server_name="localhost")) as pull,
+        ):
+            push.send(b"x")
+            assert pull.recv(WAIT) == b"x"
+        streamer.end()
+
+
 # ---- what is seen of it ----------------------------------------------------------------------------------------------
 
 
@@ -259,7 +296,28 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
         (
             ["queue", "--front-listen", "tls+tcp://127.0.0.1:0", "--back-listen", ANY],
             2,
-            "a listener needs cert and key",
+            "--front-cert: a listener over TLS needs it, and --front-key",
+        ),
+        (
+            ["queue", *BOTH[:2], "--back-dial", "tls+tcp://127.0.0.1:1"],
+            2,
+            "--back-cacert: a dialler over TLS needs it, or --back-insecure",
+        ),
+        (["queue", *BOTH, "--front-cacert", "/x"], 2, "--front-cacert: is for tls+tcp:// and wss:// addresses"),
+        (
+            ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--back-insecure"],
+            2,
+            "--back-insecure: is for tls+tcp:// and wss:// addresses, and at the back is none",
+        ),
+        (
+            ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--front-key", "/etc/passwd"],
+            2,
+            "--front-key: goes together with --front-cert",
+        ),
+        (
+            ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--front-key", "/x", "--front-cert", "/etc/passwd"],
+            2,
+            "--front-cert: /etc/passwd: not PEM text",
         ),
         (
             ["queue", "--front-dial", "tcp://127.0.0.1:0", "--back-listen", ANY],
@@ -277,7 +335,12 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
         (["queue", *BOTH, "--max-size", "-1"], 2, "argument --max-size: '-1' is not a whole number"),
         (["queue", *BOTH, "--capture", "/nowhere/x"], 2, "--capture: /nowhere/x: No such file or directory"),
         (["queue", *BOTH, "--cacert", "/x"], 2, "--cacert: is for tls+tcp:// and wss:// addresses"),
-        (["queue", "--front-listen", "wss://:0", "--back-listen", ANY, "--cert", "/x"], 2, "--cert: /x: No such file"),
+        (["queue", "--front-listen", "wss://:0", *BOTH[2:], "--cert", "/x"], 2, "--cert: goes together with --key"),
+        (
+            ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--cert", "/x", "--key", "/x"],
+            2,
+            "--cert: /x: No such file",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line(arguments: list[str], code: int, says: str) -> None:

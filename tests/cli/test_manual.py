@@ -1,17 +1,15 @@
-"""What is made of the table of options: helps, manual pages, completion, docs/command.md. They cannot disagree."""
+"""What is made of the table of options: helps, manual pages, docs/command.md, completion. They cannot disagree."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from nngkit.cli.cat_options import FORMATS, ROWS, SHORTHANDS, rows_of
+from nngkit.cli.cat_options import ROWS, SHORTHANDS, rows_of
 from nngkit.cli.catalogue import choices, help_of, markdown
-from nngkit.cli.completion import SHELLS
 from nngkit.cli.main import COMMANDS
 from nngkit.cli.man import page
 from tests.cli.commands import assert_fails, nngkit
@@ -71,33 +69,3 @@ def test_all_pages_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "nngkit-sub.1").read_text() == nngkit("man", "sub").stdout
     assert_fails(nngkit("man", "--dir", "/nonexistent"), 2, "--dir: /nonexistent/nngkit.1: No such file or directory")
     assert_fails(nngkit("man", "nothing"), 2, "COMMAND: no command 'nothing'")
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_a_completion_script_is_one_the_shell_can_read(shell: str, tmp_path: Path) -> None:
-    script = tmp_path / "script"
-    script.write_text(nngkit("completion", shell).stdout)
-    for command in COMMANDS:
-        assert re.search(rf"\b{command}\b", script.read_text())
-    if shutil.which(shell):
-        assert subprocess.run([shell, "-n", script], capture_output=True, timeout=30).stderr == b""
-
-
-def completed(*words: str) -> set[str]:
-    """What bash offers for the last of the words."""
-    script = (
-        f'source /dev/stdin <<< "$0"; COMP_WORDS=({" ".join(map(repr, words))}); COMP_CWORD={len(words) - 1}; _nngkit; '
-        'echo "${COMPREPLY[*]}"'
-    )
-    done = subprocess.run(["bash", "-c", script, SHELLS["bash"]()], capture_output=True, text=True, timeout=30)
-    assert done.stderr == ""
-    return set(done.stdout.split())
-
-
-def test_bash_completes_commands_options_and_formats() -> None:
-    assert completed("nngkit", "su") == {"sub", "survey"}
-    assert completed("nngkit", "sub", "--sub") == {"--subscribe"}
-    assert completed("nngkit", "pub", "--sub") == set()
-    assert completed("nngkit", "nanocat", "--bind") == {"--bind", "--bind-ipc", "--bind-local"}
-    assert completed("nngkit", "discover", "--ro") == {"--rounds"}
-    assert completed("nngkit", "cat", "--format", "") == set(FORMATS)

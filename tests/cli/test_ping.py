@@ -19,8 +19,9 @@ import pytest
 
 from nngkit.protocols import Pull, Rep, Respondent
 from tests.cli.commands import SCHEMAS, assert_fails, nngkit, valid
-from tests.cli.processes import Running
+from tests.cli.processes import Running, unread
 from tests.protocols.programs import Program, needed, place
+from tests.protocols.wires import Background, eventually
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20.0
@@ -47,6 +48,19 @@ def ping(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
     done = nngkit("ping", *arguments, "--json", "--interval", "0")
     assert (done.returncode, done.stderr) == (code, "")
     return [valid(line, "ping.json") for line in done.stdout.splitlines()]
+
+
+def test_a_reader_that_does_not_read_stops_no_question() -> None:
+    asking = ("--interval", "0", "--count", "300", "--json")
+    with (
+        answering(Rep(listen=ANY)) as rep,
+        unread() as (output, read),
+        Running("ping", rep.address, *asking, stdout=output) as running,
+    ):
+        eventually(lambda: rep.stats.sent == 300)
+        lines = [valid(line, "ping.json") for line in Background(read).result().decode().splitlines()]
+        assert running.process.wait(WAIT) == 0
+    assert [each["event"] for each in lines] == ["reply"] * 300 + ["summary"]
 
 
 def test_round_trips_of_a_rep() -> None:
@@ -158,7 +172,7 @@ def test_a_late_reader_who_leaves_ends_it() -> None:
         (["pgm://a:1"], 2, "URL: pgm://a:1: no transport 'pgm'"),
         ([ANY, "--count", "0"], 2, "argument --count: '0' is not a whole number"),
         ([ANY, "--data", "x", "--size", "3"], 2, "--size: and --data exclude each other"),
-        (["tls+tcp://a:1"], 2, "a dialler needs ca, or verify=False"),
+        (["tls+tcp://a:1"], 2, "--cacert: a dialler over TLS needs it, or --insecure"),
     ],
 )
 def test_wrong_usage_is_one_line(arguments: list[str], code: int, says: str) -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from nngkit.errors import TimedOut
 from nngkit.protocols import Pair0, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Surveyor
 from tests.cli.cases import COMMANDS, PAYLOADS, RECORDED, SPELLINGS, digest, printed, said
 from tests.cli.commands import ROOT, command, environment, nngkit
+from tests.cli.processes import listens
 from tests.protocols.programs import needed
 
 WAIT = 20
@@ -329,7 +329,7 @@ def test_a_listener_is_up_within_a_second_on_a_loaded_machine() -> None:
                 begun = time.monotonic()
                 process = subprocess.Popen(command("nngcat", "--pull0", "--listen", f"ipc://{folder}/a"), cwd=ROOT)
                 try:
-                    while not _answers(f"{folder}/a"):
+                    while not listens(f"{folder}/a"):
                         assert time.monotonic() - begun < WAIT
                         time.sleep(0.005)
                     took.append(time.monotonic() - begun)
@@ -342,12 +342,3 @@ def test_a_listener_is_up_within_a_second_on_a_loaded_machine() -> None:
             each.wait()
     print("listening after", [f"{seconds:.2f} s" for seconds in took])  # noqa: T201
     assert sorted(took)[2] < 1.0
-
-
-def _answers(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as stream:
-        try:
-            stream.connect(path)
-        except OSError:
-            return False
-    return True

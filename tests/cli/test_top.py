@@ -18,8 +18,9 @@ import pytest
 
 from nngkit.protocols import Bus, Pub, Pull, Push
 from tests.cli.commands import SCHEMAS, assert_fails, discoverd, nngkit, valid
-from tests.cli.processes import Running
+from tests.cli.processes import Running, unread
 from tests.discovery.peers import program
+from tests.protocols.wires import Background, eventually
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20.0
@@ -149,6 +150,35 @@ def test_on_a_terminal_the_table_is_drawn_anew() -> None:
         os.close(ours)
         os.close(theirs)
     assert b"PEER" in text
+
+
+def test_a_reader_that_does_not_read_stops_no_look() -> None:
+    with (
+        unread() as (output, read),
+        saying(Pub(listen=ANY), b"hello") as pub,
+        Running("top", "--sub", pub.address, "--json", "--interval", "0.05", stdout=output) as top,
+    ):
+        eventually(lambda: pub.stats.joined == 1)
+        before = pub.stats.sent
+        eventually(lambda: pub.stats.sent > before + 100)  # half a second and more, in which nothing is read
+        read_all = Background(read)
+        assert top.end() == 130
+        top.process.wait(WAIT)
+        looks = [valid(line, "top.json") for line in read_all.result().decode().splitlines()]
+        assert top.rest()[1] == ""
+    assert len(looks) > 5
+    assert looks[-1]["messages"] > 50
+    assert [each["seconds"] for each in looks] == pytest.approx([0.05 * n for n in range(1, len(looks) + 1)], abs=0.5)
+
+
+def test_a_reader_that_never_reads_does_not_keep_it_from_ending() -> None:
+    with (
+        unread() as (output, _),
+        saying(Pub(listen=ANY), b"hello") as pub,
+        Running("top", "--sub", pub.address, *QUICK, stdout=output) as top,
+    ):
+        eventually(lambda: pub.stats.joined == 1)
+        assert top.end() == 130
 
 
 def test_a_reader_that_goes_away_ends_it() -> None:

@@ -1,0 +1,161 @@
+"""The completion scripts, run by their shells: what bash, zsh and fish offer for a line that was begun."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nngkit.cli.bench import PROTOCOLS
+from nngkit.cli.cat_options import FORMATS
+from nngkit.cli.completion import SHELLS
+from nngkit.cli.main import COMMANDS
+from tests.cli.commands import nngkit
+
+WAIT = 50
+# What zsh would insert or list is what its functions give to compadd; a call with -O, -A or -D only asks.
+ZSHRC = """
+PROMPT='ready> '
+fpath=($ZDOTDIR $fpath)
+autoload -U compinit && compinit -u -D
+compadd() {
+    local -a found
+    if [[ ${@[1,(i)(-|--)]} != *-(O|A|D)* ]]; then
+        builtin compadd -O found "$@"
+        offered+=($found)
+    fi
+    builtin compadd "$@"
+}
+offer() {
+    local -a offered
+    _main_complete
+    print -rl -- '<offered' $offered 'offered>'
+}
+zle -C offer complete-word offer
+bindkey '^I' offer
+"""
+
+
+def by_bash(line: str, folder: Path) -> set[str]:
+    words = shlex.split(line) + ([""] if line.endswith(" ") else [])
+    script = (
+        f'source /dev/stdin <<< "$0"; COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _nngkit; '
+        'echo "${COMPREPLY[*]}"'
+    )
+    done = subprocess.run(["bash", "-c", script, SHELLS["bash"]()], capture_output=True, text=True, timeout=WAIT)
+    assert done.stderr == ""
+    return set(done.stdout.split())
+
+
+def by_fish(line: str, folder: Path) -> set[str]:
+    (folder / "nngkit.fish").write_text(SHELLS["fish"]())
+    script = f"source {folder}/nngkit.fish; complete -C {shlex.quote(line)}"
+    environment = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", script], env=environment, capture_output=True, text=True, timeout=WAIT
+    )
+    assert done.stderr == ""
+    return {each.partition("\t")[0] for each in done.stdout.splitlines()}
+
+
+def by_zsh(line: str, folder: Path) -> set[str]:
+    """zsh completes on a terminal alone: so it gets one, and the line and a tab are typed."""
+    (folder / "_nngkit").write_text(SHELLS["zsh"]())
+    (folder / ".zshrc").write_text(ZSHRC)
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            ["zsh", "-d", "-i"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={"PATH": os.environ["PATH"], "HOME": str(folder), "ZDOTDIR": str(folder), "TERM": "dumb"},
+            start_new_session=True,
+        ) as zsh:
+            try:
+                os.close(theirs)
+                shown(ours, "ready> ")
+                os.write(ours, f"{line}\t".encode())
+                found = shown(ours, "offered>")
+            finally:
+                zsh.kill()
+    finally:
+        os.close(ours)
+    return set(found.partition("<offered")[2].partition("offered>")[0].split())
+
+
+def shown(terminal: int, what: str) -> str:
+    """What there is on the terminal, as soon as that is among it."""
+    text, deadline = "", time.monotonic() + WAIT
+    while what not in text:
+        readable, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
+        assert readable, text
+        text += os.read(terminal, 65536).decode()
+    return text
+
+
+BY: dict[str, Callable[[str, Path], set[str]]] = {"bash": by_bash, "zsh": by_zsh, "fish": by_fish}
+INSTALLED = [
+    "bash",
+    pytest.param("zsh", marks=pytest.mark.needs_program("zsh", package="zsh")),
+    pytest.param("fish", marks=pytest.mark.needs_program("fish", package="fish")),
+]
+
+
+def test_each_shell_is_tried() -> None:
+    assert set(BY) == set(SHELLS)
+
+
+@pytest.mark.parametrize("shell", INSTALLED)
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("nngkit su", {"sub", "survey"}),
+        ("nngkit ", set(COMMANDS)),
+        ("nngkit sub --sub", {"--subscribe"}),
+        ("nngkit pub --sub", set()),
+        ("nngkit pub --data sub --sub", set()),
+        ("nngkit nanocat --bind", {"--bind", "--bind-ipc", "--bind-local"}),
+        ("nngkit discover --ro", {"--rounds"}),
+        ("nngkit device queue --front-l", {"--front-listen"}),
+        ("nngkit cat --format ", set(FORMATS)),
+        ("nngkit cat --listen x --format h", {"hex"}),
+        ("nngkit bench --protocol ", set(PROTOCOLS)),
+        ("nngkit bench --protocol bus --wi", {"--window"}),
+        ("nngkit cat --cacert x -L 1 --wait-p", {"--wait-peers"}),
+    ],
+)
+def test_it_completes(shell: str, line: str, offered: set[str], tmp_path: Path) -> None:
+    assert BY[shell](line, tmp_path) == offered
+
+
+@pytest.mark.parametrize("shell", INSTALLED[1:])
+def test_files_are_offered_where_a_file_is_meant(shell: str, tmp_path: Path) -> None:
+    (tmp_path / "certificate.pem").touch()
+    (found,) = BY[shell](f"nngkit pull --cacert {tmp_path}/certif", tmp_path)
+    assert found.endswith("certificate.pem")
+    assert BY[shell](f"nngkit pull --recv-timeout {tmp_path}/certif", tmp_path) == set()
+
+
+@pytest.mark.needs_program("zsh", package="zsh")
+def test_zsh_completes_a_value_behind_an_equals_sign(tmp_path: Path) -> None:
+    assert by_zsh("nngkit cat --format=h", tmp_path) == {"hex"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_is_one_the_shell_can_read(shell: str, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(nngkit("completion", shell).stdout)
+    for command in COMMANDS:
+        assert re.search(rf"\b{command}\b", script.read_text())
+    if shutil.which(shell):
+        assert subprocess.run([shell, "-n", script], capture_output=True, timeout=WAIT).stderr == b""
