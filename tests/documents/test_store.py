@@ -264,6 +264,12 @@ def test_each_start_has_a_new_epoch_on_the_disk_and_the_same_origin(path: Path) 
     assert len({stream.origin for stream in streams}) == 1
 
 
+def test_two_stores_are_two_origins(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a") as a, Store.open(tmp_path / "b") as b:
+        assert a.origin != b.origin
+        assert len(a.origin) == 8
+
+
 def test_copies_of_one_file_do_not_share_an_epoch(tmp_path: Path) -> None:
     Store.open(tmp_path / "a").close()
     (tmp_path / "b").write_bytes((tmp_path / "a").read_bytes())
