@@ -251,9 +251,9 @@ def _check_database(connection: sqlite3.Connection, path: str, lock: Lock) -> tu
             raise StoreDamaged(path, str(error), f"head of document {key}") from error
     if list(heads) != list(range(1, facts.documents + 1)):
         raise StoreDamaged(path, f"has {len(heads)} documents where {facts.documents} were written", "heads")
-    newest = max((head.ticket for head in heads.values()), default=0)
-    if newest > facts.ticket:
-        raise StoreDamaged(path, f"end at append {facts.ticket}, and a document was written by {newest}", "facts")
+    newest = max((head.ticket for head in heads.values()), default=facts.ticket)
+    if newest != facts.ticket:
+        raise StoreDamaged(path, f"end at append {facts.ticket}, and the documents at {newest}", "facts")
     return facts, heads
 
 

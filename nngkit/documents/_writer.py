@@ -198,7 +198,8 @@ class Writer:
         free = self._connection.execute("PRAGMA freelist_count").fetchone()[0]
         pages = self._connection.execute("PRAGMA page_count").fetchone()[0]
         if free > pages // 4:
-            self._connection.execute(f"PRAGMA incremental_vacuum({min(free, _SHRINK)})").fetchall()
+            # not execute(): that takes one step of a statement that has no rows, which here is one page
+            self._connection.executescript(f"PRAGMA incremental_vacuum({min(free, _SHRINK)})")
 
     def _acknowledge(self, batch: list[Job]) -> None:
         with self.changed:

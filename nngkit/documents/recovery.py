@@ -261,24 +261,25 @@ def _has(have: Versions, record: Record | Merge) -> bool:
 def _best(document: _Document) -> tuple[_Chain, str]:
     """What keeps most of it, and what is to be told of it."""
     head = document.head
-    known = head or Head("")
+    known = head or Head("", first=min(document.records, default=1))
     last = max(known.last, max(document.records, default=0))
     why = "" if head else "its head is lost, and with it how many records there were"
-    if head is not None and (not head.snapshot or head.snapshot in document.contents):
-        base = document.contents.get(head.snapshot)
-        chain = _chain(document, base, head.through + 1, last, broken=False)
-        if not chain.lost:
+    choices: list[tuple[_Chain, str]] = []
+    if head is None or not head.snapshot or head.snapshot in document.contents:
+        base = document.contents.get(known.snapshot)
+        chain = _chain(document, base, known.through + 1, last, broken=known.first > known.through + 1)
+        if head is not None and not chain.lost:
             return chain, why
-        choices = [chain]
+        choices.append((chain, why))
     else:
-        why = why or "its snapshot is lost"
-        choices = []
-    # Something is missing: another beginning may have it. Those are tried last whose records would count as lost.
-    for base in (None, *document.contents.values()):
-        first = 1 if base is None else min(document.records, default=last + 1)
-        choices.append(_chain(document, base, first, last, broken=base is not None))
-    best = max(choices, key=lambda chain: (chain.worth, -chain.lost))
-    return best, why
+        why = "its snapshot is lost"
+    # Something is missing: what is found of other snapshots and saved versions may have it.
+    another = why or "it does not begin with its own snapshot, which has less"
+    choices.append((_chain(document, None, 1, last, broken=False), another))
+    choices += [
+        (_chain(document, base, known.first, last, broken=True), another) for base in document.contents.values()
+    ]
+    return max(choices, key=lambda choice: choice[0].worth)
 
 
 # ---- the new file ----------------------------------------------------------------------------------------------------
@@ -287,11 +288,10 @@ def _best(document: _Document) -> tuple[_Chain, str]:
 def _write(path: str, to: str, found: _Found, lock: Lock) -> Report:
     chance = random.SystemRandom()
     old = found.facts
-    written = max((each.head.ticket for each in found.documents.values() if each.head), default=0)
-    if old is not None:
-        written = max(written, old.ticket)
     facts = Facts(old.origin if old else chance.randbytes(ORIGIN), old.epoch if old else 0, chance.randbytes(8))
-    facts.ticket = written
+    # Each transaction writes its ticket into the facts and into a head; a torn one perhaps into only one of them.
+    written = max((each.head.ticket for each in found.documents.values() if each.head), default=0)
+    facts.ticket = max(written, old.ticket, lock.marked(old.file)) if old else written
     documents: list[Recovered] = []
     rows: list[_pages.Row] = []
     names: set[str] = set()
@@ -309,10 +309,11 @@ def _write(path: str, to: str, found: _Found, lock: Lock) -> Report:
             if isinstance(record, Record) and record.stream.origin == facts.origin:
                 facts.epoch = max(facts.epoch, record.stream.epoch)
     create(to, facts, rows)
-    missing = None if old is None else max(0, lock.marked(old.file) - written)
+    missing = facts.ticket - written
     if old is not None:
         documents += _nameless(old.documents - len(found.documents))
-    return Report(path, to, tuple(documents), missing, old is not None)
+    known = old is not None and all(document.head for document in found.documents.values())
+    return Report(path, to, tuple(documents), missing if known else None, old is not None)
 
 
 def _nameless(count: int) -> Iterator[Recovered]:

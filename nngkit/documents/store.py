@@ -10,7 +10,7 @@
 
 What is written when, and what a crash can lose: docs/documents.md, "The store". What lies in the file: ``_rows.py``.
 The thread that writes it: ``_writer.py``. A file that is not as it was written is refused with StoreDamaged;
-``recovery.recover`` copies what is good of it into a new one.
+`recover` copies what is good of it into a new one.
 
 May not know: peers, sockets, how documents are kept in step.
 """
@@ -52,10 +52,24 @@ from nngkit.documents._rows import (
 from nngkit.documents._writer import Sleeper, Writer
 from nngkit.documents.names import LONGEST, check_name
 from nngkit.documents.records import Compacted, Entry, Loaded, Merge, Record, Saved, compaction_due
+from nngkit.documents.recovery import Recovered, Report, recover
 from nngkit.documents.versions import EPOCHS, ORIGIN, Stream, Versions
 from nngkit.errors import Closed, ConfigError, Forked, NotFound, StoreDamaged, TooLarge
 
-__all__ = ["Compacted", "Entry", "Loaded", "Merge", "Record", "Saved", "Store", "compaction_due", "next_epoch"]
+__all__ = [
+    "Compacted",
+    "Entry",
+    "Loaded",
+    "Merge",
+    "Record",
+    "Recovered",
+    "Report",
+    "Saved",
+    "Store",
+    "compaction_due",
+    "next_epoch",
+    "recover",
+]
 
 WAITING: Final = 64 << 20  # bytes: some seconds of a slow disk, and no more of the memory
 RECENT: Final = 1024  # records kept beside a new snapshot: what peers ask for again is some seconds old
@@ -86,7 +100,7 @@ class _Document:
     have: Versions | None = None  # known from `load` on: what a diff may build on
 
 
-_open: weakref.WeakSet[Store] = weakref.WeakSet()
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 class Store:
@@ -115,13 +129,13 @@ class Store:
         except BaseException:
             self._reader.close()
             raise
-        _open.add(self)
+        _stores.add(self)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, waiting: int = WAITING) -> Store:
         """The store at `path`, which is made if there is none. `waiting`: bytes that may wait to be written.
 
-        Blocks while it is looked through: about 1 s for each GB. Raises StoreDamaged, and has then written nothing;
+        Blocks while it is looked through, some 2 s for each GB. Raises StoreDamaged, and has then written nothing;
         ConfigError if it cannot be opened or is open elsewhere; Broken.
         """
         name = os.path.realpath(path)
@@ -441,7 +455,7 @@ def _is_new(jobs: Iterable[Job]) -> bool:
 
 def _let_go() -> None:
     """In a forked child: or the lock would last as long as the child does."""
-    for store in list(_open):
+    for store in list(_stores):
         store._lock.close()
 
 

@@ -1,0 +1,102 @@
+"""What the tests of the store share: edits of real documents, an engine to compact them, a still disk."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pycrdt import Doc, Text, TransactionEvent
+
+from nngkit.documents.store import Loaded, Merge, Record, Store
+from nngkit.documents.versions import Stream, Versions
+
+PROGRAMS = Path(__file__).with_name("programs")
+WAIT = 20.0  # seconds that any one thing may take here, on a machine with other work to do
+ADA, BOB = Stream(b"adaadaad", 7), Stream(b"bobbobbo", 9)
+
+
+def edit(seq: int, stream: Stream = ADA, update: bytes = b"an update", deps: Versions | None = None) -> Record:
+    return Record(stream, seq, update, deps or {})
+
+
+def mine(store: Store) -> Stream:
+    return Stream(store.origin, store.epoch)
+
+
+@contextmanager
+def standing_still(path: Path) -> Iterator[None]:
+    """Nothing can be written to the store meanwhile: its writer waits for a lock."""
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+    finally:
+        other.close()
+
+
+class TextDocument:
+    """One text, as compaction needs it."""
+
+    def __init__(self) -> None:
+        self._doc: Doc[Text] = Doc()
+        self._text = self._doc.get("text", type=Text)
+
+    def apply(self, update: bytes, origin: object = None) -> None:
+        self._doc.apply_update(update)
+
+    def changes_since(self, state: bytes | None = None) -> bytes:
+        return self._doc.get_update(state)
+
+    def digest(self) -> bytes:
+        return str(self._text).encode()
+
+
+class TextEngine:
+    def new(self, client_id: int | None = None) -> TextDocument:
+        return TextDocument()
+
+
+class Author:
+    """Somebody who types: `type` gives the update of each edit."""
+
+    def __init__(self, *before: bytes) -> None:
+        self._doc: Doc[Text] = Doc()
+        self.text = self._doc.get("text", type=Text)
+        for update in before:
+            self._doc.apply_update(update)
+        self._updates: list[bytes] = []
+        self._watching = self._doc.observe(self._saw)
+
+    def _saw(self, event: TransactionEvent) -> None:
+        self._updates.append(event.update)
+
+    def type(self, what: str) -> bytes:
+        self.text += what
+        return self._updates.pop()
+
+    def whole(self) -> bytes:
+        return self._doc.get_update()
+
+
+def content(loaded: Loaded) -> str:
+    """The text of a loaded document."""
+    return str(Author(*updates(loaded)).text)
+
+
+def updates(loaded: Loaded) -> Iterator[bytes]:
+    if loaded.snapshot is not None:
+        yield loaded.snapshot
+    for record in loaded.records:
+        yield record.update
+
+
+def append_all(store: Store, doc: str, records: Iterable[Record | Merge]) -> int:
+    """The last ticket."""
+    for record in records:
+        if isinstance(record, Merge):
+            store.append_merge(doc, record.update, record.versions)
+        else:
+            store.append(doc, record)
+    return store.ticket()
