@@ -1,7 +1,8 @@
-"""NNG as pynng ships it: its library handle, its error codes as ours, its counters, and its two global hazards.
+"""NNG as pynng ships it: its library handle, its error codes as ours, its counters, and its three global hazards.
 
-The hazards: NNG aborts a process that forks after first use and touches it in the child, and an interpreter that
-exits with sockets open may hang in NNG's own clean-up. Both are answered here, once, for every socket of ours.
+The hazards: NNG aborts a process that forks after first use and touches it in the child, an interpreter that exits
+with sockets open may hang in NNG's own clean-up, and NNG's threads take signals that Python's main thread waits for.
+All are answered here, once, for every socket of ours.
 
 May not know: sockets' meaning, event loops. Everything below is private to ``protocols/``.
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
+import threading
 import time
 import weakref
 from collections.abc import Container
@@ -29,6 +32,11 @@ FOREVER = 2**31 - 1  # the longest nng_sleep_aio takes, ms: 24 days, after which
 # docs/benchmarks.md has both. NNG starts them with its first socket, so this is said now; where another user of pynng
 # was first, it has no effect.
 lib.nng_init_set_parameter(lib.NNG_INIT_NUM_TASK_THREADS, max(2, min(16, len(os.sched_getaffinity(0)))))
+# Python runs signal handlers in the main thread, and what gets that out of read() or a lock is the signal itself. The
+# kernel gives it to any thread that does not block it, and often to one that is just starting: Ctrl-C is then noted,
+# and nobody looks until the wait is over (109 of 600 programs interrupted as they began to listen, six of them a CPU).
+# So NNG's threads block all but faults, which would kill without a word of faulthandler's.
+_FAULTS = {getattr(signal, f"SIG{name}") for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP")}
 EXIT_SECONDS = 2.0  # what all open sockets together may take at interpreter exit: noticed, but not a hang
 
 
@@ -160,7 +168,7 @@ class Written:
 
 
 class Closeable(Protocol):
-    """What the two hazards need to know of a socket."""
+    """What the hazards need to know of a socket."""
 
     linger: float
 
@@ -171,13 +179,32 @@ class Closeable(Protocol):
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _child_of_user = False  # True in a child forked after NNG was used: NNG would abort the process
+_starting = threading.Lock()
+_started = False
 
 
 def register(socket: Closeable) -> None:
-    """Have ``socket`` closed at exit and told of a fork. Raises Forked in a child that must not use NNG."""
+    """Before ``socket`` is opened: have it closed at exit and told of a fork, and NNG's threads deaf to signals.
+
+    Raises Forked in a child that must not use NNG.
+    """
     if _child_of_user:
         raise Forked("NNG was used before fork(): start this process with the 'spawn' method instead")
+    with _starting:
+        if not _started:
+            # in a thread, as a mask that is to be put back can be left behind by a signal handler that raises
+            thread = threading.Thread(target=_start, name="nngkit-start", daemon=True)
+            thread.start()
+            thread.join()
     _open.add(socket)
+
+
+def _start() -> None:
+    """Have NNG start its threads: they inherit the signals this one blocks. No effect if NNG was in use before."""
+    global _started
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals().difference(_FAULTS))
+    lib.nng_aio_free(new_aio())  # NNG starts all of its threads with the first thing it makes
+    _started = True
 
 
 def unregister(socket: Closeable) -> None:

@@ -72,12 +72,13 @@ class Stats:
 
     ``sent``: accepted for sending. ``received``: handed to, or ready for, the program. ``dropped``: let go by us, for
     want of room. ``too_large``: over ``recv_max_size`` where we see it (NNG closes the connection before that, but for
-    inproc, and for ws and wss where this side dialled). ``bad``: bytes that were not what the protocol says. ``late``:
-    replies after their deadline. ``duplicate``: second replies. ``resent``: requests sent again. ``lost``: gaps seen in
-    numbered messages. ``written``, ``read``: by NNG, on connections still here; NNG counts neither on ws, wss and
-    inproc. ``unwritten``: accepted and not written by NNG: queued, or, on PUB and BUS, for each peer still here, queued
-    or dropped. ``pipes``: connections now; ``joined``, ``left``, ``refused`` (by ``admit``): ever, but for connections
-    that were cut while they were being made.
+    inproc, and for ws and wss where this side dialled). ``bad``: bytes that were not what the protocol says. Both are
+    counted when the message is opened, which is when the program receives. ``late``: replies after their deadline.
+    ``duplicate``: second replies. ``resent``: requests sent again. ``lost``: gaps seen in numbered messages.
+    ``written``, ``read``: by NNG, on connections still here; NNG counts neither on ws, wss and inproc. ``unwritten``:
+    accepted and not written by NNG: queued, or, on PUB and BUS, for each peer still here, queued or dropped. ``pipes``:
+    connections now; ``joined``, ``left``, ``refused`` (by ``admit``): ever, but for connections that were cut while
+    they were being made.
     """
 
     sent: int = 0

@@ -88,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.insert(0, program)
     command = arguments[0] if arguments else ""
     where = f"nngkit {command}" if command in COMMANDS else "nngkit"
+    if argv is None:
+        sys.unraisablehook = _unraisable
     if isinstance(sys.stdout, io.TextIOWrapper):  # names are any text; the terminal may know less
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -125,6 +127,16 @@ def _fill_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, so this one
+
+
+def _unraisable(ignored: sys.UnraisableHookArgs) -> None:
+    """End at once by a Ctrl-C that Python would ignore: it came where nothing can be raised, as in a finalizer.
+
+    Most often that is while a module is imported: each import ends with such a callback, and there are hundreds.
+    """
+    if ignored.exc_type is KeyboardInterrupt:
+        os._exit(INTERRUPTED)
+    sys.__unraisablehook__(ignored)
 
 
 def _discard_output() -> None:

@@ -37,9 +37,14 @@ def interruptible() -> Iterator[Interruption]:
     interruption = Interruption()
 
     def first(number: int, frame: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_DFL)
-        interruption.number = number
+        # blocked meanwhile: one that came while its handler is taken away would be Python's to complain of, and lost
+        signal.pthread_sigmask(signal.SIG_BLOCK, before)
+        try:
+            for each in before:
+                signal.signal(each, signal.SIG_DFL)
+            interruption.number = number
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
         raise KeyboardInterrupt
 
     # who is started with SIGINT ignored (a background job of a shell) is to stay deaf to it
@@ -70,10 +75,10 @@ def run_stand_in(make: Callable[[], Plan], told: Callable[[Stopped], tuple[str, 
     except Wrong as wrong:
         say_exactly(wrong.text)
         return wrong.code
-    with interruptible() as interruption:
-        load_bricks()  # not before the arguments are known to be good
-        from nngkit.cli.conversation import Conversation
+    load_bricks()  # not before the arguments are known to be good, and not while signals raise: see main._unraisable
+    from nngkit.cli.conversation import Conversation
 
+    with interruptible() as interruption:
         try:
             Conversation(plan, output()).run()
         except Stopped as stopped:

@@ -378,6 +378,7 @@ def test_a_second_interrupt_ends_it_at_once(here: str) -> None:
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT) in (130, -signal.SIGINT)
+        assert process.stderr.read() == b""
 
 
 def test_a_reader_that_goes_away_is_no_news(here: str) -> None:

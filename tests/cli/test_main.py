@@ -12,7 +12,7 @@ import pytest
 import nngkit as package
 from nngkit.cli.main import COMMANDS, STAND_INS, exit_code, main, only
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
-from tests.cli.commands import ROOT, assert_fails, command, discoverd, environment, nngkit
+from tests.cli.commands import ROOT, WAIT, assert_fails, command, discoverd, environment, nngkit
 from tests.discovery.peers import program
 
 
@@ -143,6 +143,28 @@ def test_interrupted_is_130() -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=30
     )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupt_where_python_cannot_raise_is_130_too() -> None:
+    # as at the end of each import, whose callback is one of those that Python lets raise nothing
+    deaf = """
+import signal, sys, types
+from nngkit.cli.main import main
+
+class Deaf:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def command(name, arguments):
+    Deaf()
+    print("goes on", flush=True)
+    return 0
+
+sys.modules["nngkit.cli.cat"] = types.SimpleNamespace(command=command)
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", deaf, "push"], cwd=ROOT, capture_output=True, text=True, timeout=WAIT)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 

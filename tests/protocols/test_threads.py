@@ -390,3 +390,39 @@ def test_a_signal_handler_that_raises_loses_and_doubles_nothing(what: str, schem
 @pytest.mark.parametrize("what", PROGRAMS)
 def test_it_does_not_for_long_either(what: str, scheme: str) -> None:
     hammer(what, scheme, 10.0)
+
+
+DEAF = """
+    import signal, threading, time
+    from pathlib import Path
+    from nngkit.protocols import Pull
+
+    def masks():
+        found = {}
+        for task in Path("/proc/self/task").iterdir():
+            lines = (task / "status").read_text().splitlines()
+            values = dict(line.partition(":\t")[::2] for line in lines)
+            found[int(task.name)] = values["Name"], int(values["SigBlk"], 16)
+        return found
+
+    with Pull(listen="tcp://127.0.0.1:0"):
+        ours = {thread.native_id for thread in threading.enumerate()}
+        end = time.monotonic() + 15
+        while True:  # until each has begun, and with it taken its name
+            theirs = {task: mask for task, mask in masks().items() if task not in ours}
+            if theirs and all(name.startswith("nng:") for name, _ in theirs.values()):
+                break
+            assert time.monotonic() < end, theirs
+            time.sleep(0.01)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM, signal.SIGCHLD):
+            assert all(mask >> (number - 1) & 1 for _, mask in theirs.values()), (number, theirs)
+        for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
+            assert not any(mask >> (number - 1) & 1 for _, mask in theirs.values()), (number, theirs)
+        assert [masks()[task][1] for task in ours] == [0] * len(ours), "one of Python's threads was left deaf"
+    print("done")
+"""
+
+
+def test_signals_are_pythons_and_not_for_nngs_threads() -> None:
+    # one that NNG's thread takes is noted there, and does not wake the main thread out of what it waits in
+    assert said(DEAF) == "done"
