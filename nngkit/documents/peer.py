@@ -342,6 +342,10 @@ class DocumentPeer:
         """Those that are open."""
         return {name: held.document for name, held in self._held.items()}
 
+    def versions(self, name: str) -> Versions:
+        """How much of whose edits is here of a document that is open: to compare peers. Raises KeyError."""
+        return dict(self._held[name].copy.replica.versions)
+
     # ------------------------------------------------------------------ what a Document asks of us (document.Home)
 
     def edited(self, document: Document, update: bytes) -> None:
