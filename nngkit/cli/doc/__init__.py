@@ -11,7 +11,7 @@ opening.py             the peer or the store that the options speak of
 editing.py             edit: the loop between the terminal, the document and the disk
 external.py            edit --editor: a file, somebody's editor, and the way back
 session.py             edit: who is here, and what is on how many disks
-layout.py  keys.py     edit: lines to rows, and bytes to keys;  typing.py: what a key does. All pure
+layout.py  keys.py     edit: lines to rows, and bytes to keys;  caret.py: what a key does. All pure
 view.py  screen.py     edit: what stands where, pure; and curses, which puts it there
 differences.py         from one text to the next in few edits, and past what others did: pure
 values.py              content as JSON and back;  folders.py: names as paths that stay in their folder

@@ -102,7 +102,7 @@ def _tell(change: Change, document: Document, peer: DocumentPeer, arguments: arg
     who = names_of_peers(peer).get(change.peer or "")
     when = utc(time.time())
     if arguments.json:
-        lines.put(json_line(change_fields(change, who, when)))
+        lines.put(json_line(change_fields(change.parts, change.peer, who, when)))
         if change.parts:
             return
         new = {name: value for name, value in document.plain().items() if document.opened(name) is None}

@@ -13,10 +13,11 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
-from nngkit.documents.changes import Change, Delete, Delta, Insert, Keep, MapChange, TextChange
-from nngkit.documents.engine import MISSING, Part
+from nngkit.documents.codepoints import Delete, Delta, Insert, Keep
+from nngkit.documents.engine import MISSING, MapChange, Part, TextChange
 
 __all__ = ["change_fields", "delta_text", "from_json", "part_fields", "part_text", "to_json"]
 
@@ -61,14 +62,14 @@ def from_json(value: Any) -> Any:
     return {key: from_json(each) for key, each in value.items()}
 
 
-def change_fields(change: Change, who: str | None, when: str) -> dict[str, Any]:
+def change_fields(parts: Sequence[Part], peer: str | None, who: str | None, when: str) -> dict[str, Any]:
     """A change; docs/schemas/doc-change.json."""
     return {
         "event": "change",
         "time": when,
-        "peer": change.peer,
+        "peer": peer,
         "name": who,
-        "parts": [part_fields(part) for part in change.parts],
+        "parts": [part_fields(part) for part in parts],
     }
 
 
