@@ -535,8 +535,12 @@ class DocumentPeer:
 
     def came(self, peer: Stream) -> None:
         """A peer is there who has not heard who is at work here."""
-        for held in self._held.values():
+        for name, held in self._held.items():
             held.document.awareness.renew()
+            if self._relay:
+                for source, clock, state in held.document.awareness.known():
+                    if isinstance(source, Stream) and source != peer:
+                        self._exchange.publish(encode(Aware(source, name, clock, state)))
 
     def refused(self, peer: str, what: str, why: str) -> None:
         """Something was not taken."""
