@@ -25,13 +25,14 @@ Here is only what a help needs: the rest is brought in when an action runs.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Final
 
 from nngkit.cli.doc.arguments import ACTIONS, add
 from nngkit.cli.options import Parser
 
-__all__ = ["ACTIONS", "EPILOG", "add_arguments", "run"]
+__all__ = ["ACTIONS", "EPILOG", "add_arguments", "parsers", "run"]
 
 EPILOG: Final = """\
 `nngkit doc ACTION --help` has the options of an action. Most take --store FILE, to work on what a disk has, and
@@ -52,6 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             allow_abbrev=False,
         )
         add(own, action)
+
+
+def parsers() -> Iterator[Parser]:
+    """Those of the actions, for whoever collects their options."""
+    parser = Parser(prog="nngkit doc", allow_abbrev=False)
+    add_arguments(parser)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.values()
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,8 +6,8 @@
 'See lions'
 
 An edit is (position, deleted, inserted); positions are those of the old text, and do not overlap. The smallest number
-of code points is found if it is up to MOST (Myers: "A Difference Algorithm and Its Variations", 1986); beyond that whole lines, and then
-all between the first difference and the last: it is bounded for every pair of texts.
+of code points is found if it is up to MOST (by the algorithm of E. Myers, 1986); beyond that whole lines, and then all
+between the first difference and the last: it is bounded for every pair of texts.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import trio
 from nngkit.cli.doc import external
 from nngkit.cli.doc.caret import Caret, Size
 from nngkit.cli.doc.keys import Decoder, Event, Key
-from nngkit.cli.doc.opening import in_trio, meets_others, opened, user, warnings
+from nngkit.cli.doc.opening import in_trio, meets_others, opened, user
 from nngkit.cli.doc.screen import Screen, can_edit, sequences
 from nngkit.cli.doc.session import Session
 from nngkit.cli.doc.view import framed
@@ -53,23 +53,22 @@ def edit(arguments: argparse.Namespace) -> int:
 
     async def work() -> None:
         nonlocal code
-        with warnings(told.append):  # on the screen they would be in the way
-            async with opened(arguments, new=True) as peer:
-                document = peer.open(arguments.name)
-                session = Session(
-                    peer,
-                    document,
-                    check_root(document, arguments.text),
-                    name=user(arguments),
-                    stored=arguments.store is not None,
-                )
-                editor = _Editor(session, arguments.timeout)
-                try:
-                    code = await editor.run()
-                finally:
-                    done.update(left(document, session))
+        async with opened(arguments, new=True) as peer:
+            document = peer.open(arguments.name)
+            session = Session(
+                peer,
+                document,
+                check_root(document, arguments.text),
+                name=user(arguments),
+                stored=arguments.store is not None,
+            )
+            editor = _Editor(session, arguments.timeout)
+            try:
+                code = await editor.run()
+            finally:
+                done.update(left(document, session))
 
-    ended = in_trio(work)
+    ended = in_trio(work, told.append)  # on the screen they would be in the way
     for text in dict.fromkeys(told):
         say(NAME, text)
     if done:

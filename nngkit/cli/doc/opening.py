@@ -114,9 +114,9 @@ def stored(path: str) -> Iterator[Store]:
         store.close()
 
 
-def in_trio(work: Callable[[], Awaitable[None]]) -> int:
-    """Run `work` under trio, until it ends or a signal comes; the exit code."""
-    with warnings(lambda text: say("nngkit doc", text)):
+def in_trio(work: Callable[[], Awaitable[None]], tell: Callable[[str], None] | None = None) -> int:
+    """Run `work` under trio, until it ends or a signal comes; the exit code. Warnings go to `tell`, or to stderr."""
+    with warnings(tell or (lambda text: say("nngkit doc", text))):
         return trio.run(until_signal, work)
 
 

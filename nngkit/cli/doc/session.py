@@ -85,13 +85,13 @@ class Session:
     def status(self) -> list[Span]:
         """The document, who is here, the connection, and where all of it is kept."""
         plain = Style(reverse=True)
-        spans = [Span(f" {self.document.name}  ", plain)]
+        spans = [Span(f" {self.document.name}  {self.kept()}  {self.connection()}  ", plain)]
         people = self.people()
         for name, colour in people:
             spans += [Span(f" {name} ", Style(colour, reverse=True)), Span(" ", plain)]
         if not people:
-            spans.append(Span("nobody else here ", plain))
-        return [*spans, Span(f" {self.connection()}  {self.kept()}", plain)]
+            spans.append(Span("nobody else here", plain))
+        return spans
 
     def connection(self) -> str:
         """Whom we are connected with."""
