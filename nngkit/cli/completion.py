@@ -56,9 +56,9 @@ def bash() -> str:
     ]
     done = [
         f'    if ((COMP_CWORD == 2)) && [[ "${{COMP_WORDS[1]}}" == {command} && "$word" != -* ]]; then\n'
-        f'        COMPREPLY=($(compgen -W "{" ".join(known)}" -- "$word")); return\n    fi'
+        f'        COMPREPLY=($(compgen -W "{" ".join(named)}" -- "$word")); return\n    fi'
         for command in COMMANDS
-        if (known := actions(command))
+        if (named := actions(command))
     ]
     return "\n".join(
         [
@@ -103,8 +103,8 @@ def zsh() -> str:
     for command in COMMANDS:
         parts.append(f"    {command}) _arguments -s \\")
         parts += [f"        {_zsh_option(name, choice)} \\" for choice in choices(command) for name in choice.names]
-        if known := actions(command):
-            parts.append(f"        '1:action:({' '.join(known)})' \\")
+        if named := actions(command):
+            parts.append(f"        '1:action:({' '.join(named)})' \\")
         parts.append("        '*:address:' ;;")
     return "\n".join([*parts, "esac"])
 

@@ -119,7 +119,7 @@ class Screen:
     def _scroll(self, top: int, count: int) -> None:
         """Rows from `top` to the region's end go up by `count`, or down if it is negative."""
         for each, blank in ((self.cells, " "), (self.styles, ())):
-            rows: list[Any] = each  # type: ignore[assignment]
+            rows: list[Any] = each
             for _ in range(abs(count)):
                 rows.insert(self.bottom + 1 if count > 0 else top, [blank] * self.columns)
                 del rows[top if count > 0 else self.bottom + 1]
@@ -144,8 +144,12 @@ class Screen:
             if final == "h":
                 self.modes |= set(given)
                 if given[0] == 1049:
+                    self._main = (self.cells, self.styles, self.x, self.y)
                     self.clear()
             elif final == "l":
+                if given[0] == 1049 and 1049 in self.modes:
+                    self.clear()
+                    self.cells, self.styles, self.x, self.y = self._main
                 self.modes -= set(given)
             return
         match final:
