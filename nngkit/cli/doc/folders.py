@@ -47,7 +47,7 @@ def path_of(name: str, root: str | None = None) -> str:
         last += ".txt"
     else:
         folders.append(f"{last}.texts")
-        last = f"{quote(root, safe=' ') if root.isascii() else _text_file(root)}.txt"
+        last = f"{_text_file(root)}.txt"
     return "/".join([*folders, last])
 
 
@@ -64,10 +64,11 @@ def _folder(segment: str) -> str:
 
 
 def _text_file(root: str) -> str:
-    return "".join(
-        each if each.isprintable() and each not in "/%\\" and ord(each) > 127 else quote(each, safe=" ")
+    quoted = "".join(
+        each if each.isprintable() and (each.isalnum() or ord(each) > 127) else quote(each, safe=" .-_~")
         for each in root
     )
+    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
 
 
 def name_of(path: str) -> tuple[str, str | None] | None:

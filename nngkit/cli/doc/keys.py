@@ -105,8 +105,9 @@ class Decoder:
 
     def _paste(self) -> bool:
         at = self._buffer.find(END)
-        if at < 0:  # the end may have come by half
-            at = len(self._buffer) - next((n for n in range(len(END) - 1, 0, -1) if self._buffer.endswith(END[:n])), 0)
+        if at < 0:  # the end may have come by half, and a line's end too
+            half = (b"\r", *(END[:n] for n in range(1, len(END))))
+            at = len(self._buffer) - max((len(each) for each in half if self._buffer.endswith(each)), default=0)
             rest = self._buffer[at:]
         else:
             rest, self._pasting = self._buffer[at + len(END) :], False
