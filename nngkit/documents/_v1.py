@@ -42,7 +42,7 @@ _TYPES: Final = 3  # 0 array, 1 map, 2 text; behind them XML and weak links
 class Parsed:
     """`ends`: the clock behind each client's structs. `starts`: where each run of them begins, and must connect.
 
-    `needs`: the clock behind the highest that is built on or deleted, for each client. `pairs`: each client's items that
+    `needs`: the clock behind the highest that is built on or deleted, by client. `pairs`: each client's items that
     have characters of two UTF-16 units. `cuts`: the clients, and the clocks, before which it has items cut in two.
     """
 
