@@ -339,7 +339,7 @@ class Replica:
     @property
     def missing(self) -> int:
         """Edits known to exist, and not here."""
-        return sum(map(self.history.lacking, self.history.heads))
+        return sum(self.history.incomplete().values())
 
     # ------------------------------------------------------------------ what to do
 
@@ -368,8 +368,8 @@ class Replica:
         runs = 0
         due: list[tuple[Stream, list[Range]]] = []
         desperate = self.history.beyond
-        for stream in [stream for stream in self.history.heads if self.history.lacking(stream)]:
-            missing = self.history.lacking(stream)
+        incomplete = self.history.incomplete()
+        for stream, missing in incomplete.items():
             here = self.versions.get(stream, 0)
             gap = self._gaps.get(stream)
             if gap is None:
@@ -386,7 +386,7 @@ class Replica:
             due.append((stream, list(self.history.ranges(stream))))
             runs += len(due[-1][1])
             lacking += missing
-        for stream in [stream for stream in self._gaps if not self.history.lacking(stream)]:
+        for stream in self._gaps.keys() - incomplete.keys():
             del self._gaps[stream]
         if self._wanted_from is not None:
             return  # all will come at once
@@ -411,11 +411,13 @@ class Replica:
                 continue
             best = [name for name in free if self._peers[name].claims[stream] >= last] or free
             name = next((name for name in best if name in chosen), None) or self._rng.choice(best)
-            chosen.setdefault(name, []).extend(ranges)
+            has = self._peers[name].claims[stream]
+            wanted = [Range(stream, one.first, min(one.last, has)) for one in ranges if one.first <= has]
+            chosen.setdefault(name, []).extend(wanted)
             yield self._put_off(stream, self._round_trips.patience(name), now)
-        for name, wanted in chosen.items():
+        for name, all_wanted in chosen.items():
             self._begin(name, now)
-            asks.append(AskEdits(name, tuple(wanted[:RANGES])))
+            asks.append(AskEdits(name, tuple(all_wanted[:RANGES])))
 
     def _put_off(self, stream: Stream, patience: float, now: float) -> float:
         """When to ask for it again, if nothing comes."""
