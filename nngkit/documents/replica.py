@@ -22,7 +22,7 @@ What holds whenever `evaluate` returns (tests/documents/test_replica.py checks e
    time at which it will be.
 4. A peer is asked one thing at a time; for the whole document, one peer at a time.
 5. `held` and the log of recent edits are within their caps.
-6. While something is missing or was changed within `quiet`, no digest is compared.
+6. While something is missing or was changed within `quiet` (or two of the slowest answers), no digest is compared.
 
 Which question: a few missing edits are asked for by number (`AskEdits`) from a random peer that says it has them, so
 that one popular author is not asked by everybody; many, or those nobody keeps any more, by `AskAll`, which brings one
@@ -329,7 +329,11 @@ class Replica:
     def is_quiet(self, now: float) -> bool:
         """Whether nothing changed lately, and nothing is known to be missing."""
         # as `evaluate` says when to come back; a difference would round otherwise, and be due for ever
-        return now >= self.history.changed_at + self.settings.quiet and not self._gaps
+        return now >= self.history.changed_at + self._quiet() and not self._gaps
+
+    def _quiet(self) -> float:
+        """Seconds within which all that was said has been heard: longer where the network, or a machine, is slow."""
+        return max(self.settings.quiet, 2 * self._round_trips.slowest())
 
     @property
     def held(self) -> int:
@@ -358,7 +362,7 @@ class Replica:
             look = self._our_content() is None
             wakes += self._compare(now, asks)
         elif not self._gaps:
-            wakes.append(self.history.changed_at + self.settings.quiet)
+            wakes.append(self.history.changed_at + self._quiet())
         if not self.askable:
             wakes += self._mind_offers(now, asks)
         return Decisions(asks, look, min(wakes))
