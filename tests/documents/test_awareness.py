@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from nngkit import envelope
 from nngkit.documents._v1 import uint
 from nngkit.documents.awareness import RENEW, STATE_LIMIT, TIMEOUT, AwarenessChange
-from nngkit.documents.document import Document, Saved
+from nngkit.documents.document import Document
+from nngkit.documents.records import Saved
 from nngkit.documents.shared import Map, Text
 from nngkit.errors import BadMessage, TooLarge
 from tests.documents import networks
@@ -31,7 +32,7 @@ class Heard:
     async def synced(self, document: Document, peers: int, timeout: float | None) -> None: ...
     async def joined(self, document: Document, timeout: float | None) -> None: ...
     async def save_version(self, document: Document, name: str) -> Saved:
-        return Saved(name, 0.0, 0)
+        return Saved(name, 0.0, 0, {})
 
     def saved(self, document: Document) -> tuple[Saved, ...]:
         return ()

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from nngkit.documents import changes
 from nngkit.documents.changes import MISSING, ArrayChange, Change, Delete, Insert, Keep, MapChange, TextChange
 from nngkit.documents.codepoints import patched
-from nngkit.documents.document import Document, Saved
+from nngkit.documents.document import Document
+from nngkit.documents.records import Saved
 from nngkit.documents.shared import Array, Map, Text
 from nngkit.errors import Closed, ConfigError, Full, NngkitError
 
@@ -45,7 +46,7 @@ class Wire:
     async def synced(self, document: Document, peers: int, timeout: float | None) -> None: ...
     async def joined(self, document: Document, timeout: float | None) -> None: ...
     async def save_version(self, document: Document, name: str) -> Saved:
-        return Saved(name, 0.0, 0)
+        return Saved(name, 0.0, 0, {})
 
     def saved(self, document: Document) -> tuple[Saved, ...]:
         return ()
