@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pycrdt
 
 from nngkit.documents._prelim import Prelim
-from nngkit.documents.codepoints import Delete, Delta, Edit, Insert, Keep, Positions, composed
+from nngkit.documents.codepoints import Delete, Delta, Edit, Insert, Keep, Positions, append, composed
 from nngkit.documents.engine import DEEPEST, Kind
 from nngkit.errors import Broken
 
@@ -62,7 +62,13 @@ def plain_node(value: Any, depth: int = 0) -> Any:
         return str(value)
     if isinstance(value, pycrdt.Map):
         return {key: plain_node(value[key], depth + 1) for key in value.keys()}  # noqa: SIM118
-    return [plain_node(value[index], depth + 1) for index in range(len(value))]
+    items = []
+    for index in range(len(value)):
+        try:
+            items.append(plain_node(value[index], depth + 1))
+        except ValueError:  # a forged item that counts, and is not there
+            break
+    return items
 
 
 class _Node:
@@ -156,14 +162,15 @@ class TextNode(_Node):
             self._begin()
 
     def _begin(self) -> None:
-        self._fit(str(self._raw))
-        self._raw.observe(self._changed)
+        self._fit(str(self._raw), len(self._raw))
+        # Below pycrdt's own wrapper, which reads all of an event, and costs more than the engine's whole transaction.
+        self._subscription = self._raw.integrated.observe(self._changed)
 
-    def _fit(self, text: str) -> None:
+    def _fit(self, text: str, size: int) -> None:
         self._ascii = len(text)
         self._mirror = None if text.isascii() else Positions(text)
         # Items that are not text count one byte each in the engine's positions, and cannot be seen in the string.
-        self._mixed = len(self._raw) != (self._mirror.size if self._mirror else self._ascii)
+        self._mixed = size != (self._mirror.size if self._mirror else self._ascii)
 
     def __len__(self) -> int:
         return self._ascii if self._mirror is None else len(self._mirror)
@@ -229,6 +236,7 @@ class TextNode(_Node):
         self.owner.touched.append(self)
         delta = _delta(event.delta)
         before = len(self)
+        raw, transaction = self._raw.integrated, event.transaction
         try:
             if delta is None or self._mixed:
                 raise ValueError("items that are not text")
@@ -238,13 +246,13 @@ class TextNode(_Node):
                 self._ascii += sum(_growth(part) for part in delta)
                 self.delta = delta
             else:
-                self._fit(str(self._raw))
+                self._fit(raw.get_string(transaction), raw.len(transaction))
                 self.delta = delta
-            if len(self._raw) != self.to_bytes(len(self)):
+            if raw.len(transaction) != (self._ascii if self._mirror is None else self._mirror.size):
                 raise ValueError("the mirror and the text differ")
         except ValueError:
-            text = str(self._raw)
-            self._fit(text)
+            text = raw.get_string(transaction)
+            self._fit(text, raw.len(transaction))
             self.delta = (Insert(text), Delete(before))
 
     def cursor(self, index: int, before: bool) -> bytes:
@@ -265,9 +273,9 @@ def _delta(raw: list[dict[str, Any]]) -> Delta | None:
         if "insert" in part:
             if not isinstance(part["insert"], str):
                 return None
-            out.append(Insert(part["insert"]))
+            append(out, Insert(part["insert"]))
         elif "retain" in part:
-            out.append(Keep(int(part["retain"])))
+            append(out, Keep(int(part["retain"])))
         else:
-            out.append(Delete(int(part["delete"])))
+            append(out, Delete(int(part["delete"])))
     return tuple(out)
