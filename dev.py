@@ -7,6 +7,7 @@
     python3 dev.py test  [ARGS]    pytest with ARGS (-k name ...); --slow adds the slow tests, --cov a coverage report
     python3 dev.py lint            ruff (check, format), mypy --strict, import-linter, codespell: all of them, each time
     python3 dev.py bench [NAME]    benchmarks/NAME.py, or all in order of name; --list names them
+    python3 dev.py web             builds the pages of nngkit/web into nngkit/web/static; needs Node.js and npm
 
 What a command needs is a row of PARTS: it is built when its stamp (a hash of all that it depends on) is not the one in
 .venv, so the second run goes straight to work. What a command does is a row of COMMANDS. A new need (a JRE, npm
@@ -66,9 +67,9 @@ def step(what: str):
     say(f"{time.monotonic() - start:.1f} s")
 
 
-def quietly(argv: list) -> None:
+def quietly(argv: list, cwd: Path = ROOT) -> None:
     """Run it with its output kept back, and show all of it if it fails."""
-    done = subprocess.run(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         raise StepFailed(done.stdout.decode(errors="replace"))
 
@@ -129,6 +130,34 @@ def install_nngkit() -> None:
         pip_install("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
 
 
+PAGE = ROOT / "nngkit" / "web" / "doc"
+PAGE_BUILT = ROOT / "nngkit" / "web" / "static" / "doc"
+NEEDS_NODE = 18  # what the bundler runs on
+
+
+def page_sources() -> bytes:
+    """All that the page is made of, and whether it was made: its folders may have been cleaned since."""
+    files = sorted(PAGE.glob("*.js*")) + sorted((PAGE / "page").glob("*"))
+    built = (PAGE_BUILT / "index.html").exists() and (PAGE / "node_modules").exists()
+    return b"".join(b"%s\0%s\0" % (str(file).encode(), file.read_bytes()) for file in files) + (b"1" if built else b"0")
+
+
+def build_page() -> None:
+    for program in ("node", "npm"):
+        if not shutil.which(program):
+            fail(
+                f"the pages need Node.js {NEEDS_NODE} or newer and npm, and there is no {program}"
+                " (Debian, Ubuntu: apt-get install nodejs npm)"
+            )
+    version = subprocess.run(["node", "--version"], stdout=subprocess.PIPE).stdout.decode().strip()
+    if int(version.lstrip("v").split(".")[0] or 0) < NEEDS_NODE:
+        fail(f"the pages need Node.js {NEEDS_NODE} or newer, this is {version}")
+    with step("the packages of package-lock.json"):  # their scripts are not run: none is needed
+        quietly(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], PAGE)
+    with step("the page"):
+        quietly(["node", "build.js", str(PAGE_BUILT)], PAGE)
+
+
 class Part(NamedTuple):
     """Something commands need: built by ``build`` whenever ``depends`` differs from what it was built from."""
 
@@ -150,6 +179,12 @@ PARTS = (
         "installs this checkout into .venv",
         lambda: (ROOT / "pyproject.toml").read_bytes() + (VENV / "venv.stamp").read_bytes(),
         install_nngkit,
+    ),
+    Part(
+        "web",
+        "builds the pages: 5 MB to fetch from npm, 25 MB on disk",
+        page_sources,
+        build_page,
     ),
 )
 
@@ -245,6 +280,12 @@ def bench(arguments: list) -> list:
     return [(name, [PYTHON, scripts[name], *arguments[len(given) :]]) for name in names]
 
 
+def web(arguments: list) -> list:
+    if arguments:
+        fail("web takes no arguments", 2)
+    return []  # to have it built is all
+
+
 class Command(NamedTuple):
     plan: Callable  # (arguments) -> [(name, argv)]
     parts: tuple
@@ -255,6 +296,7 @@ COMMANDS = {
     "test": Command(test, ("venv", "nngkit")),
     "lint": Command(lint, ("venv", "nngkit")),
     "bench": Command(bench, ("venv", "nngkit")),
+    "web": Command(web, ("venv", "web")),
 }
 
 
@@ -292,6 +334,9 @@ def main(arguments: list) -> int:
     command = COMMANDS[arguments[0]]
     plan = command.plan(arguments[1:])  # first: a wrong argument is told before anything is built
     prepare(command.parts)
+    if not plan:
+        say("dev.py: built, as of now")
+        return 0
     if len(plan) == 1:  # become it: its exit code, its signals and its terminal are then its own
         os.chdir(ROOT)
         os.execv(plan[0][1][0], [str(word) for word in plan[0][1]])

@@ -94,3 +94,47 @@ def test_what_changed_is_built_again_and_that_needs_a_pip(checkout: Path, change
     assert message in done.stderr
     assert done.stderr.splitlines()[-1].startswith("dev.py: pip 22.3 or newer is needed, and there is none for ")
     assert (checkout / ".venv" / "bin" / "python").exists(), "nothing is removed before it can be made again"
+
+
+def test_the_page_is_built_once_and_again_when_its_sources_change(checkout: Path) -> None:
+    """npm and node are stand-ins that say what they were told; node also leaves a page where it was told to."""
+    tools = checkout.parent / (checkout.name + "-tools")
+    tools.mkdir()
+    (tools / "npm").write_text('#!/bin/sh\necho "npm $@" >> "$LOG"\nmkdir -p node_modules\n')
+    (tools / "node").write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && { echo ${NODE_IS:-v20.1.0}; exit; }\n'
+        'echo "node $1" >> "$LOG"\nmkdir -p "$2" && touch "$2/index.html"\n'
+    )
+    for tool in ("npm", "node"):
+        (tools / tool).chmod(0o755)
+    sources = checkout / "nngkit" / "web" / "doc"
+    (sources / "page").mkdir(parents=True)
+    (sources / "package.json").write_text("{}")
+    log = checkout / "log"
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "LOG": str(log)}
+    once = ["npm ci --ignore-scripts --no-audit --no-fund", "node build.js"]
+
+    done = dev(checkout, "web", **(environment | {"NODE_IS": "v12.0.0"}))
+    assert (done.returncode, log.exists()) == (3, False)
+    assert "Node.js 18 or newer, this is v12.0.0" in done.stderr
+    for _ in range(2):
+        assert dev(checkout, "web", **environment).returncode == 0
+        assert log.read_text().splitlines() == once
+    (sources / "page" / "main.js").write_text("1")
+    assert dev(checkout, "web", **environment).returncode == 0
+    assert log.read_text().splitlines() == once * 2
+    (checkout / "nngkit/web/static/doc/index.html").unlink()
+    assert dev(checkout, "web", **environment).returncode == 0
+    assert log.read_text().splitlines() == once * 3
+
+
+def test_without_npm_the_page_says_what_to_install(checkout: Path) -> None:
+    sources = checkout / "nngkit" / "web" / "doc"
+    sources.mkdir(parents=True)
+    (sources / "package.json").write_text("{}")
+    python = checkout.parent / (checkout.name + "-python")
+    python.mkdir()
+    done = dev(checkout, "web", PATH=str(python))
+    assert done.returncode == 3
+    assert "apt-get install nodejs npm" in done.stderr
+    assert dev(checkout, "test").returncode == 0

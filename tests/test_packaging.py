@@ -1,5 +1,6 @@
 """What is shipped is what is in the tree: the wheel's modules, the symlink, the lock."""
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PAGE = ("nngkit/web/static/doc/index.html", "nngkit/web/static/doc/page.js")
 LOCK = (ROOT / "requirements.lock").read_text()
 
 
@@ -26,11 +28,14 @@ def checked_in() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel built from the sdist built from a clone: neither sees the leftovers of earlier builds."""
+    """The wheel built from the sdist built from a clone with a page: neither sees the leftovers of earlier builds."""
     clone, out = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("dist")
     for name in checked_in():
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, clone / name, follow_symlinks=False)
+    for name in PAGE:  # as if `python3 dev.py web` had built it
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).write_text(name)
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(clone)]
     done = subprocess.run(build, capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,6 +48,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     shipped = {name for name in names if ".dist-info/" not in name}
     modules = {name for name in checked_in() if name.startswith(("nngkit/", "protocols/")) and name.endswith(".py")}
+    modules |= set(PAGE)
     expected = {re.sub("^protocols/", "nngkit/protocols/", name) for name in modules}
     assert shipped == expected | {"nngkit/py.typed"}
 
@@ -58,6 +64,20 @@ def test_the_static_tools_find_the_bricks_through_a_symlink() -> None:
     link = ROOT / "nngkit" / "protocols"
     assert link.is_symlink()
     assert os.readlink(link) == "../protocols"
+
+
+def test_nothing_of_the_page_that_is_built_or_fetched_is_checked_in() -> None:
+    assert [name for name in checked_in() if name.startswith("nngkit/web/static/") or "node_modules" in name] == []
+
+
+def test_the_lock_of_the_page_names_no_registry_and_pins_by_hash() -> None:
+    packages = json.loads((ROOT / "nngkit/web/doc/package-lock.json").read_text())["packages"]
+    own = json.loads((ROOT / "nngkit/web/doc/package.json").read_text())
+    asked = own["dependencies"] | own["devDependencies"]
+    assert {name: packages[f"node_modules/{name}"]["version"] for name in asked} == asked
+    for name, entry in packages.items():
+        assert "resolved" not in entry, f"{name} binds everybody to one registry"
+        assert name == "" or entry["integrity"].startswith("sha512-")
 
 
 def test_the_lock_names_no_host_and_no_index() -> None:

@@ -1,0 +1,351 @@
+// A page as a peer: it joins a home over REQ, hears and speaks on its BUS, and comes back when either is lost.
+//
+//     const peer = new Peer({ addresses: ["ws://*:4712/repair"], token, name: "Ann", host: location.hostname, WebSocket });
+//     peer.onState = (state, why) => ...;     // "connecting", "online", "offline" (tries again), "refused" (does not)
+//     const room = await peer.open("minutes", keep);        // room.ydoc is edited; room.presence says who is there
+//     peer.start();
+//
+// Hello with the token gets the address of the BUS, which is secret: NNG's BUS lets in whoever knows it. All of the
+// protocol's decisions are in replica.js; here are clocks, timers and sockets.
+
+import * as Y from "yjs";
+import { Engine, REMOTE } from "./engine.js";
+import { BUS, LinkLost, REP, Requests, dialable, open } from "./link.js";
+import { Presence } from "./presence.js";
+import { Replica } from "./replica.js";
+import { hex, streamName, streamParts, versionsDigest } from "./versions.js";
+import { BadMessage, REQUEST_LIMIT, decodeBus, decodeReply, encodeAwareness, encodeBeat, encodeBye, encodeRequest } from "./wire.js";
+
+const TICK = 50; // ms
+const BEAT = 0.2; // seconds, while somebody edits, and
+const IDLE_BEAT = 1; // at rest
+const RECENT = 2; // seconds for which an edit counts as lately
+const CONNECTING = 5; // seconds for a connection, a hello
+const REPLYING = 5; // for a reply, and
+const BULK = 30; // for one with a lot in it
+const SILENCE = 4; // without a word from a home that beats five times a second: is it there?
+const FIRST_RETRY = 0.1;
+const LAST_RETRY = 5;
+const MOST_WAITING = 1 << 20; // bytes that a browser may hold for the BUS; beyond it edits are given instead
+const SAVING = 5; // seconds that the home may take to say that it has all on its disk
+const GIVING = REQUEST_LIMIT - 128 * 1024; // of a request for the update; the rest is for a full vector of versions
+
+/** A stream for this load: of the origin of `before`, if there was one, with an epoch that nobody had yet. */
+export function freshStream(random, milliseconds, before = null) {
+  const epoch = milliseconds * 4096 + Math.floor(random() * 4096);
+  if (before === null) return streamName(Uint8Array.from({ length: 8 }, () => Math.floor(random() * 256)), epoch);
+  const [origin, last] = streamParts(before);
+  return streamName(origin, Math.max(epoch, last + 1)); // a clock may go back
+}
+
+export class Peer {
+  rooms = new Map(); // document -> Room
+  state = "offline";
+  home = null; // { stream, name, documents }
+  onState = () => {};
+  onRoom = () => {}; // (room): something about it changed that is not in its ydoc
+
+  #options;
+  #requests = null;
+  #bus = null;
+  #stopped = true;
+  #failures = 0;
+  #retry = null;
+  #timer = null;
+  #heard = 0;
+  #probing = false;
+  #beaten = -Infinity;
+
+  constructor({ addresses, token = null, name = null, host, WebSocket, random, stream, now = () => performance.now() / 1000, beforeJoining = async () => {} }) {
+    this.#options = { addresses, token, host, WebSocket, random, now, beforeJoining };
+    this.name = name;
+    this.stream = stream ?? freshStream(random, Date.now());
+  }
+
+  get token() { return this.#options.token; }
+  set token(token) { this.#options.token = token; }
+
+  /** A document, with what `keep` (null: nothing) has of it from before. */
+  async open(doc, keep) {
+    const kept = keep ? await keep.load(doc, Y.mergeUpdates) : { update: null, versions: new Map(), own: [] };
+    const room = new Room(doc, this.stream, kept, this.#options.random, this.#options.now, () => this.#soon(room));
+    if (keep) {
+      room.replica.onApplied = (update, brought) => keep.applied(doc, update, brought);
+      room.replica.onOwn = (records, written) => keep.own(doc, records, written);
+    }
+    this.rooms.set(doc, room);
+    if (this.#requests) this.#enter(room);
+    return room;
+  }
+
+  start() {
+    this.#stopped = false;
+    this.#timer ??= setInterval(() => this.#tick(), TICK);
+    this.retryNow();
+  }
+
+  /** Say good-bye and close. */
+  stop() {
+    this.#stopped = true;
+    clearInterval(this.#timer);
+    this.#timer = null;
+    for (const room of this.rooms.values()) this.#sendState(room, room.presence.goodBye());
+    this.#send(encodeBye(this.stream));
+    this.#lost("offline", "closed");
+  }
+
+  /** Without waiting: the network is back, or there is another token. */
+  retryNow() {
+    clearTimeout(this.#retry);
+    this.#retry = null;
+    this.#failures = 0;
+    if (!this.#stopped && this.state !== "online" && this.state !== "connecting") this.#connect();
+  }
+
+  /** The browser says that there is no network. */
+  disconnect(why) {
+    if (this.state === "online") this.#lost("offline", why);
+  }
+
+  // ---- the connection ----------------------------------------------------------------------------------------------
+
+  async #connect() {
+    const { addresses, host, WebSocket, random, now, beforeJoining } = this.#options;
+    this.#become("connecting", null);
+    const address = dialable(addresses[this.#failures % addresses.length] ?? "", host);
+    let bus = null;
+    let requests = null;
+    const give = (state, why) => {
+      requests?.close();
+      bus?.close();
+      this.#lost(state, why);
+    };
+    try {
+      if (address === null) throw new LinkLost("there is no address that a page can dial");
+      await beforeJoining();
+      const socket = await open(address, REP, { WebSocket, timeout: CONNECTING });
+      requests = new Requests(socket, random);
+      const welcome = decodeReply(await requests.ask(this.#hello(), CONNECTING));
+      if (welcome.kind === "refused") return give(["token", "version"].includes(welcome.code) ? "refused" : "offline", welcome.why);
+      if (welcome.kind !== "welcome") throw new BadMessage("reply", `${welcome.kind} to a hello`);
+      const busAddress = welcome.bus.map((one) => dialable(one, host)).find((one) => one !== null);
+      if (!busAddress) throw new LinkLost("the peer has no BUS that a page can dial");
+      bus = await open(busAddress, BUS, { WebSocket, timeout: CONNECTING });
+      if (this.#stopped || socket.readyState !== 1) throw new LinkLost("the connection has ended");
+      bus.onmessage = ({ data }) => this.#heardBus(data);
+      bus.onclose = socket.onclose = () => this.#requests === requests && this.#lost("offline", "the connection has ended");
+      this.#bus = bus;
+      this.#requests = requests;
+      this.#heard = now();
+      this.#failures = 0;
+      this.home = { stream: welcome.stream, name: welcome.name, documents: welcome.documents, maxUpdate: Math.min(welcome.maxUpdate, GIVING) };
+      this.#beat(now()); // the first word on a BUS says who speaks; what comes before it is not heard
+      this.#become("online", null);
+      for (const room of this.rooms.values()) this.#enter(room);
+    } catch (error) {
+      give(error.final ? "refused" : "offline", error.message);
+    }
+    return undefined;
+  }
+
+  #hello() {
+    return encodeRequest(this.stream, this.token, { kind: "hello", name: this.name, documents: [...this.rooms.keys()] });
+  }
+
+  #enter(room) {
+    room.replica.connected(this.home.stream, this.home.maxUpdate, this.#options.now());
+    room.presence.forget();
+    room.refusal = null;
+    this.#step(room);
+  }
+
+  #lost(state, why) {
+    const [bus, requests] = [this.#bus, this.#requests];
+    this.#bus = this.#requests = null;
+    if (bus) bus.onclose = bus.onmessage = null;
+    bus?.close();
+    requests?.close();
+    for (const room of this.rooms.values()) {
+      room.replica.disconnected();
+      room.presence.forget();
+      room.saved = null;
+      this.onRoom(room);
+    }
+    this.#become(state, why);
+    if (this.#stopped || state === "refused" || this.#retry !== null) return;
+    const wait = Math.min(LAST_RETRY, FIRST_RETRY * 2 ** this.#failures++) * (0.5 + this.#options.random());
+    this.#retry = setTimeout(() => {
+      this.#retry = null;
+      this.#connect();
+    }, wait * 1000);
+  }
+
+  #become(state, why) {
+    this.state = state;
+    this.onState(state, why);
+  }
+
+  // ---- what goes out -----------------------------------------------------------------------------------------------
+
+  #send(bytes) {
+    if (this.#bus?.readyState === 1 && this.#bus.bufferedAmount < MOST_WAITING) this.#bus.send(bytes);
+  }
+
+  /** After what is happening now: the edits of one moment go out as one message. */
+  #soon(room) {
+    if (room.stepping) return;
+    room.stepping = true;
+    setTimeout(() => {
+      room.stepping = false;
+      this.#step(room);
+    }, 5); // ms
+  }
+
+  #step(room) {
+    const { bus, ask } = room.replica.evaluate(this.#options.now());
+    for (const bytes of bus) this.#send(bytes);
+    if (ask) this.#ask(room, ask);
+    this.onRoom(room);
+  }
+
+  async #ask(room, request) {
+    const requests = this.#requests;
+    let reply = null;
+    try {
+      reply = decodeReply(await requests.ask(encodeRequest(this.stream, this.token, request), request.kind === "nack" ? REPLYING : BULK));
+    } catch (error) {
+      if (!(error instanceof LinkLost || error instanceof BadMessage)) throw error;
+    }
+    if (requests !== this.#requests) return; // of a connection that is gone; the replica knows
+    if (reply?.kind === "refused" && reply.code === "token") {
+      this.#lost("refused", reply.why);
+      return;
+    }
+    room.refusal = reply?.kind === "refused" ? reply : null;
+    if (reply === null) room.replica.failed(this.#options.now());
+    else room.replica.answered(reply, this.#options.now());
+    this.#step(room);
+  }
+
+  #tick() {
+    if (!this.#requests) return;
+    const now = this.#options.now();
+    for (const room of this.rooms.values()) {
+      this.#sendState(room, room.presence.due(now));
+      if (room.presence.gone(null, now)) this.onRoom(room);
+      this.#step(room);
+      this.#askWhetherSaved(room, now);
+    }
+    const edited = [...this.rooms.values()].some((room) => now - room.edited < RECENT);
+    if (now - this.#beaten >= (edited ? BEAT : IDLE_BEAT)) this.#beat(now);
+    if (now - this.#heard > SILENCE && !this.#probing) this.#probe();
+  }
+
+  #beat(now) {
+    this.#beaten = now;
+    const rooms = [...this.rooms.values()];
+    const clients = new Map(rooms.map((room) => [room.doc, room.ydoc.clientID]));
+    this.#send(encodeBeat(this.stream, this.name, clients, rooms.map((room) => room.replica.beat(now))));
+  }
+
+  #sendState(room, due) {
+    if (due) this.#send(encodeAwareness(this.stream, room.doc, due[0], due[1]));
+  }
+
+  /** A connection may be dead and say nothing. */
+  async #probe() {
+    const requests = this.#requests;
+    this.#probing = true;
+    try {
+      await requests.ask(this.#hello(), CONNECTING);
+      this.#heard = this.#options.now();
+    } catch {
+      if (requests === this.#requests) this.#lost("offline", "the peer is silent");
+    } finally {
+      this.#probing = false;
+    }
+  }
+
+  async #askWhetherSaved(room, now) {
+    const { replica } = room;
+    if (room.saving || now < room.askAgain || !replica.inSync || !replica.versions.size) return;
+    const digest = hex(versionsDigest(replica.versions));
+    if (room.saved === digest) return;
+    room.saving = true;
+    const requests = this.#requests;
+    let yes = false;
+    try {
+      const request = { kind: "have", doc: room.doc, versions: replica.versions, durable: true, wait: SAVING };
+      const reply = decodeReply(await requests.ask(encodeRequest(this.stream, this.token, request), SAVING + REPLYING));
+      yes = reply.kind === "has" && reply.yes;
+    } catch (error) {
+      if (!(error instanceof LinkLost || error instanceof BadMessage)) throw error;
+    } finally {
+      room.saving = false;
+    }
+    room.askAgain = this.#options.now() + (yes ? 0.5 : SAVING);
+    if (yes && requests === this.#requests) room.saved = digest;
+    this.onRoom(room);
+  }
+
+  // ---- what comes in -----------------------------------------------------------------------------------------------
+
+  #heardBus(data) {
+    const now = this.#options.now();
+    this.#heard = now;
+    let message;
+    try {
+      message = decodeBus(new Uint8Array(data));
+    } catch (error) {
+      if (!(error instanceof BadMessage || error instanceof TypeError)) throw error; // TypeError: a text message
+      return;
+    }
+    if (message.stream === this.stream && message.kind !== "update") return; // an echo
+    const room = this.rooms.get(message.doc);
+    switch (message.kind) {
+      case "update":
+        if (!room) return;
+        room.replica.received(message, now);
+        this.#step(room);
+        break;
+      case "beat":
+        for (const row of message.docs) {
+          const one = this.rooms.get(row.doc);
+          one?.replica.received(row, now, message.stream);
+          if (one) this.#step(one);
+        }
+        break;
+      case "awareness":
+        if (room?.presence.received(message, now)) this.onRoom(room);
+        break;
+      default: // a good-bye
+        for (const one of this.rooms.values()) if (one.presence.gone(message.stream, now)) this.onRoom(one);
+    }
+  }
+}
+
+export class Room {
+  refusal = null; // why the home does not give it
+  saved = null; // the digest of the versions that the home has on its disk
+  saving = false;
+  askAgain = -Infinity;
+  stepping = false;
+  edited = -Infinity;
+  presence = new Presence();
+
+  constructor(doc, stream, { update, versions, own }, random, now, soon) {
+    this.doc = doc;
+    this.ydoc = new Y.Doc(); // with a client id of its own, as every load must have
+    if (update) Y.applyUpdate(this.ydoc, update, REMOTE);
+    const engine = new Engine(this.ydoc);
+    this.replica = new Replica({ doc, stream, engine, random, versions, own });
+    this.ydoc.on("update", () => { this.edited = now(); });
+    engine.onEdit = (written) => {
+      this.replica.edited(written, now());
+      soon();
+    };
+  }
+
+  /** Whether the home has all of it on its disk. */
+  get isSaved() { return this.replica.inSync && this.saved === hex(versionsDigest(this.replica.versions)); }
+}

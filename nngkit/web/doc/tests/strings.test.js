@@ -1,0 +1,47 @@
+// Edits of strings: the change is the one that was made, and no character is ever cut.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { change, moved, parts } from "../strings.js";
+
+const CASES = [
+  ["", "a", 1, [0, 0, "a"]],
+  ["aa", "aaa", 1, [0, 0, "a"]],
+  ["aa", "aaa", 2, [1, 0, "a"]],
+  ["aa", "aaa", 3, [2, 0, "a"]],
+  ["aaa", "aa", 1, [1, 1, ""]],
+  ["abc", "axc", 2, [1, 1, "x"]],
+  ["same", "same", 2, [2, 0, ""]],
+  ["😀", "😁", 2, [0, 2, "😁"]], // these share their first unit
+  ["😀a", "🨀a", 2, [0, 2, "🨀"]], // and these their second
+];
+for (const [before, after, caret, [at, removed, inserted]] of CASES) {
+  test(`${before} becomes ${after} with the caret at ${caret}`, () => assert.deepEqual(change(before, after, caret), { at, removed, inserted }));
+}
+
+test("a change applied to what was is what is, whatever the caret", () => {
+  const alphabet = ["a", "b", "😀", "😁", "🨀", "\u{10000}"];
+  let state = 1;
+  const below = (limit) => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) % limit;
+  const word = () => Array.from({ length: below(6) }, () => alphabet[below(alphabet.length)]).join("");
+  for (let i = 0; i < 3000; i++) {
+    const [before, after] = [word(), word()];
+    const { at, removed, inserted } = change(before, after, below(after.length + 1));
+    assert.equal(before.slice(0, at) + inserted + before.slice(at + removed), after);
+    for (const part of [before.slice(0, at), before.slice(at, at + removed), inserted]) assert.ok(part.isWellFormed?.() ?? true);
+  }
+});
+
+test("a long text is cut between characters", () => {
+  assert.deepEqual(parts("ab😀😀c", 3), ["ab", "😀", "😀c"]);
+  assert.deepEqual(parts("", 3), []);
+});
+
+test("positions move with what others do before them", () => {
+  assert.equal(moved(5, [{ retain: 2 }, { insert: "xy" }]), 7);
+  assert.equal(moved(5, [{ retain: 2 }, { delete: 2 }]), 3);
+  assert.equal(moved(5, [{ retain: 4 }, { delete: 9 }]), 4);
+  assert.equal(moved(5, [{ retain: 6 }, { insert: "x" }]), 5);
+  assert.equal(moved(5, [{ retain: 5 }, { insert: "x" }]), 6);
+  assert.equal(moved(5, [{ retain: 5 }, { insert: "x" }], true), 5);
+});

@@ -1,0 +1,311 @@
+// The messages of the documents protocol and their bytes: what docs/wire.md describes as CDDL, for a page. Pure.
+//
+// A message is an object whose `kind` says which it is. Everything that comes in is hostile until `decodeBus` or
+// `decodeReply` has let it in: what is not exactly as described throws BadMessage.
+//
+//     decodeBus(encodeUpdate(me, "minutes", 1, [{ payload, deps }]))
+//     // { kind: "update", stream: me, doc: "minutes", first: 1, edits: [{ payload, deps }] }
+//
+// A page is never asked, so it writes requests and reads replies, not the other way round.
+
+import { Tokenizer, decode, encode } from "cborg";
+import { MOST_STREAMS, streamName, streamParts, toWire } from "./versions.js";
+
+export const VERSION = 1;
+export const BUS_LIMIT = 256 * 1024; // bytes of a BUS message; an edit that does not fit travels by request alone
+export const REQUEST_LIMIT = 4 * 1024 * 1024;
+export const REPLY_LIMIT = 4 * 1024 * 1024;
+export const AWARENESS_LIMIT = 16 * 1024;
+export const MOST_EDITS = 256; // in one update message
+export const MOST_RANGES = 64; // in one nack
+export const MOST_HEADS = 32; // in one document's part of a beat
+export const MOST_CHUNKS = 8; // in one pull
+const MOST_DOCUMENTS = 64; // in a beat
+const MOST_OFFERED = 1024; // documents in a welcome
+const MOST_ADDRESSES = 8;
+const MOST_TRANSFER = 1024 * 1024 * 1024; // bytes that a manifest may announce
+const KIND = {
+  update: 0, beat: 1, awareness: 2, bye: 3, hello: 4, nack: 5, want: 6, diff: 7,
+  pull: 8, chunks: 9, give: 10, given: 11, have: 12, has: 13, refused: 15,
+};
+const READING = {
+  strict: true, // shortest numbers
+  allowIndefinite: false,
+  allowUndefined: false,
+  allowBigInt: false, // a number that JavaScript cannot count exactly is refused
+  rejectDuplicateMapKeys: true,
+  useMaps: true, // a key may be "__proto__"
+  retainStringBytes: true, // for the check below
+};
+const STRICT_UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+export class BadMessage extends Error {
+  constructor(what, why) {
+    super(`bad ${what}: ${why}`);
+    this.name = "BadMessage";
+  }
+}
+
+/** cborg puts U+FFFD where text is no UTF-8; here such a message is refused. */
+class Tokens extends Tokenizer {
+  next() {
+    const token = super.next();
+    if (token.byteValue && typeof token.value === "string") STRICT_UTF8.decode(token.byteValue);
+    return token;
+  }
+}
+
+const read = (bytes) => decode(bytes, { ...READING, tokenizer: new Tokens(bytes, READING) });
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+
+function reader(what) {
+  const refuse = (why) => { throw new BadMessage(what, why); };
+  const check = (holds, why) => { if (!holds) refuse(why); };
+  const is = {
+    array(value, low, high, name) {
+      check(Array.isArray(value) && value.length >= low && value.length <= high, `${name} is no list of ${low} to ${high}`);
+      return value;
+    },
+    bytes(value, name, size = null) {
+      check(value instanceof Uint8Array && (size === null || value.length === size), `${name} is no ${size ?? "byte"} bytes`);
+      return value;
+    },
+    bytesOrNull: (value, name, size = null) => (value === null ? null : is.bytes(value, name, size)),
+    text(value, name, most = 1024) {
+      check(typeof value === "string" && new TextEncoder().encode(value).length <= most, `${name} is no text of at most ${most} bytes`);
+      return value;
+    },
+    whole(value, name, low = 0, high = Number.MAX_SAFE_INTEGER) {
+      check(Number.isSafeInteger(value) && value >= low && value <= high, `${name} is no whole number from ${low} to ${high}`);
+      return value;
+    },
+    flag(value, name) {
+      check(typeof value === "boolean", `${name} is neither true nor false`);
+      return value;
+    },
+    map(value, name) {
+      check(value instanceof Map && [...value.keys()].every((key) => typeof key === "string"), `${name} is no map`);
+      return value;
+    },
+    doc(value) {
+      check(is.text(value, "document", 200) !== "", "a document has no name");
+      return value;
+    },
+    stream(value) {
+      is.array(value, 2, 2, "stream");
+      return streamName(is.bytes(value[0], "origin", 8), is.whole(value[1], "epoch"));
+    },
+    versions(value, most = MOST_STREAMS) {
+      const versions = new Map();
+      for (const row of is.array(value, 0, most, "versions")) {
+        is.array(row, 3, 3, "version");
+        const stream = is.stream(row.slice(0, 2));
+        check(!versions.has(stream), "a stream comes twice");
+        versions.set(stream, is.whole(row[2], "number", 1));
+      }
+      return versions;
+    },
+    version(map) {
+      const theirs = is.whole(map.get("v"), "v", 1);
+      check(theirs <= VERSION, `version ${theirs}, newer than the version ${VERSION} spoken here`);
+    },
+    optional: (map, key, read, otherwise) => (map.has(key) ? read(map.get(key)) : otherwise),
+    update(value) {
+      is.array(value, 5, 5, "update");
+      check(value[0] === KIND.update, "not an update");
+      const first = is.whole(value[3], "number", 1);
+      const edits = is.array(value[4], 1, MOST_EDITS, "edits").map((edit) => {
+        is.array(edit, 2, 2, "edit");
+        return { payload: is.bytes(edit[0], "payload"), deps: is.versions(edit[1]) };
+      });
+      is.whole(first + edits.length - 1, "number of the last edit", 1);
+      return { kind: "update", stream: is.stream(value[1]), doc: is.doc(value[2]), first, edits };
+    },
+  };
+  return { is, check, refuse };
+}
+
+function open(bytes, what, limit) {
+  if (bytes.length > limit) throw new BadMessage(what, `${bytes.length} bytes, over the limit of ${limit}`);
+  let value;
+  try {
+    value = read(bytes);
+  } catch (error) { // a RangeError too: nested deeper than the stack
+    throw new BadMessage(what, error.message);
+  }
+  if (!Array.isArray(value) || value.length === 0) throw new BadMessage(what, "not a list that begins with its kind");
+  return value;
+}
+
+/** A message from the BUS. */
+export function decodeBus(bytes) {
+  const value = open(bytes, "bus message", BUS_LIMIT);
+  const { is, check, refuse } = reader("bus message");
+  const sized = (size) => check(value.length === size, `${value.length} items instead of ${size}`);
+  switch (value[0]) {
+    case KIND.update:
+      return is.update(value);
+    case KIND.beat: {
+      sized(4);
+      const about = is.map(value[2], "about");
+      is.version(about);
+      const docs = is.array(value[3], 0, MOST_DOCUMENTS, "documents").map((row) => {
+        is.array(row, 4, 4, "document's beat");
+        return {
+          doc: is.doc(row[0]), versionsDigest: is.bytesOrNull(row[1], "digest of versions", 8),
+          contentDigest: is.bytesOrNull(row[2], "digest of content", 16), heads: is.versions(row[3], MOST_HEADS),
+        };
+      });
+      return {
+        kind: "beat", stream: is.stream(value[1]), name: is.optional(about, "name", (name) => is.text(name, "name"), null), docs,
+        clients: is.optional(about, "client", (rows) => new Map(is.array(rows, 0, MOST_DOCUMENTS, "clients").map((row) => {
+          is.array(row, 2, 2, "client");
+          return [is.doc(row[0]), is.whole(row[1], "client")];
+        })), new Map()),
+      };
+    }
+    case KIND.awareness:
+      sized(5);
+      return {
+        kind: "awareness", stream: is.stream(value[1]), doc: is.doc(value[2]), clock: is.whole(value[3], "clock"),
+        state: value[4] === null ? null : readState(is.bytes(value[4], "state")),
+      };
+    case KIND.bye:
+      sized(2);
+      return { kind: "bye", stream: is.stream(value[1]) };
+    default:
+      return refuse("of no kind that is known");
+  }
+}
+
+/** The map inside an awareness message, as an object: { client, user, cursor, ... }. */
+function readState(bytes) {
+  const { is, refuse } = reader("awareness");
+  if (bytes.length > AWARENESS_LIMIT) refuse(`${bytes.length} bytes, over the limit of ${AWARENESS_LIMIT}`);
+  let value;
+  try {
+    value = read(bytes);
+  } catch (error) {
+    return refuse(error.message);
+  }
+  is.whole(is.map(value, "state").get("client"), "client");
+  return plain(value);
+}
+
+function plain(value) {
+  if (Array.isArray(value)) return value.map(plain);
+  if (!(value instanceof Map)) return value;
+  const object = Object.create(null);
+  for (const [key, item] of value) object[key] = plain(item);
+  return object;
+}
+
+/** The reply to a request. */
+export function decodeReply(bytes) {
+  const value = open(bytes, "reply", REPLY_LIMIT);
+  const { is, check, refuse } = reader("reply");
+  const sized = (size) => check(value.length === size, `${value.length} items instead of ${size}`);
+  const common = () => ({ stream: is.stream(value[1]) });
+  switch (value[0]) {
+    case KIND.hello: {
+      sized(3);
+      const about = is.map(value[2], "welcome");
+      is.version(about);
+      return {
+        kind: "welcome", ...common(), name: is.optional(about, "name", (name) => is.text(name, "name"), null),
+        bus: is.array(about.get("bus"), 0, MOST_ADDRESSES, "bus").map((address) => is.text(address, "address")),
+        documents: is.array(about.get("documents"), 0, MOST_OFFERED, "documents").map(is.doc),
+        maxUpdate: is.whole(about.get("max_update"), "max_update", 1),
+      };
+    }
+    case KIND.nack:
+      sized(5);
+      return {
+        kind: "updates", ...common(), doc: is.doc(value[2]), rest: is.flag(value[4], "rest"),
+        updates: is.array(value[3], 0, MOST_RANGES * MOST_EDITS, "updates").map(is.update),
+      };
+    case KIND.diff: {
+      sized(5);
+      const body = value[3] instanceof Uint8Array ? value[3] : readManifest(value[3], is, check);
+      return { kind: "diff", ...common(), doc: is.doc(value[2]), body, versions: is.versions(value[4]) };
+    }
+    case KIND.chunks: {
+      sized(4);
+      const chunks = is.array(value[3], 0, MOST_CHUNKS, "chunks").map((row) => {
+        is.array(row, 2, 2, "chunk");
+        return { index: is.whole(row[0], "index"), data: is.bytes(row[1], "chunk") };
+      });
+      return { kind: "chunks", ...common(), transfer: is.bytes(value[2], "transfer", 16), chunks };
+    }
+    case KIND.given:
+      sized(4);
+      return { kind: "given", ...common(), doc: is.doc(value[2]), versions: is.versions(value[3]) };
+    case KIND.has:
+      sized(4);
+      return { kind: "has", ...common(), doc: is.doc(value[2]), yes: is.flag(value[3], "answer") };
+    case KIND.refused:
+      sized(4);
+      return { kind: "refused", ...common(), code: is.text(value[2], "code"), why: is.text(value[3], "reason") };
+    default:
+      return refuse("of no kind that is known");
+  }
+}
+
+function readManifest(value, is, check) {
+  is.array(value, 5, 5, "manifest");
+  const size = is.whole(value[1], "size", 1, MOST_TRANSFER);
+  const chunkSize = is.whole(value[2], "chunk size", 1, REPLY_LIMIT);
+  const chunks = is.array(value[4], 1, MOST_TRANSFER, "hashes").map((hash) => is.bytes(hash, "hash", 32));
+  check(chunks.length === Math.ceil(size / chunkSize), "more or fewer hashes than chunks");
+  return { transfer: is.bytes(value[0], "transfer", 16), size, chunkSize, sha256: is.bytes(value[3], "hash", 32), chunks };
+}
+
+// ---- writing --------------------------------------------------------------------------------------------------------
+
+const speaker = (kind, stream, ...rest) => encode([KIND[kind], streamParts(stream), ...rest]);
+
+/** `edits` [{ payload, deps }] of `stream`, numbered from `first`. */
+export function encodeUpdate(stream, doc, first, edits) {
+  return speaker("update", stream, doc, first, edits.map(({ payload, deps }) => [payload, toWire(deps)]));
+}
+
+/** `docs`: [{ doc, versionsDigest, contentDigest, heads }]; `clients`: Map from document to client id. */
+export function encodeBeat(stream, name, clients, docs) {
+  const about = new Map([["v", VERSION], ["client", [...clients]]]);
+  if (name) about.set("name", name);
+  return speaker("beat", stream, about, docs.map((row) => [row.doc, row.versionsDigest, row.contentDigest, toWire(row.heads)]));
+}
+
+/** `state`: an object with at least `client`, or null for one who has gone. */
+export function encodeAwareness(stream, doc, clock, state) {
+  const bytes = state === null ? null : encode(state);
+  if (bytes && bytes.length > AWARENESS_LIMIT) throw new BadMessage("awareness", `over ${AWARENESS_LIMIT} bytes`);
+  return speaker("awareness", stream, doc, clock, bytes);
+}
+
+export const encodeBye = (stream) => speaker("bye", stream);
+
+/** A request that a replica asks for (replica.js), with who asks and its token. */
+export function encodeRequest(stream, token, request) {
+  const write = (...rest) => speaker(request.kind, stream, token, ...rest);
+  switch (request.kind) {
+    case "hello": {
+      const about = new Map([["v", VERSION], ["documents", request.documents]]);
+      if (request.name) about.set("name", request.name);
+      return write(about);
+    }
+    case "nack": // ranges: [{ stream, first, last }]
+      return write(request.doc, request.ranges.map((range) => [...streamParts(range.stream), range.first, range.last]));
+    case "want": // state: the engine's state vector, null where there is nothing yet
+      return write(request.doc, request.state, toWire(request.versions));
+    case "pull":
+      return write(request.transfer, request.indexes);
+    case "give":
+      return write(request.doc, request.update, toWire(request.versions));
+    case "have": // wait: seconds
+      return write(request.doc, toWire(request.versions), request.durable, request.wait);
+    default:
+      throw new Error(`no request is called ${request.kind}`);
+  }
+}

@@ -1,0 +1,155 @@
+"""What a web server of ours answers: files of one folder and a few JSON values, and with which headers. No sockets.
+
+    site = Site.load(folder, json={"config.json": lambda: {"documents": ["minutes"]}}, connect=["ws://*:4712/repair"])
+    answer = site.answer("GET", "/", host="127.0.0.1:8080", etag=None)      # Answer(200, headers, body)
+
+The files are read once, at `load`: what is answered is looked up by its whole name in a dict, so there is no path that
+could lead out of the folder, however it is written. Nothing here may come from a peer.
+
+The Content-Security-Policy lets a page load what this site serves, and talk to it and to the WebSocket addresses in
+`connect`, and nothing else. An address "ws://*:4712/x" stands for the host that the browser asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json as json_module
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nngkit.errors import ConfigError
+
+__all__ = ["Answer", "Site"]
+
+MOST_FILES: Final = 256  # a page has five; this is the wrong folder
+MOST_BYTES: Final = 32 << 20  # they are all kept in memory
+TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".json": "application/json",
+    ".txt": "text/plain; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+}
+NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # no hidden files, nothing that a URL would have to escape
+HOST: Final = re.compile(r"(?P<host>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?")
+SOCKET: Final = re.compile(r"(?P<scheme>wss?)://(?P<host>\*|[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?P<port>:\d+)?(?:/.*)?")
+EVERYWHERE: Final = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+
+Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer; `size` is the Content-Length, which for a HEAD is not that of `body`."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    kind: str
+    body: bytes
+    etag: str
+
+
+class Site:
+    """Files and JSON values by name. Made by `load`."""
+
+    def __init__(
+        self, files: Mapping[str, _File], json: Mapping[str, Callable[[], object]], connect: Sequence[str]
+    ) -> None:
+        self._files = files
+        self._json = json
+        self._connect = tuple(map(_socket, connect))
+
+    @classmethod
+    def load(
+        cls, folder: Path, *, json: Mapping[str, Callable[[], object]] | None = None, connect: Sequence[str] = ()
+    ) -> Site:
+        """Read `folder`, one level deep. `json`: values made anew for each request, by name. `connect`: ws addresses.
+
+        Links and hidden files are left out. Raises ConfigError: no such folder, too much in it, no WebSocket address.
+        """
+        files: dict[str, _File] = {}
+        total = 0
+        try:
+            for path in sorted(folder.iterdir()):
+                if path.is_symlink() or not path.is_file() or not NAME.fullmatch(path.name):
+                    continue
+                body = path.read_bytes()
+                total += len(body)
+                if len(files) == MOST_FILES or total > MOST_BYTES:
+                    raise ConfigError("web folder", f"{folder} holds over {MOST_FILES} files or {MOST_BYTES} bytes")
+                kind = TYPES.get(path.suffix, "application/octet-stream")
+                files[path.name] = _File(kind, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+        except OSError as error:
+            raise ConfigError("web folder", f"{folder}: {error.strerror or error}", str(folder)) from error
+        return cls(files, dict(json or {}), connect)
+
+    def answer(self, method: str, target: str, *, host: str | None, etag: str | None) -> Answer:
+        """The answer to one request; `host` and `etag` are its Host and If-None-Match. Never raises."""
+        if method not in ("GET", "HEAD"):
+            return refusal(405, "only GET and HEAD", (("Allow", "GET, HEAD"),))
+        asked = HOST.fullmatch(host or "")
+        if not target.startswith("/") or asked is None:
+            return refusal(400, "no such address")
+        name = target.partition("?")[0][1:] or "index.html"
+        if name in self._json:
+            body = json_module.dumps(self._json[name]()).encode()
+            headers: Headers = (("Content-Type", TYPES[".json"]), ("Cache-Control", "no-store"))
+        elif name in self._files:
+            file = self._files[name]
+            body = file.body
+            headers = (("Content-Type", file.kind), ("Cache-Control", "no-cache"), ("ETag", file.etag))
+            if etag is not None and file.etag in (tag.strip().removeprefix("W/") for tag in etag.split(",")):
+                return Answer(304, (*headers[1:], *EVERYWHERE), b"", 0)
+        else:
+            return refusal(404, "there is nothing of that name")
+        headers += (("Content-Security-Policy", self._policy(asked["host"])), *EVERYWHERE)
+        return Answer(200, headers, body if method == "GET" else b"", len(body))
+
+    def _policy(self, host: str) -> str:
+        named = ((scheme, host if name == "*" else name, port) for scheme, name, port in self._connect)
+        sockets = sorted({f"{scheme}://{name}{port}" for scheme, name, port in named})
+        return "; ".join(
+            [
+                "default-src 'none'",
+                "script-src 'self'",
+                "style-src 'self'",
+                "img-src 'self'",
+                "font-src 'self'",
+                " ".join(["connect-src 'self'", *sockets]),
+                "base-uri 'none'",
+                "form-action 'none'",
+                "frame-ancestors 'none'",
+            ]
+        )
+
+
+def refusal(status: int, why: str, more: Headers = ()) -> Answer:
+    """An answer without a page: one line of text."""
+    body = f"{why}\n".encode()
+    headers = (("Content-Type", TYPES[".txt"]), ("Cache-Control", "no-store"), *more, *EVERYWHERE)
+    return Answer(status, headers, body, len(body))
+
+
+def _socket(address: str) -> tuple[str, str, str]:
+    found = SOCKET.fullmatch(address)
+    if found is None:
+        raise ConfigError("connect", f"{address!r} is not a WebSocket address, ws://host:port/path", address)
+    return found["scheme"], found["host"], found["port"] or ""

@@ -1,0 +1,152 @@
+"""A headless Chromium for tests, and what a person would do with the page in it.
+
+Every call of the driver is a request to another process, so it runs in a thread: the peers under test go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Generator
+from typing import Any, Self, TypeVar
+
+import trio
+from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+PATIENCE = 20.0  # seconds for anything that takes a moment: Chromium has two cores, and shares them
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",  # CI is root
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--window-size=1280,860",
+    "--lang=en",
+)
+NOT_OURS = "net::ERR_"  # the console tells of each connection that could not be; the tests make them so
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def chromium() -> Generator[webdriver.Chrome]:
+    """A browser with an empty profile."""
+    options = webdriver.ChromeOptions()
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.binary_location = shutil.which("chromium") or ""
+    driver = webdriver.Chrome(options=options, service=Service(executable_path=shutil.which("chromedriver")))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+async def until(holds: Callable[[], Any], what: str) -> None:
+    """Wait for something of the peers under test."""
+    with trio.move_on_after(PATIENCE):
+        while not holds():  # noqa: ASYNC110  a look is the only way in
+            await trio.sleep(0.02)
+        return
+    raise AssertionError(f"never: {what}")
+
+
+class Page:
+    """One tab with a document's page."""
+
+    def __init__(self, driver: webdriver.Chrome, tab: str) -> None:
+        self.driver = driver
+        self.tab = tab
+
+    @classmethod
+    async def open(cls, driver: webdriver.Chrome, url: str, *, name: str = "Grace") -> Self:
+        """A new tab at `url`, with somebody of that name in front of it."""
+
+        def load() -> str:
+            driver.switch_to.new_window("tab")
+            driver.get(url)
+            return driver.current_window_handle
+
+        page = cls(driver, await trio.to_thread.run_sync(load))
+        field = await page.find("#me")
+        await page.do(field.clear)
+        await page.do(lambda: field.send_keys(name + "\t"))
+        return page
+
+    async def do(self, act: Callable[[], T]) -> T:
+        """Do something with this tab in front."""
+
+        def there() -> T:
+            self.driver.switch_to.window(self.tab)
+            return act()
+
+        return await trio.to_thread.run_sync(there)
+
+    async def find(self, selector: str) -> WebElement:
+        return await self.do(lambda: self.driver.find_element(By.CSS_SELECTOR, selector))
+
+    async def script(self, script: str, *arguments: object) -> Any:
+        return await self.do(lambda: self.driver.execute_script(script, *arguments))
+
+    async def sees(self, script: str, expected: object) -> None:
+        """Wait until the script's value is this."""
+        value = None
+        with trio.move_on_after(PATIENCE):
+            while True:
+                with contextlib.suppress(NoSuchElementException, StaleElementReferenceException):
+                    value = await self.script(script)
+                    if value == expected:
+                        return
+                await trio.sleep(0.05)
+        raise AssertionError(f"{script}: {value!r} instead of {expected!r}")
+
+    async def is_in(self, state: str) -> None:
+        """Wait for a connection state: "online", "offline", "refused"."""
+        await self.sees("return document.getElementById('state').dataset.state", state)
+
+    async def catches_up(self) -> None:
+        await self.sees(
+            "return /^(Up to date|All changes saved)$/.test(document.getElementById('state-text').textContent)", True
+        )
+
+    async def shows(self, text: str) -> None:
+        await self.sees("return document.getElementById('text').value", text)
+
+    async def shows_table(self, *rows: list[str]) -> None:
+        """Wait for these cells, the line of names first."""
+        await self.sees(
+            "return [[...document.querySelectorAll('th:not(.side) .cap span')].map(cell => cell.textContent),"
+            " ...[...document.querySelectorAll('tbody tr')].map(row => [...row.querySelectorAll('input')]"
+            ".map(field => field.value))]",
+            list(rows),
+        )
+
+    async def types(self, keys: str, selector: str = "#text", at: int | None = None) -> None:
+        """Type where the caret is, or at `at` (UTF-16 units)."""
+        field = await self.find(selector)
+        if at is not None:
+            await self.script(
+                "arguments[0].focus(); arguments[0].setSelectionRange(arguments[1], arguments[1])", field, at
+            )
+        await self.do(lambda: field.send_keys(keys))
+
+    async def digest(self) -> str:
+        return str(await self.script("return document.getElementById('digest').dataset.digest"))
+
+    async def shows_digest(self, digest: bytes) -> None:
+        await self.sees("return document.getElementById('digest').dataset.digest", digest.hex())
+
+    async def complaints(self) -> list[str]:
+        """What the console has heard since the last time: errors of scripts, and what the policy has stopped."""
+        entries: list[dict[str, str]] = await self.do(lambda: self.driver.get_log("browser"))  # type: ignore[no-untyped-call]
+        return [entry["message"] for entry in entries if NOT_OURS not in entry["message"]]
+
+    async def close(self) -> None:
+        await self.do(self.driver.close)
+        await trio.to_thread.run_sync(lambda: self.driver.switch_to.window(self.driver.window_handles[0]))

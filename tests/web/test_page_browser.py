@@ -1,0 +1,387 @@
+"""The page in a real browser, together with real peers: editing, cursors, being offline, keys, loss."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from selenium import webdriver
+
+from nngkit.documents.document import Document
+from nngkit.documents.peer import DocumentPeer
+from nngkit.documents.shared import Map
+from nngkit.documents.weather import Weather
+from nngkit.web.doc import page_site
+from nngkit.web.server import Server, link, serve
+from tests.web.browsers import Page, chromium, until
+from tests.web.pages import built_page
+
+pytestmark = [
+    pytest.mark.slow,  # Chromium takes seconds to start
+    pytest.mark.timeout(120),
+    pytest.mark.needs_program("node", package="nodejs"),
+    pytest.mark.needs_program("chromium"),
+    pytest.mark.needs_program("chromedriver", package="chromium-driver"),
+]
+KEY = "a key"
+HTML = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Generator[webdriver.Chrome]:
+    """One browser for all tests here: each has its own tab, and its own web server, which is another site to it."""
+    built_page()
+    with chromium() as driver:
+        yield driver
+
+
+def peer(port: int = 0, **options: Any) -> DocumentPeer:
+    """A peer that a page can join."""
+    usual: dict[str, Any] = {"token": KEY, "accept": lambda _: True, "name": "desk"}
+    return DocumentPeer(listen=f"ws://127.0.0.1:{port}", **(usual | options))
+
+
+def port_of(home: DocumentPeer) -> int:
+    return int(home.repair_addresses[0].split(":")[2].split("/")[0])
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    home: DocumentPeer, *, store: bool = False, documents: tuple[str, ...] = ("minutes",), port: int = 0
+) -> AsyncGenerator[Server]:
+    """The page for `home`; it goes on when that is stopped, as the one that comes after has the same addresses."""
+    identity = home.me.origin.hex() if store else None
+    site = page_site(repair=home.repair_addresses, bus=home.addresses, documents=lambda: documents, store=identity)
+    async with trio.open_nursery() as nursery:
+        server: Server = await nursery.start(lambda task_status: serve(site, port=port, task_status=task_status))
+        yield server
+        nursery.cancel_scope.cancel()
+
+
+@contextlib.asynccontextmanager
+async def joined(
+    driver: webdriver.Chrome, server: Server, *, key: str | None = KEY, name: str = "Grace"
+) -> AsyncGenerator[Page]:
+    """A tab with the page; it has to have nothing to complain of in the end."""
+    page = await Page.open(driver, link(server.url, token=key, doc="minutes"), name=name)
+    try:
+        yield page
+        assert await page.complaints() == []
+    finally:
+        with trio.CancelScope(shield=True):
+            await page.close()
+
+
+async def equal(page: Page, document: Document) -> None:
+    """Both hold the same, by the digest of the content."""
+    await page.shows_digest(document.digest())
+
+
+async def test_a_page_and_a_program_edit_text_and_table_together(browser: webdriver.Chrome) -> None:
+    async with peer() as home, serving(home) as server:
+        doc = home.open("minutes")
+        body, columns, rows = doc.text("body"), doc.array("columns"), doc.array("rows")
+        body.insert(0, "Tea 👩‍🚀 at four")
+        columns.append("item")
+        rows.append(Map({"item": "tea", "price": 3.5}))
+        async with joined(browser, server) as page:
+            await page.shows("Tea 👩‍🚀 at four")
+            await page.shows_table(["item", "price"], ["tea", "3.5"])
+
+            await page.types("!", at=len("Tea 👩‍🚀 at four".encode("utf-16-le")) // 2)
+            await until(lambda: str(body) == "Tea 👩‍🚀 at four!", "what was typed arrives")
+            body.insert(4, "中 ")
+            await page.shows("Tea 中 👩‍🚀 at four!")
+            await page.types("?")  # the caret has stayed behind its letter
+            await until(lambda: str(body) == "Tea 中 👩‍🚀 at four!?", "the caret has moved with the text")
+
+            await page.types("0", "tbody tr:nth-child(1) td:nth-child(2) input")
+            await until(lambda: rows[0]["price"] == 3.5, "3.50 is no other number")
+            await page.types("1\n", "tbody tr:nth-child(1) td:nth-child(2) input")
+            await until(lambda: rows[0]["price"] == 3.501, "a number stays a number")
+            rows.append(Map({"item": "milk"}))
+            await page.shows_table(["item", "price"], ["tea", "3.501"], ["milk", ""])
+            button = await page.find("#add-row")
+            await page.do(button.click)
+            await until(lambda: len(rows) == 3, "a row is added")
+            await page.types(HTML, "tbody tr:nth-child(3) input")
+            await until(lambda: rows[2].get("item") == HTML, "and written in")
+            await page.catches_up()
+            await equal(page, doc)
+
+            undo = await page.find("#undo")
+            for _ in range(6):
+                if await page.do(undo.is_enabled):
+                    await page.do(undo.click)
+            await until(lambda: str(body) == "Tea 中 👩‍🚀 at four", "what the page did is undone, and nothing else")
+            await equal(page, doc)
+        assert home.refusals == ()
+
+
+async def test_who_is_here_and_where_is_seen_on_both_sides(browser: webdriver.Chrome) -> None:
+    async with peer() as home, serving(home) as server:
+        doc = home.open("minutes")
+        doc.text("body").insert(0, "One 😀 two")
+        async with joined(browser, server, name=HTML) as page:
+            await page.shows("One 😀 two")
+            doc.awareness.local = {"user": {"name": HTML}, "cursor": doc.awareness.cursor("body", 6, 9)}
+            before = "const range = document.createRange(); const mark = document.querySelector('#mirror .caret');"
+            await page.sees(
+                f"{before} range.setStart(document.getElementById('mirror'), 0); range.setEndBefore(mark);"
+                "return [mark.dataset.name, range.toString(), document.querySelector('#mirror mark').textContent]",
+                [HTML, "One 😀 two", "two"],
+            )
+            await page.sees(
+                "return [...document.querySelectorAll('#people li')].map(item => item.innerText.trim())", [HTML]
+            )
+
+            await page.types("", at=6)
+            await until(lambda: places(doc) == {("body", 5, 5)}, "its caret is seen, in code points")
+            assert {state["user"]["name"] for state in doc.awareness.states.values()} == {HTML}
+            doc.text("body").insert(0, "Zero ")
+            await until(lambda: places(doc) == {("body", 10, 10)}, "and stays with its letter")
+            doc.awareness.local = None
+            await page.sees("return document.querySelectorAll('#people li, #mirror .caret').length", 0)
+        await until(lambda: places(doc) == set(), "a page that is closed says good-bye")
+
+
+def places(doc: Document) -> set[tuple[str, int, int]]:
+    """Where others are."""
+    states = [state for client, state in doc.awareness.states.items() if client != doc.client_id]
+    return {found for state in states if (found := doc.awareness.find(state["cursor"])) is not None}
+
+
+async def test_what_is_written_offline_arrives_when_the_peer_is_back(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    store = tmp_path / "store.sqlite"
+    async with peer(store=store) as home:
+        port = port_of(home)
+        async with serving(home, store=True) as server, joined(browser, server) as page:
+            doc = home.open("minutes")
+            doc.text("body").insert(0, "start")
+            doc.array("columns").append("item")
+            await page.shows("start")
+            await page.sees("return document.getElementById('state-text').textContent", "All changes saved")
+            await home.aclose()
+            await page.is_in("offline")
+
+            await page.types(" page", at=5)
+            await page.do((await page.find("#add-row")).click)
+            await page.types("tea\n", "tbody input")
+            await trio.sleep(0.5)  # a cell is written a moment after the last key, and kept a moment later
+            await page.do(page.driver.refresh)
+            await page.shows("start page")
+            await page.shows_table(["item"], ["tea"])
+            await page.is_in("offline")
+            await page.types("!", at=10)
+
+            async with peer(port, store=store) as again:
+                doc = again.open("minutes")
+                doc.text("body").insert(0, "desk ")
+                await page.is_in("online")
+                await page.shows("desk start page!")
+                await until(lambda: str(doc.text("body")) == "desk start page!", "what was written offline arrives")
+                assert doc.array("rows")[0]["item"] == "tea"
+                await page.sees("return document.getElementById('state-text').textContent", "All changes saved")
+                await equal(page, doc)
+                assert again.refusals == ()
+
+
+async def test_what_the_browser_keeps_is_put_together_and_stays_right(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    async with peer(store=tmp_path / "store") as home, serving(home, store=True) as server:
+        doc = home.open("minutes")
+        async with joined(browser, server) as page:
+            await page.is_in("online")
+            for round_ in range(3):
+                await page.script(  # each character is an edit, and a row of the database
+                    "const field = document.getElementById('text'); const [from, to] = arguments;"
+                    "for (let i = from; i < to; i++) {"
+                    " field.value += i % 10; field.dispatchEvent(new Event('input')); }",
+                    round_ * 250,
+                    round_ * 250 + 250,
+                )
+                await page.sees("return document.getElementById('state-text').textContent", "All changes saved")
+                await page.do(page.driver.refresh)
+                await page.is_in("online")
+                await page.shows("0123456789" * (25 * (round_ + 1)))
+            assert await rows_kept(page) <= 252, "750 rows were written"
+            assert str(doc.text("body")) == "0123456789" * 75
+            await page.catches_up()
+            await equal(page, doc)
+
+
+async def rows_kept(page: Page) -> int:
+    """Rows in the browser's database."""
+    script = (
+        "const done = arguments[0];"
+        "indexedDB.databases().then(found => {"
+        " const opening = indexedDB.open(found[0].name); opening.onsuccess = () => {"
+        " const count = opening.result.transaction('rows').objectStore('rows').count();"
+        " count.onsuccess = () => { opening.result.close(); done(count.result); }; }; });"
+    )
+    return int(await page.do(lambda: page.driver.execute_async_script(script)))
+
+
+async def test_without_a_network_it_goes_on_and_catches_up(browser: webdriver.Chrome) -> None:
+    async with peer() as home, serving(home) as server, joined(browser, server) as page:
+        doc = home.open("minutes")
+        doc.text("body").insert(0, "one")
+        await page.shows("one")
+        await network(page, there=False)
+        await page.is_in("offline")
+        await page.types(" page", at=3)
+        doc.text("body").insert(0, "desk ")
+        assert str(doc.text("body")) == "desk one"
+        await network(page, there=True)
+        await page.shows("desk one page")
+        await until(lambda: str(doc.text("body")) == "desk one page", "both have caught up")
+        await page.catches_up()
+        await equal(page, doc)
+
+
+async def network(page: Page, *, there: bool) -> None:
+    conditions = {"offline": not there, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    await page.do(lambda: page.driver.execute_cdp_cmd("Network.enable", {}))
+    await page.do(lambda: page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", conditions))
+
+
+async def test_a_wrong_key_is_told_and_gets_nothing_a_right_one_gets_in(browser: webdriver.Chrome) -> None:
+    async with peer() as home, serving(home) as server:
+        doc = home.open("minutes")
+        doc.text("body").insert(0, "secret")
+        for key in (None, "wrong"):
+            async with joined(browser, server, key=key) as page:
+                await page.is_in("refused")
+                await page.sees("return document.getElementById('refused').hidden", False)
+                await page.sees("return document.getElementById('main').inert", True)
+                assert await page.script("return document.getElementById('text').value") == ""
+                assert "token" in await page.script("return document.getElementById('refused-why').textContent")
+                assert home.peers == ()
+                if key is None:
+                    continue
+                await page.types(KEY + "\n", "#token")
+                await page.shows("secret")
+                await page.sees("return document.getElementById('refused').hidden", True)
+                await page.types("!", at=6)
+                await until(lambda: str(doc.text("body")) == "secret!", "it may write")
+
+
+async def test_the_key_leaves_the_address_bar_and_reaches_no_server(browser: webdriver.Chrome) -> None:
+    async with peer() as home, serving(home) as server, joined(browser, server) as page:
+        await page.is_in("online")
+        assert await page.do(lambda: page.driver.current_url) == f"{server.url}#doc=minutes"
+        asked = await page.script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+        assert asked
+        assert [url for url in asked if "key" in url] == []
+        await page.do(page.driver.refresh)
+        await page.is_in("online")
+
+
+async def test_what_the_bus_loses_is_given(browser: webdriver.Chrome) -> None:
+    weather = Weather(loss=0.7)
+    async with peer(weather=weather) as home, serving(home) as server, joined(browser, server) as page:
+        doc = home.open("minutes")
+        await page.is_in("online")
+        for number in range(20):
+            await page.types(f"{number} ")
+        text = "".join(f"{number} " for number in range(20))
+        await until(lambda: str(doc.text("body")) == text, "all of it arrives")
+        assert weather.lost > 5
+        weather.loss = 0.0
+        await page.catches_up()
+        await equal(page, doc)
+
+
+async def test_two_pages_edit_together_by_way_of_a_relay(browser: webdriver.Chrome) -> None:
+    async with peer(relay=True) as home, serving(home) as server:
+        doc = home.open("minutes")
+        async with joined(browser, server, name="Ann") as ann, joined(browser, server, name="Ben") as ben:
+            await ann.is_in("online")
+            await ben.is_in("online")
+            await ann.types("from Ann")
+            await ben.shows("from Ann")
+            await ben.types(", from Ben", at=8)
+            await ann.shows("from Ann, from Ben")
+            await ann.sees(
+                "return [...document.querySelectorAll('#people li')].map(item => item.innerText.trim())", ["Ben"]
+            )
+            await ann.catches_up()
+            await equal(ann, doc)
+            await equal(ben, doc)
+
+
+async def test_a_book_that_is_pasted_arrives_in_parts(browser: webdriver.Chrome) -> None:
+    async with peer() as home, serving(home) as server, joined(browser, server) as page:
+        doc = home.open("minutes")
+        await page.is_in("online")
+        book = "".join(f"{number} 😀 lorem ipsum\n" for number in range(30_000))
+        await page.script(
+            "const field = document.getElementById('text'); field.value = arguments[0];"
+            "field.dispatchEvent(new Event('input'))",
+            book,
+        )
+        await until(lambda: len(doc.text("body")) == len(book), "all of it arrives")
+        assert str(doc.text("body")) == book
+        await page.catches_up()
+        await equal(page, doc)
+
+
+async def test_a_large_document_is_fetched_in_chunks(browser: webdriver.Chrome) -> None:
+    async with peer() as home, serving(home) as server:
+        doc = home.open("minutes")
+        body = doc.text("body")
+        body.insert(0, "0123456789abcde\n" * 200_000)  # 3 MB, 13 chunks
+        async with joined(browser, server) as page:
+            await page.sees("return document.getElementById('text').value.length", 3_200_000)
+            await page.catches_up()
+            await equal(page, doc)
+
+
+async def test_another_store_at_the_same_address_gets_nothing_of_the_page(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        async with peer(store=tmp_path / "one") as home:
+            port = port_of(home)
+            home.open("minutes").text("body").insert(0, "private")
+            async with serving(home, store=True) as server:
+                page = await stack.enter_async_context(joined(browser, server))
+                await page.shows("private")
+        await page.is_in("offline")
+        async with peer(port, store=tmp_path / "two") as other, serving(other, store=True, port=server.port):
+            await page.is_in("refused")
+            await page.sees("return /reload the page/.test(document.getElementById('refused-why').textContent)", True)
+            assert other.peers == ()
+            await page.do(page.driver.refresh)
+            await page.is_in("online")
+            await page.catches_up()
+            await page.shows("")
+            assert str(other.open("minutes").text("body")) == ""
+            await page.types("its own")
+            await until(lambda: str(other.open("minutes").text("body")) == "its own", "it may be edited")
+
+
+async def test_everything_that_can_be_used_has_a_name(browser: webdriver.Chrome) -> None:
+    async with peer() as home, serving(home, documents=("minutes", "plan")) as server:
+        doc = home.open("minutes")
+        doc.array("columns").append("item")
+        doc.array("rows").append(Map({"item": "tea"}))
+        async with joined(browser, server) as page:
+            await page.shows_table(["item"], ["tea"])
+            names = await page.do(
+                lambda: [
+                    (element.tag_name, element.accessible_name)
+                    for element in page.driver.find_elements("css selector", "button, input, textarea, select")
+                    if element.is_displayed()
+                ]
+            )
+            assert len(names) >= 9
+            assert [tag for tag, name in names if not name] == []
+            assert {"item, row 1", "Remove row 1", "Remove column item", "Another document", "Text"} <= {
+                name for _, name in names
+            }

@@ -1,0 +1,305 @@
+"""The web server, over real sockets: what it serves, what it refuses, and that nobody can hold it up."""
+
+import contextlib
+import http.client
+import json
+import re
+import socket
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from nngkit.errors import ConfigError, Unreachable
+from nngkit.web.server import Limits, Server, link, serve
+from nngkit.web.site import Site
+
+PATIENCE = 10.0  # seconds for anything that should come at once, on a loaded machine
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder to serve, beside a secret."""
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (tmp_path / "secret.txt").write_text("secret")
+    (pages / "index.html").write_text("<!doctype html>hello")
+    (pages / "page.js").write_text("1")
+    (pages / "data.bin").write_bytes(bytes(range(256)))
+    (pages / ".hidden").write_text("secret")
+    (pages / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (pages / "sub").mkdir()
+    (pages / "sub" / "inner.txt").write_text("secret")
+    return pages
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, **limits: Any) -> AsyncGenerator[Server]:
+    site = Site.load(folder, json={"config.json": lambda: {"documents": ["é"]}}, connect=["ws://*:4712/repair/x"])
+    async with trio.open_nursery() as nursery:
+        server: Server = await nursery.start(
+            lambda task_status: serve(site, limits=Limits(**limits), task_status=task_status)
+        )
+        yield server
+        nursery.cancel_scope.cancel()
+
+
+async def get(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """Ask by the standard library's client, in a thread."""
+
+    def ask() -> tuple[int, dict[str, str], bytes]:
+        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+        with contextlib.closing(client):
+            client.request(method, path, headers=headers)
+            response = client.getresponse()
+            return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+
+    return await trio.to_thread.run_sync(ask)
+
+
+async def say(server: Server, data: bytes, *, end: bool = False) -> bytes:
+    """Send raw bytes, and read until the server has closed."""
+    with trio.fail_after(PATIENCE):
+        stream = await trio.open_tcp_stream("127.0.0.1", server.port)
+        async with stream:
+            with contextlib.suppress(trio.BrokenResourceError):
+                await stream.send_all(data)
+                if end:
+                    await stream.send_eof()
+            heard = b""
+            with contextlib.suppress(trio.BrokenResourceError):
+                while more := await stream.receive_some(65536):
+                    heard += more
+    return heard
+
+
+async def test_a_page_comes_with_its_type_and_the_headers_that_confine_it(folder: Path) -> None:
+    async with serving(folder) as server:
+        status, headers, body = await get(server, "/?query=ignored")
+        assert (status, body) == (200, b"<!doctype html>hello")
+        assert headers["content-type"] == "text/html; charset=utf-8"
+        assert headers["x-content-type-options"] == "nosniff"
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "connect-src 'self' ws://127.0.0.1:4712;" in policy
+        assert "repair" not in policy
+        assert (await get(server, "/page.js"))[1]["content-type"] == "text/javascript; charset=utf-8"
+        status, headers, body = await get(server, "/data.bin")
+        assert (headers["content-type"], body) == ("application/octet-stream", bytes(range(256)))
+        assert "date" not in headers
+
+
+async def test_the_policy_names_the_host_that_was_asked_for(folder: Path) -> None:
+    async with serving(folder) as server:
+        for host in ("example.org", "[::1]"):
+            policy = (await get(server, "/", Host=f"{host}:80"))[1]["content-security-policy"]
+            assert f" ws://{host}:4712;" in policy
+        for host in ("a b", "x;script-src *", "evil'", "", "[::1", "a" * 300):
+            assert (await get(server, "/", Host=host))[0] == 400
+
+
+async def test_what_has_not_changed_is_not_sent_again(folder: Path) -> None:
+    async with serving(folder) as server:
+        _, headers, _ = await get(server, "/page.js")
+        assert headers["cache-control"] == "no-cache"
+        for tag in (headers["etag"], f'"other", W/{headers["etag"]}'):
+            status, again, body = await get(server, "/page.js", **{"If-None-Match": tag})
+            assert (status, body, again["etag"]) == (304, b"", headers["etag"])
+        assert (await get(server, "/page.js", **{"If-None-Match": '"other"'}))[0] == 200
+
+
+async def test_json_is_made_at_each_request_and_kept_nowhere(folder: Path) -> None:
+    async with serving(folder) as server:
+        status, headers, body = await get(server, "/config.json")
+        assert (status, json.loads(body)) == (200, {"documents": ["é"]})
+        assert (headers["content-type"], headers["cache-control"]) == ("application/json", "no-store")
+
+
+async def test_head_is_get_without_a_body_and_nothing_else_is_served(folder: Path) -> None:
+    async with serving(folder) as server:
+        status, headers, body = await get(server, "/", "HEAD")
+        assert (status, headers["content-length"], body) == (200, "20", b"")
+        for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"):
+            status, headers, _ = await get(server, "/", method)
+            assert (status, headers["allow"]) == (405, "GET, HEAD")
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """What another task counts has no event to wait for."""
+    with trio.fail_after(PATIENCE):
+        while not holds():  # noqa: ASYNC110
+            await trio.sleep(0.01)
+
+
+ELSEWHERE = [
+    "/../secret.txt",
+    "/..%2fsecret.txt",
+    "/%2e%2e/secret.txt",
+    "/..\\secret.txt",
+    "//etc/passwd",
+    "/sub/inner.txt",
+    "/sub/../../secret.txt",
+    "/.hidden",
+    "/link.txt",
+    "/page.js/",
+    "/page.js%00.html",
+    "/nothing",
+]
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+async def test_nothing_but_the_files_of_the_folder_is_there(folder: Path, path: str) -> None:
+    async with serving(folder) as server:
+        heard = await say(server, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        assert heard.startswith(b"HTTP/1.1 404 ")
+        assert b"secret" not in heard
+
+
+HOSTILE = {
+    "no HTTP": (b"\x00\x01\x02\r\n\r\n", 400),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+    "no host": (b"GET / HTTP/1.1\r\n\r\n", 400),
+    "two hosts": (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+    "an address that is none": (b"GET http://x/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 400),
+    "a space in the address": (b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    "a header over the limit": (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 40000 + b"\r\n\r\n", 431),
+    "an address over the limit": (b"GET /" + b"x" * 40000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431),
+    "a header in two lines": (b"GET / HTTP/1.1\r\nHost: x\r\nX : y\r\n\r\n", 400),
+    "a body": (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", 413),
+    "a body of a terabyte": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1099511627776\r\n\r\n", 413),
+    "a body in chunks": (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", 413),
+    "lengths that differ": (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+async def test_what_is_no_plain_request_is_refused_and_the_connection_closed(folder: Path, what: str) -> None:
+    request, status = HOSTILE[what]
+    async with serving(folder) as server:
+        heard = await say(server, request)
+        assert heard.startswith(f"HTTP/1.1 {status} ".encode())
+        assert heard.count(b"HTTP/1.1 ") == 1
+        assert server.stats.answers == {status: 1}
+        assert (await get(server, "/"))[0] == 200
+
+
+async def test_requests_one_behind_the_other_are_answered_in_order(folder: Path) -> None:
+    async with serving(folder, requests=3) as server:
+        one = b"GET /page.js HTTP/1.1\r\nHost: x\r\n\r\n"
+        heard = await say(server, one * 5)
+        assert heard.count(b"HTTP/1.1 200 OK") == 3
+        assert server.stats.answers == {200: 3}
+        old = await say(server, b"GET /page.js HTTP/1.0\r\nHost: x\r\n\r\n")
+        assert old.endswith(b"\r\n\r\n1")
+
+
+async def test_who_says_half_a_request_is_told_and_cut(folder: Path) -> None:
+    async with serving(folder, reading=0.2) as server:
+        assert (await say(server, b"GET / HTTP/1.1\r\nHos")).startswith(b"HTTP/1.1 408 ")
+        assert await say(server, b"GET / HT", end=True) == b""
+        assert server.stats.cut == 2
+
+
+async def test_a_byte_now_and_then_does_not_keep_a_connection(folder: Path) -> None:
+    async with serving(folder, reading=0.5) as server:
+        with trio.fail_after(PATIENCE):
+            async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
+                with contextlib.suppress(trio.BrokenResourceError):  # it ends so; if it did not, the time would run out
+                    while True:
+                        await stream.send_all(b"G")
+                        await trio.sleep(0.05)
+        assert server.stats.cut == 1
+
+
+async def test_a_silent_connection_is_closed(folder: Path) -> None:
+    async with serving(folder, idle=0.1) as server:
+        assert await say(server, b"") == b""
+        heard = await say(server, b"GET /page.js HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert heard.endswith(b"\r\n\r\n1")
+        assert server.stats.cut == 0
+
+
+async def test_who_does_not_take_its_answer_is_cut(folder: Path) -> None:
+    (folder / "large.bin").write_bytes(bytes(16 << 20))  # more than the kernel keeps
+    async with serving(folder, writing=0.3) as server:
+        with trio.fail_after(PATIENCE), trio.socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            await client.connect(("127.0.0.1", server.port))
+            await client.send(b"GET /large.bin HTTP/1.1\r\nHost: x\r\n\r\n")
+            await until(lambda: server.stats.open == 1)
+            await until(lambda: server.stats.open == 0)
+        assert server.stats.answers == {}
+
+
+async def test_one_connection_more_than_the_limit_is_told_to_come_again(folder: Path) -> None:
+    async with serving(folder, connections=2) as server, contextlib.AsyncExitStack() as stack:
+        for count in (1, 2):
+            await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", server.port))
+            await until(lambda count=count: server.stats.open == count)  # type: ignore[misc]
+        assert (await say(server, b"")).startswith(b"HTTP/1.1 503 ")
+        await stack.aclose()
+        await until(lambda: server.stats.open == 0)
+        assert (await get(server, "/"))[0] == 200
+
+
+async def test_many_clients_are_served_at_once(folder: Path) -> None:
+    async with serving(folder) as server, trio.open_nursery() as nursery:
+        answers: list[int] = []
+
+        async def ask() -> None:
+            for _ in range(5):
+                heard = await say(server, b"GET /data.bin HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                answers.append(len(heard.partition(b"\r\n\r\n")[2]))
+
+        for _ in range(40):
+            nursery.start_soon(ask)
+        await until(lambda: len(answers) == 200)
+        assert answers == [256] * 200
+        assert server.stats.connections == 200
+
+
+async def test_cancelling_closes_everything(folder: Path) -> None:
+    async with serving(folder) as server:
+        stream = await trio.open_tcp_stream("127.0.0.1", server.port)
+        await until(lambda: server.stats.open == 1)
+    async with stream:
+        with trio.fail_after(PATIENCE), contextlib.suppress(trio.BrokenResourceError):
+            assert await stream.receive_some(1) == b""
+    with pytest.raises(OSError, match=r"refused|all attempts"):
+        await trio.open_tcp_stream("127.0.0.1", server.port)
+
+
+async def test_where_it_cannot_listen_it_says_so(folder: Path) -> None:
+    site = Site.load(folder)
+    async with serving(folder) as server:
+        with pytest.raises(Unreachable, match=f"http://127.0.0.1:{server.port}: .*in use"):
+            await serve(site, port=server.port)
+    with pytest.raises(ConfigError, match="70000"):
+        await serve(site, port=70000)
+    with pytest.raises(Unreachable, match=r"http://256\.1\.1\.1:0"):
+        await serve(site, host="256.1.1.1")
+
+
+def test_a_secret_stands_where_no_server_sees_it() -> None:
+    made = link("http://127.0.0.1:8000/", token="a b&c", doc=None)
+    assert made == "http://127.0.0.1:8000/#token=a+b%26c"
+    assert link("http://127.0.0.1:8000/") == "http://127.0.0.1:8000/"
+    assert Server("::", 80).url == "http://[::1]:80/"
+    assert Server("0.0.0.0", 80).url == "http://127.0.0.1:80/"
+
+
+def test_a_folder_that_is_none_or_holds_too_much_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        Site.load(tmp_path / "nothing")
+    for number in range(300):
+        (tmp_path / f"{number}.txt").touch()
+    with pytest.raises(ConfigError, match="over 256 files"):
+        Site.load(tmp_path)
+
+
+@pytest.mark.parametrize("address", ["tcp://x:1", "ws://x y:1", "ws://a;b:1/", "ws:x"])
+def test_only_websocket_addresses_may_be_connected_to(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(repr(address))):
+        Site.load(tmp_path, connect=[address])
