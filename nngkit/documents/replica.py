@@ -116,11 +116,12 @@ class _Peer:
 
 @dataclass(slots=True)
 class _Gap:
-    """Edits of one stream that are missing: `at` is how far we were when it was last looked at."""
+    """Edits of one stream that are missing: `at` is how far we were when it was last looked at; `peer` was asked."""
 
     due: float
     at: int
     tries: int = 0
+    peer: Stream | None = None
 
 
 class Replica:
@@ -375,6 +376,8 @@ class Replica:
                 self.counts.gaps += 1
             elif gap.at != here:
                 gap.at, gap.tries = here, 0
+                if gap.peer not in self._peers or self._peers[gap.peer].asked_at is None:
+                    gap.due = min(gap.due, now + self.settings.order)  # that was answered; this is another gap
             lacking += missing
             ranges = list(self.history.ranges(stream))
             runs += len(ranges)
@@ -408,6 +411,7 @@ class Replica:
             best = [name for name in free if self._peers[name].claims[stream] >= last] or free
             name = next((name for name in best if name in chosen), None) or self._rng.choice(best)
             chosen.setdefault(name, []).extend(ranges)
+            self._gaps[stream].peer = name
             yield self._put_off(stream, self._round_trips.patience(name), now)
         for name, wanted in chosen.items():
             self._begin(name, now)

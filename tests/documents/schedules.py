@@ -1,7 +1,7 @@
-"""Random schedules: peers that edit, over a network that loses, repeats, delays, reorders and splits, on a clock of its own.
+"""Random schedules: peers that edit, over a network that loses, repeats, delays, reorders and splits.
 
-What is real: replica, wire, transfers, the CRDT. What is not: the sockets and the disk, so that a schedule of seconds takes
-milliseconds and can be played again from its seed::
+What is real: replica, wire, transfers, the CRDT. What is not: the sockets, the clock and the disk, so that a schedule of
+seconds takes milliseconds and can be played again from its seed::
 
     python tests/documents/schedules.py 1000            seeds 0 to 999; prints what it found
     python tests/documents/schedules.py 1 --first 4711 --trace
@@ -20,7 +20,7 @@ from random import Random
 
 from nngkit.documents.engine import EngineDocument, engine
 from nngkit.documents.local import LocalCopy
-from nngkit.documents.messages import Beat, DocBeat, Edit, Give, Manifest, Nack, Request, Updates, Want
+from nngkit.documents.messages import Beat, Edit, Give, Manifest, Nack, Request, Updates, Want
 from nngkit.documents.messages import Diff as DiffReply
 from nngkit.documents.replica import Ask, Replica, Settings
 from nngkit.documents.timing import Pace, RoundTrips
