@@ -12,10 +12,10 @@ from random import Random
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from nngkit.documents.local import LocalCopy, Step
-from nngkit.documents.messages import Beat, Diff, Give, Nack, Request, Resent, Updates, Want
+from nngkit.documents.messages import Beat, Diff, Give, Nack, Reply, Request, Updates, Want
 from nngkit.documents.replica import Ask, AskAll, Replica, Settings
 from nngkit.documents.timing import RoundTrips
 from nngkit.documents.versions import Stream
@@ -249,20 +249,18 @@ class Anything(RuleBasedStateMachine):
         request = decode_request(data)
         assert isinstance(request, Nack | Want | Give)
         copy = node.copies[request.doc]
+        reply: Reply | None
         match request:
             case Nack():
-                reply: object = copy.resend(request)
-                assert isinstance(reply, Resent)
-                answer = encode(reply)
+                reply = copy.resend(request)
             case Want():
                 update, versions = copy.difference(request)
-                answer = encode(Diff(node.me, copy.name, update, versions))
+                reply = Diff(node.me, copy.name, update, versions)
             case Give():
-                given = copy.given(request, self.now)
-                assert given is not None
-                answer = encode(given)
+                reply = copy.given(request, self.now)
+        assert reply is not None
         self._step(node)
-        return answer
+        return encode(reply)
 
     # ------------------------------------------------------------------ what has to hold
 
@@ -345,6 +343,6 @@ TestAnything.settings = settings(max_examples=80, stateful_step_count=40, deadli
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-class TestAnythingForLong(Anything.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(max_examples=3000, stateful_step_count=80, deadline=None)
+@pytest.mark.timeout(1800)
+def test_anything_for_long() -> None:
+    run_state_machine_as_test(Anything, settings=settings(max_examples=2000, stateful_step_count=60, deadline=None))
