@@ -278,7 +278,11 @@ class Exchange:
     def _hear_beat(self, beat: Beat, member: Member, now: float) -> None:
         askable = bool(member.repair)
         if askable:
-            self._asking.meet(member.stream, member.repair)
+            try:
+                self._asking.meet(member.stream, member.repair)
+            except ConfigError as error:  # an address that is none, or that we have no TLS for
+                self._owner.refused(str(member), "beat", str(error))
+                member.repair, askable = (), False
         for copy in self._copies.values():
             copy.replica.joined(member.stream, askable)
         for one in beat.docs:

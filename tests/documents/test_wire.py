@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import cbor2
@@ -118,6 +119,7 @@ def test_a_reply_is_heard_as_it_was_given(message: m.Reply) -> None:
 # ---- one of each, byte by byte --------------------------------------------------------------------------
 
 # docs/wire.md shows the same bytes: who builds another peer from it has to come to these.
+WIRE = Path(__file__).parents[2] / "docs/wire.md"
 STREAM_A = "486f726967696e414101"
 BEAT = m.Beat(
     ME,
@@ -207,6 +209,12 @@ def decoder(message: object) -> Callable[..., Any]:
     if isinstance(message, m.BusMessage):
         return decode_bus
     return decode_request if isinstance(message, m.Request) else decode_reply
+
+
+def test_the_documentation_has_them_all() -> None:
+    section = WIRE.read_text().partition("\n## Documents\n")[2]
+    shown = dict(line.split(" = ") for line in section.rpartition("### Examples")[2].splitlines() if " = " in line)
+    assert {kind.strip(): wire for kind, wire in shown.items()} == {kind: wire for kind, (_, wire) in PINNED.items()}
 
 
 @pytest.mark.parametrize("kind", PINNED)
