@@ -117,12 +117,13 @@ class _Peer:
 
 @dataclass(slots=True)
 class _Gap:
-    """Edits of one stream that are missing: `at` is how far we were when it was last looked at."""
+    """Edits of one stream that are missing: `at` is how far we were when it was last looked at; `peer` was asked."""
 
     due: float
     at: int
     tries: int = 0
     lost: bool = False  # nobody keeps them one by one
+    peer: Stream | None = None  # who was asked last
 
 
 class Replica:
@@ -378,11 +379,13 @@ class Replica:
             gap = self._gaps.get(stream)
             if gap is None:
                 # by another way it may still come; on a busy machine everything does later
-                order = max(self.settings.order, self._round_trips.usual(stream) / 4)
+                order = max(self.settings.order, self._round_trips.slowest() / 4)
                 gap = self._gaps[stream] = _Gap(now + order, here)
                 self.counts.gaps += 1
             elif gap.at != here:
                 gap.at, gap.tries, gap.lost = here, 0, False
+                if gap.peer not in self._peers or self._peers[gap.peer].asked_at is None:
+                    gap.due = min(gap.due, now + self.settings.order)  # that was answered; this is another gap
             desperate = desperate or gap.lost
             if gap.due > now:
                 yield gap.due
@@ -418,6 +421,7 @@ class Replica:
             has = self._peers[name].claims[stream]
             wanted = [Range(stream, one.first, min(one.last, has)) for one in ranges if one.first <= has]
             chosen.setdefault(name, []).extend(wanted)
+            self._gaps[stream].peer = name
             yield self._put_off(stream, self._round_trips.patience(name), now)
         for name, all_wanted in chosen.items():
             self._begin(name, now)
