@@ -65,9 +65,11 @@ class Follower:
     def _watch(self, name: str, node: Any) -> None:
         raw = node.raw
 
+        kept = self._events  # and not self, see _yjs_weak.py
+
         def changed(events: Any) -> None:
             for event in events if isinstance(events, list) else [events]:
-                self._events.append(((name, *event.path), event))
+                kept.append(((name, *event.path), event))
 
         self._subscriptions.append((raw, raw.observe_deep(changed)))
         self._open_nested(node)
@@ -83,7 +85,8 @@ class Follower:
 
     def collected(self) -> tuple[Part, ...]:
         """The parts of the transaction that just ended."""
-        events, self._events = self._events, []
+        events = self._events[:]
+        self._events.clear()  # the same list: the callbacks have it
         parts: list[Part] = []
         for path, event in events:
             if isinstance(event, pycrdt.TextEvent):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pycrdt
 
 from nngkit.documents._prelim import Prelim
+from nngkit.documents._yjs_weak import weakly
 from nngkit.documents.codepoints import Delete, Delta, Edit, Insert, Keep, Positions, append, composed
 from nngkit.documents.engine import DEEPEST, Kind
 from nngkit.errors import Broken
@@ -164,7 +165,7 @@ class TextNode(_Node):
     def _begin(self) -> None:
         self._fit(str(self._raw), len(self._raw))
         # Below pycrdt's own wrapper, which reads all of an event, and costs more than the engine's whole transaction.
-        self._subscription = self._raw.integrated.observe(self._changed)
+        self._subscription = self._raw.integrated.observe(weakly(self._changed))
 
     def _fit(self, text: str, size: int) -> None:
         self._ascii = len(text)

@@ -34,6 +34,7 @@ from nngkit.documents._yjs_changes import Follower
 from nngkit.documents._yjs_cursors import Cursors
 from nngkit.documents._yjs_nodes import ArrayNode, MapNode, TextNode, plain_node
 from nngkit.documents._yjs_undo import YjsUndo
+from nngkit.documents._yjs_weak import weakly
 from nngkit.documents.engine import Engine, Kind, Part, content_digest
 
 __all__ = ["ENGINE", "Yjs", "YjsDocument"]
@@ -75,7 +76,7 @@ class YjsDocument:
 
     def _open(self) -> None:
         self.doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=self.client_id)
-        self.doc.observe(self._committed)
+        self.doc.observe(weakly(self._committed))
 
     # Reading
 

@@ -361,3 +361,22 @@ def test_shared_types_nested_ten_thousand_deep_are_read_to_a_depth() -> None:
     assert value is None
     doc.root("t", "array").delete(0, 1)
     assert doc.content() == {}
+
+
+def test_a_document_that_nobody_holds_any_more_is_let_go_of() -> None:
+    def use() -> weakref.ref[Any]:
+        document = engine().new()
+        text: Any = document.root("body", "text")
+        end = document.observe_changes(lambda parts, origin: None)
+        document.observe(lambda update, origin: None)
+        text.insert(0, "é" * 100)
+        end()
+        text.cursor(3, False)
+        undo = document.undo([text], 0.5, None, lambda: 0.0)
+        text.insert(0, "x")
+        undo.undo()
+        return weakref.ref(document)
+
+    used = [use() for _ in range(3)]
+    gc.collect()
+    assert [one() for one in used] == [None] * 3
