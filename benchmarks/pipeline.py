@@ -2,9 +2,9 @@
 
     python3 dev.py bench pipeline [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-All that is counted is on the disk: written, synced, and sealed to Parquet by the way. The journal lies in build/bench, or
-in NNGKIT_BENCH_FOLDER, for another disk. Acknowledged: a request is answered after the sync, 2,000 of
-them under way on one socket; a REP that answers at once stands beside it, as NNG and the asking side are most of it.
+All that is counted is on the disk: written, synced, and sealed to Parquet by the way. The journal lies in build/bench,
+or in NNGKIT_BENCH_FOLDER, for another disk. Acknowledged: a request is answered after the sync, 2,000 of them under
+way; a REP that answers at once stands beside it, as NNG and the asking side are most of it.
 Replay: ``p50`` and ``p99`` are how late records were sent, to a SUB of another process.
 """
 

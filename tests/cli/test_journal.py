@@ -247,7 +247,7 @@ def test_wrong_usage_is_one_line(
 
 
 def test_an_offset_that_is_gone_is_named_with_the_earliest(journal: Path) -> None:
-    with recorder(journal, f"t=pull listen={ANY}", options=("--keep-age", "1")) as running:
+    with recorder(journal, f"t=pull listen={ANY}", options=("--keep-age", "3600")) as running:
         running.addresses()
         running.end()
     done = nngkit("journal", "export", str(journal), "--from-offset", "0")
