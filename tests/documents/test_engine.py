@@ -1,8 +1,10 @@
 """What every engine must do, and what it must refuse; `ENGINES` is the list to add a second to."""
 
+import gc
 import json
 import math
 import random
+import weakref
 from pathlib import Path
 from typing import Any
 
