@@ -28,8 +28,8 @@ from urllib.parse import urlsplit
 
 import trio
 
-from nngkit.discovery import _sigterm
 from nngkit.background import Background
+from nngkit.discovery import _sigterm
 from nngkit.discovery.messages import Reply, TextReply, parse_query
 from nngkit.discovery.provider import Provider
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
