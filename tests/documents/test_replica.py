@@ -258,7 +258,7 @@ def test_more_ranges_than_a_question_holds_are_asked_for_as_a_whole() -> None:
 def test_who_claims_much_and_gives_nothing_does_not_keep_small_gaps_from_being_closed() -> None:
     world = World(ADA, BOB)
     closed = 0
-    for round in range(200):
+    for _ in range(200):
         world.replica.beat(BOB, DocBeat("minutes", None, None, {Stream(b"made up!", 10**7): EPOCHS}), world.now)
         if world.replica.missing == EPOCHS:  # nothing else
             world.hear(ADA, world.replica.versions.get(ADA, 0) + 2)
@@ -273,7 +273,7 @@ def test_who_claims_much_and_gives_nothing_does_not_keep_small_gaps_from_being_c
                 world.replica.answered(ADA, world.now)
             else:
                 world.replica.failed(ADA, world.now)
-    assert closed > 20, round
+    assert closed > 20
 
 
 def test_what_is_not_kept_any_more_is_asked_for_as_a_whole_at_once() -> None:
