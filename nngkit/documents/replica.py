@@ -399,6 +399,9 @@ class Replica:
             return  # all will come at once
         if lacking > self.settings.few or runs > RANGES or (desperate and (due or self.history.beyond)):
             yield from self._ask_all(self._who_has(stream for stream, _ in due), now, asks)
+            if self._wanted_from is None:  # it has to wait: what is small does not, whoever claims what is large
+                due = [(stream, ranges) for stream, ranges in due if self.history.lacking(stream) <= self.settings.few]
+                yield from self._ask_edits(due, now, asks)
         elif due:
             yield from self._ask_edits(due, now, asks)
 

@@ -100,6 +100,15 @@ def test_an_edit_waits_for_what_its_author_had_seen() -> None:
     assert world.delivered() == [(ADA, 2), (BOB, 1)]
 
 
+def test_what_an_edit_waited_for_does_not_hold_back_the_one_behind_it() -> None:
+    world = World()
+    world.hear(BOB, 1, deps={ADA: 2})
+    world.hear(BOB, 2)
+    assert world.delivered() == []
+    world.replica.merged(CY, {BOB: 1}, world.now, changed=True)  # as a whole, in which that was no edit of its own
+    assert world.delivered() == [(BOB, 2)]
+
+
 def test_our_edits_depend_on_all_that_is_here_and_say_each_thing_once() -> None:
     world = World()
     world.hear(ADA, 1, 3)
@@ -245,6 +254,27 @@ def test_more_ranges_than_a_question_holds_are_asked_for_as_a_whole() -> None:
     for seq in range(2, 2 * RANGES + 4, 2):
         world.hear(ADA, seq)
     assert world.soon() == [AskAll(ADA, False)]
+
+
+def test_who_claims_much_and_gives_nothing_does_not_keep_small_gaps_from_being_closed() -> None:
+    world = World(ADA, BOB)
+    closed = 0
+    for _ in range(200):
+        world.replica.beat(BOB, DocBeat("minutes", None, None, {Stream(b"made up!", 10**7): EPOCHS}), world.now)
+        if world.replica.missing == EPOCHS:  # nothing else
+            world.hear(ADA, world.replica.versions.get(ADA, 0) + 2)
+        for ask in world.asks(0.05):
+            if ask.peer == BOB:
+                world.replica.failed(BOB, world.now)
+            elif isinstance(ask, AskEdits):
+                for one in ask.ranges:
+                    if one.stream == ADA:
+                        world.hear(ADA, one.first, one.last - one.first + 1)
+                        closed += 1
+                world.replica.answered(ADA, world.now)
+            else:
+                world.replica.failed(ADA, world.now)
+    assert closed > 20
 
 
 def test_what_is_not_kept_any_more_is_asked_for_as_a_whole_at_once() -> None:
