@@ -312,11 +312,7 @@ class Exchange:
             self._owner.came(member.stream)
         askable = bool(member.repair)
         if askable:
-            try:
-                self._asking.meet(member.stream, member.repair)
-            except ConfigError as error:  # an address that is none, or that we have no TLS for
-                self._owner.refused(str(member), "beat", str(error))
-                member.repair, askable = (), False
+            self._asking.meet(member.stream, member.repair)
         for copy in self._copies.values():
             copy.replica.joined(member.stream, askable)
         for one in beat.docs:
