@@ -47,9 +47,10 @@ def tables(kept: dict[str, Any]) -> list[str]:
         for one in group["promises"]:
             low, high = one["spread"]
             word = {"aim": "the aim is reached", "kept": "kept", "MISSED": "**missed**"}[one["verdict"]]
+            bound = "at least" if one["least"] < one["aim"] else "at most"  # of times, less is better
             lines.append(
                 f"- {one['what']}: **{one['ratio']:.2f}x** ({low:.2f} to {high:.2f});"
-                f" at least {one['least']:g} was asked, {one['aim']:g} hoped for: {word}"
+                f" {bound} {one['least']:g} was asked, {one['aim']:g} hoped for: {word}"
             )
         if group["promises"]:
             lines.append("")

@@ -37,9 +37,11 @@ from nngkit.discovery import daemon as _daemon
 from nngkit.discovery import resolver as _resolver
 from nngkit.discovery import service as _service
 from nngkit.discovery import service_discovery as _discovery
+from nngkit.documents import Change, Document, Saved
+from nngkit.documents import peer as _peer
 from nngkit.errors import Closed, Forked
 
-__all__ = ["Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"]
+__all__ = ["Daemon", "DaemonClient", "DocumentPeer", "Resolver", "Service", "ServiceDiscovery"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -480,3 +482,79 @@ class DaemonClient(Blocking[_client.DaemonClient]):
     snapshot = _waits(_client.DaemonClient.snapshot)
     rounds = _waits(_client.DaemonClient.rounds)
     watch = _waits(_client.DaemonClient.watch)
+
+
+class DocumentPeer(Blocking[_peer.DocumentPeer]):
+    """A peer among those that edit the same documents: see nngkit.documents.DocumentPeer.
+
+    A document is not for several threads at once, and here it lives in the loop's. So what is done with one is given as
+    a function, which is called there with the document, and must not wait::
+
+        peer.edit("minutes", lambda doc: doc.text("body").insert(0, "hello"))       # one transaction
+        peer.read("minutes", lambda doc: str(doc.text("body")))
+    """
+
+    _of = _peer.DocumentPeer
+
+    @_opens(_peer.DocumentPeer)
+    def __init__(self) -> None: ...
+
+    def edit(self, name: str, function: Callable[[Document], R]) -> R:
+        """What `function` returns, called with the document in a transaction; what it raises is raised here."""
+        return self._inside(name, function, edits=True)
+
+    def read(self, name: str, function: Callable[[Document], R]) -> R:
+        """What `function` returns, called with the document. Give back plain values, not parts of the document."""
+        return self._inside(name, function, edits=False)
+
+    def _inside(self, name: str, function: Callable[[Document], R], edits: bool) -> R:
+        portal, inner = self._there()
+
+        async def there() -> R:
+            document = inner.open(name)
+            if not edits:
+                return function(document)
+            with document.transaction():
+                return function(document)
+
+        return portal.call(there)
+
+    def durable(self, name: str) -> None:
+        """All of it that is here is on our disk. Raises ConfigError (no store), Broken (the disk)."""
+        portal, _ = self._there()
+        portal.call(self.read(name, lambda document: document.durable))
+
+    def synced(self, name: str, n: int = 1, timeout: float | None = None) -> None:
+        """All of it that is here is on the disks of `n` others. Raises TimedOut."""
+        portal, _ = self._there()
+        portal.call(self.read(name, lambda document: document.synced), n, timeout)
+
+    def joined(self, name: str, timeout: float | None = None) -> None:
+        """Some peer had the same content once. Raises TimedOut, AccessDenied."""
+        portal, _ = self._there()
+        portal.call(self.read(name, lambda document: document.joined), timeout)
+
+    def save_version(self, name: str, version: str) -> Saved:
+        """Keep the content as it is now under `version`."""
+        portal, _ = self._there()
+        return portal.call(self.read(name, lambda document: document.save_version), version)
+
+    def changes(self, name: str) -> Iterator[Change]:
+        """Every transaction from now on, ours and others'; closing the iterator ends it. Raises Full: see Document."""
+        portal, _ = self._there()
+        reader = self.read(name, lambda document: document.changes())
+
+        async def each() -> AsyncGenerator[Change, None]:
+            async for change in reader:
+                yield change
+
+        return _pump(portal, each())
+
+    wait_for_peers = _waits(_peer.DocumentPeer.wait_for_peers)
+    dial = _tells(_peer.DocumentPeer.dial)
+    address = _reads(_peer.DocumentPeer.address)
+    addresses = _reads(_peer.DocumentPeer.addresses)
+    repair_addresses = _reads(_peer.DocumentPeer.repair_addresses)
+    peers = _reads(_peer.DocumentPeer.peers)
+    stats = _reads(_peer.DocumentPeer.stats)
+    refusals = _reads(_peer.DocumentPeer.refusals)

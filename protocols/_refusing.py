@@ -2,9 +2,9 @@
 
 NNG's PUSH (1.11, issue 1653 of its tracker) puts a connection in its list of peers after the first receive on it was
 posted. If that fails at once, because the other side has closed already, the connection is freed and still in the list,
-and the process dies of it: of some hundred such refusals, ours or not (``test_defects.py``). So a PULL, which is what
-PUSH talks to, closes none that is young. Nothing is said to a connection in its time of grace, as PULL only listens,
-and what comes by it is let go.
+and the process dies of it: of some hundred such refusals, ours or not (``test_defects_connections.py``). So a PULL,
+which is what PUSH talks to, closes none that is young. Nothing is said to a connection in its time of grace, as PULL
+only listens, and what comes by it is let go.
 
 May not know: sockets, messages' meaning.
 """

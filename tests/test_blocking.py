@@ -18,9 +18,8 @@ from typing import Any
 
 import pytest
 
-import nngkit.discovery
 from nngkit import Closed, ConfigError, ServiceNotFound, TimedOut, Unreachable, blocking
-from nngkit.blocking import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
+from nngkit.blocking import Daemon, DaemonClient, DocumentPeer, Resolver, Service, ServiceDiscovery
 from nngkit.discovery import DaemonSettings, Reason, State
 
 ANY = "tcp://127.0.0.1:0"
@@ -265,12 +264,16 @@ def test_a_forked_child_is_told_so() -> None:
 @pytest.mark.parametrize("name", blocking.__all__)
 def test_names_signatures_and_docstrings_are_those_of_the_async_side(name: str) -> None:
     ours: Any = getattr(blocking, name)
-    theirs: Any = getattr(nngkit.discovery, name)
+    theirs: Any = ours._of
     assert inspect.signature(ours) == inspect.signature(theirs)
     inherited = set(dir(blocking.Blocking))
+    own = {"edit", "read", "durable", "synced", "joined", "save_version", "changes"}  # a document's, by its name
     for lent in (lent for lent in vars(ours) if not lent.startswith("_")):
         assert lent not in inherited
-        origin = getattr(theirs, {"wait_for_peers": "await_for_peers"}.get(lent, lent))
+        if name == "DocumentPeer" and lent in own:
+            continue
+        called = {"wait_for_peers": "await_for_peers"}.get(lent, lent)
+        origin = getattr(theirs, called, None) or getattr(theirs, lent)
         assert getattr(ours, lent).__doc__ == origin.__doc__
         if callable(origin):
             assert inspect.signature(getattr(ours, lent)) == inspect.signature(origin)
@@ -279,3 +282,42 @@ def test_names_signatures_and_docstrings_are_those_of_the_async_side(name: str) 
 def test_importing_it_starts_no_thread() -> None:
     done = run("import threading, nngkit.blocking; print(threading.active_count())")
     assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+# ---- documents -------------------------------------------------------------------------------------------------------
+
+
+def test_documents_are_edited_without_a_loop(tmp_path: Path) -> None:
+    with DocumentPeer(listen=ANY, store=tmp_path / "docs.sqlite") as ada, DocumentPeer(dial=ada.address) as grace:
+        ada.edit("minutes", lambda doc: doc.text("body").insert(0, "hello"))
+        ada.durable("minutes")
+        grace.joined("minutes", WAIT)
+        assert grace.read("minutes", lambda doc: str(doc.text("body"))) == "hello"
+        changes = grace.changes("minutes")
+        with ThreadPoolExecutor(1) as threads:
+            first = threads.submit(next, changes)
+            ada.edit("minutes", lambda doc: doc.map("meta").update({"title": "Minutes"}))
+            change = first.result(WAIT)
+        changes.close()  # type: ignore[attr-defined]
+        assert change.peer is not None
+        assert ada.stats.edits == 2
+        [peer] = grace.peers
+        assert peer.documents == {"minutes"}
+
+
+def test_what_an_edit_raises_is_raised_where_it_was_asked_for() -> None:
+    with DocumentPeer() as peer:
+        with pytest.raises(ZeroDivisionError):
+            peer.edit("minutes", lambda doc: 1 // 0)
+        with pytest.raises(ConfigError, match="store"):
+            peer.durable("minutes")
+        with pytest.raises(TimedOut):
+            peer.joined("minutes", 0.01)
+
+
+def test_threads_edit_at_once() -> None:
+    with DocumentPeer() as peer, ThreadPoolExecutor(8) as threads:
+        for _ in range(100):
+            threads.submit(peer.edit, "minutes", lambda doc: doc.text("body").insert(0, "x"))
+        threads.shutdown()
+        assert peer.read("minutes", lambda doc: len(doc.text("body"))) == 100

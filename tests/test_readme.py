@@ -1,18 +1,21 @@
-"""What the README shows first is true."""
+"""What the README, and the page of a room, show first is true."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_first_example_prints_what_the_readme_says() -> None:
-    found = re.search(r"```python\n(.*?)```\n\nIt prints `(.*?)`", README, re.DOTALL)
+@pytest.mark.parametrize("page", ["README.md", "docs/documents.md"])
+def test_the_first_example_prints_what_the_page_says(page: str, tmp_path: Path) -> None:
+    found = re.search(r"```python\n(.*?)```\n\nIt prints `(.*?)`", (ROOT / page).read_text(), re.DOTALL)
     assert found is not None
-    done = subprocess.run([sys.executable, "-c", found[1]], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", found[1]], capture_output=True, text=True, timeout=30, cwd=tmp_path)
     assert (done.stdout, done.stderr) == (found[2] + "\n", "")
 
 

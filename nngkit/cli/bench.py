@@ -52,9 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     role = parser.add_mutually_exclusive_group()
     role.add_argument("--listen", action="store_true", help="be the end that listens, and receives or answers")
     role.add_argument("--dial", action="store_true", help="be the end that dials, and sends or asks")
-    parser.add_argument(
-        "--seconds", type=options.more_than_no_seconds, default=3.0, metavar="S", help="how long each (default: 3)"
-    )
+    options.add_seconds(parser, "--seconds", 3.0, "how long each")
     parser.add_argument(
         "--size",
         type=lambda text: options.whole(text, LEAST, 1 << 28),
@@ -72,13 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="requests or surveys in flight (default: 1)",
     )
-    parser.add_argument(
-        "--timeout",
-        type=options.more_than_no_seconds,
-        default=30.0,
-        metavar="S",
-        help="seconds to wait for the other end (default: 30)",
-    )
+    options.add_seconds(parser, "--timeout", 30.0, "seconds to wait for the other end")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--csv", action="store_true", help="print a line of names and a line of values for each")
     output.add_argument(*options.OPTIONS["json"].flags, **options.OPTIONS["json"].keywords)

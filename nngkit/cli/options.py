@@ -21,6 +21,7 @@ __all__ = [
     "Parser",
     "add",
     "add_for",
+    "add_seconds",
     "address",
     "more_than_no_seconds",
     "parser_for",
@@ -135,6 +136,12 @@ def add(parser: argparse.ArgumentParser, *names: str) -> None:
     """Give `parser` the options of that name."""
     for name in names:
         parser.add_argument(*OPTIONS[name].flags, **OPTIONS[name].keywords)
+
+
+def add_seconds(parser: argparse.ArgumentParser, flag: str, default: float, what: str) -> None:
+    """Give `parser` an option that takes a length of time."""
+    what = f"{what} (default: {default:g})"
+    parser.add_argument(flag, type=more_than_no_seconds, default=default, metavar="S", help=what)
 
 
 def add_for(parser: argparse.ArgumentParser, side: str, *names: str) -> None:

@@ -63,13 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sequence", action="store_true", help="--sub: the publishers number their messages: count gaps"
     )
     parser.add_argument("--batch", action="store_true", help="the messages come in batches")
-    parser.add_argument(
-        "--interval",
-        type=options.more_than_no_seconds,
-        default=1.0,
-        metavar="S",
-        help="seconds of a look (default: 1)",
-    )
+    options.add_seconds(parser, "--interval", 1.0, "seconds of a look")
     parser.add_argument(
         "--rows", type=lambda text: options.whole(text, 1, 1000), default=30, metavar="N", help="at most"
     )

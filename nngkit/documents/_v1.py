@@ -18,17 +18,23 @@ Yjs, none of which this project's documents hold. Formatting of a text is let in
 
 from __future__ import annotations
 
+import re
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Final, NoReturn
 
 from nngkit.envelope import MAX_DEPTH
 
-__all__ = ["Parsed", "in_ascii", "missing", "parse", "read_state", "uint"]
+__all__ = ["Pairs", "Parsed", "in_ascii", "missing", "parse", "read_state", "uint"]
 
 _CLOCKS: Final = 2**31  # the engine counts in 32 bits; a document of two thousand million characters is refused
 _CLIENTS: Final = 2**53
 _KINDS: Final = {2: "JSON of old Yjs", 5: "embedded object", 9: "subdocument", 11: "move"}
+_PAIR: Final = re.compile("[\U00010000-\U0010ffff]")
 _TYPES: Final = 3  # 0 array, 1 map, 2 text; behind them XML and weak links
 
 
@@ -36,13 +42,38 @@ _TYPES: Final = 3  # 0 array, 1 map, 2 text; behind them XML and weak links
 class Parsed:
     """`ends`: the clock behind each client's structs. `starts`: where each run of them begins, and must connect.
 
-    `needs`: the clock behind the highest that is built on or deleted, for each client.
+    `needs`: the clock behind the highest that is built on or deleted, by client. `pairs`: each client's items that
+    have characters of two UTF-16 units. `cuts`: the clients, and the clocks, before which it has items cut in two.
     """
 
     ends: dict[int, int]
     starts: tuple[tuple[int, int], ...]
     needs: dict[int, int]
-    structs: int
+    pairs: dict[int, list[TextItem]]
+    cuts: tuple[array[int], array[int]]
+
+
+class TextItem:
+    """A text with characters of two UTF-16 units, from `clock` on."""
+
+    __slots__ = ("_seconds", "_text", "clock", "end")
+
+    def __init__(self, clock: int, end: int, text: str) -> None:
+        self.clock = clock
+        self.end = end
+        self._text = text
+        self._seconds: array[int] | None = None  # where the second units are; most items are never cut
+
+    def splits(self, clock: int) -> bool:
+        """Whether a cut before `clock` goes through a character."""
+        if not self.clock < clock < self.end:
+            return False
+        if self._seconds is None:
+            found = enumerate(_PAIR.finditer(self._text))
+            self._seconds = array("I", (self.clock + match.start() + before + 1 for before, match in found))
+            self._text = ""
+        at = bisect_left(self._seconds, clock)
+        return at < len(self._seconds) and self._seconds[at] == clock
 
 
 def missing(update: Parsed, state: Mapping[int, int]) -> str | None:
@@ -60,6 +91,39 @@ def missing(update: Parsed, state: Mapping[int, int]) -> str | None:
 def parse(data: bytes) -> Parsed:
     """Read an update. ValueError says what is wrong and where."""
     return _Reader(data, rewrite=False).update()
+
+
+class Pairs:
+    """Where in the items of a document there are characters of two UTF-16 units, which no update may cut in two.
+
+    The engine cuts them nevertheless, and what it encodes afterwards is not an update any more (measured).
+    """
+
+    def __init__(self) -> None:
+        self._items: dict[int, list[TextItem]] = {}  # each client's by clock: connected updates come in that order
+
+    def note(self, update: Parsed, state: Mapping[int, int]) -> None:
+        """Add those of an update that `state` has not."""
+        for client, items in update.pairs.items():
+            have = state.get(client, 0)
+            self._items.setdefault(client, []).extend(item for item in items if item.end > have)
+
+    def cut(self, update: Parsed, state: Mapping[int, int]) -> str | None:
+        """Where an update cuts one in two; None: nowhere."""
+        if not self._items and not update.pairs:
+            return None
+        # What is half here already is cut where it ends here.
+        for client, clock in chain(zip(*update.cuts, strict=True), state.items() if update.pairs else ()):
+            for items in (self._items.get(client), update.pairs.get(client)):
+                if items:
+                    at = bisect_right(items, clock, key=attrgetter("clock")) - 1
+                    if at >= 0 and items[at].splits(clock):
+                        return f"half a character of client {client} at {clock}"
+        return None
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
 
 
 def in_ascii(data: bytes) -> bytes:
@@ -91,13 +155,16 @@ def uint(number: int) -> bytes:
 
 
 class _Reader:
-    __slots__ = ("at", "copied", "data", "out", "rewrite")
+    __slots__ = ("at", "copied", "cut_clients", "cut_clocks", "data", "out", "pairs", "rewrite")
 
     def __init__(self, data: bytes, *, rewrite: bool) -> None:
         self.data = data
         self.at = 0
         self.rewrite = rewrite
         self.out: list[bytes] = []
+        self.cut_clients = array("Q")
+        self.cut_clocks = array("I")
+        self.pairs: dict[int, list[TextItem]] = {}
         self.copied = 0  # all before this is in `out`
 
     def wrong(self, why: str) -> NoReturn:
@@ -116,7 +183,11 @@ class _Reader:
         return value
 
     def uint(self, limit: int = _CLOCKS) -> int:
-        value = self.byte()
+        try:
+            value = self.data[self.at]
+        except IndexError:
+            self.wrong("cut off")
+        self.at += 1
         if value > 0x7F:
             value &= 0x7F
             shift = 7
@@ -149,14 +220,12 @@ class _Reader:
         ends: dict[int, int] = {}
         starts: list[tuple[int, int]] = []
         needs: dict[int, int] = {}
-        total = 0
         for _ in range(self.uint()):
             count, client, clock = self.uint(), self.uint(_CLIENTS), self.uint()
             if client in ends:
                 self.wrong(f"client {client} comes twice")
             if not count:
                 self.wrong(f"no structs of client {client}")
-            total += count
             connected = False
             for _ in range(count):
                 info = self.byte()
@@ -173,11 +242,14 @@ class _Reader:
         for _ in range(self.uint()):
             client = self.uint(_CLIENTS)
             for _ in range(self.uint()):
-                clock = self.length(self.uint())
+                start = self.uint()
+                clock = self.length(start)
+                self.cut_clients.extend((client, client))
+                self.cut_clocks.extend((start, clock))
                 if clock > needs.get(client, 0):
                     needs[client] = clock
         self.end()
-        return Parsed(ends, tuple(starts), needs, total)
+        return Parsed(ends, tuple(starts), needs, self.pairs, (self.cut_clients, self.cut_clocks))
 
     def length(self, clock: int) -> int:
         """A run's length, read; the clock behind it."""
@@ -188,8 +260,10 @@ class _Reader:
             self.wrong("a clock over 31 bits")
         return clock + count
 
-    def id(self, client: int, clock: int, needs: dict[int, int]) -> None:
+    def id(self, client: int, clock: int, needs: dict[int, int], behind: int = 0) -> None:
         on, at = self.uint(_CLIENTS), self.uint()
+        self.cut_clients.append(on)
+        self.cut_clocks.append(at + behind)
         if on == client:
             if at >= clock:
                 self.wrong("an item that builds on itself or a later one")
@@ -199,7 +273,7 @@ class _Reader:
     def item(self, info: int, kind: int, client: int, clock: int, needs: dict[int, int]) -> int:
         """One item; the clock behind it."""
         if info & 0x80:
-            self.id(client, clock, needs)
+            self.id(client, clock, needs, 1)
         if info & 0x40:
             self.id(client, clock, needs)
         if not info & 0xC0:
@@ -214,7 +288,7 @@ class _Reader:
                 self.string()
         count = 1
         if kind == 4:
-            count = self.text()
+            count = self.text(client, clock)
         elif kind == 8:
             count = self.uint()
             for _ in range(count):
@@ -237,11 +311,13 @@ class _Reader:
             self.wrong("a clock over 31 bits")
         return clock + count
 
-    def text(self) -> int:
+    def text(self, client: int, clock: int) -> int:
         """Text, read and rewritten; its length in UTF-16 units."""
         before = self.at
         text = self.string()
-        count = len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+        count = len(text) if text.isascii() else _units(text)
+        if count != len(text):
+            self.pairs.setdefault(client, []).append(TextItem(clock, clock + count, text))
         if self.rewrite:
             self.out += (self.data[self.copied : before], uint(count), b"x" * count)
             self.copied = self.at
@@ -259,8 +335,11 @@ class _Reader:
                     pass
             case 124:
                 self.take(4)
-            case 123 | 122:
+            case 123:
                 self.take(8)
+            case 122:
+                if self.take(8) == b"\x7f" + b"\xff" * 7:
+                    self.wrong("2**63-1, which the engine sends on as another number,")
             case 119:
                 self.string()
             case 118:

@@ -65,18 +65,18 @@ class Follower:
     def _watch(self, name: str, node: Any) -> None:
         raw = node.raw
 
+        kept = self._events  # and not self, see _yjs_weak.py
+
         def changed(events: Any) -> None:
             for event in events if isinstance(events, list) else [events]:
-                self._events.append(((name, *event.path), event))
+                kept.append(((name, *event.path), event))
 
         self._subscriptions.append((raw, raw.observe_deep(changed)))
         self._open_nested(node)
 
     def _open_nested(self, node: Any) -> None:
         """Nested texts need their mirrors before they change: what was deleted of them cannot be asked afterwards."""
-        if isinstance(node, TextNode):
-            node.freshen()  # from now on it follows, event by event
-        elif isinstance(node, MapNode):
+        if isinstance(node, MapNode):
             for key in node.keys():  # noqa: SIM118
                 self._open_nested(node.get(key))
         elif isinstance(node, ArrayNode):
@@ -85,7 +85,8 @@ class Follower:
 
     def collected(self) -> tuple[Part, ...]:
         """The parts of the transaction that just ended."""
-        events, self._events = self._events, []
+        events = self._events[:]
+        self._events.clear()  # the same list: the callbacks have it
         parts: list[Part] = []
         for path, event in events:
             if isinstance(event, pycrdt.TextEvent):

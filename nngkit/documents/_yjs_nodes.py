@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pycrdt
-from pycrdt._base import observe_callback
 
 from nngkit.documents._prelim import Prelim
-from nngkit.documents.codepoints import Delete, Delta, Edit, Insert, Keep, Positions, composed
+from nngkit.documents._yjs_weak import weakly
+from nngkit.documents.codepoints import Delete, Delta, Edit, Insert, Keep, Positions, append, composed
 from nngkit.documents.engine import DEEPEST, Kind
 from nngkit.errors import Broken
 
@@ -63,7 +63,13 @@ def plain_node(value: Any, depth: int = 0) -> Any:
         return str(value)
     if isinstance(value, pycrdt.Map):
         return {key: plain_node(value[key], depth + 1) for key in value.keys()}  # noqa: SIM118
-    return [plain_node(value[index], depth + 1) for index in range(len(value))]
+    items = []
+    for index in range(len(value)):
+        try:
+            items.append(plain_node(value[index], depth + 1))
+        except ValueError:  # a forged item that counts, and is not there
+            break
+    return items
 
 
 class _Node:
@@ -139,9 +145,7 @@ class TextNode(_Node):
     """A text with the mirror of its characters (codepoints.py), which is None while all of them are ASCII.
 
     An edit of ours changes the mirror at once, so that the next one in the same transaction finds it; what others do,
-    and undo, comes in through the event at the end of their transaction. What the event says is read only while
-    somebody follows the changes, as pycrdt counts it from the text's beginning: half a millisecond in a text of 20,000
-    pieces. Without that the mirror is made anew by whoever next asks for it.
+    and undo, comes in through the event at the end of their transaction.
     """
 
     kind: Kind = "text"
@@ -150,7 +154,6 @@ class TextNode(_Node):
         super().__init__(owner, raw)
         self._edits: list[Edit] = []
         self._touched = False
-        self._stale = False
         self.delta: Delta | None = None  # of the last transaction, where somebody follows the changes
         self._begin()
 
@@ -160,54 +163,33 @@ class TextNode(_Node):
             self._begin()
 
     def _begin(self) -> None:
-        self._fit(str(self._raw))
-        # Not by Text.observe: it reads all of an event before it calls, and also of those that are our own.
-        self._subscription = self._raw.integrated.observe(self._happened)
+        self._fit(str(self._raw), len(self._raw))
+        # Below pycrdt's own wrapper, which reads all of an event, and costs more than the engine's whole transaction.
+        self._subscription = self._raw.integrated.observe(weakly(self._changed))
 
-    def _happened(self, event: Any) -> None:
-        """While a transaction commits: nothing here may raise."""
-        if self._touched:
-            self.delta = composed(self._edits) if self.owner.followed else None
-        elif self.owner.followed:
-            observe_callback(self._changed, self._raw.doc, 1, event)
-        else:
-            self._stale = True
-
-    def freshen(self) -> None:
-        """Have what others did in the mirror."""
-        if self._stale:
-            self._fit(str(self.raw))
-
-    def _fit(self, text: str) -> None:
-        self._stale = False
+    def _fit(self, text: str, size: int) -> None:
         self._ascii = len(text)
         self._mirror = None if text.isascii() else Positions(text)
         # Items that are not text count one byte each in the engine's positions, and cannot be seen in the string.
-        self._mixed = len(self._raw) != (self._mirror.size if self._mirror else self._ascii)
+        self._mixed = size != (self._mirror.size if self._mirror else self._ascii)
 
     def __len__(self) -> int:
-        self.freshen()
         return self._ascii if self._mirror is None else len(self._mirror)
 
     def __str__(self) -> str:
-        self.freshen()
         return str(self.raw) if self._mirror is None else str(self._mirror)
 
     @property
     def mirror(self) -> Positions | None:
-        self.freshen()
         return self._mirror
 
     def to_bytes(self, index: int) -> int:
-        self.freshen()
         return index if self._mirror is None else self._mirror.to_bytes(index)
 
     def read(self, start: int, stop: int) -> str:
-        self.freshen()
         return str(self)[start:stop] if self._mirror is None else self._mirror.text(start, stop)
 
     def _writable(self) -> Any:
-        self.freshen()
         if self._mixed:
             raise Broken("this text holds items that are not text (somebody uses it as an array): it can only be read")
         return self.raw
@@ -248,10 +230,14 @@ class TextNode(_Node):
         self.delta = None
 
     def _changed(self, event: Any) -> None:
-        """What others did, read from the event."""
+        """The engine's event, while the transaction commits: nothing here may raise."""
+        if self._touched:
+            self.delta = composed(self._edits) if self.owner.followed else None
+            return
         self.owner.touched.append(self)
         delta = _delta(event.delta)
         before = len(self)
+        raw, transaction = self._raw.integrated, event.transaction
         try:
             if delta is None or self._mixed:
                 raise ValueError("items that are not text")
@@ -261,13 +247,13 @@ class TextNode(_Node):
                 self._ascii += sum(_growth(part) for part in delta)
                 self.delta = delta
             else:
-                self._fit(str(self._raw))
+                self._fit(raw.get_string(transaction), raw.len(transaction))
                 self.delta = delta
-            if len(self._raw) != self.to_bytes(len(self)):
+            if raw.len(transaction) != (self._ascii if self._mirror is None else self._mirror.size):
                 raise ValueError("the mirror and the text differ")
         except ValueError:
-            text = str(self._raw)
-            self._fit(text)
+            text = raw.get_string(transaction)
+            self._fit(text, raw.len(transaction))
             self.delta = (Insert(text), Delete(before))
 
     def cursor(self, index: int, before: bool) -> bytes:
@@ -288,9 +274,9 @@ def _delta(raw: list[dict[str, Any]]) -> Delta | None:
         if "insert" in part:
             if not isinstance(part["insert"], str):
                 return None
-            out.append(Insert(part["insert"]))
+            append(out, Insert(part["insert"]))
         elif "retain" in part:
-            out.append(Keep(int(part["retain"])))
+            append(out, Keep(int(part["retain"])))
         else:
-            out.append(Delete(int(part["delete"])))
+            append(out, Delete(int(part["delete"])))
     return tuple(out)

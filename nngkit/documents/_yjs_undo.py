@@ -40,10 +40,11 @@ class YjsUndo:
         self.renew()
 
     def renew(self) -> None:
+        clock = self._clock  # and not self, see _yjs_weak.py
         self._manager = pycrdt.UndoManager(
             scopes=[node.raw for node in self._nodes],
             capture_timeout_millis=self._window,
-            timestamp=lambda: int(self._clock() * 1000),
+            timestamp=lambda: int(clock() * 1000),
         )
         self._manager.include_origin(self._tracked)
 

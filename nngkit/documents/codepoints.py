@@ -24,7 +24,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Delete", "Delta", "Edit", "Insert", "Keep", "Positions", "compose", "composed", "delta_of", "patched"]
+__all__ = [
+    "Delete",
+    "Delta",
+    "Edit",
+    "Insert",
+    "Keep",
+    "Positions",
+    "append",
+    "compose",
+    "composed",
+    "delta_of",
+    "patched",
+]
 
 BLOCK: Final = 1024  # code points: cutting and encoding one costs about a microsecond
 GROUP: Final = 128  # blocks: with the root's list of groups, a text of 10 MB scans 2 x 100 numbers
@@ -73,6 +85,7 @@ class Positions:
         blocks = [text[i : i + BLOCK] for i in range(0, len(text), BLOCK)] or [""]
         self._groups = [_Group(blocks[i : i + GROUP]) for i in range(0, len(blocks), GROUP)]
         self._chars = len(text)
+        self._last: tuple[int, int, int, int] | None = None  # a group, a block in it, characters and bytes before that
         self.size = sum(group.size for group in self._groups)
 
     def __len__(self) -> int:
@@ -83,6 +96,11 @@ class Positions:
 
     def _find(self, index: int) -> tuple[int, int, int, int]:
         """Group, block, code point within the block, bytes before the block; at a border the earlier block."""
+        if self._last is not None:  # typing stays in a block, and each edit asks twice
+            g, b, start, before = self._last
+            if start < index <= start + len(self._groups[g].blocks[b]):
+                return g, b, index - start, before
+        at = index
         before = g = 0
         for g, group in enumerate(self._groups):  # noqa: B007
             if index <= group.chars:
@@ -96,6 +114,7 @@ class Positions:
                 break
             index -= len(block)
             before += group.sizes[b]
+        self._last = g, b, at - index, before
         return g, b, index, before
 
     def to_bytes(self, index: int) -> int:
@@ -149,7 +168,7 @@ class Positions:
         g, b, inside, _ = self._find(index)
         group = self._groups[g]
         block = group.blocks[b]
-        self._put(g, b, block[:inside] + text + block[inside:], 1)
+        self._put(g, b, block[:inside] + text + block[inside:])
 
     def delete(self, start: int, stop: int) -> None:
         """Take out the characters from `start` to before `stop`."""
@@ -161,20 +180,23 @@ class Positions:
                 inside = 0
                 block = self._groups[g].blocks[b]
             end = min(len(block), inside + stop - start)
-            self._put(g, b, block[:inside] + block[end:], 1)
+            self._put(g, b, block[:inside] + block[end:])
             stop -= end - inside
 
-    def _put(self, g: int, b: int, text: str, replaced: int) -> None:
+    def _put(self, g: int, b: int, text: str) -> None:
         """Block `b` of group `g` is `text` now: cut if it is long, dropped if it is empty."""
         group = self._groups[g]
         size = len(text.encode())
         chars_more, size_more = len(text) - len(group.blocks[b]), size - group.sizes[b]
+        if self._last is not None and self._last[:2] != (g, b):
+            self._last = None
         if 0 < len(text) <= 2 * BLOCK:
             group.blocks[b], group.sizes[b] = text, size
         else:
+            self._last = None
             pieces = [text[i : i + BLOCK] for i in range(0, len(text), BLOCK)]
-            group.blocks[b : b + replaced] = pieces
-            group.sizes[b : b + replaced] = [len(piece.encode()) for piece in pieces]
+            group.blocks[b : b + 1] = pieces
+            group.sizes[b : b + 1] = [len(piece.encode()) for piece in pieces]
         group.chars += chars_more
         group.size += size_more
         self._chars += chars_more
@@ -252,9 +274,9 @@ def compose(first: Delta, second: Delta) -> Delta:
     a, b = list(reversed(first)), list(reversed(second))
     while a or b:
         if b and isinstance(b[-1], Insert):
-            _add(out, b.pop())
+            append(out, b.pop())
         elif not b or (a and isinstance(a[-1], Delete)):  # with nothing left in b, the rest of a stands
-            _add(out, a.pop())
+            append(out, a.pop())
         else:  # b keeps or deletes what a keeps (for ever, once a has ended) or inserted
             mine = a.pop() if a else Keep(_length(b[-1]))
             theirs = b.pop()
@@ -264,9 +286,9 @@ def compose(first: Delta, second: Delta) -> Delta:
             if _length(theirs) > n:
                 b.append(_behind(theirs, n))
             if isinstance(theirs, Keep):
-                _add(out, Insert(mine.value[:n]) if isinstance(mine, Insert) else Keep(n))
+                append(out, Insert(mine.value[:n]) if isinstance(mine, Insert) else Keep(n))
             elif isinstance(mine, Keep):
-                _add(out, Delete(n))
+                append(out, Delete(n))
     while out and isinstance(out[-1], Keep):
         out.pop()
     return tuple(out)
@@ -280,14 +302,14 @@ def _behind(part: Keep | Insert | Delete, n: int) -> Keep | Insert | Delete:
     return Insert(part.value[n:]) if isinstance(part, Insert) else type(part)(part.count - n)
 
 
-def _add(out: list[Keep | Insert | Delete], part: Keep | Insert | Delete) -> None:
+def append(out: list[Keep | Insert | Delete], part: Keep | Insert | Delete) -> None:
     """Append, joined to one of its kind; an insert goes before the delete beside it, so that equal deltas are equal."""
     if not _length(part):
         return
     last = out[-1] if out else None
     if isinstance(part, Insert) and isinstance(last, Delete):
         out.pop()
-        _add(out, part)
+        append(out, part)
         out.append(last)
     elif isinstance(part, Insert) and isinstance(last, Insert):
         out[-1] = Insert(last.value + part.value)

@@ -203,9 +203,9 @@ def content_digest(content: Mapping[str, Any]) -> bytes:
     """16 bytes of SHA-256 over roots and their plain values; equal content has equal digests in every implementation.
 
     str(x) is a length (4 bytes, big-endian) and UTF-8. For each root with content, sorted as UTF-8: str(name), value.
-    A value: null n | true t | false f | d and 8 bytes of IEEE double for numbers | i and 8 bytes for whole numbers
-    beyond 2**53 that are kept as such | s str | b length bytes | a count values | m count (str(key) value)*, sorted.
-    Minus zero counts as zero, every NaN as 7ff8000000000000. tests/documents/digests.json has examples.
+    A value: null n | true t | false f | d and 8 bytes of IEEE double for numbers | i and 8 bytes for whole numbers that
+    a double cannot hold | s str | b length bytes | a count values | m count (str(key) value)*, sorted as UTF-8. Minus
+    zero counts as zero, every NaN as 7ff8000000000000. tests/documents/digests.json has examples.
     """
     parts: list[bytes] = []
     for name in sorted(content, key=str.encode):
@@ -226,7 +226,7 @@ def _value(value: Any, parts: list[bytes]) -> None:
         parts.append(b"t" if value else b"f")
     elif isinstance(value, str):
         parts.append(b"s" + _string(value))
-    elif isinstance(value, int) and abs(value) > 2**53:
+    elif isinstance(value, int) and int(float(value)) != value:
         parts.append(struct.pack(">cq", b"i", value))
     elif isinstance(value, int | float):
         number = math.nan if value != value else float(value) or 0.0

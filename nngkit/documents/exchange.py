@@ -263,7 +263,7 @@ class Exchange:
             if message.pipe is None:
                 continue  # it went before its last words were read
             if self._weather is None or not self._weather.delay:
-                self._hear(message, message.pipe.id, message.pipe.address)
+                self.hear(message, message.pipe.id, message.pipe.address)
             else:
                 at = trio.current_time() + self._weather.delay
                 self._later.append((at, message, message.pipe.id, message.pipe.address))
@@ -277,9 +277,10 @@ class Exchange:
         while self._later:
             await trio.sleep_until(self._later[0][0])
             _, data, pipe, address = self._later.popleft()
-            self._hear(data, pipe, address)
+            self.hear(data, pipe, address)
 
-    def _hear(self, data: bytes, pipe: int, address: str) -> None:
+    def hear(self, data: bytes, pipe: int, address: str) -> None:
+        """A message of the BUS, by a connection of that number and address."""
         self.counts["heard"] += 1
         self.counts["bytes_heard"] += len(data)
         try:

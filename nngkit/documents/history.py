@@ -94,6 +94,7 @@ class History:
         self.versions: Versions = dict(versions)
         vectors.prune(self.versions, me)
         self.heads: Versions = dict(self.versions)
+        self._behind: set[Stream] = set()  # streams that may lack something; looked through before it is said
         self.held: dict[Stream, dict[int, tuple[Edit, Stream | None]]] = {}
         self.held_edits = self.held_bytes = 0
         self.ready: list[Deliver] = []
@@ -254,12 +255,14 @@ class History:
             self.beyond = True  # somebody makes up streams, or has very many: one answer will tell
         else:
             self.heads[stream] = seq
+            self._behind.add(stream)
 
     def recount(self, claims: Iterable[Mapping[Stream, int]]) -> None:
         """What exists, from `claims` and from what is held: claims end with who made them."""
         held = [edit.deps for edits in self.held.values() for edit, _ in edits.values()]
         held += [{stream: max(edits)} for stream, edits in self.held.items()]
         self.heads = dict(self.versions)
+        self._behind.clear()
         for stream, seq in itertools.chain.from_iterable(one.items() for one in [*claims, *held]):
             if stream != self.me:
                 self.exists(stream, seq)
@@ -306,6 +309,12 @@ class History:
             self._turn = (self._turn + 1) % len(streams)
             heads[streams[self._turn]] = self.versions[streams[self._turn]]
         return heads
+
+    def incomplete(self) -> dict[Stream, int]:
+        """The streams of which edits exist that are not here, and how many."""
+        found = {stream: self.lacking(stream) for stream in self._behind}
+        self._behind = {stream for stream, missing in found.items() if missing}
+        return {stream: missing for stream, missing in found.items() if missing}
 
     def lacking(self, stream: Stream) -> int:
         """Edits of `stream` that exist and are not here."""

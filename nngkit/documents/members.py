@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nngkit.documents.addresses import reached
-from nngkit.documents.messages import Aware, Beat, BusMessage, Bye, Updates
+from nngkit.documents.messages import MANY_DOCUMENTS, Aware, Beat, BusMessage, Bye, Updates
 from nngkit.documents.versions import Stream
 
 __all__ = ["Member", "Members"]
@@ -91,8 +91,10 @@ class Members:
         member.name, member.relay = beat.name, beat.relay
         places = (reached(place, address) for place in beat.repair)
         member.repair = tuple(place for place in places if place is not None)
-        member.docs.update(one.doc for one in beat.docs)
-        member.clients.update(beat.clients)
+        if len(member.docs) + len(beat.docs) <= MANY_DOCUMENTS:
+            member.docs.update(one.doc for one in beat.docs)
+        if len(member.clients) + len(beat.clients) <= MANY_DOCUMENTS:
+            member.clients.update(beat.clients)
         return member
 
     def left(self, pipe: int) -> Member | None:

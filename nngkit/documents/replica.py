@@ -22,7 +22,7 @@ What holds whenever `evaluate` returns (tests/documents/test_replica.py checks e
    time at which it will be.
 4. A peer is asked one thing at a time; for the whole document, one peer at a time.
 5. `held` and the log of recent edits are within their caps.
-6. While something is missing or was changed within `quiet`, no digest is compared.
+6. While something is missing or was changed within `quiet` (or two of the slowest answers), no digest is compared.
 
 Which question: a few missing edits are asked for by number (`AskEdits`) from a random peer that says it has them, so
 that one popular author is not asked by everybody; many, or those nobody keeps any more, by `AskAll`, which brings one
@@ -117,12 +117,13 @@ class _Peer:
 
 @dataclass(slots=True)
 class _Gap:
-    """Edits of one stream that are missing: `at` is how far we were when it was last looked at."""
+    """Edits of one stream that are missing: `at` is how far we were when it was last looked at; `peer` was asked."""
 
     due: float
     at: int
     tries: int = 0
     lost: bool = False  # nobody keeps them one by one
+    peer: Stream | None = None  # who was asked last
 
 
 class Replica:
@@ -329,7 +330,11 @@ class Replica:
     def is_quiet(self, now: float) -> bool:
         """Whether nothing changed lately, and nothing is known to be missing."""
         # as `evaluate` says when to come back; a difference would round otherwise, and be due for ever
-        return now >= self.history.changed_at + self.settings.quiet and not self._gaps
+        return now >= self.history.changed_at + self._quiet() and not self._gaps
+
+    def _quiet(self) -> float:
+        """Seconds within which all that was said has been heard: longer where the network, or a machine, is slow."""
+        return max(self.settings.quiet, 2 * self._round_trips.slowest())
 
     @property
     def held(self) -> int:
@@ -339,7 +344,7 @@ class Replica:
     @property
     def missing(self) -> int:
         """Edits known to exist, and not here."""
-        return sum(map(self.history.lacking, self.history.heads))
+        return sum(self.history.incomplete().values())
 
     # ------------------------------------------------------------------ what to do
 
@@ -358,7 +363,7 @@ class Replica:
             look = self._our_content() is None
             wakes += self._compare(now, asks)
         elif not self._gaps:
-            wakes.append(self.history.changed_at + self.settings.quiet)
+            wakes.append(self.history.changed_at + self._quiet())
         if not self.askable:
             wakes += self._mind_offers(now, asks)
         return Decisions(asks, look, min(wakes))
@@ -368,17 +373,19 @@ class Replica:
         runs = 0
         due: list[tuple[Stream, list[Range]]] = []
         desperate = self.history.beyond
-        for stream in [stream for stream in self.history.heads if self.history.lacking(stream)]:
-            missing = self.history.lacking(stream)
+        incomplete = self.history.incomplete()
+        for stream, missing in incomplete.items():
             here = self.versions.get(stream, 0)
             gap = self._gaps.get(stream)
             if gap is None:
                 # by another way it may still come; on a busy machine everything does later
-                order = max(self.settings.order, self._round_trips.usual(stream) / 4)
+                order = max(self.settings.order, self._round_trips.slowest() / 4)
                 gap = self._gaps[stream] = _Gap(now + order, here)
                 self.counts.gaps += 1
             elif gap.at != here:
                 gap.at, gap.tries, gap.lost = here, 0, False
+                if gap.peer not in self._peers or self._peers[gap.peer].asked_at is None:
+                    gap.due = min(gap.due, now + self.settings.order)  # that was answered; this is another gap
             desperate = desperate or gap.lost
             if gap.due > now:
                 yield gap.due
@@ -386,12 +393,15 @@ class Replica:
             due.append((stream, list(self.history.ranges(stream))))
             runs += len(due[-1][1])
             lacking += missing
-        for stream in [stream for stream in self._gaps if not self.history.lacking(stream)]:
+        for stream in self._gaps.keys() - incomplete.keys():
             del self._gaps[stream]
         if self._wanted_from is not None:
             return  # all will come at once
         if lacking > self.settings.few or runs > RANGES or (desperate and (due or self.history.beyond)):
             yield from self._ask_all(self._who_has(stream for stream, _ in due), now, asks)
+            if self._wanted_from is None:  # it has to wait: what is small does not, whoever claims what is large
+                due = [(stream, ranges) for stream, ranges in due if self.history.lacking(stream) <= self.settings.few]
+                yield from self._ask_edits(due, now, asks)
         elif due:
             yield from self._ask_edits(due, now, asks)
 
@@ -411,11 +421,14 @@ class Replica:
                 continue
             best = [name for name in free if self._peers[name].claims[stream] >= last] or free
             name = next((name for name in best if name in chosen), None) or self._rng.choice(best)
-            chosen.setdefault(name, []).extend(ranges)
+            has = self._peers[name].claims[stream]
+            wanted = [Range(stream, one.first, min(one.last, has)) for one in ranges if one.first <= has]
+            chosen.setdefault(name, []).extend(wanted)
+            self._gaps[stream].peer = name
             yield self._put_off(stream, self._round_trips.patience(name), now)
-        for name, wanted in chosen.items():
+        for name, all_wanted in chosen.items():
             self._begin(name, now)
-            asks.append(AskEdits(name, tuple(wanted[:RANGES])))
+            asks.append(AskEdits(name, tuple(all_wanted[:RANGES])))
 
     def _put_off(self, stream: Stream, patience: float, now: float) -> float:
         """When to ask for it again, if nothing comes."""

@@ -11,8 +11,10 @@
 Positions are code points, as everywhere in Python; negative ones count from the end. A Text, Map or Array made on its
 own is only what it will begin with; it can be read and edited once it is in a document, by getting it from there.
 
-Values are JSON and bytes: None, bool, int (64 bits), float, str, bytes, list, dict with str keys. Numbers are those of
-JavaScript, which knows one kind: what is whole and within ±2**53 comes back as int, also if it was put in as 3.0.
+Values are JSON and bytes: None, bool, int, float, str, bytes, list, dict with str keys. Numbers are JavaScript's, which
+has one kind: what is whole and within ±2**53 comes back as int, also if it was put in as 3.0. Beyond, an int of 64 bits
+keeps its value, but one that a short float holds may come back as float, 2**60 as 2.0**60. Only 2**63-1 is refused: the
+engine would send 2.0**63 for it (measured, pycrdt 0.14.13).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Array", "Map", "Shared", "Text", "check_root", "prepared", "wrapped"]
 
-_INTS: Final = (-(2**63), 2**63 - 1)
+_INTS: Final = (-(2**63), 2**63 - 2)
 
 
 class Shared:
@@ -370,7 +372,7 @@ def _value(value: Any, where: str, depth: int) -> Any:
         return _text(value, where)
     if kind is int:
         if not _INTS[0] <= value <= _INTS[1]:
-            raise ValueError(f"value{where}: a whole number over 64 bits")
+            raise ValueError(f"value{where}: a whole number not from -2**63 to 2**63-2")
         return value
     if depth >= MAX_DEPTH:
         raise ValueError(f"value{where}: nested over {MAX_DEPTH} deep")

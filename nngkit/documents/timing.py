@@ -74,6 +74,10 @@ class RoundTrips:
         """Seconds that an answer of `peer` takes; a guess if there was none yet."""
         return self._known.get(peer, (UNKNOWN, 0.0))[0]
 
+    def slowest(self) -> float:
+        """Seconds that an answer of the slowest takes, at most MOST; 0 before the first."""
+        return min(max((smooth for smooth, _ in self._known.values()), default=0.0), MOST)
+
     def patience(self, peer: Hashable) -> float:
         """Seconds after which an answer of `peer` is late, and somebody else may be asked too."""
         smooth, vary = self._known.get(peer, (UNKNOWN, UNKNOWN / 2))

@@ -21,6 +21,7 @@ version differs):
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from nngkit.documents._yjs_changes import Follower
 from nngkit.documents._yjs_cursors import Cursors
 from nngkit.documents._yjs_nodes import ArrayNode, MapNode, TextNode, plain_node
 from nngkit.documents._yjs_undo import YjsUndo
+from nngkit.documents._yjs_weak import weakly
 from nngkit.documents.engine import Engine, Kind, Part, content_digest
 
 __all__ = ["ENGINE", "Yjs", "YjsDocument"]
@@ -40,6 +42,7 @@ __all__ = ["ENGINE", "Yjs", "YjsDocument"]
 LOCAL: Final = 1  # pycrdt's origins are hashes; ours tell local edits, which undo takes back, from those of others
 REMOTE: Final = 2
 _SLACK: Final = 1 << 20  # bytes of updates kept beside the last whole before it is encoded anew
+_FOUR_BYTES: Final = re.compile(rb"[\xf0-\xf4]")  # begins a character of two UTF-16 units, or is something else
 _OVERHEAD: Final = 64  # bytes that Python adds to an update it keeps
 _KINDS: Final[dict[Kind, tuple[type, Callable[..., Any]]]] = {
     "text": (pycrdt.Text, TextNode),
@@ -62,8 +65,10 @@ class YjsDocument:
         self._past: list[bytes] = []
         self._past_size = self._whole_size = 0
         self._known: dict[int, int] = {}  # a state the document has at least
+        self._pairs = _v1.Pairs()
         self._digest: bytes | None = None
         self._depth = 0
+        self._local = True
         self._origin: object = None
         self._update: bytes | None = None
         self._open()
@@ -71,7 +76,7 @@ class YjsDocument:
 
     def _open(self) -> None:
         self.doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=self.client_id)
-        self.doc.observe(self._committed)
+        self.doc.observe(weakly(self._committed))
 
     # Reading
 
@@ -153,7 +158,7 @@ class YjsDocument:
             finally:
                 self._depth -= 1
             return
-        self._depth, self._origin = 1, origin
+        self._depth, self._origin, self._local = 1, origin, True
         try:
             with self.doc.transaction(origin=LOCAL):
                 try:
@@ -173,7 +178,7 @@ class YjsDocument:
         """Around what makes a transaction of its own inside the engine."""
         if self._depth:
             raise RuntimeError("inside a transaction")
-        self._origin = origin
+        self._origin, self._local = origin, True
         try:
             yield
         finally:
@@ -190,22 +195,24 @@ class YjsDocument:
             self._known = _v1.read_state(self.doc.get_state())
             if (lacks := _v1.missing(parsed, self._known)) is not None:
                 raise ValueError(f"update does not connect: missing {lacks}")
+        if (cut := self._pairs.cut(parsed, self._known)) is not None:
+            raise ValueError(f"not an update: it cuts {cut}")
         return parsed
 
     def apply(self, update: bytes, origin: object = None) -> None:
         if self._depth:
             raise RuntimeError("a remote update inside a local transaction")
         parsed = self._read(update)
-        with self.committing(origin):
+        self._origin, self._local = origin, False
+        try:
             try:
                 with self.doc.transaction(origin=REMOTE):
                     self.doc.apply_update(update)
-            except ValueError as error:
-                raise ValueError(f"not an update: {error}") from error
             except BaseException as error:
-                if type(error).__name__ != "PanicException":
+                if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                     raise
-                self._renew()
+                if not isinstance(error, ValueError):  # that is the decoder's, which touches nothing
+                    self._renew()
                 raise ValueError(f"not an update: {error}") from error
             # One client's structs that connect are all taken. Those of several may wait for each other for ever.
             if len(parsed.ends) > 1:
@@ -213,9 +220,12 @@ class YjsDocument:
                 if any(state.get(client, 0) < end for client, end in parsed.ends.items()):
                     self._renew()
                     raise ValueError("not an update: its items build on each other")
+            self._pairs.note(parsed, self._known)
             for client, end in parsed.ends.items():
                 if end > self._known.get(client, 0):
                     self._known[client] = end
+        finally:
+            self._settle()
 
     def _renew(self) -> None:
         """Build the document anew from what it had before the transaction that damaged it."""
@@ -266,6 +276,8 @@ class YjsDocument:
         if update is None:
             return
         self._digest = None
+        if self._local and _FOUR_BYTES.search(update) is not None:
+            self._pairs.note(_v1.parse(update), {})
         self._past.append(update)
         self._past_size += len(update) + _OVERHEAD
         if self._past_size > 2 * self._whole_size + _SLACK:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
+import shlex
 import signal
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +21,7 @@ import pytest
 from nngkit.devices.plan import KINDS
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Sub
 from tests.cli.certificates import issue
-from tests.cli.commands import SCHEMAS, assert_fails, nngkit, valid
+from tests.cli.commands import ROOT, SCHEMAS, assert_fails, command, environment, nngkit, valid
 from tests.cli.processes import Running
 from tests.protocols.programs import INTERVAL, Program, needed
 from tests.protocols.wires import Background
@@ -221,6 +224,29 @@ def test_capture_has_every_message_and_goes_on_where_it_was(tmp_path: Path, answ
         assert [each["size"] for each in last] == [1, 1, 0, 0, 256, 256]
         assert last[0]["peer"].startswith("tcp://127.0.0.1:")
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_statistics_for_a_closed_output_do_not_go_where_its_number_is_taken_again(tmp_path: Path) -> None:
+    file = tmp_path / "capture"  # which would be opened as number 1
+    line = shlex.join(
+        command(
+            "device", "streamer", "--front-listen", ANY, "--back-listen", ANY, "--capture", str(file), "--stats=0.01"
+        )
+    )
+    with subprocess.Popen(
+        ["/bin/sh", "-c", f"exec {line} >&-"], cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            front, back = re.findall(r"listens at ([^\s,;]+)", process.stderr.readline())
+            with Push(dial=front) as push, Pull(dial=back) as pull:
+                push.send(b"x")
+                assert pull.recv(WAIT) == b"x"
+            process.terminate()
+            assert (process.wait(WAIT), process.stderr.read()) == (143, "")
+        finally:
+            process.kill()
+    assert [base64.b64decode(each["data"]) for each in records(file)] == [b"x"]
 
 
 def test_a_capture_that_fails_is_said_and_the_messages_pass(tmp_path: Path) -> None:

@@ -320,19 +320,27 @@ def test_a_rep_of_ours_is_asked_by_nanocat(here: str) -> None:
 
 @pytest.mark.slow
 def test_a_listener_is_up_within_a_second_on_a_loaded_machine() -> None:
-    """Twice as many busy processes as CPUs; the median of five starts."""
-    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    """Twice as many busy processes as CPUs; the median of five starts.
+
+    The second is one of a machine that does nothing else, so the busy processes are its clock: in a second each of them
+    gets its share of the CPUs, and less in that time if somebody else is at work there, as then does the listener.
+    """
+    cpus = os.cpu_count() or 1
+    second = cpus / (2 * cpus + 1)  # of CPU, for each of them and the listener
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * cpus)]
     took = []
+    seconds = []
     try:
         for _ in range(5):
             with tempfile.TemporaryDirectory(prefix="nngkit") as folder:
-                begun = time.monotonic()
+                begun, ran = time.monotonic(), _ran(load)
                 process = subprocess.Popen(command("nngcat", "--pull0", "--listen", f"ipc://{folder}/a"), cwd=ROOT)
                 try:
                     while not listens(f"{folder}/a"):
                         assert time.monotonic() - begun < WAIT
                         time.sleep(0.005)
-                    took.append(time.monotonic() - begun)
+                    took.append((_ran(load) - ran) / second)
+                    seconds.append(time.monotonic() - begun)
                 finally:
                     process.kill()
                     process.wait()
@@ -340,5 +348,10 @@ def test_a_listener_is_up_within_a_second_on_a_loaded_machine() -> None:
         for each in load:
             each.kill()
             each.wait()
-    print("listening after", [f"{seconds:.2f} s" for seconds in took])  # noqa: T201
+    print("listening after", [f"{one:.2f} ({two:.2f}) s" for one, two in zip(took, seconds, strict=True)])  # noqa: T201
     assert sorted(took)[2] < 1.0
+
+
+def _ran(load: list[subprocess.Popen[bytes]]) -> float:
+    """Seconds of CPU that each of ``load`` has had, on average."""
+    return sum(int(Path(f"/proc/{each.pid}/schedstat").read_text().split()[0]) for each in load) / len(load) / 1e9

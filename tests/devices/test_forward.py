@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -214,20 +214,27 @@ async def test_a_relay_goes_both_ways(front_kind: Any, back_kind: Any) -> None:
 # ---- the tap, and the end --------------------------------------------------------------------------------------------
 
 
-async def test_the_tap_sees_requests_and_replies_with_one_number_and_the_askers_address() -> None:
-    seen: list[Passed] = []
+@asynccontextmanager
+async def asking_through_a_queue(tap: Callable[[Passed], None]) -> AsyncIterator[Req]:
+    """Who asks, through a tapped queue, somebody who shouts back."""
     async with (
         Rep(listen=ANY) as front,
         Req(listen=ANY, resend=None) as back,
         Rep(dial=back.address) as rep,
         Req(dial=front.address) as req,
-        running(Device(front, back, tap=seen.append)),
+        running(Device(front, back, tap=tap)),
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(shout, rep)
+        yield req
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_tap_sees_requests_and_replies_with_one_number_and_the_askers_address() -> None:
+    seen: list[Passed] = []
+    async with asking_through_a_queue(seen.append) as req:
         await req.arequest(b"a", WAIT)
         await req.arequest(b"b", WAIT)
-        nursery.cancel_scope.cancel()
     assert [(each.side, each.what, each.body, each.number) for each in seen] == [
         ("front", "request", b"a", 1),
         ("back", "reply", b"A", 1),
@@ -241,19 +248,9 @@ async def test_the_tap_sees_requests_and_replies_with_one_number_and_the_askers_
 async def test_requests_are_numbered_as_they_come() -> None:
     seen: list[Passed] = []
     count = 200
-    async with (
-        Rep(listen=ANY) as front,
-        Req(listen=ANY, resend=None) as back,
-        Rep(dial=back.address) as rep,
-        Req(dial=front.address) as req,
-        running(Device(front, back, tap=seen.append)),
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(shout, rep)
-        async with trio.open_nursery() as asking:
-            for _ in range(count):
-                asking.start_soon(req.arequest, b"x", WAIT)
-        nursery.cancel_scope.cancel()
+    async with asking_through_a_queue(seen.append) as req, trio.open_nursery() as asking:
+        for _ in range(count):
+            asking.start_soon(req.arequest, b"x", WAIT)
     assert [each.number for each in seen if each.what == "request"] == list(range(1, count + 1))
     assert sorted(each.number or 0 for each in seen if each.what == "reply") == list(range(1, count + 1))
 

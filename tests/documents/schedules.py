@@ -1,10 +1,11 @@
-"""Random schedules: peers that edit, over a network that loses, repeats, delays, reorders and splits, on its own clock.
+"""Random schedules: peers that edit, over a network that loses, repeats, delays, reorders and splits.
 
-What is real: replica, wire, transfers, the CRDT. What is not: the sockets and the disk, so that a schedule of seconds
-takes milliseconds and can be played again from its seed::
+What is real: replica, wire, transfers, the CRDT. What is not: the sockets, the clock and the disk, so that a schedule
+of seconds takes milliseconds and can be played again from its seed::
 
-    python tests/documents/schedules.py 1000                 seeds 0 to 999; prints what it found
-    python tests/documents/schedules.py 1 --first 4711
+    python tests/documents/schedules.py 1000            seeds 0 to 999; prints what it found
+    python tests/documents/schedules.py 1 --first 4711 --trace
+    python tests/documents/schedules.py 1000 --page     one of them is a page with Yjs, under Node (schedule_page.py)
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import itertools
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
+from typing import Protocol
 
 from nngkit.documents.engine import EngineDocument, engine
 from nngkit.documents.local import LocalCopy
-from nngkit.documents.messages import Beat, Edit, Give, Manifest, Nack, Request, Updates, Want
+from nngkit.documents.messages import Beat, Chunks, Edit, Give, Manifest, Nack, Pull, Request, Updates, Want
 from nngkit.documents.messages import Diff as DiffReply
 from nngkit.documents.replica import Ask, Replica, Settings
 from nngkit.documents.timing import Pace, RoundTrips
@@ -67,10 +71,14 @@ class Weather:
 
 @dataclass
 class Outcome:
-    """What became of a schedule: `agreed_at` seconds after the last edit all held the same; figures for the curious."""
+    """What became of a schedule, and figures for the curious.
+
+    `agreed_after`: seconds until all held the same, from the last edit, or from when all splits had healed and all who
+    crashed were back, if that was later. None: they never did.
+    """
 
     seed: int
-    agreed_at: float | None
+    agreed_after: float | None
     messages: int
     edits: int
     acknowledged: int
@@ -151,6 +159,9 @@ class Node:
 
     def crash(self) -> None:
         self.alive = False
+        self.world.note(f"{self.number} crashes")
+        if self.world.page is not None:
+            self.world.page.lost(self)
         for disk in self.disks.values():
             disk.crash()
         for other in self.world.nodes:
@@ -161,7 +172,7 @@ class Node:
         self.world.problems.append(f"{self.number} refused {peer}: {why}")
 
     def _observed(self, doc: str, update: bytes, origin: object) -> None:
-        if not origin is not None:
+        if origin is None:
             self.copies[doc].edited(update, self.world.now)
 
     # ---- editing
@@ -169,6 +180,7 @@ class Node:
     def edit(self) -> None:
         doc = self.rng.choice(DOCS)
         self.world.edits += 1
+        self.world.note(f"{self.number} edits {doc}")
         self.world.edit(self, self.contents[doc], self.rng, f"{self.number}.{self.world.edits}")
         self.step()
 
@@ -208,10 +220,14 @@ class Node:
         else:
             assert isinstance(message, Updates)
             self.copies[message.doc].heard(message, via, now)
-        self.step()
+        # As a loop does: what follows is done when others have had their turn, and may have asked something.
+        self.world.wake(self, now + self.rng.choice((0.0, 0.001)))
 
     def answer(self, data: bytes) -> bytes:
         request = decode_request(data)
+        if isinstance(request, Pull):
+            chunks = self.transfers.chunks(request.transfer, request.indexes, self.world.now)
+            return encode(Chunks(self.me, request.transfer, chunks))
         assert isinstance(request, Nack | Want | Give)
         copy = self.copies[request.doc]
         match request:
@@ -243,12 +259,29 @@ class World:
         self.problems: list[str] = []
         self.acknowledged: dict[str, Versions] = {doc: {} for doc in DOCS}
         self.messages = self.edits = 0
-        self.stormy = True
+        self.troubles = 0  # splits that have not healed, and peers that are not back
+        self.calm_since = self.now
         self.trace = trace
+        self.page: Page | None = None
         for number in range(peers):
             self.nodes.append(Node(self, number))
 
+    def note(self, what: str) -> None:
+        if self.trace is not None:
+            self.trace(f"{self.now - 1000.0:8.4f} {what}")
+
     # ---- time
+
+    def trouble(self, seconds: float, end: Callable[[], None]) -> None:
+        """Something is not as it should be, for so long."""
+        self.troubles += 1
+
+        def ended() -> None:
+            end()
+            self.troubles -= 1
+            self.calm_since = self.now
+
+        self.at(self.now + seconds, ended)
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         heapq.heappush(self.queue, (max(when, self.now), next(self.counter), what))
@@ -285,6 +318,8 @@ class World:
 
     def publish(self, sender: Node, data: bytes) -> None:
         me = sender.me
+        if self.page is not None:
+            self.page.overhear(sender, data)
         for node in self.nodes:
             if node is sender:
                 continue
@@ -303,6 +338,7 @@ class World:
     def request(self, asker: Node, copy: LocalCopy, ask: Ask, request: Request) -> None:
         data = encode(request)
         epoch = asker.epoch
+        self.note(f"{asker.number} asks {ask}")
         other = next((node for node in self.nodes if node.me == ask.peer), None)
 
         def fail() -> None:
@@ -334,8 +370,6 @@ class World:
         self.at(self.now + self.delay(), arrive)
 
     def fetch(self, other: Node, manifest: Manifest) -> bytes:
-        from nngkit.documents.messages import Chunks
-
         assembly = Assembly(manifest, limit=1 << 30)
         for indexes in assembly.wanted():
             chunks = other.transfers.chunks(manifest.transfer, indexes, self.now)
@@ -370,12 +404,12 @@ class World:
             digest = first.contents[doc].digest()
             if any(node.contents[doc].digest() != digest for node in self.nodes[1:]):
                 return False
-        return True
+        return self.page is None or self.page.agrees()
 
 
 def edit(content: EngineDocument, rng: Random, mark: str) -> None:
     """One random transaction: text, a map, an array; insertions and deletions."""
-    text, cells, rows = content.root("body", "text"), content.root("cells", "map"), content.root("rows", "array")
+    text, cells, rows = content.root("text", "text"), content.root("map", "map"), content.root("array", "array")
     with content.transaction():
         for _ in range(rng.choice((1, 1, 1, 2, 5))):
             choice = rng.random()
@@ -393,34 +427,63 @@ def edit(content: EngineDocument, rng: Random, mark: str) -> None:
                 rows.delete(at, at + 1)
 
 
-def play(seed: int, *, weather: Weather | None = None, trace: Callable[[str], None] | None = None) -> Outcome:
+class Page(Protocol):
+    """A peer of another kind, which has one of the others as its home (schedule_page.py)."""
+
+    def overhear(self, sender: Node, data: bytes) -> None:
+        """`sender` says something on the BUS."""
+
+    def lost(self, node: Node) -> None:
+        """`node` has crashed."""
+
+    def play(self, rng: Random) -> None:
+        """It is its turn to do something."""
+
+    def agrees(self) -> bool:
+        """Whether it has what its home has."""
+
+
+def play(
+    seed: int,
+    *,
+    weather: Weather | None = None,
+    trace: Callable[[str], None] | None = None,
+    page: Callable[[World], Page] | None = None,
+) -> Outcome:
     """One schedule, from its seed alone."""
     rng = Random(f"schedule {seed}")
     world = World(
         seed, rng.choice((2, 3, 3, 4, 5)), weather or Weather(log_edits=rng.choice((4, 64, 4096))), trace=trace
     )
+    if page is not None:
+        world.page = page(world)
     sky = world.weather
     for _ in range(rng.randint(10, 60)):
         world.run_until(world.now + rng.expovariate(30.0))
+        if world.page is not None and rng.random() < 0.4:
+            world.page.play(rng)
+            continue
         node = rng.choice(world.nodes)
         chance = rng.random()
         if chance < sky.crash and node.alive:
             node.crash()
-            world.at(world.now + rng.uniform(0, 0.5), node.start)
+            world.trouble(rng.uniform(0, 0.5), node.start)
         elif chance < sky.crash + sky.split:
             some = set(rng.sample(range(len(world.nodes)), rng.randint(1, len(world.nodes) - 1)))
             cut = {frozenset((a, b)) for a in some for b in range(len(world.nodes)) if b not in some}
+            world.note(f"{sorted(some)} are cut off")
             world.cut |= cut
-            world.at(world.now + rng.uniform(0, 1.0), lambda cut=cut: world.cut.difference_update(cut))  # type: ignore[misc]
+            world.trouble(rng.uniform(0, 1.0), lambda cut=cut: world.cut.difference_update(cut))  # type: ignore[misc]
         elif chance < sky.crash + sky.split + 0.15 and node.alive:
             node.sync()
         elif node.alive:
             node.edit()
-    last = world.now
-    world.run_until(last + 1.1)  # all splits heal, all who crashed are back
-    agreed = world.run_until(last + CALM, lambda: all(node.alive for node in world.nodes) and world.agreed())
-    outcome = Outcome(seed, world.now - last if agreed else None, world.messages, world.edits, 0, world.problems)
-    if not agreed:
+    world.calm_since = world.now
+    done = not world.troubles and world.agreed()
+    done = done or world.run_until(world.now + CALM, lambda: not world.troubles and world.agreed())
+    after = world.now - world.calm_since if done else None
+    outcome = Outcome(seed, after, world.messages, world.edits, 0, world.problems)
+    if not done:
         outcome.problems.append(f"seed {seed}: not the same after {CALM} s")
     for doc, acknowledged in world.acknowledged.items():
         outcome.acknowledged += sum(acknowledged.values())
@@ -430,30 +493,47 @@ def play(seed: int, *, weather: Weather | None = None, trace: Callable[[str], No
     return outcome
 
 
-def main() -> int:
+def summary(outcomes: list[Outcome], seconds: float) -> str:
+    """What many of them came to, in a line."""
+    waits = sorted(one.agreed_after for one in outcomes if one.agreed_after is not None)
+    edits, acknowledged = sum(one.edits for one in outcomes), sum(one.acknowledged for one in outcomes)
+    bad = sum(bool(one.problems) for one in outcomes)
+    text = f"{len(outcomes)} schedules, {edits} edits, {acknowledged} acknowledged: {bad} with problems"
+    if waits:
+        at = [waits[min(len(waits) - 1, int(len(waits) * part))] for part in (0.5, 0.99)]
+        text += f"; the same after {at[0]:.2f} s (median), {at[1]:.2f} s (p99), {waits[-1]:.2f} s (worst)"
+    return f"{text}; {seconds:.0f} s"
+
+
+def main(arguments: list[str] | None = None) -> int:
     """Many of them, from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", type=int)
     parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args()
+    parser.add_argument("--trace", action="store_true", help="say what happens")
+    parser.add_argument("--page", action="store_true", help="one of them is a page")
+    options = parser.parse_args(arguments)
     began = time.monotonic()
-    bad, edits, acknowledged, waits = 0, 0, 0, []
-    for seed in range(options.first, options.first + options.count):
-        outcome = play(seed)
-        edits += outcome.edits
-        acknowledged += outcome.acknowledged
-        if outcome.agreed_at is not None:
-            waits.append(outcome.agreed_at)
-        if outcome.problems:
-            bad += 1
-            print(f"seed {seed}: {'; '.join(outcome.problems[:3])}", flush=True)
-    waits.sort()
-    print(
-        f"{options.count} schedules, {edits} edits, {acknowledged} acknowledged: {bad} with problems;"
-        f" the same after {waits[len(waits) // 2]:.2f} s (median), {waits[-1]:.2f} s (worst);"
-        f" {time.monotonic() - began:.0f} s"
-    )
-    return bool(bad)
+
+    def say(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    outcomes = []
+    with ExitStack() as stack:
+        page = None
+        if options.page:
+            sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a script
+            from tests.documents.schedule_page import Browser
+
+            page = stack.enter_context(Browser()).page
+        for seed in range(options.first, options.first + options.count):
+            outcome = play(seed, trace=say if options.trace else None, page=page)
+            outcomes.append(outcome)
+            if outcome.problems:
+                say(f"seed {seed}: {'; '.join(outcome.problems[:3])}")
+    say(summary(outcomes, time.monotonic() - began))
+    return int(any(one.problems for one in outcomes))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,67 @@
+"""`nngkit cat` as the peer of nngcat and nanocat: six protocols, tcp and ipc, any side listening, any speaking."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from tests.cli.processes import Running
+from tests.protocols.programs import INTERVAL, Program, needed, place
+
+PATTERNS = {  # our shorthands of who says `said` again and again and of who prints it, and what the programs call them
+    "pipeline": ("push", "pull", "--push", "--pull"),
+    "pubsub": ("pub", "sub", "--pub", "--sub"),
+    "reqrep": ("req", "rep", "--req", "--rep"),
+    "survey": ("survey", "respond", "--surveyor", "--respondent"),
+    "bus": ("bus", "bus", "--bus", "--bus"),
+    "pair": ("pair", "pair", "--pair1", "--pair1"),
+}
+
+
+def marks(name: str, *way: str) -> list[pytest.MarkDecorator]:
+    """One way a protocol is tried each time; as nngcat repeats in whole seconds, each takes one or two."""
+    return [needed(name)] if way == ("ipc", "it", "hear") else [needed(name), pytest.mark.slow]
+
+
+CASES = [
+    pytest.param(name, pattern, transport, who_listens, we, marks=marks(name, transport, who_listens, we))
+    for name in INTERVAL
+    for pattern in PATTERNS
+    for transport in ("tcp", "ipc")
+    for who_listens in ("we", "it")
+    for we in ("speak", "hear")
+]
+
+
+@pytest.mark.parametrize(("name", "pattern", "transport", "who_listens", "we"), CASES)
+def test_cat_meets_the_original(
+    name: str, pattern: str, transport: str, who_listens: str, we: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    speaks, hears, it_speaks, it_hears = PATTERNS[pattern]
+    ours = [speaks if we == "speak" else hears]
+    its = [it_hears if we == "speak" else it_speaks]
+    if pattern == "pair" and name == "nanocat":
+        ours, its = ["cat", "--pair0"], ["--pair"]
+    answers = pattern in ("reqrep", "survey")
+    saying, hearing = ["--data", "said", "--interval"], ["--data", "answered"] if answers else []
+    ours += [*saying, "200ms"] if we == "speak" else hearing
+    # a request waits for whom to ask; nngcat ends itself if that is longer than its interval
+    its += [*saying, "30" if pattern == "reqrep" else INTERVAL[name]] if we == "hear" else hearing
+    if we == "speak" or pattern not in ("pipeline", "pubsub"):  # nngcat has no format for who only sends
+        its.append("--quoted")
+    with ExitStack() as stack:
+        there = stack.enter_context(place(transport, tmp_path_factory.mktemp("s")))
+        patient = ["--async"] if name == "nngcat" else []  # it gives up at once where nobody listens yet
+        if who_listens == "we":
+            we_run = stack.enter_context(Running(*ours, "--listen", there))
+            it = stack.enter_context(Program(name, *its, *patient, "--connect", there))
+        else:
+            it = stack.enter_context(Program(name, *its, "--bind", there))
+            we_run = stack.enter_context(Running(*ours, there))
+        if we == "speak":
+            assert it.line() == '"said"'
+            assert not answers or we_run.line() == "answered"
+        else:
+            assert we_run.line() == "said"
+            assert not answers or it.line() == '"answered"'

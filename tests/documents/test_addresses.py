@@ -1,0 +1,99 @@
+"""Where a peer's sockets are, as it says itself and as others see it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nngkit.documents.addresses import beside, beside_dialled, hidden, reached, told
+
+
+@pytest.mark.parametrize(
+    ("bus", "repair"),
+    [
+        ("tcp://10.0.0.7:4711", "tcp://10.0.0.7:0"),
+        ("tcp://[::1]:4711", "tcp://[::1]:0"),
+        ("tcp://0.0.0.0:4711", "tcp://0.0.0.0:0"),
+        ("tcp://:4711", "tcp://:0"),
+        ("tls+tcp://host:4711", "tls+tcp://host:0"),
+        ("ipc:///run/notes", "ipc:///run/notes.repair"),
+        ("inproc://notes", "inproc://notes.repair"),
+        ("ws://10.0.0.7:4712/notes", "ws://10.0.0.7:4712/notes/repair"),
+        ("wss://host:4712/", "wss://host:4712/repair"),
+        ("ws://host/notes", "ws://host/notes/repair"),
+    ],
+)
+def test_the_rep_is_beside_the_bus(bus: str, repair: str) -> None:
+    assert beside(bus) == repair
+
+
+@pytest.mark.parametrize(
+    ("other", "repair"),
+    [
+        ("ipc:///run/notes", "ipc:///run/notes.me.repair"),
+        ("inproc://notes", "inproc://notes.me.repair"),
+        ("tcp://127.0.0.1:4711", "tcp://127.0.0.1:0"),
+        ("tcp://[::1]:4711", "tcp://127.0.0.1:0"),
+        ("ws://localhost:4712/notes", "tcp://127.0.0.1:0"),
+        ("tcp://10.0.0.7:4711", None),
+        ("tls+tcp://localhost:4711", None),
+        ("wss://localhost:4712/notes", None),
+    ],
+)
+def test_who_only_dials_opens_no_port_that_the_network_can_reach(other: str, repair: str | None) -> None:
+    assert beside_dialled(other, "me") == repair
+
+
+@pytest.mark.parametrize(
+    ("address", "seen", "found"),
+    [
+        ("tcp://10.0.0.7:4711", "tcp://10.0.0.9:51234", "tcp://10.0.0.7:4711"),
+        ("tcp://*:4711", "tcp://10.0.0.9:51234", "tcp://10.0.0.9:4711"),
+        ("tcp://*:4711", "tcp://[fe80::1]:51234", "tcp://[fe80::1]:4711"),
+        ("ws://*:4712/secret", "tcp://10.0.0.9:51234", "ws://10.0.0.9:4712/secret"),
+        ("ws://*/secret", "ws://10.0.0.9:51234/x", "ws://10.0.0.9/secret"),
+        ("tcp://*:4711", "ipc:///run/notes", None),
+        ("tcp://*:4711", None, None),
+        ("ipc:///run/notes.repair", None, "ipc:///run/notes.repair"),
+        ("tcp://[", "tcp://10.0.0.9:51234", None),
+        ("tcp://[::1", "tcp://10.0.0.9:51234", None),
+        ("http://10.0.0.7/", "tcp://10.0.0.9:51234", None),
+        ("", "tcp://10.0.0.9:51234", None),
+    ],
+)
+def test_an_address_is_reached_by_the_host_that_the_connection_came_from(
+    address: str, seen: str | None, found: str | None
+) -> None:
+    assert reached(address, seen) == found
+
+
+@pytest.mark.parametrize(
+    ("address", "as_told"),
+    [
+        ("tcp://0.0.0.0:4712", "tcp://*:4712"),
+        ("tcp://[::]:4712", "tcp://*:4712"),
+        ("ws://0.0.0.0:4712/secret", "ws://*:4712/secret"),
+        ("tcp://10.0.0.7:4712", "tcp://10.0.0.7:4712"),
+        ("ws://notes.example/secret", "ws://notes.example/secret"),
+        ("ipc:///run/notes", "ipc:///run/notes"),
+    ],
+)
+def test_who_listens_everywhere_says_so(address: str, as_told: str) -> None:
+    assert told(address) == as_told
+    if "*" in as_told:
+        assert reached(as_told, "tcp://10.0.0.9:1") == as_told.replace("*", "10.0.0.9")
+
+
+@given(st.text(max_size=60) | st.text("tcpws:/[]*@.0123456789", max_size=30))
+def test_whatever_a_stranger_says_is_an_address_or_none(text: str) -> None:
+    found = reached(text, "tcp://10.0.0.9:51234")
+    assert found is None or "://" in found or ":" in found
+
+
+def test_the_hidden_bus_is_found_by_the_token_alone_and_at_every_start() -> None:
+    assert hidden("ws://h:1/", "token") == hidden("ws://h:1", "token")
+    assert hidden("ws://h:1/", "token") != hidden("ws://h:1/", "Token")
+    path = hidden("ws://h:1/", "token").rpartition("/")[2]
+    assert len(path) == 32
+    assert "token" not in path

@@ -1,0 +1,63 @@
+"""kill -9 at random, again and again: what a peer has acknowledged is on its disk, and reaches the others."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from nngkit.documents import DocumentPeer
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).parent / "programs" / "editing.py"
+PATIENCE = 30.0
+
+
+async def kill_again_and_again(store: Path, times: int, seed: int) -> int:
+    """How many edits were acknowledged; none of them is missing."""
+    chance = random.Random(seed)
+    acknowledged: set[str] = set()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    async with DocumentPeer(listen="tcp://127.0.0.1:0") as other:
+        doc = other.open("minutes")
+        for _ in range(times):
+            command = [sys.executable, str(PROGRAM), str(store), other.address]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)  # noqa: ASYNC220
+            try:
+                assert process.stdout is not None
+                with trio.fail_after(PATIENCE):
+                    line = await trio.to_thread.run_sync(process.stdout.readline)
+                await trio.sleep(chance.uniform(0.0, 0.3))
+            finally:
+                process.kill()
+                rest = await trio.to_thread.run_sync(process.stdout.read)  # type: ignore[union-attr]
+                await trio.to_thread.run_sync(process.wait)
+                process.stdout.close()  # type: ignore[union-attr]
+            said = (line + rest).decode()
+            acknowledged |= {mark for mark in said.split("\n")[:-1] if mark}
+        async with DocumentPeer(dial=other.address, store=store) as again:
+            kept = again.open("minutes")
+            assert acknowledged <= set(str(kept.text("body")).split(";")), "what was acknowledged is not on the disk"
+            with trio.fail_after(PATIENCE):
+                while kept.digest() != doc.digest():  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+        marks = str(doc.text("body")).split(";")[:-1]
+        assert len(marks) == len(set(marks)), "an edit came twice"
+        assert acknowledged <= set(marks)
+    return len(acknowledged)
+
+
+async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
+    assert await kill_again_and_again(tmp_path / "docs.sqlite", 8, seed=1) > 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(8))
+async def test_nothing_acknowledged_is_lost_by_kill_9_200_times(tmp_path: Path, seed: int) -> None:
+    assert await kill_again_and_again(tmp_path / "docs.sqlite", 25, seed) > 25

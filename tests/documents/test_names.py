@@ -1,0 +1,54 @@
+"""What a document may be called."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nngkit.documents.names import LONGEST, check_name
+from nngkit.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["minutes", "minutes/2026-11", "a b", "mañana/😀", "...", "a/.b", "x" * LONGEST, "é" * (LONGEST // 2)],
+)
+def test_a_name_is_a_path_of_printable_text(name: str) -> None:
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "empty"),
+        ("/etc/passwd", "segment"),
+        ("a//b", "segment"),
+        ("a/", "segment"),
+        ("..", "segment"),
+        ("a/../b", "segment"),
+        ("./a", "segment"),
+        ("a\\..\\b", "backslash"),
+        ("a\0b", "printed"),
+        ("a\nb", "printed"),
+        ("a\u202eb", "printed"),
+        ("\ud800", "printed"),
+        ("x" * (LONGEST + 1), "longer"),
+        ("é" * (LONGEST // 2) + "x", "longer"),
+    ],
+)
+def test_what_would_leave_its_folder_or_deceive_the_eye_is_refused(name: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why) as refused:
+        check_name(name)
+    assert str(refused.value).isascii()  # it may be shown anywhere
+
+
+@given(st.text(max_size=300))
+def test_whatever_is_let_in_stays_below_the_folder_that_it_is_put_in(name: str) -> None:
+    try:
+        check_name(name)
+    except ConfigError:
+        return
+    assert name.isprintable()
+    assert all(segment not in ("", ".", "..") for segment in name.split("/"))
+    assert 1 <= len(name.encode()) <= LONGEST

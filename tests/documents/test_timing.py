@@ -1,0 +1,104 @@
+"""When beats are sent, and how long answers are waited for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from nngkit.documents.timing import LEAST, MOST, UNKNOWN, Pace, RoundTrips
+
+
+def beats(pace: Pace, until: float) -> list[float]:
+    """When it beats, if all are sent in time."""
+    times = []
+    while pace.due <= until:
+        times.append(pace.due)
+        pace.sent(pace.due, 1.0)
+    return times
+
+
+def test_the_first_beat_is_at_once_and_the_others_ever_more_seldom() -> None:
+    pace = Pace(0.02, 0.2)
+    times = beats(pace, 2.0)
+    gaps = [b - a for a, b in pairwise(times)]
+    assert times[0] == 0.0
+    assert gaps == sorted(gaps)
+    assert gaps[0] == pytest.approx(0.034)
+    assert gaps[-1] == pytest.approx(0.2)
+
+
+def test_after_a_change_there_are_four_beats_within_a_quarter_of_a_second() -> None:
+    pace = Pace(0.02, 0.2)
+    beats(pace, 9.0)
+    pace.sent(9.9, 1.0)
+    pace.changed(10.0)
+    assert beats(pace, 10.25) == pytest.approx([10.02, 10.054, 10.1118, 10.21006])
+
+
+def test_while_we_edit_all_the_time_our_edits_speak_and_beats_are_as_at_rest() -> None:
+    pace = Pace(0.02, 0.2)
+    sent = []
+    for step in range(1000):
+        now = step / 1000
+        pace.changed(now)
+        if pace.due <= now:
+            sent.append(now)
+            pace.sent(now, 1.0)
+    assert sent == pytest.approx([0.2, 0.401, 0.602, 0.803], abs=0.002)
+
+
+def test_an_edit_puts_a_beat_off_but_never_for_long() -> None:
+    pace = Pace(0.02, 0.2)
+    pace.sent(1.0, 1.0)
+    pace.changed(1.03)
+    assert pace.due == pytest.approx(1.05)
+    for step in range(100):
+        pace.changed(1.03 + step / 100)
+    assert pace.due == pytest.approx(1.23)
+
+
+def test_somebody_who_comes_is_told_at_once() -> None:
+    pace = Pace(0.02, 0.2)
+    pace.sent(1.0, 1.0)
+    pace.hurry(1.001)
+    assert pace.due == 1.001
+
+
+def test_jitter_makes_peers_speak_at_different_times() -> None:
+    one, other = Pace(0.02, 0.2), Pace(0.02, 0.2)
+    one.sent(1.0, 0.7)
+    other.sent(1.0, 1.0)
+    assert one.due < other.due
+
+
+def test_of_who_has_never_answered_a_guess_is_made() -> None:
+    trips = RoundTrips()
+    assert trips.usual("ada") == UNKNOWN
+    assert trips.patience("ada") == UNKNOWN + 4 * UNKNOWN / 2
+
+
+def test_patience_follows_what_is_measured_as_in_rfc_6298() -> None:
+    trips = RoundTrips()
+    trips.measured("ada", 0.1)
+    assert trips.usual("ada") == 0.1
+    assert trips.patience("ada") == pytest.approx(0.3)
+    trips.measured("ada", 0.2)
+    assert trips.usual("ada") == pytest.approx(0.1125)
+    assert trips.patience("ada") == pytest.approx(0.1125 + 4 * (0.05 + (0.1 - 0.05) / 4))
+    for _ in range(200):
+        trips.measured("ada", 0.2)
+    assert trips.usual("ada") == pytest.approx(0.2, rel=1e-3)
+    assert trips.patience("ada") == pytest.approx(0.2, rel=0.05)
+
+
+def test_patience_has_bounds_and_ends_with_who_has_gone() -> None:
+    trips = RoundTrips()
+    for _ in range(100):
+        trips.measured("near", 0.0001)
+        trips.measured("far", 60.0)
+    assert trips.patience("near") == LEAST
+    assert trips.patience("far") == MOST
+    trips.forget("far")
+    trips.forget("nobody")
+    assert trips.usual("far") == UNKNOWN

@@ -1,0 +1,133 @@
+"""Large updates in chunks: what is given is what is taken, and nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from nngkit.documents.messages import CHUNKS, MOST_CHUNKS, Chunks, Manifest
+from nngkit.documents.transfers import CHUNK, KEPT, MOST_KEPT, Assembly, Transfers
+from nngkit.documents.versions import Stream
+from nngkit.errors import BadMessage, TooLarge
+
+ADA = Stream(b"adaadaad", 1)
+NAME = b"n" * 16
+LIMIT = 1 << 30
+
+
+def data(size: int, seed: int = 1) -> bytes:
+    return Random(seed).randbytes(size)
+
+
+def offer(transfers: Transfers, update: bytes, *, name: bytes = NAME, now: float = 0.0) -> Manifest:
+    manifest = transfers.offer(update, name=name, now=now)
+    assert isinstance(manifest, Manifest)
+    return manifest
+
+
+def fetch(transfers: Transfers, assembly: Assembly, now: float = 0.0) -> bytes:
+    for indexes in assembly.wanted():
+        assert len(indexes) <= CHUNKS
+        assembly.take(Chunks(ADA, NAME, transfers.chunks(assembly.manifest.transfer, indexes, now)))
+    return assembly.whole()
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK])
+def test_what_fits_in_a_chunk_is_no_transfer(size: int) -> None:
+    assert Transfers().offer(data(size), name=NAME, now=0.0) == data(size)
+
+
+@pytest.mark.parametrize("size", [CHUNK + 1, 2 * CHUNK, 9 * CHUNK + 5])
+def test_what_does_not_is_taken_as_it_was_given(size: int) -> None:
+    transfers = Transfers()
+    manifest = offer(transfers, data(size))
+    assert len(manifest.chunks) == -(-size // CHUNK)
+    assert fetch(transfers, Assembly(manifest, limit=LIMIT)) == data(size)
+
+
+def test_the_same_update_is_cut_once_for_all_who_ask() -> None:
+    transfers = Transfers()
+    first = offer(transfers, data(3 * CHUNK))
+    assert transfers.offer(data(3 * CHUNK), name=b"m" * 16, now=1.0) is first
+
+
+def test_more_than_a_transfer_holds_is_not_offered() -> None:
+    class Giant(bytes):
+        def __len__(self) -> int:
+            return CHUNK * MOST_CHUNKS + 1
+
+    with pytest.raises(TooLarge):
+        Transfers().offer(Giant(), name=NAME, now=0.0)
+
+
+def test_a_claim_over_the_limit_is_refused_before_anything_is_fetched() -> None:
+    with pytest.raises(TooLarge, match="ada"):
+        Assembly(Manifest(NAME, LIMIT + 1, CHUNK, b"w" * 32, (b"1" * 32,) * MOST_CHUNKS), limit=LIMIT, peer="ada")
+
+
+@pytest.mark.parametrize("how", ["another's bytes", "cut short", "another chunk", "a chunk too many"])
+def test_a_chunk_with_a_wrong_hash_is_refused_and_nothing_of_that_reply_is_taken(how: str) -> None:
+    transfers = Transfers()
+    manifest = offer(transfers, data(3 * CHUNK))
+    good = transfers.chunks(NAME, (0, 1, 2), 0.0)
+    bad = {
+        "another's bytes": (1, data(CHUNK, seed=2)),
+        "cut short": (1, good[1][1][:-1]),
+        "another chunk": (1, good[0][1]),
+        "a chunk too many": (3, good[1][1]),
+    }[how]
+    assembly = Assembly(manifest, limit=LIMIT, peer="ada")
+    with pytest.raises(BadMessage, match="ada"):
+        assembly.take(Chunks(ADA, NAME, (good[0], bad)))
+    assert list(assembly.wanted()) == [(0, 1, 2)]
+    assert fetch(transfers, assembly) == data(3 * CHUNK)
+
+
+def test_the_whole_has_to_be_what_was_announced() -> None:
+    transfers = Transfers()
+    manifest = offer(transfers, data(3 * CHUNK))
+    chunks = Chunks(ADA, NAME, transfers.chunks(NAME, (0, 1, 2), 0.0))
+    for wrong in (replace(manifest, size=manifest.size - 1), replace(manifest, sha256=b"w" * 32)):
+        assembly = Assembly(wrong, limit=LIMIT, peer="ada")
+        with pytest.raises(BadMessage, match="not complete"):
+            assembly.whole()
+        assembly.take(chunks)
+        with pytest.raises(BadMessage, match="not what was announced"):
+            assembly.whole()
+
+
+def test_a_transfer_that_there_is_not_has_no_chunks_and_one_that_there_is_no_others() -> None:
+    transfers = Transfers()
+    assert transfers.chunks(NAME, (0,), 0.0) == ()
+    offer(transfers, data(2 * CHUNK))
+    with pytest.raises(BadMessage):
+        transfers.chunks(NAME, (2,), 0.0)
+
+
+def test_a_transfer_is_kept_for_a_while_after_its_last_use() -> None:
+    transfers = Transfers()
+    offer(transfers, data(2 * CHUNK))
+    assert transfers.chunks(NAME, (0,), KEPT - 1)
+    assert transfers.chunks(NAME, (1,), 2 * KEPT - 2)
+    assert transfers.chunks(NAME, (1,), 3 * KEPT) == ()
+
+
+def test_newer_transfers_take_the_room_of_those_unused_longest() -> None:
+    transfers = Transfers()
+    for number in range(MOST_KEPT):
+        offer(transfers, data(CHUNK + 1, number), name=bytes([number] * 16), now=number / 100)
+    transfers.chunks(bytes(16), (0,), 1.0)
+    offer(transfers, data(CHUNK + 1, 99), name=NAME, now=1.0)
+    assert transfers.chunks(bytes(16), (0,), 1.0)
+    assert transfers.chunks(bytes([1] * 16), (0,), 1.0) == ()
+
+
+def test_one_alone_may_be_larger_than_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nngkit.documents.transfers.MOST_BYTES", 3 * CHUNK)
+    transfers = Transfers()
+    offer(transfers, data(2 * CHUNK, 1), name=b"1" * 16)
+    offer(transfers, data(5 * CHUNK, 2), name=b"2" * 16)
+    assert transfers.chunks(b"1" * 16, (0,), 0.0) == ()
+    assert transfers.chunks(b"2" * 16, (0,), 0.0)

@@ -1,0 +1,519 @@
+"""The bytes of documents: what is said is what is heard, and what strangers say is refused by name, whatever it is."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nngkit.documents import messages as m
+from nngkit.documents.versions import EPOCHS, ORIGIN, STREAMS, Stream, Versions
+from nngkit.documents.wire import decode_bus, decode_reply, decode_request, encode
+from nngkit.errors import BadMessage, TooLarge
+
+unhurried = settings(deadline=None)  # the machine may be busy with something else
+ME, OTHER = Stream(b"originAA", 1), Stream(b"originBB", 2)
+PEER = "tcp://10.0.0.9:51234"
+
+# ---- what can be said, at random ------------------------------------------------------------------------
+
+STREAM = st.builds(Stream, st.binary(min_size=ORIGIN, max_size=ORIGIN), st.integers(0, EPOCHS))
+SEQ = st.integers(1, EPOCHS)
+VERSIONS = st.dictionaries(STREAM, SEQ, max_size=5)
+LINE = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=30)
+DOC = st.lists(LINE.filter(lambda s: s.strip(".") and "/" not in s and "\\" not in s), min_size=1, max_size=3).map(
+    "/".join
+)
+DOC = DOC.filter(lambda name: len(name.encode()) <= 200)
+TOKEN = st.none() | st.text(max_size=50)
+BLOB = st.binary(max_size=100)
+EDIT = st.builds(m.Edit, BLOB, VERSIONS)
+UPDATES = st.builds(
+    m.Updates, STREAM, DOC, st.integers(1, EPOCHS - 5), st.lists(EDIT, min_size=1, max_size=5).map(tuple)
+)
+
+
+def some(strategy: st.SearchStrategy[Any], least: int = 0, most: int = 4) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(strategy, min_size=least, max_size=most).map(tuple)
+
+
+def exactly(size: int) -> st.SearchStrategy[bytes]:
+    return st.binary(min_size=size, max_size=size)
+
+
+DOC_BEAT = st.builds(m.DocBeat, DOC, st.none() | exactly(8), st.none() | exactly(16), VERSIONS)
+BUS = st.one_of(
+    UPDATES,
+    st.builds(
+        m.Beat,
+        STREAM,
+        some(DOC_BEAT),
+        st.none() | LINE,
+        some(st.text(max_size=60)),
+        st.booleans(),
+        some(st.tuples(DOC, st.integers(0, EPOCHS))),
+    ),
+    st.builds(m.Aware, STREAM, DOC, st.integers(0, EPOCHS), st.none() | BLOB),
+    st.builds(m.Bye, STREAM),
+)
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> m.Range:
+    first, last = sorted((draw(SEQ), draw(SEQ)))
+    return m.Range(draw(STREAM), first, last)
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> m.Manifest:
+    chunk, count = draw(st.integers(1024, m.BUS_LIMIT)), draw(st.integers(1, 4))
+    size = chunk * (count - 1) + draw(st.integers(1, chunk))
+    hashes = tuple(draw(exactly(32)) for _ in range(count))
+    return m.Manifest(draw(exactly(16)), size, chunk, draw(exactly(32)), hashes)
+
+
+REQUESTS = st.one_of(
+    st.builds(m.Hello, STREAM, TOKEN, st.none() | LINE, some(DOC)),
+    st.builds(m.Nack, STREAM, TOKEN, DOC, some(ranges(), 1)),
+    st.builds(m.Want, STREAM, TOKEN, DOC, st.none() | BLOB, VERSIONS),
+    st.builds(m.Pull, STREAM, TOKEN, exactly(16), some(st.integers(0, m.MOST_CHUNKS - 1), 1, m.CHUNKS)),
+    st.builds(m.Give, STREAM, TOKEN, DOC, BLOB, VERSIONS),
+    st.builds(m.Have, STREAM, TOKEN, DOC, VERSIONS, st.booleans(), st.floats(0, m.LONGEST_WAIT)),
+)
+REPLIES = st.one_of(
+    st.builds(m.Welcome, STREAM, some(st.text(max_size=60)), some(DOC), st.integers(1, EPOCHS), st.none() | LINE),
+    st.builds(m.Resent, STREAM, DOC, some(UPDATES), st.booleans()),
+    st.builds(m.Diff, STREAM, DOC, BLOB | manifests(), VERSIONS),
+    st.builds(m.Chunks, STREAM, exactly(16), some(st.tuples(st.integers(0, m.MOST_CHUNKS - 1), BLOB), 0, m.CHUNKS)),
+    st.builds(m.Given, STREAM, DOC, VERSIONS),
+    st.builds(m.Has, STREAM, DOC, st.booleans()),
+    st.builds(m.Refused, STREAM, LINE, LINE),
+)
+
+
+@unhurried
+@given(BUS)
+def test_what_is_said_on_the_bus_is_what_is_heard(message: m.BusMessage) -> None:
+    assert decode_bus(encode(message)) == message
+
+
+@unhurried
+@given(REQUESTS)
+def test_a_question_is_heard_as_it_was_asked(message: m.Request) -> None:
+    assert decode_request(encode(message)) == message
+
+
+@unhurried
+@given(REPLIES)
+def test_a_reply_is_heard_as_it_was_given(message: m.Reply) -> None:
+    assert decode_reply(encode(message)) == message
+
+
+# ---- one of each, byte by byte --------------------------------------------------------------------------
+
+# docs/wire.md shows the same bytes: who builds another peer from it has to come to these.
+WIRE = Path(__file__).parents[2] / "docs/wire.md"
+STREAM_A = "486f726967696e414101"
+BEAT = m.Beat(
+    ME,
+    (m.DocBeat("minutes", b"versions", b"content of 16 by", {}), m.DocBeat("table", None, None, {OTHER: 3})),
+    "ada",
+    ("tcp://*:4711",),
+    True,
+    (("minutes", 77),),
+)
+MANIFEST = m.Manifest(b"t" * 16, 3000, 2048, b"w" * 32, (b"1" * 32, b"2" * 32))
+PINNED: dict[str, tuple[Any, str]] = {
+    "update": (
+        m.Updates(ME, "minutes", 5, (m.Edit(b"\1\2", {OTHER: 3}), m.Edit(b"\3"))),
+        f"850082{STREAM_A}676d696e757465730582824201028183486f726967696e42420203824103" + "80",
+    ),
+    "beat": (
+        BEAT,
+        (
+            f"840182{STREAM_A}a5617601646e616d65636164616572656c6179f566636c69656e748182676d696e75746573184d6672657061697281"
+            "6c7463703a2f2f2a3a343731318284676d696e757465734876657273696f6e7350636f6e74656e74206f66203136206279808465746162"
+            "6c65f6f68183486f726967696e42420203"
+        ),
+    ),
+    "awareness": (
+        m.Aware(ME, "minutes", 9, b"\xa1fclient\x18M"),
+        f"850282{STREAM_A}676d696e75746573094aa166636c69656e74184d",
+    ),
+    "bye": (m.Bye(ME), f"820382{STREAM_A}"),
+    "hello": (
+        m.Hello(ME, "secret", "ada", ("minutes",)),
+        f"840482{STREAM_A}66736563726574a3617601646e616d656361646169646f63756d656e747381676d696e75746573",
+    ),
+    "nack": (
+        m.Nack(ME, None, "minutes", (m.Range(OTHER, 4, 6),)),
+        f"850582{STREAM_A}f6676d696e757465738184486f726967696e4242020406",
+    ),
+    "want": (
+        m.Want(ME, None, "minutes", b"\0", {OTHER: 3}),
+        f"860682{STREAM_A}f6676d696e7574657341008183486f726967696e42420203",
+    ),
+    "pull": (m.Pull(ME, None, b"t" * 16, (0, 1)), f"850882{STREAM_A}f650{'74' * 16}820001"),
+    "give": (
+        m.Give(ME, None, "minutes", b"\1\2", {ME: 5}),
+        f"860a82{STREAM_A}f6676d696e757465734201028183486f726967696e41410105",
+    ),
+    "have": (
+        m.Have(ME, None, "minutes", {ME: 5}, True, 2.5),
+        f"870c82{STREAM_A}f6676d696e757465738183486f726967696e41410105f5f94100",
+    ),
+    "welcome": (
+        m.Welcome(OTHER, ("ws://*:4712/s",), ("minutes",), 4194304, "bob"),
+        "830482486f726967696e424202a56176016362757381" + "6d77733a2f2f2a3a343731322f73646e616d6563626f6269646f63756d65"
+        "6e747381676d696e757465736a6d61785f7570646174651a00400000",
+    ),
+    "updates": (
+        m.Resent(OTHER, "minutes", (m.Updates(ME, "minutes", 5, (m.Edit(b"\3"),)),), False),
+        f"850582486f726967696e424202676d696e7574657381850082{STREAM_A}676d696e75746573058182410380f4",
+    ),
+    "diff": (
+        m.Diff(OTHER, "minutes", b"\1\2", {ME: 5}),
+        "850782486f726967696e424202676d696e757465734201028183486f726967696e41410105",
+    ),
+    "diff in chunks": (
+        m.Diff(OTHER, "minutes", MANIFEST, {ME: 5}),
+        (
+            f"850782486f726967696e424202676d696e757465738550{'74' * 16}190bb81908005820{'77' * 32}825820{'31' * 32}5820"
+            f"{'32' * 32}8183486f726967696e41410105"
+        ),
+    ),
+    "chunks": (
+        m.Chunks(OTHER, b"t" * 16, ((1, b"\1\2"),)),
+        f"840982486f726967696e42420250{'74' * 16}818201420102",
+    ),
+    "given": (
+        m.Given(OTHER, "minutes", {ME: 5}),
+        "840b82486f726967696e424202676d696e757465738183486f726967696e41410105",
+    ),
+    "has": (m.Has(OTHER, "minutes", True), "840d82486f726967696e424202676d696e75746573f5"),
+    "refused": (
+        m.Refused(OTHER, "token", "it is wrong"),
+        "840f82486f726967696e42420265746f6b656e6b69742069732077726f6e67",
+    ),
+}
+
+
+def decoder(message: object) -> Callable[..., Any]:
+    if isinstance(message, m.BusMessage):
+        return decode_bus
+    return decode_request if isinstance(message, m.Request) else decode_reply
+
+
+def test_the_documentation_has_them_all() -> None:
+    section = WIRE.read_text().partition("\n## Documents\n")[2]
+    shown = dict(line.split(" = ") for line in section.rpartition("### Examples")[2].splitlines() if " = " in line)
+    assert {kind.strip(): wire for kind, wire in shown.items()} == {kind: wire for kind, (_, wire) in PINNED.items()}
+
+
+@pytest.mark.parametrize("kind", PINNED)
+def test_its_bytes_are_those_of_the_documentation(kind: str) -> None:
+    message, wire = PINNED[kind]
+    assert encode(message).hex() == wire
+    assert decoder(message)(bytes.fromhex(wire)) == message
+
+
+# ---- strangers ------------------------------------------------------------------------------------------
+
+DECODERS = (decode_bus, decode_request, decode_reply)
+
+
+def refused(data: bytes, *decoders: Callable[..., Any]) -> str:
+    """Every decoder says no, and to whom."""
+    why = ""
+    for one in decoders or DECODERS:
+        with pytest.raises((BadMessage, TooLarge)) as error:
+            one(data, peer=PEER)
+        why = str(error.value)
+        assert PEER in why
+    return why
+
+
+def heard_or_refused(data: bytes) -> None:
+    for one in DECODERS:
+        try:
+            message = one(data, peer=PEER)
+        except (BadMessage, TooLarge):
+            refused(data, one)
+        else:
+            assert one(encode(message)) == message  # what got in is what its type says
+
+
+@unhurried
+@given(st.binary(max_size=400))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    heard_or_refused(data)
+
+
+@settings(deadline=None, max_examples=400)
+@given(BUS | REQUESTS | REPLIES, st.data())
+def test_a_message_with_some_bytes_changed_is_refused_or_says_something_else(message: Any, data: st.DataObject) -> None:
+    wire = bytearray(encode(message))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(wire) - 1))
+        match data.draw(st.sampled_from(["set", "cut", "add", "end"])):
+            case "set":
+                wire[at] = data.draw(st.integers(0, 255))
+            case "cut" if len(wire) > 1:
+                del wire[at]
+            case "add":
+                wire.insert(at, data.draw(st.integers(0, 255)))
+            case _ if at:
+                del wire[at:]
+    heard_or_refused(bytes(wire))
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**64), 2**64 - 1) | st.floats(allow_nan=True) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """All paths in it."""
+    found = [path]
+    if isinstance(value, list | dict):
+        for key in range(len(value)) if isinstance(value, list) else list(value):
+            found += places(value[key], (*path, key))
+    return found
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.sampled_from(list(PINNED)), st.data())
+def test_a_message_with_one_item_replaced_by_any_other_is_refused_or_says_something_else(
+    kind: str, data: st.DataObject
+) -> None:
+    value = cbor2.loads(encode(PINNED[kind][0]))
+    path = data.draw(st.sampled_from(places(value)[1:]))
+    inside = value
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = data.draw(JUNK)
+    heard_or_refused(cbor2.dumps(value))
+
+
+@pytest.mark.parametrize("kind", PINNED)
+def test_every_item_is_needed_and_none_may_follow(kind: str) -> None:
+    message, _ = PINNED[kind]
+    value = cbor2.loads(encode(message))
+    arrays = [path for path in places(value) if isinstance(at(value, path), list)]
+    fixed = [path for path in arrays if at(value, path) and not is_list_of_many(kind, path)]
+    assert () in fixed
+    for path in fixed:
+        for longer in (True, False):
+            changed = cbor2.loads(encode(message))
+            array = at(changed, path)
+            array[:] = [*array, 0] if longer else array[:-1]
+            refused(cbor2.dumps(changed), decoder(message))
+
+
+def at(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def is_list_of_many(kind: str, path: tuple[Any, ...]) -> bool:
+    """Lists that may be longer or shorter; all others have as many items as they have."""
+    many: dict[str, list[tuple[Any, ...]]] = {
+        "update": [(4,), (4, 0, 1), (4, 1, 1)],
+        "beat": [(2, "repair"), (2, "client"), (3,), (3, 0, 3), (3, 1, 3)],
+        "hello": [(3, "documents")],
+        "nack": [(4,)],
+        "want": [(5,)],
+        "pull": [(4,)],
+        "give": [(5,)],
+        "have": [(4,)],
+        "welcome": [(2, "bus"), (2, "documents")],
+        "updates": [(3,), (3, 0, 4), (3, 0, 4, 0, 1)],
+        "diff": [(4,)],
+        "diff in chunks": [(4,)],
+        "chunks": [(3,)],
+        "given": [(3,)],
+    }
+    return path in many.get(kind, [])
+
+
+def many(count: int) -> Versions:
+    return {Stream(number.to_bytes(ORIGIN, "big"), 1): 1 for number in range(count)}
+
+
+def beat(**changes: Any) -> m.Beat:
+    return m.Beat(ME, **changes)
+
+
+AT_THE_LIMIT: dict[str, tuple[Callable[[int], Any], int]] = {
+    "edits in an update": (lambda n: m.Updates(ME, "d", 1, (m.Edit(b""),) * n), m.EDITS),
+    "streams that an edit depends on": (lambda n: m.Updates(ME, "d", 1, (m.Edit(b"", many(n)),)), STREAMS + 1),
+    "the last number": (lambda n: m.Updates(ME, "d", n, (m.Edit(b""),)), EPOCHS),
+    "the last number of several": (lambda n: m.Updates(ME, "d", n - 1, (m.Edit(b""),) * 2), EPOCHS),
+    "an epoch": (lambda n: m.Bye(Stream(b"originAA", n)), EPOCHS),
+    "documents in a beat": (lambda n: beat(docs=(m.DocBeat("d", None, None, {}),) * n), m.DOCUMENTS),
+    "heads": (lambda n: beat(docs=(m.DocBeat("d", None, None, many(n)),)), m.HEADS),
+    "addresses": (lambda n: beat(repair=("tcp://*:1",) * n), m.ADDRESSES),
+    "an address": (lambda n: beat(repair=("x" * n,)), m.TEXT),
+    "clients": (lambda n: beat(clients=(("d", 1),) * n), m.DOCUMENTS),
+    "a client": (lambda n: beat(clients=(("d", n),)), EPOCHS),
+    "a document's name": (lambda n: m.Has(ME, "x" * n, True), 200),
+    "an awareness": (lambda n: m.Aware(ME, "d", 1, b"x" * n), m.AWARENESS_LIMIT),
+    "a clock": (lambda n: m.Aware(ME, "d", n, None), EPOCHS),
+    "a token": (lambda n: m.Hello(ME, "x" * n), m.TEXT),
+    "documents in a hello": (lambda n: m.Hello(ME, None, None, ("d",) * n), m.DOCUMENTS),
+    "ranges": (lambda n: m.Nack(ME, None, "d", (m.Range(ME, 1, 1),) * n), m.RANGES),
+    "chunks asked for": (lambda n: m.Pull(ME, None, b"t" * 16, (0,) * n), m.CHUNKS),
+    "the last chunk": (lambda n: m.Pull(ME, None, b"t" * 16, (n,)), m.MOST_CHUNKS - 1),
+    "a wait": (lambda n: m.Have(ME, None, "d", {}, True, n), int(m.LONGEST_WAIT)),
+    "addresses of a welcome": (lambda n: m.Welcome(ME, ("tcp://*:1",) * n, (), 1), m.ADDRESSES),
+    "documents of a welcome": (lambda n: m.Welcome(ME, (), ("d",) * n, 1), m.MANY_DOCUMENTS),
+    "chunks in a manifest": (
+        lambda n: m.Diff(ME, "d", m.Manifest(b"t" * 16, 1024 * n, 1024, b"w" * 32, (b"1" * 32,) * n), {}),
+        m.MOST_CHUNKS,
+    ),
+    "the size of a chunk": (
+        lambda n: m.Diff(ME, "d", m.Manifest(b"t" * 16, 1024, n, b"w" * 32, (b"1" * 32,)), {}),
+        m.BUS_LIMIT,
+    ),
+    "chunks": (lambda n: m.Chunks(ME, b"t" * 16, ((0, b""),) * n), m.CHUNKS),
+    "a reason": (lambda n: m.Refused(ME, "bad", "x" * n), m.TEXT),
+}
+
+
+@pytest.mark.parametrize("what", AT_THE_LIMIT)
+def test_as_much_as_the_limit_is_heard_and_one_more_refused(what: str) -> None:
+    make, limit = AT_THE_LIMIT[what]
+    decoder(make(limit))(encode(make(limit)))
+    refused(encode(make(limit + 1)), decoder(make(limit)))
+
+
+@pytest.mark.parametrize(
+    ("make", "limit"),
+    [
+        (lambda n: m.Updates(ME, "d", 1, (m.Edit(b"x" * n),)), m.BUS_LIMIT),
+        (lambda n: m.Give(ME, None, "d", b"x" * n, {}), m.REQUEST_LIMIT),
+        (lambda n: m.Diff(ME, "d", b"x" * n, {}), m.REPLY_LIMIT),
+    ],
+)
+def test_a_message_over_the_limit_of_its_socket_is_not_read(make: Callable[[int], Any], limit: int) -> None:
+    around = len(encode(make(limit))) - limit
+    assert decoder(make(0))(encode(make(limit - around))) == make(limit - around)
+    with pytest.raises(TooLarge) as error:
+        decoder(make(0))(encode(make(limit - around + 1)), peer=PEER)
+    assert PEER in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {},
+        [],
+        ["beat"],
+        [True, [b"originAA", 1]],
+        [-1],
+        [2**63],
+        [1.0],
+        [14, [b"originAA", 1]],
+        [99, [b"originAA", 1], None],
+    ],
+    ids=str,
+)
+def test_a_kind_that_there_is_not_is_refused(value: Any) -> None:
+    refused(cbor2.dumps(value))
+
+
+@pytest.mark.parametrize("kind", PINNED)
+def test_what_is_said_in_the_wrong_place_is_refused(kind: str) -> None:
+    message, wire = PINNED[kind]
+    for one in DECODERS:
+        if one is not decoder(message):
+            refused(bytes.fromhex(wire), one)
+
+
+@pytest.mark.parametrize(("kind", "index"), [("beat", 2), ("hello", 3), ("welcome", 2)])
+def test_a_newer_version_is_named_and_unknown_fields_are_not_read(kind: str, index: int) -> None:
+    message, _ = PINNED[kind]
+    value = cbor2.loads(encode(message))
+    value[index]["later"] = [1, 2]
+    assert decoder(message)(cbor2.dumps(value, canonical=True)) == message
+    value[index]["v"] = 2
+    why = refused(cbor2.dumps(value, canonical=True), decoder(message))
+    assert "version 2" in why
+    assert "version 1" in why
+    del value[index]["v"]
+    refused(cbor2.dumps(value, canonical=True), decoder(message))
+
+
+def test_what_comes_twice_or_the_wrong_way_round_is_refused() -> None:
+    twice = [[*OTHER, 1], [*OTHER, 2]]
+    refused(cbor2.dumps([0, list(ME), "d", 1, [[b"", twice]]]), decode_bus)
+    refused(cbor2.dumps([1, list(ME), {"v": 1}, [["d", None, None, twice]]]), decode_bus)
+    refused(cbor2.dumps([6, list(ME), None, "d", None, twice]), decode_request)
+    refused(cbor2.dumps([11, list(ME), "d", twice]), decode_reply)
+    refused(cbor2.dumps([5, list(ME), None, "d", [[*OTHER, 7, 6]]]), decode_request)
+
+
+@pytest.mark.parametrize("size", [1, 2048, 2049, 4097, 2**50])
+def test_a_manifest_has_the_chunks_that_its_size_needs(size: int) -> None:
+    manifest = m.Manifest(b"t" * 16, size, 2048, b"w" * 32, (b"1" * 32,) * 2)
+    if size == 2049:
+        assert decode_reply(encode(m.Diff(ME, "d", manifest, {}))) == m.Diff(ME, "d", manifest, {})
+    else:
+        refused(encode(m.Diff(ME, "d", manifest, {})), decode_reply)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x9b" + struct.pack(">Q", 2**62), b"\x85\x00\x82\x5b" + struct.pack(">Q", 2**30), b"\x81" * 60_000],
+    ids=["items", "bytes", "levels"],
+)
+def test_a_giant_claim_costs_nothing(data: bytes) -> None:
+    started = time.process_time()
+    refused(data)
+    assert time.process_time() - started < 1.0
+
+
+def test_the_worst_that_fits_is_read_in_a_moment() -> None:
+    versions = many(STREAMS)
+    worst = m.Updates(ME, "d", 1, tuple(m.Edit(b"", versions) for _ in range(16)))
+    wire = encode(worst)
+    assert len(wire) > m.BUS_LIMIT * 3 // 4
+    started = time.process_time()
+    assert decode_bus(wire) == worst
+    assert time.process_time() - started < 2.0  # 30 ms on an idle machine
+
+
+@pytest.mark.parametrize("text", ["line\nbreak", "\x1b[31mred", "\u202egnol", "x" * 500])
+def test_names_and_reasons_of_strangers_cannot_deceive_a_terminal(text: str) -> None:
+    beaten = decode_bus(encode(m.Beat(ME, name=text)))
+    reply = decode_reply(encode(m.Refused(ME, text, text)))
+    assert isinstance(beaten, m.Beat)
+    assert isinstance(reply, m.Refused)
+    for shown in (beaten.name, reply.code, reply.why):
+        assert shown is not None
+        assert shown.isprintable()
+        assert len(shown) <= 200
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc", "a//b", "", "x\0y", "a\\b", "\n" * 150])
+def test_a_document_name_that_would_leave_its_folder_is_refused(name: str) -> None:
+    why = refused(cbor2.dumps([13, list(ME), name, True]), decode_reply)
+    assert why.isprintable()
+    refused(cbor2.dumps([2, list(ME), name, 1, None]), decode_bus)
+    refused(cbor2.dumps([4, list(ME), None, {"v": 1, "documents": [name]}]), decode_request)
+
+
+def test_not_a_number_is_no_time_to_wait() -> None:
+    for wait in (float("nan"), float("inf"), -1, True, None):
+        refused(cbor2.dumps([12, list(ME), None, "d", [], True, wait]), decode_request)
