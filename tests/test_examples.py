@@ -106,6 +106,12 @@ def test_the_database_serves_until_it_is_interrupted() -> None:
         assert server.returncode == 0
 
 
+def test_the_canvas_is_a_picture_in_a_file(tmp_path: Path) -> None:
+    done = run(EXAMPLES / "canvas.py", "--svg", tmp_path / "house.svg")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "house.svg").read_text() in done.stdout
+
+
 # ---- service_discovery: the programs ---------------------------------------------------------------------------------
 
 
