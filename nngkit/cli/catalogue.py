@@ -45,8 +45,8 @@ def actions(command: str) -> dict[str, str]:
     """What a command can be told to do, with what it is; nothing for most."""
     if command in ("cat", "nngcat", "nanocat") or command in SHORTHANDS:
         return {}
-    table = getattr(import_module(f"nngkit.cli.{command}"), "ACTIONS", {})
-    return {name: action.what for name, action in table.items()}
+    found: dict[str, str] = getattr(import_module(f"nngkit.cli.{command}"), "ACTIONS", {})
+    return found
 
 
 def _parsed(text: str) -> Iterator[Choice]:

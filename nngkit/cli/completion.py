@@ -104,7 +104,7 @@ def zsh() -> str:
         parts.append(f"    {command}) _arguments -s \\")
         parts += [f"        {_zsh_option(name, choice)} \\" for choice in choices(command) for name in choice.names]
         if named := actions(command):
-            parts.append(f"        '1:action:({' '.join(named)})' \\")
+            parts.append(f"        '2:action:({' '.join(named)})' \\")
         parts.append("        '*:address:' ;;")
     return "\n".join([*parts, "esac"])
 

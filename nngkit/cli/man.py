@@ -67,8 +67,8 @@ def page(command: str) -> str:
     lines += [".SH SYNOPSIS", ".nf", *(_text(line) for line in usage.splitlines()), ".fi"]
     about = [part for part in rest.split("\n\n") if part[:1].isupper() and not part.splitlines()[0].endswith(":")]
     named = actions(command)
-    if named:
-        about = about[:1]  # the actions' own are told with their names
+    own = {f"{what[:1].upper()}{what[1:]}." for what in named.values()}
+    about = [part for part in about if part not in own]  # those are told with the actions' names
     lines.append(".SH DESCRIPTION")
     for part in about:
         lines += [".PP", *(_text(line) for line in part.splitlines())]

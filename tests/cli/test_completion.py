@@ -131,6 +131,8 @@ def test_each_shell_is_tried() -> None:
         ("nngkit cat --listen x --format h", {"hex"}),
         ("nngkit bench --protocol ", set(PROTOCOLS)),
         ("nngkit bench --protocol bus --wi", {"--window"}),
+        ("nngkit doc re", {"recover", "replay"}),
+        ("nngkit doc replay --pe", {"--peers"}),
         ("nngkit cat --cacert x -L 1 --wait-p", {"--wait-peers"}),
     ],
 )

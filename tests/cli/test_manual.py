@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nngkit.cli.cat_options import ROWS, SHORTHANDS, rows_of
-from nngkit.cli.catalogue import choices, help_of, markdown
+from nngkit.cli.catalogue import actions, choices, help_of, markdown
 from nngkit.cli.main import COMMANDS
 from nngkit.cli.man import page
 from tests.cli.commands import assert_fails, nngkit
@@ -45,6 +45,14 @@ def test_help_and_manual_page_have_every_option(command: str) -> None:
         for name in choice.names:
             assert re.search(rf"{name}\b", text), name
             assert f"\\fB{name}\\fR" in roff, name
+
+
+def test_the_actions_of_a_command_are_in_its_page() -> None:
+    for command in ("doc", "journal"):
+        for name, what in actions(command).items():
+            assert f"\\fB{name}\\fR\n{what}" in page(command).replace("\\-", "-")
+            assert name in help_of(command)
+    assert actions("sub") == actions("discover") == {}
 
 
 def test_an_option_that_makes_no_sense_for_a_protocol_is_not_in_its_shorthands_help() -> None:

@@ -29,11 +29,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Final
 
-from nngkit.cli.doc.arguments import ACTIONS, add
+from nngkit.cli.doc.arguments import ACTIONS as TABLE
+from nngkit.cli.doc.arguments import add
 from nngkit.cli.options import Parser
 
 __all__ = ["ACTIONS", "EPILOG", "add_arguments", "parsers", "run"]
 
+ACTIONS: Final = {name: action.what for name, action in TABLE.items()}
 EPILOG: Final = """\
 `nngkit doc ACTION --help` has the options of an action. Most take --store FILE, to work on what a disk has, and
 --listen, --dial, --join, --discovery and --token, to meet others; all that print take --json.
@@ -43,7 +45,7 @@ Exit codes: 1 no such document, or it differs; 2 usage; 3 cannot listen; 4 nobod
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """An action, and its options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    for name, action in ACTIONS.items():
+    for name, action in TABLE.items():
         own = actions.add_parser(
             name,
             help=action.what,
@@ -66,7 +68,7 @@ def parsers() -> Iterator[Parser]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do the action."""
-    action = ACTIONS[arguments.action]
+    action = TABLE[arguments.action]
     from nngkit.documents.names import check_name
 
     for name in (getattr(arguments, "name", None), *getattr(arguments, "names", ())):

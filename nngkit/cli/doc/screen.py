@@ -19,6 +19,7 @@ import sys
 from contextlib import suppress
 from typing import Final, Self
 
+from nngkit.cli.doc.layout import width
 from nngkit.cli.doc.view import Frame, Span
 
 __all__ = ["Screen", "can_edit", "sequences"]
@@ -146,4 +147,7 @@ class Screen:
 
     def _encodable(self, text: str) -> str:
         encoding = self._window.encoding
-        return text if encoding.lower() in ("utf-8", "utf8") else text.encode(encoding, "replace").decode(encoding)
+        if encoding.lower() in ("utf-8", "utf8"):
+            return text
+        known = (char.encode(encoding, "ignore").decode(encoding) for char in text)
+        return "".join(each or "?" * width(char) for each, char in zip(known, text, strict=True))
