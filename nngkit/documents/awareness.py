@@ -128,6 +128,11 @@ class Awareness:
 
     # What the peer calls
 
+    def clock_of(self, source: Hashable) -> int:
+        """The number of the newest state of `source` that is known, 0 for none."""
+        entry = self._entries.get(source)
+        return 0 if entry is None else entry.clock
+
     def known(self) -> list[tuple[Hashable, int, bytes]]:
         """The states of others as they came: source, number, state. For who passes on what one says to the others."""
         return [

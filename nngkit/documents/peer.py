@@ -526,17 +526,24 @@ class DocumentPeer:
         held.changed = trio.Event()
 
     def heard_aware(self, message: Aware) -> bool:
-        """Somebody is at work in a document."""
+        """Somebody is at work in a document. Whether it is to be passed on: said again is news for who would forget."""
         awareness = self._held[message.doc].document.awareness
-        return awareness.receive(message.sender, message.clock, message.state, peer=str(message.sender))
+        before = awareness.clock_of(message.sender)
+        awareness.receive(message.sender, message.clock, message.state, peer=str(message.sender))
+        return awareness.clock_of(message.sender) > before
 
     def gone(self, peer: Stream) -> None:
-        """A peer has gone."""
-        for held in self._held.values():
-            held.document.awareness.bye(peer)
+        """A peer has gone. A relay says so for it: its own last word may come after its connection has ended."""
+        for name, held in self._held.items():
+            awareness = held.document.awareness
+            if self._relay and any(source == peer for source, _, _ in awareness.known()):
+                self._exchange.publish(encode(Aware(peer, name, awareness.clock_of(peer) + 1, None)))
+            awareness.bye(peer)
 
     def came(self, peer: Stream) -> None:
         """A peer is there who has not heard who is at work here."""
+        if any(held.document.awareness.states for held in self._held.values()):
+            self._exchange.introduce()
         for name, held in self._held.items():
             held.document.awareness.renew()
             if self._relay:

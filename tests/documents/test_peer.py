@@ -356,6 +356,23 @@ async def test_who_comes_to_a_relay_sees_at_once_who_is_at_work_behind_it() -> N
             await until(lambda: list(early.documents["minutes"].awareness.states.values()) == [{"user": "Ada"}])
 
 
+async def test_a_relay_passes_on_that_somebody_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nngkit.documents.peer.RENEW", 0.1)
+    monkeypatch.setattr("nngkit.documents.awareness.TIMEOUT", 1.0)
+    async with (
+        DocumentPeer(listen=HERE, relay=True, accept=lambda name: True) as home,
+        DocumentPeer(dial=home.address) as one,
+        DocumentPeer(dial=home.address) as other,
+    ):
+        one.open("minutes").awareness.local = {"user": "Ada"}
+        theirs = other.open("minutes")
+        await until(lambda: {"user": "Ada"} in theirs.awareness.states.values())
+        watched = trio.current_time() + 2.0
+        while trio.current_time() < watched:
+            assert {"user": "Ada"} in theirs.awareness.states.values()
+            await trio.sleep(0.05)
+
+
 async def test_peers_say_their_names_and_documents() -> None:
     async with DocumentPeer(listen=HERE, name="left") as a, DocumentPeer(dial=a.address, name="right") as b:
         b.open("minutes")
