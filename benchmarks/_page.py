@@ -26,6 +26,12 @@ HEADS = {
     "rss_mib": "memory, MiB",
     "now_mib": "resident, MiB",
     "part": "part",
+    "p50_ms": "p50, ms",
+    "p99_ms": "p99, ms",
+    "times": "times",
+    "wire_kib": "wire, KiB",
+    "beyond_mib": "beyond it, MiB",
+    "grown_mib": "grown by, MiB",
 }
 
 
@@ -48,8 +54,8 @@ def tables(kept: dict[str, Any]) -> list[str]:
             low, high = one["spread"]
             word = {"aim": "the aim is reached", "kept": "kept", "MISSED": "**missed**"}[one["verdict"]]
             lines.append(
-                f"- {one['what']}: **{one['ratio']:.2f}x** ({low:.2f} to {high:.2f});"
-                f" at least {one['least']:g} was asked, {one['aim']:g} hoped for: {word}"
+                f"- {one['what']}: **{one['ratio']:,.2f}{one.get('unit', 'x')}** ({low:,.2f} to {high:,.2f});"
+                f" {one.get('bound', 'at least')} {one['least']:g} was asked, {one['aim']:g} hoped for: {word}"
             )
         if group["promises"]:
             lines.append("")
