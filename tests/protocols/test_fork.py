@@ -80,7 +80,7 @@ CALLS = """
         }
         tasks = {
             "await_for_peers": (5,), "asend": (b"",), "asend_many": ([b""],), "arecv": (), "arecv_many": (),
-            "arecv_msg": (), "arequest": (b"",), "asurvey": (b"",), "astart": (b"",),
+            "arecv_msg": (), "arecv_msgs": (), "arequest": (b"",), "asurvey": (b"",), "astart": (b"",),
         }
         for sock in everything:
             where = type(sock).__name__
