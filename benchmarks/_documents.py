@@ -7,15 +7,14 @@ import random
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import trio
-
-from _child import RUN_IN, Meter, lowest_peak, peak, resident, say
 from _crew import Crew, Orders
 from _store import folder
+
+from _child import RUN_IN, Meter, lowest_peak, peak, resident, say
 from nngkit.documents import Document, DocumentPeer, Weather
 
 NAME: Final = "d"
@@ -363,9 +362,10 @@ def join_late(task: dict[str, Any]) -> None:
             lowest_peak()
             begin, size = time.monotonic(), resident()
             doc = peer.open(NAME)
+            doc.text("body")  # what a program reads later
             await doc.joined(PATIENCE)
             digest = doc.digest().hex()
-            took = time.monotonic() - begin
+            took, size_then = time.monotonic() - begin, peak()
             if digest != task["digest"]:
                 raise SystemExit("it has another content")
             encoded = task["encoded"]
@@ -373,7 +373,7 @@ def join_late(task: dict[str, Any]) -> None:
                 p50_ms=took * 1e3,
                 cpu_us=(time.process_time() - cpu) * 1e6,
                 beyond_mib=(_heard(peer) - heard - encoded) / (1 << 20),
-                grown_mib=peak() - size,
+                grown_mib=size_then - size,
             )
 
     trio.run(main)

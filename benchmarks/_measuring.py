@@ -270,7 +270,7 @@ def _kept(promise: Promise, figures: dict[str, list[Figures]]) -> dict[str, Any]
         "least": promise.least,
         "aim": promise.aim,
         "spread": [min(ratios), max(ratios)],
-        "unit": "x" if promise.base is not None else " " + UNITS[promise.figure].lstrip("/"),
+        "unit": "x" if promise.base else f" {UNITS[promise.figure].split()[0]}".replace(" /", "/"),
         "bound": "at least" if faster else "at most",
         "verdict": "aim" if best else "kept" if good else "MISSED",
     }

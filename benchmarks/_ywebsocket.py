@@ -12,12 +12,11 @@ import time
 from typing import Any, Final
 
 import uvicorn
+from _crew import Crew, Orders
+from _documents import NAME, delivered
 from pycrdt import Doc, Provider, Text
 from pycrdt.websocket import ASGIServer, WebsocketServer
 from websockets.asyncio.client import ClientConnection, connect
-
-from _crew import Crew, Orders
-from _documents import NAME, delivered
 
 SERVER: Final = 0
 
@@ -111,9 +110,9 @@ async def _obey(orders: Orders, client: Client) -> None:
 
 async def _serve(orders: Orders) -> None:
     async with WebsocketServer() as websockets:
-        server = uvicorn.Server(uvicorn.Config(ASGIServer(websockets), port=0, log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(ASGIServer(websockets), port=0, log_level="critical"))
         serving = asyncio.create_task(server.serve())
-        while not server.started:
+        while not server.started:  # noqa: ASYNC110 - it has no event for it
             await asyncio.sleep(0.01)
         orders.tell({"port": server.servers[0].sockets[0].getsockname()[1]})
         await asyncio.to_thread(orders.hear)

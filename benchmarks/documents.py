@@ -17,9 +17,10 @@ turns at it, and its end is what Python makes of it.
 
 from __future__ import annotations
 
+from _store import DURABLE, LOADING
+
 import _measuring as bench
 from _measuring import Group, Promise, Way
-from _store import DURABLE, LOADING
 
 LOSSES = (0.0, 0.1, 0.3)
 PEERS = 16
