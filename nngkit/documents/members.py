@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nngkit.documents.addresses import reached
-from nngkit.documents.messages import MANY_DOCUMENTS, Aware, Beat, BusMessage, Bye, Updates
+from nngkit.documents.messages import MANY_DOCUMENTS, Aware, Beat, BusMessage, Bye, DocBeat, Updates
 from nngkit.documents.versions import Stream
 
 __all__ = ["Member", "Members"]
@@ -34,7 +34,7 @@ class Member:
     present: bool = True
     new: bool = True  # until somebody has said so
     pipes: set[int] = field(default_factory=set)
-    docs: set[str] = field(default_factory=set)
+    docs: dict[str, DocBeat] = field(default_factory=dict)  # what it last said of each
     clients: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -91,8 +91,11 @@ class Members:
         member.name, member.relay = beat.name, beat.relay
         places = (reached(place, address) for place in beat.repair)
         member.repair = tuple(place for place in places if place is not None)
-        if len(member.docs) + len(beat.docs) <= MANY_DOCUMENTS:
-            member.docs.update(one.doc for one in beat.docs)
+        for one in beat.docs:
+            member.docs.pop(one.doc, None)
+            member.docs[one.doc] = one
+        while len(member.docs) > MANY_DOCUMENTS:
+            del member.docs[next(iter(member.docs))]
         if len(member.clients) + len(beat.clients) <= MANY_DOCUMENTS:
             member.clients.update(beat.clients)
         return member

@@ -90,7 +90,7 @@ class PeerStats:
 
     `said`, `heard`: on the BUS, with `bytes_said` (times the peers connected) and `bytes_heard`. `edits`: our own.
     `delivered`, `duplicates`, `held`, `gaps`, `overflow`, `old`, `differed`: see replica.Counts. `asked`, `failed`:
-    our questions; `answered`: those of others by kind; `bytes_asked`: of updates that came as answers. `early`:
+    our questions; `answered`: those of others by kind; `bytes_asked`: of our questions and their answers. `early`:
     messages before the first beat. `elsewhere`: about documents that are not open here. `refused`: what, how often.
     """
 
