@@ -348,6 +348,8 @@ class Exchange:
         if message.doc not in self._copies:
             self.counts["elsewhere"] += 1
             return
+        if message.sender == self.me:
+            return  # our own words, by way of a relay
         try:
             news = self._owner.heard_aware(message)
         except (BadMessage, TooLarge) as error:

@@ -342,6 +342,10 @@ class DocumentPeer:
         """Those that are open."""
         return {name: held.document for name, held in self._held.items()}
 
+    def versions(self, name: str) -> Versions:
+        """How much of whose edits is here of a document that is open: to compare peers. Raises KeyError."""
+        return dict(self._held[name].copy.replica.versions)
+
     # ------------------------------------------------------------------ what a Document asks of us (document.Home)
 
     def edited(self, document: Document, update: bytes) -> None:
@@ -531,8 +535,12 @@ class DocumentPeer:
 
     def came(self, peer: Stream) -> None:
         """A peer is there who has not heard who is at work here."""
-        for held in self._held.values():
+        for name, held in self._held.items():
             held.document.awareness.renew()
+            if self._relay:
+                for source, clock, state in held.document.awareness.known():
+                    if isinstance(source, Stream) and source != peer:
+                        self._exchange.publish(encode(Aware(source, name, clock, state)))
 
     def refused(self, peer: str, what: str, why: str) -> None:
         """Something was not taken."""
