@@ -70,8 +70,8 @@ class Owner(Protocol):
     def heard_aware(self, message: Aware) -> bool:
         """Somebody is at work in it. Whether that is news. Raises BadMessage."""
 
-    def came(self, peer: Stream) -> None:
-        """A peer is there."""
+    def came(self, peer: Stream, docs: set[str]) -> None:
+        """A peer has these documents open, and has not heard who is at work in them."""
 
     def gone(self, peer: Stream) -> None:
         """A peer has gone."""
@@ -323,7 +323,9 @@ class Exchange:
     def _hear_beat(self, beat: Beat, member: Member, now: float) -> None:
         if member.new:
             member.new = False
-            self._owner.came(member.stream)
+            self._beat(now)  # what is said before the first beat is not heard
+        if member.opened:
+            self._owner.came(member.stream, member.opened)
         askable = bool(member.repair)
         if askable:
             self._asking.meet(member.stream, member.repair)

@@ -33,6 +33,7 @@ class Member:
     heard: float = 0.0
     present: bool = True
     new: bool = True  # until somebody has said so
+    opened: set[str] = field(default_factory=set)  # documents that its last beat was the first to tell of
     pipes: set[int] = field(default_factory=set)
     docs: dict[str, DocBeat] = field(default_factory=dict)  # what it last said of each
     clients: dict[str, int] = field(default_factory=dict)
@@ -91,6 +92,7 @@ class Members:
         member.name, member.relay = beat.name, beat.relay
         places = (reached(place, address) for place in beat.repair)
         member.repair = tuple(place for place in places if place is not None)
+        member.opened = {one.doc for one in beat.docs} - member.docs.keys()
         for one in beat.docs:
             member.docs.pop(one.doc, None)
             member.docs[one.doc] = one

@@ -533,12 +533,13 @@ class DocumentPeer:
         for held in self._held.values():
             held.document.awareness.bye(peer)
 
-    def came(self, peer: Stream) -> None:
-        """A peer is there who has not heard who is at work here."""
-        for name, held in self._held.items():
-            held.document.awareness.renew()
+    def came(self, peer: Stream, docs: set[str]) -> None:
+        """A peer has these documents open, and has not heard who is at work in them."""
+        for name in docs & self._held.keys():
+            awareness = self._held[name].document.awareness
+            awareness.renew()
             if self._relay:
-                for source, clock, state in held.document.awareness.known():
+                for source, clock, state in awareness.known():
                     if isinstance(source, Stream) and source != peer:
                         self._exchange.publish(encode(Aware(source, name, clock, state)))
 
