@@ -46,7 +46,7 @@ def actions(command: str) -> dict[str, str]:
     if command in ("cat", "nngcat", "nanocat") or command in SHORTHANDS:
         return {}
     table = getattr(import_module(f"nngkit.cli.{command}"), "ACTIONS", {})
-    return {name: action.what for name, action in table.items()}
+    return {name: action if isinstance(action, str) else action.what for name, action in table.items()}
 
 
 def _parsed(text: str) -> Iterator[Choice]:
