@@ -61,8 +61,9 @@ class Members:
         """Who said it; None if it is too early to know; or why it is refused."""
         speaker = self._speaks.get(pipe)
         if isinstance(message, Beat):
-            if pipe in self._ended:
-                return None  # last words; who said them has gone
+            if pipe in self._ended:  # who said it has gone, and brings nobody back; what else was said is theirs
+                self._speaks.setdefault(pipe, message.sender)
+                return None
             if message.sender == self.me:
                 return None if speaker is None else "it speaks for us"  # ourselves, by way of our own address
             if speaker is None:

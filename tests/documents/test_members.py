@@ -162,3 +162,14 @@ def test_who_makes_up_documents_fills_no_memory() -> None:
         )
     assert len(member.docs) <= MANY_DOCUMENTS
     assert len(member.clients) <= MANY_DOCUMENTS
+
+
+def test_all_that_was_said_on_a_connection_may_be_read_after_its_end() -> None:
+    world = World()
+    world.members.left(1)
+    assert world.hear(Beat(ADA), 1) is None
+    gone = world.hear(edit(ADA), 1)
+    assert isinstance(gone, Member)
+    assert gone.stream == ADA
+    assert isinstance(world.hear(edit(BOB), 1), str)
+    assert world.members.known == {}
