@@ -160,6 +160,7 @@ def take_part(task: dict[str, Any]) -> None:
             while (order := await trio.to_thread.run_sync(orders.hear)) is not None:
                 done = await getattr(member, order.pop("do"))(**order)
                 orders.tell(done)
+            nursery.cancel_scope.cancel()
 
     trio.run(main)
 
