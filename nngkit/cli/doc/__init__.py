@@ -67,6 +67,11 @@ def parsers() -> Iterator[Parser]:
 def run(arguments: argparse.Namespace) -> int:
     """Do the action."""
     action = ACTIONS[arguments.action]
+    from nngkit.documents.names import check_name
+
+    for name in (getattr(arguments, "name", None), *getattr(arguments, "names", ())):
+        if name is not None:
+            check_name(name)  # before a store or a network is looked at
     does = getattr(import_module(f"nngkit.cli.doc.{action.room}"), action.does or arguments.action)
     code: int = does(arguments)
     return code

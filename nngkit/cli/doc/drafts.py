@@ -30,6 +30,7 @@ __all__ = ["Drafted", "draft", "orders"]
 
 LANES: Final = 64  # documents held at once, those used last; one that comes back later is filled again
 SPREAD: Final = 1 << 20  # ids between two authors: of their branches
+FEW: Final = 32  # updates that are applied as one
 START: Final = 1  # the id of what was there before
 
 
@@ -142,8 +143,9 @@ class _Drafting:
 
     def _give(self, document: EngineDocument, numbers: Sequence[int]) -> None:
         updates = [self._updates[number] for number in numbers if self._updates[number]]
-        if updates:
-            document.apply(engine().merge(updates) if len(updates) > 1 else updates[0])
+        for at in range(0, len(updates), FEW):  # merging many costs more than proportionally
+            some = updates[at : at + FEW]
+            document.apply(engine().merge(some) if len(some) > 1 else some[0])
 
     def _together(self) -> str:
         document = engine().new(0)

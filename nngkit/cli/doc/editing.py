@@ -25,7 +25,6 @@ from nngkit.cli.main import say
 from nngkit.cli.output import json_line
 from nngkit.documents import Document
 from nngkit.documents.changes import Delta, Insert, Keep, TextChange
-from nngkit.documents.names import check_name
 from nngkit.errors import ConfigError
 
 __all__ = ["edit"]
@@ -40,7 +39,6 @@ KEYS: Final = "Ctrl-S save  Ctrl-Z undo  Ctrl-Y redo  Ctrl-Q leave"
 
 def edit(arguments: argparse.Namespace) -> int:
     """Until it is left."""
-    check_name(arguments.name)
     if arguments.store is None and not meets_others(arguments) and not arguments.listen:
         raise ConfigError(
             "--store", "nobody would keep what is written: say a store, or whom to meet (--join, --dial, --listen)"

@@ -23,8 +23,6 @@ __all__ = ["export", "import_"]
 def export(arguments: argparse.Namespace) -> int:
     """Write."""
     folder = Path(arguments.dir)
-    for name in arguments.names:
-        check_name(name)
     if arguments.store is None and not meets_others(arguments) and not arguments.listen:
         raise ConfigError(
             "--store", "there is nothing to export from: say a store, or somebody to meet (--join, --dial)"

@@ -24,7 +24,6 @@ from nngkit.cli.main import say
 from nngkit.cli.signals import until_signal
 from nngkit.cli.tls import tls_of
 from nngkit.documents import Document, DocumentPeer
-from nngkit.documents.names import check_name
 from nngkit.documents.store import Store
 from nngkit.errors import ConfigError, NotFound
 
@@ -90,7 +89,6 @@ async def found(peer: DocumentPeer, name: str, arguments: argparse.Namespace, *,
 
     NotFound where neither the store nor anybody else has anything of it, unless it may be `new`.
     """
-    check_name(name)
     document = peer.open(name)
     if meets_others(arguments):
         await document.joined(arguments.timeout)

@@ -16,7 +16,6 @@ import trio
 from nngkit.cli.doc.opening import in_trio, meets_others, opened, stored
 from nngkit.cli.output import columns, json_line, out, utc
 from nngkit.documents import Document, DocumentPeer
-from nngkit.documents.names import check_name
 from nngkit.errors import ConfigError, TimedOut
 
 __all__ = ["disks", "status"]
@@ -27,8 +26,6 @@ COUNTERS: Final = ("said", "heard", "edits", "delivered", "duplicates", "held", 
 
 def status(arguments: argparse.Namespace) -> int:
     """Look, once or again and again."""
-    for name in arguments.names:
-        check_name(name)
     if arguments.store is None and not meets_others(arguments) and not arguments.listen:
         raise ConfigError("--store", "there is nothing to look at: say a store, or whom to meet (--join, --dial)")
     kept = None if arguments.store is None else _kept(arguments)
