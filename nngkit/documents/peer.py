@@ -256,6 +256,8 @@ class DocumentPeer:
         """Say good-bye, write everything, and disconnect, before the block ends; also when cancelled."""
         if not self._left:
             with trio.CancelScope(shield=True):
+                for held in self._held.values():
+                    held.document.awareness.local = None  # those behind a relay do not hear our good-bye
                 with trio.move_on_after(LEAVING):
                     await self._exchange.close()
                 self._left = True
