@@ -90,7 +90,7 @@ class PeerStats:
 
     `said`, `heard`: on the BUS, with `bytes_said` (times the peers connected) and `bytes_heard`. `edits`: our own.
     `delivered`, `duplicates`, `held`, `gaps`, `overflow`, `old`, `differed`: see replica.Counts. `asked`, `failed`:
-    our questions; `answered`: those of others by kind; `bytes_asked`: of updates that came as answers. `early`:
+    our questions; `answered`: those of others by kind; `bytes_asked`: of our questions and their answers. `early`:
     messages before the first beat. `elsewhere`: about documents that are not open here. `refused`: what, how often.
     """
 
@@ -533,21 +533,19 @@ class DocumentPeer:
         return awareness.clock_of(message.sender) > before
 
     def gone(self, peer: Stream) -> None:
-        """A peer has gone. A relay says so for it: its own last word may come after its connection has ended."""
+        """A peer has gone."""
         for name, held in self._held.items():
-            awareness = held.document.awareness
-            if self._relay and any(source == peer for source, _, _ in awareness.known()):
-                self._exchange.publish(encode(Aware(peer, name, awareness.clock_of(peer) + 1, None)))
-            awareness.bye(peer)
+            clock = held.document.awareness.bye(peer)
+            if clock is not None and self._relay:  # those behind us hear neither its good-bye nor its end
+                self._exchange.publish(encode(Aware(peer, name, clock, None)))
 
-    def came(self, peer: Stream) -> None:
-        """A peer is there who has not heard who is at work here."""
-        if any(held.document.awareness.states for held in self._held.values()):
-            self._exchange.introduce()
-        for name, held in self._held.items():
-            held.document.awareness.renew()
+    def came(self, peer: Stream, docs: set[str]) -> None:
+        """A peer has these documents open, and has not heard who is at work in them."""
+        for name in docs & self._held.keys():
+            awareness = self._held[name].document.awareness
+            awareness.renew()
             if self._relay:
-                for source, clock, state in held.document.awareness.known():
+                for source, clock, state in awareness.known():
                     if isinstance(source, Stream) and source != peer:
                         self._exchange.publish(encode(Aware(source, name, clock, state)))
 

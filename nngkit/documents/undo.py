@@ -43,7 +43,8 @@ class Undo:
         if window < 0:
             raise ConfigError("undo window", "is below 0", window)
         self._document = document
-        self._undo = document.engine.undo([part.node for part in scope], window, self, clock)
+        self._clock = _Clock(clock, window)
+        self._undo = document.engine.undo([part.node for part in scope], window, self, self._clock)
 
     @property
     def can_undo(self) -> bool:
@@ -63,6 +64,25 @@ class Undo:
         self._document.check_writable()
         return self._undo.redo()
 
+    def stop_capturing(self) -> None:
+        """The next edit begins a step of its own, however soon it comes: after a line, or when the cursor has moved."""
+        self._clock.skip()
+
     def clear(self) -> None:
         """Forget all steps."""
         self._undo.clear()
+
+
+class _Clock:
+    """`clock`, which can be put forward by a window: the engine joins edits by their times alone."""
+
+    def __init__(self, clock: Callable[[], float], window: float) -> None:
+        self._clock = clock
+        self._window = window
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        return self._clock() + self._ahead
+
+    def skip(self) -> None:
+        self._ahead += self._window + 0.001  # the engine's are whole milliseconds

@@ -530,6 +530,26 @@ def test_undo_takes_back_what_was_done_here_and_leaves_the_rest() -> None:
     assert not undo.can_undo
 
 
+@pytest.mark.parametrize("window", [0.0, 0.5, 60.0])
+def test_a_step_ends_where_it_is_said_to(window: float) -> None:
+    doc = Document("notes")
+    text = doc.text("body")
+    undo = doc.undo(text, window=window, clock=lambda: 10.0)
+    text.append("one")
+    undo.stop_capturing()
+    text.append(" two")
+    text.append(" three")
+    assert undo.undo()
+    assert str(text) == ("one" if window else "one two")
+    undo.clear()
+    text.append(".")
+    undo.stop_capturing()
+    undo.stop_capturing()
+    text.append("!")
+    assert undo.undo()
+    assert str(text).endswith(".")
+
+
 def test_undo_is_told_as_a_change_of_its_own_and_not_inside_a_transaction() -> None:
     doc = Document("d")
     table = doc.map("m")

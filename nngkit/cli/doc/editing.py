@@ -181,6 +181,8 @@ class _Editor:
         edits = caret.press(event, Size(max(1, columns), max(1, rows - 2)))
         for at, deleted, inserted in edits:
             self._text.splice(at, deleted, inserted)
+        if not edits or edits[-1][2].endswith("\n"):  # a line is done, or the cursor has moved: taken back by itself
+            self._undo.stop_capturing()
         self._goal = caret.goal
         self._place(caret.at)
 
