@@ -72,7 +72,13 @@ def test_all_of_it_is_run_several_times_beside_busy_processes(house: Path) -> No
 
 LEFT_RUNNING = {
     "thread": "def test_it(): threading.Thread(target=time.sleep, args=(5,), name='lost', daemon=True).start()",
-    "process": "KEPT = []\ndef test_it(): KEPT.append(Popen([sys.executable, '-c', 'lost=input()'], stdin=-1))",
+    # It is read from: before it runs, a moment after the exec, it has no command line yet.
+    "process": (
+        "KEPT = []\n"
+        "def test_it():\n"
+        "    KEPT.append(Popen([sys.executable, '-c', 'print(flush=True); lost=input()'], stdin=-1, stdout=-1))\n"
+        "    KEPT[0].stdout.readline()\n"
+    ),
 }
 
 

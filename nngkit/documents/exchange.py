@@ -55,6 +55,8 @@ GOOD_BYE: Final = 0.5  # seconds that NNG may take to write the last words
 AGAIN: Final = 1.0  # seconds between two tries to join somebody who is not there
 ASKED: Final = 5.0  # seconds that a small answer may take, and a chunk: 256 KiB at 50 KB/s
 MANY_BUFFERED: Final = 4096  # messages for each peer in NNG's queue: what is beyond is dropped, and asked for again
+REPEATED: Final = 4096  # bytes of a beat that is kept, to know it when it comes again
+GRAIN: Final = 0.002  # seconds that weather may delay a message beyond what it says
 TURN: Final = 64  # messages heard before others may run, and the disk may say that it is full
 
 
@@ -119,6 +121,7 @@ class Exchange:
         self._tls = tls
         self._weather = weather
         self._later: deque[tuple[float, bytes, int, str]] = deque()
+        self._beats: dict[int, tuple[bytes, Beat]] = {}
         self._copies: dict[str, LocalCopy] = {}
         self._clients: dict[str, int] = {}
         self._wakes: dict[str, float] = {}
@@ -246,6 +249,7 @@ class Exchange:
         self.poke()
 
     def _parted(self, pipe: int) -> None:
+        self._beats.pop(pipe, None)
         member = self.members.left(pipe)
         if member is not None:
             self._forget(member)
@@ -282,7 +286,8 @@ class Exchange:
 
     async def _hear_later(self) -> None:
         while self._later:
-            await trio.sleep_until(self._later[0][0])
+            # not for each by itself: sixteen peers on two cores would do little else than wake up
+            await trio.sleep_until(max(self._later[0][0], trio.current_time() + GRAIN))
             now = trio.current_time()
             for _ in range(TURN):  # what is due goes in one turn, as what is read does
                 _, data, pipe, address = self._later[0]
@@ -297,11 +302,13 @@ class Exchange:
         self.counts["bytes_heard"] += len(data)
         if self._weather is not None and self._weather.loses(self._rng):
             return
-        try:
-            message = decode_bus(data, peer=address)
-        except (BadMessage, TooLarge) as error:
-            self._owner.refused(address, "BUS message", str(error))
-            return
+        message: BusMessage | None = self._last_beat(data, pipe)
+        if message is None:
+            try:
+                message = decode_bus(data, peer=address)
+            except (BadMessage, TooLarge) as error:
+                self._owner.refused(address, "BUS message", str(error))
+                return
         if self._weather is not None and self._weather.cuts(sender(message)):
             return
         now = trio.current_time()
@@ -311,6 +318,8 @@ class Exchange:
         elif member is not None:
             match message:
                 case Beat():
+                    if len(data) <= REPEATED:
+                        self._beats[pipe] = data, message
                     self._hear_beat(message, member, now)
                 case Updates():
                     self._hear_about(message.doc, message, member, now)
@@ -319,6 +328,11 @@ class Exchange:
                 case Bye():
                     member.present = False
                     self._forget(member)
+
+    def _last_beat(self, data: bytes, pipe: int) -> Beat | None:
+        """What it says, if that is word for word what the last beat by that connection said: at rest, nearly all."""
+        said = self._beats.get(pipe)
+        return said[1] if said is not None and said[0] == data else None
 
     def _hear_beat(self, beat: Beat, member: Member, now: float) -> None:
         if member.new:
@@ -392,7 +406,8 @@ class Exchange:
         for question, request in step.ask:
             self._background.start(self._question, copy, question, request)
         if step.edited:  # who only heard of it tells so with the next beat: sixteen who do at once are a storm
-            self._pace.changed(now)
+            self._pace.company(len(self.members.present()), self.members.editing(now))
+            self._pace.changed(now, self._rng.uniform(0.5, 1.0))
         self._owner.changed(copy, content=step.changed)
 
     def _beat(self, now: float) -> None:
@@ -409,6 +424,7 @@ class Exchange:
         clients = tuple((one.doc, self._clients[one.doc]) for one in docs)
         repair = tuple(places.told(url) for url in self.rep.addresses)
         self.publish(encode(Beat(self.me, tuple(docs), self._name, repair, self._relay, clients)))
+        self._pace.company(len(self.members.present()), self.members.editing(now))
         self._pace.sent(now, self._rng.uniform(0.7, 1.0))
 
     async def _question(self, copy: LocalCopy, question: Ask, request: Request) -> None:

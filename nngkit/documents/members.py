@@ -17,13 +17,15 @@ from nngkit.documents.versions import Stream
 __all__ = ["Member", "Members"]
 
 SILENT: Final = 3.0  # seconds without a word after which a peer is not asked any more: 15 beats of 0.2 s
+LATELY: Final = 1.0  # seconds after an edit during which somebody counts as editing
 ENDED: Final = 256  # connections that ended, and may have said something that was not read yet
-MOST: Final = 1024  # members: a mesh of that many would say 5,000 beats a second to each
+MOST: Final = 1024  # members: a mesh of that many would say 1,700 beats a second to each
 
 
 @dataclass(slots=True)
 class Member:
-    """Another peer. `repair`: where it can be asked, by which of its addresses we can reach it. `heard`: when, last."""
+    """Another peer. `repair`: where it can be asked, by which of its addresses we can reach it. `heard`: when, last;
+    `edited`: when last we heard an edit from it, its own or one it passed on."""
 
     stream: Stream
     name: str | None = None
@@ -31,6 +33,7 @@ class Member:
     repair: tuple[str, ...] = ()
     relay: bool = False
     heard: float = 0.0
+    edited: float = float("-inf")
     present: bool = True
     new: bool = True  # until somebody has said so
     opened: set[str] = field(default_factory=set)  # documents that its last beat was the first to tell of
@@ -57,6 +60,10 @@ class Members:
         """Those who were heard lately."""
         return [member for member in self.known.values() if member.present]
 
+    def editing(self, now: float) -> int:
+        """How many of them have edited lately."""
+        return sum(now - member.edited < LATELY for member in self.known.values() if member.present)
+
     def heard(self, message: BusMessage, pipe: int, address: str | None, now: float) -> Member | str | None:
         """Who said it; None if it is too early to know; or why it is refused."""
         speaker = self._speaks.get(pipe)
@@ -82,6 +89,8 @@ class Members:
             return f"it speaks for {who}, and said that it is {speaker}"
         if not isinstance(message, Bye) and pipe not in self._ended:
             member.heard, member.present = now, True
+            if isinstance(message, Updates):
+                member.edited = now
         return member
 
     def _beat(self, beat: Beat, pipe: int, address: str | None, now: float) -> Member:

@@ -199,7 +199,9 @@ class Node:
             step = copy.step(now)
             self.world.check(copy.replica)
             if step.edited:
-                self.pace.changed(now)
+                others = len(self.world.nodes) - 1
+                self.pace.company(others, others)
+                self.pace.changed(now, self.rng.uniform(0.5, 1.0))
             for message in step.say:
                 self.world.publish(self, encode(message))
             for ask, request in step.ask:

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from nngkit.documents.timing import LEAST, MOST, UNKNOWN, Pace, RoundTrips
+from nngkit.documents.members import SILENT
+from nngkit.documents.timing import LEAST, MOST, SELDOM, UNKNOWN, Pace, RoundTrips
 
 
 def beats(pace: Pace, until: float) -> list[float]:
@@ -70,6 +71,27 @@ def test_jitter_makes_peers_speak_at_different_times() -> None:
     one.sent(1.0, 0.7)
     other.sent(1.0, 1.0)
     assert one.due < other.due
+
+
+def test_many_speak_more_seldom_each_and_together_as_often() -> None:
+    pace = Pace(0.02, 0.2)
+    pace.company(present=1, editing=1)
+    assert (pace.first, pace.last) == (0.02, 0.2)
+    pace.company(present=15, editing=0)  # one of sixteen writes: nobody else is in a hurry
+    assert pace.first == 0.02
+    for others in (15, 31, 63):
+        pace.company(present=others, editing=others)
+        assert pace.first / (others + 1) == pytest.approx(0.006)
+    pace.company(present=1000, editing=1000)
+    assert pace.first == pace.last == SELDOM < SILENT / 4  # nobody is taken for gone who is there
+    pace.company(present=1, editing=0)
+    assert (pace.first, pace.last) == (0.02, 0.2)
+
+
+def test_a_beat_may_be_asked_for_less_often_than_that() -> None:
+    pace = Pace(1.0, 5.0)
+    pace.company(present=1000, editing=1000)
+    assert (pace.first, pace.last) == (1.0, 5.0)
 
 
 def test_of_who_has_never_answered_a_guess_is_made() -> None:
