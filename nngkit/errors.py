@@ -12,7 +12,10 @@
     ├── BadMessage        bytes that are not what the protocol says
     ├── TooLarge          a message over its size limit
     ├── NotFound          what was asked for does not exist
-    │   └── ServiceNotFound   no provider of that name is up
+    │   ├── ServiceNotFound   no provider of that name is up
+    │   └── OffsetGone    a journal does not keep that offset any more
+    ├── Damaged           a file of ours is not what was written
+    ├── NotStored         a recorder could not put records on the disk
     ├── AccessDenied      a peer was refused, or refused us, by identity
     └── ConfigError       an option, URL, file or environment value that cannot be used
 
@@ -28,10 +31,13 @@ __all__ = [
     "Broken",
     "Closed",
     "ConfigError",
+    "Damaged",
     "Forked",
     "Full",
     "NngkitError",
     "NotFound",
+    "NotStored",
+    "OffsetGone",
     "ServiceNotFound",
     "TimedOut",
     "TooLarge",
@@ -110,6 +116,42 @@ class ServiceNotFound(NotFound):
     def __init__(self, name: str) -> None:
         super().__init__(f"service not found: {name}")
         self.name = name
+
+
+class OffsetGone(NotFound):
+    """The journal at ``path`` keeps nothing before ``earliest``; ``offset`` was asked for."""
+
+    def __init__(self, path: str, offset: int, earliest: int) -> None:
+        super().__init__(
+            f"{path}: offset {offset} is gone: retention has removed it, the earliest kept is {earliest}; "
+            "begin there, or keep more (--keep-age, --keep-size)"
+        )
+        self.path = path
+        self.offset = offset
+        self.earliest = earliest
+
+
+class Damaged(NngkitError):
+    """The file ``path`` is not what was written: ``why``, at the byte ``position``, from the record ``offset`` on.
+
+    ``advice`` says what can be done. Nothing was changed.
+    """
+
+    def __init__(
+        self, path: str, why: str, *, position: int | None = None, offset: int | None = None, advice: str = ""
+    ) -> None:
+        place = "" if position is None else f" at byte {position}"
+        record = "" if offset is None else f", offset {offset}"
+        super().__init__(f"{path}: damaged{place}{record}: {why}{f'; {advice}' if advice else ''}")
+        self.path = path
+        self.why = why
+        self.position = position
+        self.offset = offset
+        self.advice = advice
+
+
+class NotStored(NngkitError):
+    """Records are not on the disk, or nobody can tell whether they are; sending them again is right."""
 
 
 class AccessDenied(NngkitError):

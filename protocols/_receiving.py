@@ -239,6 +239,11 @@ class MessageReceiver(Receiver[bytes]):
             self._ring.put_back(out)
             raise
 
+    async def arecv_msgs(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Message]:
+        """``arecv_many``, with the pipes. Cancelled, it has taken none."""
+        self._name_pipes()
+        return [self._message(item) for item in await self.arecv_many(max, timeout)]
+
     def _message(self, item: bytes) -> Message:
         # what was read ahead before the first recv_msg does not know its pipe
         return item if isinstance(item, Message) else Message(item, None)

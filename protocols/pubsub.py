@@ -143,6 +143,7 @@ class Sub(MessageReceiver, Socket):
     def __init__(self, *, topics: Topic | Iterable[Topic] = (), sequence: bool = False, **options: Any) -> None:
         self._first_topics = [topics] if isinstance(topics, (bytes, str)) else list(topics)
         self._sequence = sequence
+        self._topics: set[bytes] = set()
         self._next: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
         self._lost = self._duplicate = self._bad = 0
         super().__init__(**options)
@@ -155,13 +156,20 @@ class Sub(MessageReceiver, Socket):
         for topic in self._first_topics:
             self.subscribe(topic)
 
+    @property
+    def topics(self) -> tuple[bytes, ...]:
+        """What it is subscribed to, the longest first: the first that a message begins with says most about it."""
+        return tuple(sorted(self._topics.copy(), key=lambda topic: (-len(topic), topic)))
+
     def subscribe(self, topic: Topic) -> None:
         """Receive messages that begin with ``topic`` too. Idempotent."""
         self._change(lib.nng_sub0_socket_subscribe, topic)
+        self._topics.add(_topic(topic))
 
     def unsubscribe(self, topic: Topic) -> None:
         """Receive them no more. Raises ConfigError if it was not subscribed to."""
         self._change(lib.nng_sub0_socket_unsubscribe, topic)
+        self._topics.discard(_topic(topic))
 
     def _change(self, function: Any, topic: Topic) -> None:
         data = _topic(topic)

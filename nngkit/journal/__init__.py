@@ -1,0 +1,64 @@
+"""The journal: all that was received, on the disk, to be read again by offset and time.
+
+::
+
+    async with Recorder("journal") as recorder:                     # recorder.py: what comes in by sockets
+        recorder.record(Sub(dial=..., topics="weather."), "weather")
+    for record in read("journal", topics="weather"): ...            # reader.py
+    await replay("journal", pub, speed=1.0)                         # replay.py
+
+Needs the extra: `pip install 'nngkit[journal]'`. docs/journal.md says what each way in promises.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nngkit.journal.ingest import Ingest, Stored, encode_request, parse_reply
+    from nngkit.journal.manifest import Lost, Manifest, Segment
+    from nngkit.journal.reader import Bounds, Journal, open_journal, read
+    from nngkit.journal.record import Record
+    from nngkit.journal.recorder import Recorder, RecorderStats, Stream
+    from nngkit.journal.replay import Replayed, replay
+    from nngkit.journal.segments import Retention
+
+__all__ = [
+    "Bounds",
+    "Ingest",
+    "Journal",
+    "Lost",
+    "Manifest",
+    "Record",
+    "Recorder",
+    "RecorderStats",
+    "Replayed",
+    "Retention",
+    "Segment",
+    "Stored",
+    "Stream",
+    "encode_request",
+    "open_journal",
+    "parse_reply",
+    "read",
+    "replay",
+]
+
+_LATE = {  # name -> its module: a reader needs no event loop, a recorder no Parquet until it seals
+    **dict.fromkeys(("Ingest", "Stored", "encode_request", "parse_reply"), "ingest"),
+    **dict.fromkeys(("Lost", "Manifest", "Segment"), "manifest"),
+    **dict.fromkeys(("Bounds", "Journal", "open_journal", "read"), "reader"),
+    "Record": "record",
+    **dict.fromkeys(("Recorder", "RecorderStats", "Stream"), "recorder"),
+    **dict.fromkeys(("Replayed", "replay"), "replay"),
+    "Retention": "segments",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Bring in one of the names."""
+    room = _LATE.get(name)
+    if room is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{room}"), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,224 @@
+"""Where a journal's files are: a folder here, or shared storage by way of pyarrow. And the names in it.
+
+::
+
+    JOURNAL/journal.json
+    JOURNAL/partition-00000/manifest.json  head  lock  00000000000000000000.log  ...-....parquet
+
+A path is a folder of this machine. A URI (`s3://...`, `hdfs://...`, or `file:///mnt/...` for a mounted share) is
+storage that several machines share: only sealed segments and manifests go there, whole or not at all; logs need a disk
+that keeps what it says it keeps, so each recorder has them in a `spool` folder of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+from nngkit.errors import ConfigError
+
+__all__ = ["JOURNAL", "MANIFEST", "MOST_PARTITIONS", "Place", "folder_of", "log_name", "place_of", "segment_name"]
+
+JOURNAL: Final = "journal.json"
+MANIFEST: Final = "manifest.json"
+LOCK: Final = "lock"
+HEAD: Final = "head"
+LOG: Final = ".log"
+INDEX: Final = ".index"
+SEGMENT: Final = ".parquet"
+SCRATCH: Final = ".tmp"
+MOST_PARTITIONS: Final = 100_000  # five digits in a folder's name
+
+
+def folder_of(partition: int) -> str:
+    """A partition's folder."""
+    return f"partition-{partition:05}"
+
+
+def log_name(first: int) -> str:
+    """A log, by its first offset."""
+    return f"{first:020}{LOG}"
+
+
+def segment_name(first: int, end: int) -> str:
+    """A segment, by its first offset and the one behind its last."""
+    return f"{first:020}-{end:020}{SEGMENT}"
+
+
+def logs_in(folder: Path) -> list[tuple[int, Path]]:
+    """The logs of a folder by their first offset, ascending. One that is not there has none."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(folder):
+            stem, dot, ending = entry.name.partition(".")
+            if dot + ending == LOG and len(stem) == 20 and stem.isdigit():
+                found.append((int(stem), Path(entry.path)))
+    return sorted(found)
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Have the names in it on the disk. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: str | os.PathLike[str]) -> None:
+    """Have its bytes on the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Place(Protocol):
+    """Files by their names below a root. All raise OSError; a name that is not there, FileNotFoundError."""
+
+    folder: Path | None
+
+    def shown(self, name: str) -> str:
+        """A name as an error says it."""
+
+    def read(self, name: str) -> bytes:
+        """All of a small file."""
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Have the file hold `data`: whoever reads it sees the old or the new, whole."""
+
+    def publish(self, source: Path, name: str) -> None:
+        """Have the file `source` here under `name`, whole and on the disk; then `source` is gone."""
+
+    def open(self, name: str) -> Any:
+        """A file that Parquet can be read from; to be closed."""
+
+    def remove(self, name: str) -> None:
+        """Remove it; that it is not there is no error."""
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder, sorted; none where there is no such folder."""
+
+
+class LocalPlace:
+    """A folder of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder: Path | None = root
+        self._root = root
+
+    def shown(self, name: str) -> str:
+        return str(self._root / name)
+
+    def read(self, name: str) -> bytes:
+        return (self._root / name).read_bytes()
+
+    def replace(self, name: str, data: bytes) -> None:
+        target = self._root / name
+        scratch = target.with_name(target.name + SCRATCH)
+        with scratch.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(target)
+        sync_folder(target.parent)
+
+    def publish(self, source: Path, name: str) -> None:
+        target = self._root / name
+        sync_file(source)
+        source.replace(target)
+        sync_folder(target.parent)
+
+    def open(self, name: str) -> IO[bytes]:
+        return (self._root / name).open("rb")
+
+    def remove(self, name: str) -> None:
+        (self._root / name).unlink(missing_ok=True)
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._root / folder))
+        except FileNotFoundError:
+            return []
+
+
+class SharedPlace:
+    """Storage behind one of pyarrow's filesystems. What makes a file whole there is its rename, or its close."""
+
+    def __init__(self, filesystem: Any, root: str, uri: str) -> None:
+        self.folder: Path | None = None
+        self._filesystem = filesystem
+        self._root = root.rstrip("/")
+        self._uri = uri.rstrip("/")
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def shown(self, name: str) -> str:
+        return f"{self._uri}/{name}"
+
+    def read(self, name: str) -> bytes:
+        with self._filesystem.open_input_stream(self._path(name)) as stream:
+            data: bytes = stream.read()
+        return data
+
+    def replace(self, name: str, data: bytes) -> None:
+        self._filesystem.create_dir(self._path(name).rpartition("/")[0], recursive=True)
+        scratch = self._path(name) + SCRATCH
+        with self._filesystem.open_output_stream(scratch) as stream:
+            stream.write(data)
+        self._filesystem.move(scratch, self._path(name))
+
+    def publish(self, source: Path, name: str) -> None:
+        self._filesystem.create_dir(self._path(name).rpartition("/")[0], recursive=True)
+        scratch = self._path(name) + SCRATCH
+        with source.open("rb") as file, self._filesystem.open_output_stream(scratch) as stream:
+            shutil.copyfileobj(file, stream, 1 << 20)
+        size = self._filesystem.get_file_info(scratch).size
+        if size != source.stat().st_size:
+            raise OSError(f"{self.shown(name)}: {size} bytes arrived, and {source.stat().st_size} were sent")
+        self._filesystem.move(scratch, self._path(name))
+        source.unlink()
+
+    def open(self, name: str) -> Any:
+        return self._filesystem.open_input_file(self._path(name))
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.delete_file(self._path(name))
+
+    def names(self, folder: str) -> list[str]:
+        from pyarrow.fs import FileSelector
+
+        found = self._filesystem.get_file_info(FileSelector(self._path(folder), allow_not_found=True))
+        return sorted(info.base_name for info in found)
+
+
+def place_of(location: str | os.PathLike[str]) -> Place:
+    """What a path or a URI names. Raises ConfigError for a URI that pyarrow does not know."""
+    text = os.fspath(location)
+    if "://" not in text:
+        return LocalPlace(Path(text).absolute())
+    import pyarrow as pa
+    from pyarrow import fs
+
+    try:
+        filesystem, root = fs.FileSystem.from_uri(text)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise ConfigError("journal", f"{text}: {str(error).splitlines()[0]}", text) from error
+    return SharedPlace(filesystem, root, text)
+
+
+@contextlib.contextmanager
+def opened(place: Place, name: str) -> Iterator[Any]:
+    """`place.open`, closed at the end."""
+    file = place.open(name)
+    try:
+        yield file
+    finally:
+        file.close()

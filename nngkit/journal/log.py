@@ -1,0 +1,441 @@
+"""The log: records go in from any thread, one thread writes them and says when they are on the disk.
+
+::
+
+    log = Log(folder, partition=0, first=0)
+    log.append([(key, value, origin, headers, timestamp)], done=callback)    # never waits; Full over `room` bytes
+    log.close()
+
+Group sync: the writer takes all that has come, writes it with one call, syncs once, moves the head, and then calls
+whoever asked. What nobody waits for is gathered for `GATHER` seconds first, what somebody waits for is written at once.
+
+What goes wrong on the disk:
+
+* A write that fails (a full disk) is undone: the log is cut back to what is synced. A sync that fails is believed for
+  good: the kernel may have dropped the pages and would say "synced" the next time. So that log is left as it is,
+  nothing in it beyond the head counts, and the next one begins at the first offset that was never acknowledged.
+* Then all is tried again, once at once and from then on after a pause. Records that somebody waits for are refused
+  (NotStored) with the second failure; the others stay, and those that come find room or Full.
+
+Offsets are given when a record is written, not when it is appended: so no offset is ever missing because of all this.
+May not know: sockets, Parquet, an event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from nngkit.errors import Closed, Full, NotStored, TooLarge
+from nngkit.journal.files import HEAD, INDEX, log_name, sync_folder
+from nngkit.journal.logfile import ENTRY
+from nngkit.journal.record import FIXED, LARGEST, Head, LogHeader, frame
+
+__all__ = ["Done", "Entry", "Log", "LogStats"]
+
+log_ = logging.getLogger("nngkit.journal")
+
+Entry: TypeAlias = tuple[bytes | None, bytes, bytes, bytes, int]
+"""key, value, origin, headers, timestamp: a record that has no offset yet."""
+Done: TypeAlias = Callable[[int, int, NotStored | None], None]
+"""Told the offsets `first` to `end` - 1 when they are on the disk; or why they are not."""
+
+GATHER: Final = 0.005  # seconds between syncs that nobody waits for: 200 a second cost a disk nothing
+GROUP: Final = 8 << 20  # bytes written and synced at once: beyond it, who waits waits for others' bytes
+INDEXED: Final = 1 << 18  # bytes between entries of the index: 1 ms of decoding
+OVERHEAD: Final = 256  # bytes that a record costs in memory beside its value
+PAUSES: Final = (0.0, 0.1, 0.2, 0.5, 1.0)  # seconds before the next try; the last one over and over
+
+
+@dataclass(frozen=True, slots=True)
+class LogStats:
+    """Records `appended`, of them `synced`, `refused` (somebody waited, and was told that it failed) and `unstored`
+    (nobody waited, and the log was closed before the disk took them). `syncs`, and failures; `size`: bytes synced."""
+
+    appended: int = 0
+    synced: int = 0
+    refused: int = 0
+    unstored: int = 0
+    syncs: int = 0
+    sync_failures: int = 0
+    write_failures: int = 0
+    size: int = 0
+
+
+@dataclass(slots=True)
+class _Group:
+    """What came with one `append`."""
+
+    entries: Sequence[Entry]
+    done: Done | None
+    size: int
+    first: int = 0
+
+
+class Log:
+    """One partition's log. `folder` exists, and is nobody else's; the next record is `first`.
+
+    `most_bytes`, `most_seconds`: a log that is over either is closed, handed to `on_closed` with its first offset and
+    the one behind its last, and the next one begun.
+    `room`: bytes that may wait. `deliver`: called on the writer's thread after each sync with what is to be told;
+    without it the callbacks run there.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        partition: int,
+        first: int,
+        *,
+        most_bytes: int = 64 << 20,
+        most_seconds: float = 60.0,
+        room: int = 64 << 20,
+        on_closed: Callable[[Path, int, int], object] | None = None,
+        deliver: Callable[[list[Callable[[], None]]], object] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.stats = LogStats()
+        self.failure: OSError | None = None
+        self._folder = folder
+        self._partition = partition
+        self._end = first
+        self._most_bytes = most_bytes
+        self._most_seconds = most_seconds
+        self._room = room
+        self._on_closed = on_closed
+        self._deliver = deliver
+        self._clock = clock
+        self._waiting: deque[_Group] = deque()
+        self._size = 0
+        self._urgent = 0
+        self._appended = 0
+        self._idle = True
+        self._stopping = False
+        self._changed = threading.Condition(threading.Lock())
+        self._file: _File | None = None
+        self._synced_at = 0.0
+        self._head = os.open(folder / HEAD, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._move_head(Head(0, first, first, 0))
+            os.fsync(self._head)
+            sync_folder(folder)
+        except BaseException:
+            os.close(self._head)
+            raise
+        self._thread = threading.Thread(target=self._run, name=f"journal log {partition}", daemon=True)
+        self._thread.start()
+
+    @property
+    def end(self) -> int:
+        """One past the last record that is on the disk."""
+        return self._end
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that are not on the disk yet."""
+        return self._size
+
+    def append(self, entries: Sequence[Entry], done: Done | None = None, *, held: bool = False) -> None:
+        """Have `entries` written, in this order and without another between them. Raises Full, Closed; then none is.
+
+        `held`: the caller holds them already and has nowhere to put them, so they are taken for want of room too.
+        """
+        size = sum(len(entry[1]) for entry in entries) + OVERHEAD * len(entries)
+        if size > LARGEST and (most := max(map(_bytes_of, entries))) > LARGEST:
+            raise TooLarge(most, LARGEST)
+        with self._changed:
+            if self._stopping:
+                raise Closed(f"{self._folder}: the log is closed")
+            if self._size and self._size + size > self._room and not held:
+                raise Full(f"{self._folder}: {self._size} bytes wait for the disk")
+            self._waiting.append(_Group(entries, done, size))
+            self._size += size
+            self._appended += len(entries)
+            if done is not None:
+                self._urgent += 1
+            if self._idle or done is not None:
+                self._changed.notify()
+
+    def rotate(self) -> None:
+        """Close the log that is being written once it is synced, so that it can be sealed."""
+        with self._changed:
+            if self._file is not None:
+                self._file.begun = float("-inf")
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Write what has come, or, if the disk does not take it, count and refuse it. Then no thread is left."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join()
+        os.close(self._head)
+
+    # The writer's thread
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # a bug of ours: nobody may wait for this thread for ever
+            with self._changed:
+                self._stopping = True
+            self._give_up(self._refuse([], OSError(0, f"the writer failed: {error!r}")))
+            raise
+
+    def _work(self) -> None:
+        while True:
+            groups = self._take()
+            if groups:
+                self._store(groups)
+            if self._file is not None and self._file.is_over(self._most_bytes, time.monotonic() - self._most_seconds):
+                self._finish()
+            if not groups and self._stopping:
+                break
+        self._finish()
+
+    def _take(self) -> list[_Group]:
+        """What is to be written next; nothing when the time has come to close a log, or all."""
+        with self._changed:
+            while not self._waiting and not self._stopping:
+                left = None
+                if self._file is not None and (left := self._file.begun + self._most_seconds - time.monotonic()) <= 0:
+                    return []
+                self._idle = True
+                self._changed.wait(left)
+            self._idle = False
+            # nobody waits for these, and more of them will be there in a moment
+            while not self._urgent and not self._stopping and self._size < GROUP // 2:
+                left = self._synced_at + GATHER - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    break
+            groups, size = [], 0
+            while self._waiting and size < GROUP:
+                groups.append(self._waiting.popleft())
+                size += groups[-1].size
+                if groups[-1].done is not None:
+                    self._urgent -= 1
+            return groups
+
+    def _store(self, groups: list[_Group]) -> None:
+        for attempt in range(1 << 62):
+            try:
+                self._write(groups)
+                break
+            except OSError as error:
+                self._failed(error, attempt)
+                if attempt or self._stopping:
+                    groups = self._refuse(groups, error)
+                if not groups:
+                    return
+                with self._changed:
+                    if self._stopping and attempt:
+                        self._give_up(groups)
+                        return
+                    self._changed.wait(PAUSES[min(attempt, len(PAUSES) - 1)])
+        self.failure = None
+        with self._changed:
+            self._size -= sum(group.size for group in groups)
+            records = sum(len(group.entries) for group in groups)
+            stats = self.stats
+            self.stats = replace(stats, appended=self._appended, synced=stats.synced + records, syncs=stats.syncs + 1)
+        self._tell([_told(group, None) for group in groups if group.done is not None])
+
+    def _write(self, groups: list[_Group]) -> None:
+        """Write and sync; then they are on the disk. Raises OSError, and then none of them counts."""
+        if self._file is None:
+            self._file = _File(self._folder, self._partition, self._end, self._clock())
+        file, parts, offset = self._file, [], self._end
+        at, salt, indexed = file.position, file.salt, file.indexed
+        entries = []
+        for group in groups:
+            group.first = offset
+            if at - indexed >= INDEXED:
+                entries.append(ENTRY.pack(offset, at))
+                indexed = at
+            for key, value, origin, headers, timestamp in group.entries:
+                data = frame(offset, timestamp, origin, key, headers, value, salt=salt)
+                parts.append(data)
+                at += len(data)
+                offset += 1
+        try:
+            file.write(b"".join(parts))
+        except OSError:
+            if not file.cut_back():
+                self._leave()
+            raise
+        try:
+            file.sync()
+            self._move_head(Head(salt, file.first, offset, at))
+        except OSError:
+            self._leave()
+            raise
+        self._end = offset
+        self._synced_at = time.monotonic()
+        size = self.stats.size + at - file.position
+        file.position = at
+        if entries and file.write_index(b"".join(entries)):
+            file.indexed = indexed
+        self.stats = replace(self.stats, size=size)
+
+    def _move_head(self, head: Head) -> None:
+        if os.pwrite(self._head, head.encode(), 0) != Head.size:
+            raise OSError(f"{self._folder / HEAD}: written in part")
+
+    def _leave(self) -> None:
+        """Never write to this log again: what it holds beyond the head is nobody's."""
+        assert self._file is not None
+        file, self._file = self._file, None
+        file.close()
+        if file.first == self._end:  # nothing in it counts, and the next one has the same name
+            file.set_aside()
+        elif self._on_closed is not None:
+            self._on_closed(file.path, file.first, self._end)
+
+    def _failed(self, error: OSError, attempt: int) -> None:
+        self.failure = error
+        with self._changed:
+            if isinstance(error, _SyncFailed):
+                self.stats = replace(self.stats, sync_failures=self.stats.sync_failures + 1)
+            else:
+                self.stats = replace(self.stats, write_failures=self.stats.write_failures + 1)
+        if attempt in (0, 1):  # said once for each time of trouble, and once more when people are refused
+            log_.error("%s: cannot store records from offset %d on: %s", self._folder, self._end, error)
+
+    def _refuse(self, groups: list[_Group], error: OSError) -> list[_Group]:
+        """Tell those that wait; what is left stays."""
+        asked = [group for group in groups if group.done is not None]
+        why = NotStored(f"{self._folder}: {error.strerror or error}; offset {self._end} is the next that is free")
+        with self._changed:
+            # those that have come since wait just as much
+            asked += [group for group in self._waiting if group.done is not None]
+            self._waiting = deque(group for group in self._waiting if group.done is None)
+            self._urgent = 0
+            self._size -= sum(group.size for group in asked)
+            refused = self.stats.refused + sum(len(group.entries) for group in asked)
+            self.stats = replace(self.stats, appended=self._appended, refused=refused)
+        self._tell([_told(group, why) for group in asked])
+        return [group for group in groups if group.done is None]
+
+    def _give_up(self, groups: list[_Group]) -> None:
+        groups = [*groups, *self._waiting]
+        self._waiting.clear()
+        self._size = 0
+        unstored = self.stats.unstored + sum(len(group.entries) for group in groups)
+        self.stats = replace(self.stats, appended=self._appended, unstored=unstored)
+
+    def _tell(self, calls: list[Callable[[], None]]) -> None:
+        if self._deliver is not None:
+            self._deliver(calls)
+            return
+        for call in calls:
+            call()
+
+    def _finish(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+            if file.first == self._end:
+                file.remove()
+            elif self._on_closed is not None:
+                self._on_closed(file.path, file.first, self._end)
+
+
+def _bytes_of(entry: Entry) -> int:
+    key, value, origin, headers, _ = entry
+    return FIXED + len(key or b"") + len(value) + len(origin) + len(headers)
+
+
+def _told(group: _Group, why: NotStored | None) -> Callable[[], None]:
+    done = group.done
+    assert done is not None
+    return lambda: done(group.first, group.first + len(group.entries), why)
+
+
+class _SyncFailed(OSError):
+    """fsync said no."""
+
+
+class _File:
+    """The log that is being written. Made with its header on the disk, and its name too. Raises OSError."""
+
+    def __init__(self, folder: Path, partition: int, first: int, now: float) -> None:
+        self.path = folder / log_name(first)
+        self.first = first
+        self.salt = int.from_bytes(os.urandom(4), "big")
+        self.begun = time.monotonic()
+        self.position = LogHeader.size
+        self.indexed = LogHeader.size
+        self._index: int | None = None
+        header = LogHeader(partition, self.salt, first, int(now * 1e6)).encode()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            self._file = os.open(self.path, flags, 0o644)
+        except FileExistsError:
+            self.set_aside()
+            self._file = os.open(self.path, flags, 0o644)
+        try:
+            self.write(header)
+            self.sync()
+            sync_folder(folder)
+        except OSError:
+            os.close(self._file)
+            self.path.unlink()  # ours, and nothing in it
+            raise
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            raise _SyncFailed(error.errno, f"cannot sync {self.path.name}: {error.strerror}") from error
+
+    def cut_back(self) -> bool:
+        """Undo what was written and not synced; whether that went well."""
+        try:
+            os.ftruncate(self._file, self.position)
+            os.lseek(self._file, self.position, os.SEEK_SET)
+        except OSError:
+            return False
+        return True
+
+    def write_index(self, entries: bytes) -> bool:
+        """Entries for readers; whether they were written. They are a hint, so trouble with them is no trouble."""
+        try:
+            if self._index is None:
+                self._index = os.open(self.path.with_suffix(INDEX), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.write(self._index, entries)
+        except OSError:
+            return False
+        return True
+
+    def is_over(self, most_bytes: int, begun_before: float) -> bool:
+        return self.position >= most_bytes or (self.begun <= begun_before and self.position > LogHeader.size)
+
+    def set_aside(self) -> None:
+        """Give the log a name under which nobody looks for records; nothing is overwritten."""
+        number = 0
+        while (aside := self.path.with_name(f"{self.path.name}.failed-{number}")).exists():
+            number += 1
+        self.path.rename(aside)
+
+    def remove(self) -> None:
+        """There is nothing in it."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+    def close(self) -> None:
+        os.close(self._file)
+        if self._index is not None:
+            os.close(self._index)

@@ -1,0 +1,143 @@
+"""Reading one log: mapped, every record checked, from any offset on. Readers, the sealing and the recovery all do.
+
+::
+
+    with open_log(path) as log:
+        for rows in log.chunks(first, end): ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nngkit.errors import Damaged
+from nngkit.journal.files import HEAD, INDEX
+from nngkit.journal.record import Head, LogHeader, Row, resume, walk
+
+__all__ = ["OpenLog", "Scan", "open_log", "read_head", "scan"]
+
+ENTRY: Final = struct.Struct(">qq")
+CHUNK: Final = 4096  # records at once: 5 ms of decoding
+ADVICE: Final = "`nngkit journal verify` says how much is lost, and `nngkit record --salvage` goes on without it"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """A log, mapped: `size` bytes of it, as it was when it was opened."""
+
+    path: Path
+    header: LogHeader
+    data: Any
+    size: int
+
+    def chunks(
+        self, first: int, end: int, *, stop: int | None = None, most: int = CHUNK, skip: bool = False
+    ) -> Iterator[list[Row]]:
+        """The records `first` to `end` - 1, which have to be there, before the byte `stop`.
+
+        Raises Damaged at one that is not; with `skip`, goes on behind the damage.
+        """
+        stop = self.size if stop is None else min(stop, self.size)
+        offset, at = self._near(first)
+        while offset < end:
+            found = walk(self.data, at, offset=offset, salt=self.header.salt, stop=stop, most=min(most, end - offset))
+            at, offset = found.position, offset + len(found.rows)
+            rows = found.rows if offset - len(found.rows) >= first else [row for row in found.rows if row[0] >= first]
+            if rows:
+                yield rows
+            if offset < end and (found.fault is not None or at >= stop):
+                if not skip:
+                    why = found.fault or "the log ends here"
+                    raise Damaged(str(self.path), why, position=at, offset=offset, advice=ADVICE)
+                behind = resume(self.data, at, offset=offset, salt=self.header.salt)
+                if behind is None or behind[0] >= stop:
+                    return
+                at, offset = behind
+
+    def _near(self, first: int) -> tuple[int, int]:
+        """An offset at or before `first`, and where it begins. The index is a hint: what it says is looked at."""
+        try:
+            entries = self.path.with_suffix(INDEX).read_bytes()
+        except OSError:
+            entries = b""
+        known = list(ENTRY.iter_unpack(entries[: len(entries) // ENTRY.size * ENTRY.size]))
+        place = bisect_right(known, (first, 1 << 62))
+        if place:
+            offset, at = known[place - 1]
+            if self.header.size <= at < self.size:
+                seen = walk(self.data, at, offset=offset, salt=self.header.salt, most=1)
+                if seen.rows:
+                    return offset, at
+        return self.header.first, self.header.size
+
+
+@contextlib.contextmanager
+def open_log(path: Path) -> Iterator[OpenLog]:
+    """Map a log. Raises FileNotFoundError; Damaged for a header that is none."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            header = LogHeader.decode(file.read(LogHeader.size))
+        except ValueError as error:
+            raise Damaged(str(path), str(error), position=0, advice=ADVICE) from error
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+            yield OpenLog(path, header, data, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What is in a log: whole records `first` to `end` - 1, up to the byte `position` of `size`.
+
+    `fault`: why there is no record at `position` (None: the log ends there). `behind`: where whole records go on
+    after it, as (position, offset). With records behind it, it is damage; without, the end may just be torn.
+    """
+
+    path: Path
+    first: int
+    end: int
+    position: int
+    size: int
+    fault: str | None = None
+    behind: tuple[int, int] | None = None
+
+    @property
+    def torn(self) -> int:
+        """Bytes behind the last whole record."""
+        return self.size - self.position
+
+
+def scan(path: Path, *, partition: int | None = None) -> Scan:
+    """Look at every byte of a log, up to the first that is wrong. Raises Damaged for its header."""
+    with open_log(path) as log:
+        if partition is not None and log.header.partition != partition:
+            why = f"it belongs to partition {log.header.partition}"
+            raise Damaged(str(path), why, position=0, advice="put it back where it came from")
+        at, offset, fault = log.header.size, log.header.first, None
+        while at < log.size and fault is None:
+            found = walk(log.data, at, offset=offset, salt=log.header.salt, most=CHUNK)
+            at, offset, fault = found.position, offset + len(found.rows), found.fault
+        behind = None if fault is None else resume(log.data, at, offset=offset, salt=log.header.salt)
+        return Scan(path, log.header.first, offset, at, log.size, fault, behind)
+
+
+def read_head(folder: Path) -> Head | None:
+    """Up to where the logs of `folder` may be read; None where that is not known.
+
+    It is rewritten in place: torn between the two, its checksum says so, and the next look is a whole one.
+    """
+    for _ in range(10):
+        try:
+            return Head.decode((folder / HEAD).read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            continue
+    return None

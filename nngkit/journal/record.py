@@ -1,0 +1,282 @@
+"""Records as they stand in a log: bytes in, bytes out. Pure: no file, no clock; the one place that knows the CRC.
+
+All integers big-endian, a length in front of everything::
+
+    log     = magic:8  version:u16  zero:u16  partition:u32  salt:u32  first:i64  created:i64  crc:u32
+    record  = length:u32  crc:u32  offset:i64  timestamp:i64  origin:u16  key:i32  headers:u32  value:u32
+              origin  key  headers  value                  (the four numbers are the bytes of these; key -1: null)
+    origin  = topic: u16 and text   protocol: u8 and text   peer: the rest, empty for none
+    headers = (name: u16 and text   value: u32 and bytes)*
+    head    = magic:8  salt:u32  first:i64  end:i64  position:i64  crc:u32
+
+`length` counts what follows `crc`, and the four numbers inside have to add up to it: a bit that flips in one of the
+five is found for certain, and so is any burst of up to 32 bits in the rest (CRC32C), and of all else but one in 2**32.
+The CRC of a record goes on from its log's `salt`, which is random: bytes of another log, or a record that somebody
+sends inside a value, are never taken for a record of this log.
+
+    >>> data = frame(0, 1, encode_origin("t", "sub", None), None, b"", b"hello", salt=7)
+    >>> walk(data, 0, offset=0, salt=7).rows
+    [(0, 1, b'\\x00\\x01t\\x03sub', None, b'', b'hello')]
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from google_crc32c import extend as crc32c  # Apache-2.0, and wheels for every platform that pynng has wheels for
+
+from nngkit.errors import ConfigError, TooLarge
+
+__all__ = [
+    "LARGEST",
+    "VERSION",
+    "Head",
+    "LogHeader",
+    "Record",
+    "Row",
+    "Walk",
+    "crc32c",
+    "decode_headers",
+    "decode_origin",
+    "encode_headers",
+    "encode_origin",
+    "frame",
+    "resume",
+    "walk",
+]
+
+VERSION: Final = 1
+LARGEST: Final = (1 << 30) + (1 << 20)  # bytes of a record: the largest message that NNG lets in here, and 1 MiB beside
+MOST_TOPIC: Final = 1024  # bytes; a name for people
+_LOG_MAGIC: Final = b"NNGKITJ\n"
+_HEAD_MAGIC: Final = b"NNGJHEAD"
+_LOG: Final = struct.Struct(">8sHHIIqq")
+_HEAD: Final = struct.Struct(">8sIqqq")
+_CRC: Final = struct.Struct(">I")
+_FIXED: Final = struct.Struct(">qqHiII")
+_START: Final = struct.Struct(">II")
+_WHOLE: Final = struct.Struct(">IIqqHiII")
+_U16: Final = struct.Struct(">H")
+START: Final = _START.size
+FIXED: Final = _FIXED.size
+NULL: Final = -1
+
+Row: TypeAlias = tuple[int, int, bytes, bytes | None, bytes, bytes]
+"""offset, timestamp, origin, key, headers, value: a record as `walk` finds it, its origin and headers still bytes."""
+Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+
+
+class Record(NamedTuple):
+    """A record as people see it. `timestamp`: microseconds since 1970, when the recorder took it."""
+
+    key: bytes | None
+    value: bytes
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    headers: Headers
+    protocol: str
+    peer: str | None
+
+
+def encode_origin(topic: str, protocol: str, peer: str | None) -> bytes:
+    """Where a record comes from: the same for all of one stream and peer. Raises ConfigError."""
+    name, way = topic.encode(), protocol.encode()
+    if not 1 <= len(name) <= MOST_TOPIC or not topic.isprintable():
+        raise ConfigError("topic", f"{topic!r} is not 1 to {MOST_TOPIC} bytes of printable text", topic)
+    if not 1 <= len(way) <= 32:
+        raise ConfigError("protocol", f"{protocol!r} is not 1 to 32 bytes of text", protocol)
+    # a peer's address is ours; the 4 KiB bound what a caller of put() may say
+    return b"".join((_U16.pack(len(name)), name, bytes((len(way),)), way, (peer or "").encode()[:4096]))
+
+
+def decode_origin(data: bytes) -> tuple[str, str, str | None]:
+    """Topic, protocol, peer. Raises ValueError for what `encode_origin` did not make."""
+    try:
+        at = 2 + _U16.unpack_from(data)[0]
+        end = at + 1 + data[at]
+    except (struct.error, IndexError) as error:
+        raise ValueError("an origin that is cut off") from error
+    if end > len(data):
+        raise ValueError("an origin that is cut off")
+    return data[2:at].decode(), data[at + 1 : end].decode(), data[end:].decode(errors="replace") or None
+
+
+def encode_headers(headers: Mapping[str, bytes] | Iterable[tuple[str, bytes]] | None) -> bytes:
+    """Kafka's headers: names and bytes, in order, a name perhaps twice. Raises ConfigError."""
+    if not headers:
+        return b""
+    parts = []
+    for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+        text = name.encode()
+        if len(text) > 0xFFFF:
+            raise ConfigError("headers", "a name of more than 65535 bytes", name[:40])
+        parts += [_U16.pack(len(text)), text, _CRC.pack(len(value)), value]
+    return b"".join(parts)
+
+
+def decode_headers(data: bytes) -> Headers:
+    """What `encode_headers` was given. Raises ValueError for anything else."""
+    found, at = [], 0
+    try:
+        while at < len(data):
+            start = at + 2 + _U16.unpack_from(data, at)[0]
+            end = start + 4 + _CRC.unpack_from(data, start)[0]
+            if end > len(data):
+                raise ValueError("headers that are cut off")
+            found.append((data[at + 2 : start].decode(), data[start + 4 : end]))
+            at = end
+    except struct.error as error:
+        raise ValueError("headers that are cut off") from error
+    return tuple(found)
+
+
+def frame(
+    offset: int, timestamp: int, origin: bytes, key: bytes | None, headers: bytes, value: bytes, *, salt: int
+) -> bytes:
+    """A record's bytes. Raises TooLarge."""
+    if key is None:
+        fixed = _FIXED.pack(offset, timestamp, len(origin), NULL, len(headers), len(value))
+        body = b"".join((fixed, origin, headers, value))
+    else:
+        fixed = _FIXED.pack(offset, timestamp, len(origin), len(key), len(headers), len(value))
+        body = b"".join((fixed, origin, key, headers, value))
+    if len(body) > LARGEST:
+        raise TooLarge(len(body), LARGEST)
+    return _START.pack(len(body), crc32c(salt, body)) + body
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Whole records, the byte behind the last of them, and why there is none there (None: the walk just ended)."""
+
+    rows: list[Row]
+    position: int
+    fault: str | None
+
+
+def walk(data: bytes, position: int, *, offset: int, salt: int, stop: int | None = None, most: int = 1 << 62) -> Walk:
+    """Up to `most` records from `position` on, the first of which has to be `offset`, up to the byte `stop`.
+
+    `data` is bytes or a memory map. The walk ends before the first record that is not whole; it never raises.
+    """
+    rows: list[Row] = []
+    add, unpack = rows.append, _WHOLE.unpack_from
+    at = position
+    stop = len(data) if stop is None else stop
+    fault = None
+    while at < stop and most > 0:
+        if at + _WHOLE.size > stop:
+            fault = f"{stop - at} bytes, too few for a record"
+            break
+        length, crc, number, timestamp, origin_size, key_size, headers_size, value_size = unpack(data, at)
+        end = at + START + length
+        sizes = FIXED + origin_size + headers_size + value_size + (key_size if key_size > 0 else 0)
+        if sizes != length or key_size < NULL or length > LARGEST:
+            fault = f"lengths that do not agree ({length} and {sizes})"
+            break
+        if end > stop:
+            fault = f"a record of {length} bytes, and {stop - at - START} are there"
+            break
+        if crc32c(salt, data[at + START : end]) != crc:
+            fault = "the checksum does not match"
+            break
+        if number != offset:
+            fault = f"offset {number} where {offset} was expected"
+            break
+        at += _WHOLE.size
+        origin = data[at : at + origin_size]
+        at += origin_size
+        key = None
+        if key_size >= 0:
+            key = data[at : at + key_size]
+            at += key_size
+        headers = data[at : at + headers_size] if headers_size else b""
+        at += headers_size
+        add((number, timestamp, origin, key, headers, data[at:end]))
+        at = end
+        offset += 1
+        most -= 1
+    return Walk(rows, at, fault)
+
+
+def resume(data: bytes, position: int, *, offset: int, salt: int) -> tuple[int, int] | None:
+    """Where, behind damage at `position`, whole records go on: (position, offset); None if nowhere.
+
+    `offset` is the record that is damaged. Looked for by the six upper bytes that the offsets of the next 65,536
+    records share, twice, as a border may lie between; what is found has to be whole to count.
+    """
+    best: tuple[int, int] | None = None
+    for upper in (offset >> 16, (offset >> 16) + 1):
+        pattern = struct.pack(">Q", upper << 16)[:6]
+        at = data.find(pattern, position + 1)
+        while at >= 0 and (best is None or at < best[0]):
+            start = at - START
+            if start > position and at + 8 <= len(data):
+                number = struct.unpack_from(">q", data, at)[0]
+                if number > offset and walk(data, start, offset=number, salt=salt, most=1).rows:
+                    best = (start, number)
+                    break
+            at = data.find(pattern, at + 1)
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class LogHeader:
+    """The first bytes of a log: whose it is, and where its offsets begin. `created`: microseconds since 1970."""
+
+    partition: int
+    salt: int
+    first: int
+    created: int
+
+    size = _LOG.size + _CRC.size
+
+    def encode(self) -> bytes:
+        """The bytes."""
+        data = _LOG.pack(_LOG_MAGIC, VERSION, 0, self.partition, self.salt, self.first, self.created)
+        return data + _CRC.pack(crc32c(0, data))
+
+    @classmethod
+    def decode(cls, data: bytes) -> LogHeader:
+        """Raises ValueError that says what is wrong; of another version, that it is."""
+        if len(data) < cls.size:
+            raise ValueError(f"{len(data)} bytes, too few for a log")
+        magic, version, _, partition, salt, first, created = _LOG.unpack_from(data)
+        if magic != _LOG_MAGIC:
+            raise ValueError("this is no log of a journal")
+        if crc32c(0, bytes(data[: _LOG.size])) != _CRC.unpack_from(data, _LOG.size)[0]:
+            raise ValueError("the checksum of its first bytes does not match")
+        if version != VERSION:
+            raise ValueError(f"version {version} of the format, and this nngkit reads version {VERSION}")
+        return cls(partition, salt, first, created)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Up to where a log is on the disk: in the log `first`, what lies before `position` are offsets below `end`."""
+
+    salt: int
+    first: int
+    end: int
+    position: int
+
+    size = _HEAD.size + _CRC.size
+
+    def encode(self) -> bytes:
+        """The bytes."""
+        data = _HEAD.pack(_HEAD_MAGIC, self.salt, self.first, self.end, self.position)
+        return data + _CRC.pack(crc32c(0, data))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Head:
+        """Raises ValueError."""
+        if len(data) != cls.size or data[:8] != _HEAD_MAGIC:
+            raise ValueError("this is no head of a journal")
+        if crc32c(0, data[: _HEAD.size]) != _CRC.unpack_from(data, _HEAD.size)[0]:
+            raise ValueError("the checksum does not match")
+        return cls(*_HEAD.unpack_from(data)[1:])

@@ -1,0 +1,191 @@
+"""Replay: sends what was recorded once more. Same bytes, same order; at the pace it came, faster, or as it goes.
+
+::
+
+    async with Pub(listen="tcp://127.0.0.1:7000") as pub:
+        await pub.await_for_peers(1)
+        await replay("journal", pub, topics="weather", speed=10.0)
+
+A record is due `(its timestamp - the first one's) / speed` seconds after the first. It is never sent earlier; how much
+later, `Replayed` counts. Several partitions are merged by time, records of one partition stay in their order.
+
+Without a pace (`speed=None`) a socket that holds back sets it (PUSH, PAIR), and one that does not (PUB, BUS) is held
+back here, so that its own queues drop nothing; what a slow subscriber drops is the subscriber's to count.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import trio
+
+from nngkit.errors import ConfigError
+from nngkit.journal.reader import Journal, open_journal
+from nngkit.protocols import Bus, Pair0, Pair1, Pub, Push, Req
+
+__all__ = ["Replayed", "replay"]
+
+PIECE: Final = 512  # records taken from the journal at once: a millisecond in which nothing can be sent
+AHEAD: Final = 16  # pieces read ahead: 8,192 records, for a disk that stalls
+TURN: Final = 256  # records sent at once where there is no pace
+STUCK: Final = 1.0  # seconds without a message written after which a peer is taken to have stopped reading
+SENDERS: Final = (Pub, Push, Bus, Pair0, Pair1, Req)
+
+_Piece: TypeAlias = list[tuple[int, bytes]]
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What was sent so far: `records`, `size` in bytes; `late`: how many by how many tenths of a millisecond."""
+
+    records: int = 0
+    size: int = 0
+    late: Counter[int] = field(default_factory=Counter)
+
+    def lateness(self, share: float) -> float:
+        """Seconds that `share` of the records (0 to 1) were late by at most; 0 where there was no pace."""
+        left = share * self.late.total()
+        for tenths, count in sorted(self.late.items()):
+            left -= count
+            if left <= 0:
+                return tenths / 10_000
+        return 0.0
+
+
+async def replay(
+    journal: str | os.PathLike[str] | Journal,
+    socket: Any,
+    *,
+    speed: float | None = 1.0,
+    topics: str | Collection[str] | None = None,
+    partition: int | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    start_time: int | None = None,
+    end_time: int | None = None,
+    missing: Literal["raise", "skip"] = "raise",
+    progress: Replayed | None = None,
+) -> Replayed:
+    """Send what `read` would give, by PUB, PUSH, BUS, PAIR, or REQ (each record a request, one after another).
+
+    `speed`: 1.0 is the pace it was recorded at, None as fast as the socket takes it. `progress` counts while it runs.
+    Cancelled, a record has been sent whole or not at all. Raises what `read` and the socket raise, ConfigError.
+    """
+    if type(socket) not in SENDERS:
+        known = ", ".join(kind.__name__ for kind in SENDERS)
+        raise ConfigError("socket", f"{type(socket).__name__} cannot send a replay; there are {known}", socket)
+    if speed is not None and not 0 < speed < 1e6:
+        raise ConfigError("speed", f"{speed!r} is not over 0", speed)
+    held = journal if isinstance(journal, Journal) else await trio.to_thread.run_sync(open_journal, journal)
+    done = progress if progress is not None else Replayed()
+
+    def pieces() -> Iterator[_Piece]:
+        each = held.partitions() if partition is None else [partition]
+        names = [topics] if isinstance(topics, str) else topics
+        sources = [
+            _rows(
+                held.read_batches(
+                    number,
+                    start,
+                    end,
+                    topics=names,
+                    start_time=start_time,
+                    end_time=end_time,
+                    columns=("timestamp", "value"),
+                    missing=missing,
+                )
+            )
+            for number in each
+        ]
+        return sources[0] if len(sources) == 1 else _merged(sources)
+
+    async with trio.open_nursery() as nursery:
+        sending, reading = trio.open_memory_channel[_Piece](AHEAD)
+        nursery.start_soon(_read_ahead, pieces, sending)
+        if speed is None:
+            await _at_once(socket, reading, done)
+        else:
+            await _in_time(socket, reading, speed, done)
+    return done
+
+
+async def _read_ahead(pieces: Callable[[], Iterator[_Piece]], sending: trio.MemorySendChannel[_Piece]) -> None:
+    async with sending:
+        source = await trio.to_thread.run_sync(pieces)
+        while (piece := await trio.to_thread.run_sync(next, source, None)) is not None:
+            await sending.send(piece)
+
+
+def _rows(batches: Iterator[Any]) -> Iterator[_Piece]:
+    import pyarrow as pa
+
+    for batch in batches:
+        for at in range(0, batch.num_rows, PIECE):
+            part = batch.slice(at, PIECE)
+            times = part.column("timestamp").cast(pa.int64()).to_pylist()
+            yield list(zip(times, part.column("value").to_pylist(), strict=True))
+
+
+def _merged(sources: list[Iterator[_Piece]]) -> Iterator[_Piece]:
+    """By time; `merge` keeps each source in its own order also where its clock went back."""
+    rows = heapq.merge(*((row for piece in source for row in piece) for source in sources), key=lambda row: row[0])
+    piece: _Piece = []
+    for row in rows:
+        piece.append(row)
+        if len(piece) == PIECE:
+            yield piece
+            piece = []
+    if piece:
+        yield piece
+
+
+async def _in_time(socket: Any, reading: AsyncIterator[_Piece], speed: float, done: Replayed) -> None:
+    send = socket.arequest if isinstance(socket, Req) else socket.asend
+    begun: float | None = None
+    first = 0
+    async for piece in reading:
+        for timestamp, value in piece:
+            if begun is None:
+                begun, first = trio.current_time(), timestamp
+            due = begun + (timestamp - first) / 1e6 / speed
+            now = trio.current_time()
+            if now < due:
+                await trio.sleep_until(due)
+                now = trio.current_time()
+            await send(value)
+            done.late[int((now - due) * 10_000)] += 1
+            done.records += 1
+            done.size += len(value)
+
+
+async def _at_once(socket: Any, reading: AsyncIterator[_Piece], done: Replayed) -> None:
+    drops = isinstance(socket, (Pub, Bus))
+    async for piece in reading:
+        values = deque(value for _, value in piece)
+        while values:
+            some = [values.popleft() for _ in range(min(TURN, len(values)))]
+            if isinstance(socket, Req):
+                for value in some:
+                    await socket.arequest(value)
+            else:
+                if drops:
+                    await _has_room(socket)
+                await socket.asend_many(some)
+            done.records += len(some)
+            done.size += sum(map(len, some))
+
+
+async def _has_room(socket: Any) -> None:
+    """Until what the socket has not written is less than a turn, or nobody has taken anything for a while."""
+    since, before = trio.current_time(), -1
+    while (unwritten := socket.stats.unwritten) > TURN:
+        if unwritten != before:
+            since, before = trio.current_time(), unwritten
+        elif trio.current_time() - since > STUCK:
+            return
+        await trio.sleep(0.0005)
