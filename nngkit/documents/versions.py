@@ -1,7 +1,7 @@
 """Versions: how much of whose edits a document has. Pure.
 
-Every start of a peer is a stream of edits, numbered from 1 in each document; to have number n of a stream is to have all
-before it. What a document has is one number a stream, its version vector::
+Every start of a peer is a stream of edits, numbered from 1 in each document; to have number n of a stream is to have
+all before it. What a document has is one number a stream, its version vector::
 
     >>> a, b = Stream(b"aaaaaaaa", 1), Stream(b"bbbbbbbb", 1)
     >>> covers({a: 3, b: 1}, {a: 2})
