@@ -5,7 +5,7 @@
     async with Recorder("journal") as recorder:                     # recorder.py: what comes in by sockets
         recorder.record(Sub(dial=..., topics="weather."), "weather")
     for record in read("journal", topics="weather"): ...            # reader.py
-    await replay("journal", pub, speed=1.0)                         # replay.py
+    await replay("journal", pub, speed=1.0)                         # replaying.py
 
 Needs the extra: `pip install 'nngkit[journal]'`. docs/journal.md says what each way in promises.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nngkit.journal.reader import Bounds, Journal, open_journal, read
     from nngkit.journal.record import Record
     from nngkit.journal.recorder import Recorder, RecorderStats, Stream
-    from nngkit.journal.replay import Replayed, replay
+    from nngkit.journal.replaying import Replayed, replay
     from nngkit.journal.segments import Retention
 
 __all__ = [
@@ -49,7 +49,7 @@ _LATE = {  # name -> its module: a reader needs no event loop, a recorder no Par
     **dict.fromkeys(("Bounds", "Journal", "open_journal", "read"), "reader"),
     "Record": "record",
     **dict.fromkeys(("Recorder", "RecorderStats", "Stream"), "recorder"),
-    **dict.fromkeys(("Replayed", "replay"), "replay"),
+    **dict.fromkeys(("Replayed", "replay"), "replaying"),
     "Retention": "segments",
 }
 

@@ -312,7 +312,7 @@ class Log:
     def _refuse(self, groups: list[_Group], error: OSError) -> list[_Group]:
         """Tell those that wait; what is left stays."""
         asked = [group for group in groups if group.done is not None]
-        why = NotStored(f"{self._folder}: {error.strerror or error}; offset {self._end} is the next that is free")
+        why = NotStored(f"{error.strerror or error}; offset {self._end} is the next that is free in {self._folder}")
         with self._changed:
             # those that have come since wait just as much
             asked += [group for group in self._waiting if group.done is not None]

@@ -115,7 +115,7 @@ class Journal:
             self._place = place_of(self.location)
         return self._place
 
-    def _logs(self, partition: int) -> Path | None:
+    def logs(self, partition: int) -> Path | None:
         """The folder of a partition's logs; None where this machine has none."""
         if self.spool is not None:
             return Path(self.spool) / folder_of(partition)
@@ -142,14 +142,14 @@ class Journal:
     def bounds(self, partition: int) -> Bounds:
         """What can be read now."""
         manifest = self.manifest(partition)
-        folder = self._logs(partition)
+        folder = self.logs(partition)
         head = None if folder is None else read_head(folder)
         end = manifest.end if head is None else max(manifest.end, head.end)
         return Bounds(manifest.start, end, manifest.end)
 
     def end(self, partition: int) -> int:
         """One past the last record that can be read: one small file looked at, so it may be asked often."""
-        folder = self._logs(partition)
+        folder = self.logs(partition)
         head = None if folder is None else read_head(folder)
         return self.bounds(partition).end if head is None else head.end
 
@@ -234,7 +234,7 @@ class Journal:
                 at = min(segment.end, stop)
                 yield at, None
         at = self._over_lost(manifest, at, min(manifest.end, stop), wanted)
-        folder = self._logs(manifest.partition)
+        folder = self.logs(manifest.partition)
         if at < stop and folder is None:
             raise FileNotFoundError(2, "sealed and gone", f"{self.location}{SEGMENT}")
         while at < stop and folder is not None:

@@ -35,7 +35,7 @@ from typing import Any, Final, Self
 
 import trio
 
-from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStored, TooLarge
+from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStored, TimedOut, TooLarge
 from nngkit.journal.ingest import Ingest, Stored, encode_refusal, encode_stored, parse_request
 from nngkit.journal.log import Entry, LogStats
 from nngkit.journal.record import encode_headers, encode_origin
@@ -47,6 +47,8 @@ __all__ = ["Recorder", "RecorderStats", "Stream"]
 TURN: Final = 256  # messages taken at once: enough that waking up is not what costs
 ORIGINS: Final = 4096  # senders remembered in a stream; a peer that reconnects is a new one
 WAYS: Final = {Sub: "sub", Pull: "pull", Bus: "bus", Pair0: "pair", Pair1: "pair", Rep: "rep"}
+QUIET: Final = 0.05  # seconds without a message after which, when recording ends, all that was under way has come
+LAST: Final = 1.0  # seconds that this may take, with somebody who goes on sending
 DROPS: Final = ("sub", "bus")  # ways in on which nobody can be held back
 
 Headers = Mapping[str, bytes] | Iterable[tuple[str, bytes]] | None
@@ -237,7 +239,8 @@ class Recorder:
         """Record what `socket` receives under `topic`, until it is closed or this is cancelled. It stays its owner's.
 
         SUB, PULL, BUS, PAIR, and REP, whose requests are those of `ingest.py`, or with `plain` one value each.
-        Cancelled, what was received is recorded, and requests under way are not answered. Raises ConfigError.
+        Cancelled, it goes on until nothing has come for 0.05 s, for a second at most, so that what was sent before is
+        recorded too; requests under way are not answered. Raises ConfigError.
         """
         way = WAYS.get(type(socket))
         if way is None:
@@ -255,34 +258,51 @@ class Recorder:
 
     async def _take_in(self, socket: Any, stream: Stream) -> None:
         lossy = stream.protocol in DROPS
-        log = self._held.log
+        try:
+            while True:
+                if not lossy:
+                    await self._has_room()
+                try:
+                    self._keep(socket, stream, await socket.arecv_msgs(TURN))
+                except BadMessage:  # a batch that is none: the socket has counted it
+                    continue
+        except Closed:
+            return
+        except trio.Cancelled:
+            with trio.move_on_after(LAST, shield=True):
+                await self._take_rest(socket, stream)
+            raise
+
+    async def _take_rest(self, socket: Any, stream: Stream) -> None:
+        """What has arrived and not been read yet, which nobody else will ever have."""
         while True:
-            if not lossy:
-                await self._has_room()
             try:
-                messages = await socket.arecv_msgs(TURN)
-            except BadMessage:  # a batch that is none: the socket has counted it
+                self._keep(socket, stream, await socket.arecv_msgs(TURN, timeout=QUIET))
+            except BadMessage:
                 continue
-            except Closed:
+            except (Closed, TimedOut):
                 return
-            now = self._clock() // 1000
-            topics = socket.topics if isinstance(socket, Sub) else ()
-            entries: list[Entry] = []
-            for message in messages:
-                pipe = message.pipe
-                origin = self._origin(stream.topic, stream.protocol, None if pipe is None else pipe.address)
-                key = None
-                for subscription in topics:
-                    if message.startswith(subscription):
-                        key = subscription
-                        break
-                entries.append((key, message, origin, b"", now))
-            stream.received += len(entries)
-            stream.size += sum(map(len, messages))
-            try:
-                log.append(entries, held=not lossy)
-            except Full:
-                stream.dropped += len(entries)
+
+    def _keep(self, socket: Any, stream: Stream, messages: list[Any]) -> None:
+        lossy = stream.protocol in DROPS
+        now = self._clock() // 1000
+        topics = socket.topics if isinstance(socket, Sub) else ()
+        entries: list[Entry] = []
+        for message in messages:
+            pipe = message.pipe
+            origin = self._origin(stream.topic, stream.protocol, None if pipe is None else pipe.address)
+            key = None
+            for subscription in topics:
+                if message.startswith(subscription):
+                    key = subscription
+                    break
+            entries.append((key, message, origin, b"", now))
+        stream.received += len(entries)
+        stream.size += sum(map(len, messages))
+        try:
+            self._held.log.append(entries, held=not lossy)
+        except Full:
+            stream.dropped += len(entries)
 
     # Within
 

@@ -22,7 +22,7 @@ __all__ = ["OldLog", "Recovered", "recover"]
 
 @dataclass(frozen=True, slots=True)
 class OldLog:
-    """A log of before, with the offsets in it that count: `first` to `end` - 1. `torn`: bytes behind the last record.
+    """A log of before, with the offsets in it that count: `first` to `end` - 1.
 
     `damaged`: it is to be kept when it has been sealed, as somebody may want to look at it.
     """
@@ -30,7 +30,6 @@ class OldLog:
     path: Path
     first: int
     end: int
-    torn: int = 0
     damaged: bool = False
 
 
@@ -38,7 +37,8 @@ class OldLog:
 class Recovered:
     """`end`: the next record's offset. `logs`: those not sealed, in order. `done`: those sealed already.
 
-    `useless`: logs with no record in them that can be read. `lost`: what damage took.
+    `useless`: logs with no record in them that can be read. `lost`: what damage took. `torn`: bytes behind the last
+    whole record, which are none.
     """
 
     end: int
@@ -46,11 +46,7 @@ class Recovered:
     done: tuple[Path, ...] = ()
     useless: tuple[Path, ...] = ()
     lost: tuple[Lost, ...] = ()
-
-    @property
-    def torn(self) -> int:
-        """Bytes at the end that are no record."""
-        return sum(log.torn for log in self.logs)
+    torn: int = 0
 
 
 class _Findings:
@@ -75,6 +71,7 @@ def recover(folder: Path, partition: int, sealed: int, *, salvage: bool = False)
     head = read_head(folder)
     synced = sealed if head is None else max(sealed, head.end)
     here = _Findings(sealed, salvage)
+    torn = 0
     done: list[Path] = []
     useless: list[Path] = []
     for number, (first, path) in enumerate(found):
@@ -101,11 +98,12 @@ def recover(folder: Path, partition: int, sealed: int, *, salvage: bool = False)
             broken = Damaged(str(path), why, position=seen.position, offset=seen.end, advice=ADVICE)
             gaps, end = _gaps(path, needed, border)
             here.lose(broken, gaps)
-        if end <= sealed:
+        if border is None and not damaged:
+            torn = seen.torn
+        if end <= sealed or end == first:
             (done if end > first else useless).append(path)
         else:
-            torn = seen.torn if border is None and not damaged else 0
-            here.logs.append(OldLog(path, max(first, here.next), end, torn, damaged))
+            here.logs.append(OldLog(path, max(first, here.next), end, damaged))
             here.next = end
     if here.next < synced:
         name = str(found[-1][1] if found else folder)
@@ -113,7 +111,7 @@ def recover(folder: Path, partition: int, sealed: int, *, salvage: bool = False)
         here.lose(Damaged(name, why, offset=here.next, advice=ADVICE), [(here.next, synced)])
         here.next = synced
     lost = tuple(sorted(here.lost, key=lambda each: each.first))
-    return Recovered(here.next, tuple(here.logs), tuple(done), tuple(useless), lost)
+    return Recovered(here.next, tuple(here.logs), tuple(done), tuple(useless), lost, torn)
 
 
 def _gaps(path: Path, needed: int, border: int | None) -> tuple[list[tuple[int, int]], int]:

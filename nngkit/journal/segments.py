@@ -354,9 +354,7 @@ def _tidy(folder: Path, manifest: Manifest, found: Recovered) -> None:
         path.unlink()
         path.with_suffix(INDEX).unlink(missing_ok=True)
     for path in found.useless:
-        path.rename(
-            path.with_name(f"{path.name}.damaged") if path.stat().st_size else path.with_name(f"{path.name}.empty")
-        )
+        path.rename(path.with_name(f"{path.name}.{int(time.time() * 1e6)}.damaged"))
     listed = {segment.file for segment in manifest.segments} | {each.file for each in manifest.retired}
     for entry in os.scandir(folder):
         orphan = entry.name.endswith(SEGMENT) and entry.name not in listed and entry.name[:20] >= f"{manifest.end:020}"

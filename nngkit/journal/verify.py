@@ -1,0 +1,120 @@
+"""Looking at every byte of a journal: what is there, what is damaged, and what is missing. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from nngkit.errors import ConfigError, Damaged
+from nngkit.journal.files import MANIFEST, folder_of, logs_in, opened
+from nngkit.journal.logfile import read_head, scan
+from nngkit.journal.manifest import Manifest
+from nngkit.journal.reader import Journal
+from nngkit.journal.segments import crc_of
+
+__all__ = ["Finding", "verify"]
+
+NO_WORD: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One file: good, damaged, missing, or torn (a log whose end a killed recorder left; nothing in it was promised).
+
+    `first` to `end` - 1 are the offsets that can be read from it; `offset` and `position`: where the trouble begins.
+    """
+
+    partition: int
+    file: str
+    kind: Literal["manifest", "segment", "log"]
+    state: Literal["good", "torn", "damaged", "missing"]
+    first: int
+    end: int
+    size: int = 0
+    why: str = NO_WORD
+    offset: int | None = None
+    position: int | None = None
+
+    @property
+    def bad(self) -> bool:
+        """Whether records that were there are gone."""
+        return self.state in ("damaged", "missing")
+
+
+def verify(journal: Journal, partition: int | None = None) -> Iterator[Finding]:
+    """Every file of the journal, or of one partition, in the order of their offsets."""
+    for number in journal.partitions() if partition is None else [partition]:
+        shown = journal.place.shown(f"{folder_of(number)}/{MANIFEST}")
+        try:
+            manifest = journal.manifest(number)
+        except (Damaged, ConfigError) as error:
+            yield Finding(number, shown, "manifest", "damaged", 0, 0, why=str(error))
+            continue
+        yield Finding(number, shown, "manifest", "good", manifest.start, manifest.end)
+        yield from _segments(journal, manifest)
+        yield from _logs(journal, manifest)
+
+
+def _segments(journal: Journal, manifest: Manifest) -> Iterator[Finding]:
+    place, at = journal.place, manifest.start
+    for segment in manifest.segments:
+        name = f"{folder_of(manifest.partition)}/{segment.file}"
+        shown, first, end = place.shown(name), segment.first, segment.end
+        if at < first and not any(lost.first <= at and first <= lost.end for lost in manifest.lost):
+            why = f"no segment has the offsets {at} to {first - 1}"
+            yield Finding(manifest.partition, shown, "segment", "missing", at, first, why=why, offset=at)
+        at = end
+        try:
+            with opened(place, name) as file:
+                crc = crc_of(file)
+        except FileNotFoundError:
+            why = "the file is missing"
+            yield Finding(manifest.partition, shown, "segment", "missing", first, end, why=why, offset=first)
+            continue
+        except OSError as error:
+            why = error.strerror or str(error)
+            yield Finding(manifest.partition, shown, "segment", "damaged", first, end, why=why, offset=first)
+            continue
+        if crc == segment.crc32c:
+            yield Finding(manifest.partition, shown, "segment", "good", first, end, segment.bytes)
+        else:
+            why = f"its checksum is {crc:08x}, and the manifest says {segment.crc32c:08x}"
+            yield Finding(manifest.partition, shown, "segment", "damaged", first, end, segment.bytes, why, first)
+
+
+def _logs(journal: Journal, manifest: Manifest) -> Iterator[Finding]:
+    folder = journal.logs(manifest.partition)
+    if folder is None:
+        return
+    head = read_head(folder)
+    synced = manifest.end if head is None else max(head.end, manifest.end)
+    found, at = logs_in(folder), manifest.end
+    state: Literal["good", "torn", "damaged"]
+    for number, (first, path) in enumerate(found):
+        border = found[number + 1][0] if number + 1 < len(found) else synced
+        if at < first:
+            why = f"no log has the offsets {at} to {first - 1}"
+            yield Finding(manifest.partition, str(path), "log", "missing", at, first, why=why, offset=at)
+        try:
+            seen = scan(path, partition=manifest.partition)
+        except FileNotFoundError:  # sealed while we looked
+            continue
+        except Damaged as error:
+            size = path.stat().st_size
+            state = "damaged" if border > first else "torn"
+            yield Finding(manifest.partition, str(path), "log", state, first, border, size, error.why, first, 0)
+            at = max(at, border)
+            continue
+        at = max(at, seen.end, border)
+        if seen.end < border or (seen.behind is not None and seen.behind[1] < border):
+            why = seen.fault or f"it ends here, and offsets up to {border - 1} were in it"
+            place = (seen.end, seen.position)
+            yield Finding(manifest.partition, str(path), "log", "damaged", first, seen.end, seen.size, why, *place)
+        else:
+            state = "torn" if seen.torn else "good"
+            why = f"{seen.torn} bytes at its end are no record" if seen.torn else NO_WORD
+            yield Finding(manifest.partition, str(path), "log", state, first, seen.end, seen.size, why)
+    if at < synced:
+        why = f"no log has the offsets {at} to {synced - 1}"
+        yield Finding(manifest.partition, str(folder), "log", "missing", at, synced, why=why, offset=at)

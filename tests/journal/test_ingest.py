@@ -1,0 +1,71 @@
+"""What a request to a recorder says, and its answer."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nngkit import envelope
+from nngkit.errors import BadMessage, NotStored
+from nngkit.journal.ingest import Stored, encode_refusal, encode_request, encode_stored, parse_reply, parse_request
+
+
+def test_a_request_is_read_back() -> None:
+    asked = parse_request(encode_request(b"id", [b"a", b"b"], key=b"k", headers={"h": b"1"}, topic="eu"))
+    assert (asked.id, asked.values, asked.key, asked.headers, asked.topic) == (
+        b"id",
+        [b"a", b"b"],
+        b"k",
+        (("h", b"1"),),
+        "eu",
+    )
+    assert asked.headers_of(1) == (("id", b"id\0\0\0\1"), ("h", b"1"))
+    assert parse_request(encode_request(b"", [b"a"])).headers_of(0) == ()
+
+
+@given(st.integers(0, 99_999), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+def test_an_answer_is_read_back_and_is_what_the_envelope_would_write(partition: int, first: int, end: int) -> None:
+    stored = Stored(partition, first, end)
+    assert parse_reply(encode_stored(stored)) == stored
+    assert encode_stored(stored) == envelope.encode([1, partition, first, end])
+
+
+def test_a_refusal_is_an_error_that_says_why() -> None:
+    with pytest.raises(NotStored, match="the disk is full"):
+        parse_reply(encode_refusal("the disk is full"))
+
+
+GOOD: list[Any] = [1, b"id", [b"a"], None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "why"),
+    [
+        (0, 2, "version 2"),
+        (1, b"x" * 65, "id"),
+        (1, "id", "id"),
+        (2, [], "byte strings"),
+        (2, ["a"], "byte strings"),
+        (2, b"a", "byte strings"),
+        (3, "k", "key"),
+        (4, {"h": "text"}, "headers"),
+        (4, {"id": b"mine"}, "recorder's"),
+        (5, "", "topic"),
+        (5, "a\nb", "topic"),
+    ],
+)
+def test_what_is_no_request_is_refused(place: int, value: Any, why: str) -> None:
+    fields = [*GOOD]
+    fields[place] = value
+    with pytest.raises(BadMessage, match=why):
+        parse_request(envelope.encode(fields))
+
+
+@given(st.binary(max_size=100))
+def test_no_bytes_make_it_raise_anything_else(data: bytes) -> None:
+    for parse in (parse_request, parse_reply):
+        try:
+            parse(data)
+        except (BadMessage, NotStored):
+            continue

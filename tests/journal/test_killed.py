@@ -1,0 +1,126 @@
+"""A recorder that is killed again and again while everything flows: what was acknowledged is there, once.
+
+20 times; NNGKIT_KILLS=100 for more.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import trio
+
+from nngkit.errors import NotStored
+from nngkit.journal import encode_request, open_journal, parse_reply, read
+from nngkit.journal.verify import verify
+from nngkit.protocols import Push, Req
+from tests.cli.commands import ROOT, command, environment
+
+RUNS = int(os.environ.get("NNGKIT_KILLS", "20"))
+IN_FLIGHT = 200  # requests under way at any time
+
+
+class Killed:
+    """A recorder that is started anew each time it was killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.orders = f"ipc://{folder}/orders.sock"
+        self.jobs = f"ipc://{folder}/jobs.sock"
+        self.journal = folder / "journal"
+        self._argv = command(
+            "record",
+            str(self.journal),
+            "--stream",
+            f"orders=rep listen={self.orders}",
+            "--stream",
+            f"jobs=pull listen={self.jobs}",
+            "--segment-size",
+            "60000",
+        )
+
+    def start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._argv, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 15 * RUNS)
+async def test_nothing_that_was_acknowledged_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
+    killed = Killed(tmp_path)
+    chance = random.Random(time.time_ns())
+    acknowledged: set[bytes] = set()
+    pushed: list[int] = []
+    kills: list[int] = []
+    async with (
+        Req(dial=killed.orders) as req,
+        Push(dial=killed.jobs, send_buffer=1) as push,
+        trio.open_nursery() as flow,
+    ):
+        stopping = trio.Event()
+
+        async def ask(worker: int) -> None:
+            number = 0
+            while not stopping.is_set():
+                message = b"%d-%d" % (worker, number)
+                try:
+                    parse_reply(await req.arequest(encode_request(message, [message])))
+                except NotStored:
+                    continue
+                acknowledged.add(message)
+                number += 1
+
+        async def work() -> None:
+            number = 0
+            while not stopping.is_set():
+                await push.asend(b"%d" % number)
+                pushed.append(number)
+                number += 1
+                await trio.sleep(0.0005)
+
+        async with trio.open_nursery() as asking:
+            for worker in range(IN_FLIGHT):
+                asking.start_soon(ask, worker)
+            flow.start_soon(work)
+            for _ in range(RUNS):
+                process = killed.start()
+                before = len(acknowledged)
+                try:
+                    with trio.fail_after(60):
+                        while len(acknowledged) < before + 300:  # noqa: ASYNC110 - it flows
+                            await trio.sleep(0.005)
+                    await trio.sleep(chance.random() * 0.3)
+                finally:
+                    process.kill()
+                    kills.append(await trio.to_thread.run_sync(process.wait))
+            process = killed.start()
+            stopping.set()  # every request under way is answered by the last one
+        flow.cancel_scope.cancel()
+    process.send_signal(signal.SIGTERM)
+    assert await trio.to_thread.run_sync(process.wait) == 128 + signal.SIGTERM
+    assert kills == [-signal.SIGKILL] * RUNS
+
+    found = [each for each in verify(open_journal(killed.journal)) if each.state != "good"]
+    assert found == []
+    records = list(read(killed.journal))
+    assert [record.offset for record in records] == list(range(len(records))), "no hole, no offset twice"
+    stored = [record.value for record in records if record.topic == "orders"]
+    once = [record.value for record in read(killed.journal, topics="orders", distinct=True)]
+    lost = acknowledged - set(once)
+    sys.stdout.write(
+        f"{RUNS} kills: {len(acknowledged)} acknowledged, {len(lost)} lost, {len(stored) - len(once)} sent again\n"
+    )
+    assert lost == set()
+    assert len(once) == len(set(once)), "doubled after deduplication"
+    # PULL: at most once, and in order; what is missing can be counted, as the messages are numbered
+    jobs = [int(record.value) for record in records if record.topic == "jobs"]
+    assert jobs == sorted(set(jobs))
+    missing = len(pushed) - len(set(jobs) & set(pushed))
+    sys.stdout.write(f"PULL: {len(pushed)} pushed, {missing} lost by {RUNS} kills\n")
+    assert missing < RUNS * 5000, "what NNG and the kernel hold for one peer"

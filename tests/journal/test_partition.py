@@ -1,0 +1,289 @@
+"""A partition: written, sealed, read meanwhile, retired; and a disk that does not do what it is told."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nngkit.errors import ConfigError, Full, NotStored, OffsetGone
+from nngkit.journal import Retention, open_journal, read
+from nngkit.journal import manifest as manifests
+from nngkit.journal.files import SharedPlace
+from nngkit.journal.segments import Partition
+from tests.journal.making import entry, folder, stored, until
+
+
+def test_what_was_stored_is_read_before_and_after_it_is_sealed(tmp_path: Path) -> None:
+    partition = Partition.open(tmp_path / "j")
+    assert stored(partition, [entry(b"a", key=b"k"), entry(b"b", topic="other")]) == (0, 2)
+    before = list(read(tmp_path / "j"))
+    assert [(each.key, each.value, each.topic, each.offset) for each in before] == [
+        (b"k", b"a", "topic", 0),
+        (None, b"b", "other", 1),
+    ]
+    assert open_journal(tmp_path / "j").bounds(0).sealed == 0
+    partition.close()
+    journal = open_journal(tmp_path / "j")
+    assert journal.bounds(0).sealed == 2
+    assert list(read(journal)) == before
+    assert list(read(journal, topics="other")) == before[1:]
+    assert [path.suffix for path in folder(tmp_path / "j").iterdir() if path.suffix in (".log", ".index")] == []
+
+
+def test_offsets_and_times_select(tmp_path: Path) -> None:
+    partition = Partition.open(tmp_path / "j", segment_bytes=2000)
+    for number in range(20):  # in several segments and a log
+        stored(partition, [entry(b"v" * 50, timestamp=number * 100 + each) for each in range(10)])
+    until(lambda: partition.stats.segments >= 3)
+    journal = pickle.loads(pickle.dumps(open_journal(tmp_path / "j")))
+    assert 0 < journal.bounds(0).sealed < 200
+    assert [each.offset for each in read(journal, start=37, end=143)] == list(range(37, 143))
+    assert [each.offset for each in read(journal, start_time=305, end_time=503)] == list(range(35, 53))
+    assert journal.offset_at(0, 305) == 35
+    assert journal.offset_at(0, 309_999) == 200
+    assert journal.end(0) == 200
+    columns = [batch.schema.names for batch in journal.read_batches(0, columns=["value"], start_time=100)]
+    assert set(map(tuple, columns)) == {("value",)}
+    assert sum(each.num_rows for each in journal.read_batches(0, batch_rows=7)) == 200
+    partition.close()
+
+
+def test_readers_see_every_record_once_while_it_is_written_and_sealed(tmp_path: Path) -> None:
+    partition = Partition.open(tmp_path / "j", segment_bytes=20_000)
+    failures: list[str] = []
+    ended = threading.Event()
+
+    def follow() -> None:
+        journal, at = open_journal(tmp_path / "j"), 0
+        while at < 6000:
+            end = journal.end(0)
+            got = [record.offset for record in read(journal, start=at, end=end)]
+            if got != list(range(at, end)):
+                failures.append(f"{at} to {end}: {len(got)} records")
+                break
+            at = end
+        ended.set()
+
+    readers = [threading.Thread(target=follow) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for number in range(600):
+        stored(partition, [entry(b"%d" % (number * 10 + each)) for each in range(10)])
+    for reader in readers:
+        reader.join(40)
+        assert not reader.is_alive()
+    partition.close()
+    assert failures == []
+    assert partition.stats.segments > 10
+
+
+def test_two_recorders_do_not_share_a_partition(tmp_path: Path) -> None:
+    partition = Partition.open(tmp_path / "j")
+    with pytest.raises(
+        ConfigError, match=rf"partition-00000/lock: another recorder.*pid {os.getpid()} on.*--partition"
+    ):
+        Partition.open(tmp_path / "j")
+    other = Partition.open(tmp_path / "j", 1)
+    stored(other, [entry(b"there")])
+    stored(partition, [entry(b"here")])
+    partition.close()
+    other.close()
+    assert [(each.partition, each.value) for each in read(tmp_path / "j")] == [(0, b"here"), (1, b"there")]
+    Partition.open(tmp_path / "j").close()
+
+
+def test_what_is_old_or_too_much_is_retired_and_asking_for_it_says_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nngkit.journal.segments.RETIRE", 0.0)
+    now = int(time.time() * 1e6)
+    for number, age in enumerate((5000, 4000, 0)):
+        partition = Partition.open(tmp_path / "j")
+        stored(partition, [entry(b"%d" % number, timestamp=now - age * 1_000_000)])
+        partition.close()
+    partition = Partition.open(tmp_path / "j", retention=Retention(age=4500))
+    stored(partition, [entry(b"3", timestamp=now)])
+    partition.close()
+    journal = open_journal(tmp_path / "j")
+    assert journal.bounds(0).start == 1
+    with pytest.raises(OffsetGone, match=r"manifest\.json: offset 0 is gone.*the earliest kept is 1") as gone:
+        list(read(journal, start=0))
+    assert (gone.value.offset, gone.value.earliest) == (0, 1)
+    assert [each.offset for each in read(journal)] == [1, 2, 3]
+    assert [each.offset for each in read(journal, start=0, missing="skip")] == [1, 2, 3]
+    partition = Partition.open(tmp_path / "j", retention=Retention(size=1))
+    stored(partition, [entry(b"4")])
+    partition.close()
+    assert list(read(journal)) == []
+    assert journal.bounds(0).start == 5
+    until(lambda: not list(folder(tmp_path / "j").glob("*.parquet")) or _sweep(tmp_path))
+
+
+def _sweep(tmp_path: Path) -> bool:
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"next")])
+    partition.close()
+    listed = {segment.file for segment in open_journal(tmp_path / "j").segments(0)}
+    return {path.name for path in folder(tmp_path / "j").glob("*.parquet")} == listed
+
+
+def test_a_retired_segment_stays_for_who_reads_it(tmp_path: Path) -> None:
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"x", timestamp=1)] * 10)
+    partition.close()
+    batches = open_journal(tmp_path / "j").read_batches(0, batch_rows=2)
+    next(batches)
+    partition = Partition.open(tmp_path / "j", retention=Retention(age=1.0))
+    stored(partition, [entry(b"y")])
+    partition.close()
+    manifest = open_journal(tmp_path / "j").manifest(0)
+    assert manifest.start > 0
+    assert manifests.RETIRE == 60.0
+    assert sum(batch.num_rows for batch in batches) == 8
+
+
+def test_an_offset_that_is_not_there_yet_is_no_answer(tmp_path: Path) -> None:
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"x")])
+    with pytest.raises(ConfigError, match="offset 4 is not there yet, the next one is 1"):
+        list(read(tmp_path / "j", start=0, end=5))
+    partition.close()
+    with pytest.raises(ConfigError, match="no partition 7; there are: 0"):
+        list(read(tmp_path / "j", partition=7))
+
+
+def test_shared_storage_holds_several_recorders_and_no_logs(tmp_path: Path) -> None:
+    (tmp_path / "share").mkdir()
+    uri = f"file://{tmp_path}/share/j"
+    for number in range(2):
+        with pytest.raises(ConfigError, match="its logs need a folder"):
+            Partition.open(uri, number)
+        partition = Partition.open(uri, number, spool=tmp_path / f"spool{number}")
+        stored(partition, [entry(b"%d" % number)])
+        here = open_journal(uri, spool=tmp_path / f"spool{number}")
+        assert [each.value for each in read(here, partition=number)] == [b"%d" % number]
+        partition.close()
+    journal = open_journal(uri)
+    assert isinstance(journal.place, SharedPlace)
+    assert [(each.partition, each.value) for each in read(journal)] == [(0, b"0"), (1, b"1")]
+    assert [each.value for each in read(pickle.loads(pickle.dumps(journal)))] == [b"0", b"1"]
+    suffixes = {path.suffix for path in (tmp_path / "share").rglob("*") if path.is_file()}
+    assert suffixes == {".json", ".parquet"}
+    with pytest.raises(ConfigError, match=r"partition 0 is .*, and this spool is"):
+        Partition.open(uri, 0, spool=tmp_path / "another")
+
+
+class Disk:
+    """Has syncs, or writes, of logs fail from now on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sync_fails = 0
+        self.write_fails = 0
+        self.refused = threading.Event()
+        sync, write = os.fdatasync, os.write
+
+        def fdatasync(file: int) -> None:
+            if self.sync_fails:
+                self.sync_fails -= 1
+                self.refused.set()
+                raise OSError(errno.EIO, "Input/output error")
+            sync(file)
+
+        def writes(file: int, data: bytes) -> int:
+            if self.write_fails and threading.current_thread().name.startswith("journal log"):
+                self.write_fails -= 1
+                self.refused.set()
+                if len(data) > 2000:
+                    return write(file, data[:1000])  # a full disk takes a part, and then nothing
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(file, data)
+
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        monkeypatch.setattr(os, "write", writes)
+
+
+def test_after_a_failed_sync_nothing_more_is_acknowledged_from_that_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"before")])
+    disk = Disk(monkeypatch)
+    disk.sync_fails = 1
+    first_log = (folder(tmp_path / "j") / f"{0:020}.log").stat().st_ino
+    assert stored(partition, [entry(b"at once in the next log")]) == (1, 2)
+    logs = {path.name: path.stat().st_ino for path in folder(tmp_path / "j").glob("*.log")}
+    assert logs[f"{1:020}.log"] != first_log
+    assert partition.log.stats.sync_failures == 1
+    disk.sync_fails = 1000
+    with pytest.raises(NotStored, match="Input/output error; offset 2 is the next"):
+        stored(partition, [entry(b"refused")])
+    assert open_journal(tmp_path / "j").bounds(0).end == 2
+    disk.sync_fails = 0
+    assert stored(partition, [entry(b"after")]) == (2, 3)
+    partition.close()
+    values = [b"before", b"at once in the next log", b"after"]
+    assert [each.value for each in read(tmp_path / "j")] == values
+    assert partition.log.stats.refused == 1
+
+
+def test_a_full_disk_refuses_those_who_wait_and_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = Partition.open(tmp_path / "j", room=100_000)
+    stored(partition, [entry(b"before")])
+    disk = Disk(monkeypatch)
+    disk.write_fails = 1 << 30
+    partition.log.append([entry(b"kept")])
+    assert disk.refused.wait(10)
+    with pytest.raises(NotStored, match="No space left on device"):
+        stored(partition, [entry(b"refused" * 1000)])
+    with pytest.raises(Full, match="bytes wait for the disk"):
+        _fill(partition)
+    assert partition.log.failure is not None
+    disk.write_fails = 0
+    stored(partition, [entry(b"after")])
+    assert partition.log.failure is None
+    partition.close()
+    values = [each.value for each in read(tmp_path / "j")]
+    assert (values[0], values[1], values[-1]) == (b"before", b"kept", b"after")
+    assert values.count(b"x" * 1000) == len(values) - 3
+    assert b"refused" * 1000 not in values
+    assert partition.log.stats.write_failures > 0
+
+
+def _fill(partition: Partition) -> None:
+    for _ in range(1000):
+        partition.log.append([entry(b"x" * 1000)])
+
+
+def test_a_log_closed_on_a_broken_disk_counts_what_it_could_not_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"before")])
+    disk = Disk(monkeypatch)
+    disk.write_fails = disk.sync_fails = 1 << 30
+    partition.log.append([entry(b"lost")] * 3)
+    partition.close()
+    assert partition.log.stats.unstored == 3
+    assert [each.value for each in read(tmp_path / "j")] == [b"before"]
+
+
+def test_what_a_recorder_killed_while_sealing_left_is_put_right(tmp_path: Path) -> None:
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"x")] * 5)
+    partition.close()
+    where = folder(tmp_path / "j")
+    (where / f"{5:020}-{9:020}.parquet").write_bytes(b"made, and not in the manifest yet")
+    (where / f"{5:020}-{9:020}.parquet.tmp").write_bytes(b"half made")
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"y")])
+    partition.close()
+    assert [each.offset for each in read(tmp_path / "j")] == list(range(6))
+    assert len(list(where.glob("*.parquet*"))) == 2

@@ -1,0 +1,238 @@
+"""What comes in by sockets is in the journal: each way with what it promises."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from nngkit.errors import BadMessage, Closed, ConfigError, NotStored
+from nngkit.journal import Record, Recorder, Stored, encode_request, parse_reply, read
+from nngkit.protocols import Bus, Pair0, Pub, Pull, Push, Rep, Req, Socket, Sub
+
+ANY = "tcp://127.0.0.1:0"
+WAIT = 20.0
+
+
+@asynccontextmanager
+async def recording(
+    journal: Path, socket: Socket, topic: str = "t", *, plain: bool = False, **options: object
+) -> AsyncIterator[Recorder]:
+    """A recorder that records `socket`."""
+    async with Recorder(journal, **options) as recorder, trio.open_nursery() as nursery:  # type: ignore[arg-type]
+        nursery.start_soon(partial(recorder.record, socket, topic, plain=plain))
+        try:
+            yield recorder
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def until(happened: Callable[[], object]) -> None:
+    """Wait for what a thread of ours, or NNG's, does."""
+    with trio.fail_after(WAIT):
+        while not happened():  # noqa: ASYNC110 - threads set no trio.Event
+            await trio.sleep(0.002)
+
+
+async def on_disk(recorder: Recorder, count: int) -> None:
+    await until(lambda: recorder.stats.log.synced >= count)
+
+
+def values(journal: Path) -> list[bytes]:
+    return [record.value for record in read(journal)]
+
+
+async def test_pull_keeps_every_message_with_who_sent_it(tmp_path: Path) -> None:
+    async with Pull(listen=ANY) as pull, Push(dial=pull.address) as push, recording(tmp_path, pull) as recorder:
+        await push.asend_many([b"%d" % number for number in range(1000)])
+        await on_disk(recorder, 1000)
+        peer = pull.pipes[0].address
+    records = list(read(tmp_path))
+    assert [record.value for record in records] == [b"%d" % number for number in range(1000)]
+    assert {(record.topic, record.protocol, record.peer, record.key) for record in records} == {
+        ("t", "pull", peer, None)
+    }
+    assert [record.timestamp for record in records] == sorted(record.timestamp for record in records)
+
+
+async def test_sub_says_which_subscription_matched_and_counts_gaps(tmp_path: Path) -> None:
+    async with (
+        Pub(listen=ANY, sequence=True) as pub,
+        Sub(dial=pub.address, topics=["eu.", "eu.oslo."], sequence=True) as sub,
+        recording(tmp_path, sub) as recorder,
+    ):
+        await pub.await_for_peers(1)
+        pub.send(b"eu.oslo. 3")
+        pub.send(b"eu.rome. 20")
+        pub.send(b"us.austin. 30")
+        await on_disk(recorder, 2)
+        pub._trailer(b"", 5)  # five that never arrive
+        pub.send(b"eu.paris. 12")
+        await on_disk(recorder, 3)
+        assert recorder.stats.streams[0].lost > 0
+    assert [(record.key, record.value) for record in read(tmp_path)] == [
+        (b"eu.oslo.", b"eu.oslo. 3"),
+        (b"eu.", b"eu.rome. 20"),
+        (b"eu.", b"eu.paris. 12"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [Bus, Pair0])
+async def test_bus_and_pair_are_recorded(tmp_path: Path, kind: type[Bus] | type[Pair0]) -> None:
+    async with kind(listen=ANY) as here, kind(dial=here.address) as there, recording(tmp_path, here) as recorder:
+        await there.await_for_peers(1)
+        await there.asend(b"opaque \x00\xff")
+        await on_disk(recorder, 1)
+    assert values(tmp_path) == [b"opaque \x00\xff"]
+
+
+async def test_a_batch_is_as_many_records(tmp_path: Path) -> None:
+    async with (
+        Pull(listen=ANY, batch=True) as pull,
+        Push(dial=pull.address, batch=True) as push,
+        recording(tmp_path, pull) as recorder,
+    ):
+        await push.asend_many([b"%d" % number for number in range(5000)])
+        await on_disk(recorder, 5000)
+    assert values(tmp_path) == [b"%d" % number for number in range(5000)]
+
+
+async def test_a_request_is_answered_when_its_records_are_on_the_disk(tmp_path: Path) -> None:
+    async with Rep(listen=ANY) as rep, Req(dial=rep.address) as req, recording(tmp_path, rep, "orders"):
+        with trio.fail_after(WAIT):
+            one = parse_reply(await req.arequest(encode_request(b"a", [b"1"], key=b"k", headers={"h": b"v"})))
+            many = parse_reply(await req.arequest(encode_request(b"b", [b"2", b"3"], topic="eu")))
+            again = parse_reply(await req.arequest(encode_request(b"b", [b"2", b"3"], topic="eu")))
+        assert (one, many, again) == (Stored(0, 0, 1), Stored(0, 1, 3), Stored(0, 3, 5))
+        # while it is still recording: another process can read them by now
+        assert values(tmp_path) == [b"1", b"2", b"3", b"2", b"3"]
+        assert [record.value for record in read(tmp_path, distinct=True)] == [b"1", b"2", b"3"]
+    first: Record = next(iter(read(tmp_path)))
+    assert (first.topic, first.key, first.headers) == ("orders", b"k", (("id", b"a\0\0\0\0"), ("h", b"v")))
+    assert {record.topic for record in read(tmp_path, start=1)} == {"orders/eu"}
+
+
+async def test_thousands_of_requests_are_under_way_at_once(tmp_path: Path) -> None:
+    answers: list[Stored] = []
+    async with Rep(listen=ANY) as rep, Req(dial=rep.address) as req, recording(tmp_path, rep, plain=True):
+
+        async def ask(number: int) -> None:
+            answers.append(parse_reply(await req.arequest(b"%d" % number)))
+
+        with trio.fail_after(WAIT):
+            async with trio.open_nursery() as nursery:
+                for number in range(3000):
+                    nursery.start_soon(ask, number)
+    assert sorted(answer.first for answer in answers) == list(range(3000))
+    assert sorted(map(int, values(tmp_path))) == list(range(3000))
+
+
+async def test_what_is_no_request_is_told_so_and_counted(tmp_path: Path) -> None:
+    async with Rep(listen=ANY) as rep, Req(dial=rep.address) as req, recording(tmp_path, rep) as recorder:
+        with trio.fail_after(WAIT), pytest.raises(NotStored, match="bad ingest request"):
+            parse_reply(await req.arequest(b"hello"))
+        assert recorder.stats.streams[0].bad == 1
+    assert values(tmp_path) == []
+
+
+async def test_a_request_is_refused_when_the_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    sync = os.fdatasync
+    async with Rep(listen=ANY) as rep, Req(dial=rep.address) as req, recording(tmp_path, rep, plain=True) as recorder:
+        monkeypatch.setattr(os, "fdatasync", broken)
+        with trio.fail_after(WAIT), pytest.raises(NotStored, match="Input/output error"):
+            parse_reply(await req.arequest(b"lost"))
+        assert recorder.stats.streams[0].refused == 1
+        assert recorder.stats.failure is not None
+        monkeypatch.setattr(os, "fdatasync", sync)
+        with trio.fail_after(WAIT):
+            assert parse_reply(await req.arequest(b"kept")) == Stored(0, 0, 1)
+        assert recorder.stats.failure is None
+    assert values(tmp_path) == [b"kept"]
+
+
+async def test_without_room_sub_drops_and_counts_and_pull_holds_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fdatasync
+    broken = True
+
+    def stalls(file: int) -> None:
+        if broken:
+            raise OSError(errno.EIO, "Input/output error")
+        sync(file)
+
+    async with (
+        Recorder(tmp_path, room=100_000) as recorder,
+        Pub(listen=ANY) as pub,
+        Sub(dial=pub.address, topics=b"", recv_buffer=8192) as sub,
+        Pull(listen=ANY, recv_buffer=1) as pull,
+        Push(dial=pull.address, send_buffer=1) as push,
+        trio.open_nursery() as nursery,
+    ):
+        await pub.await_for_peers(1)
+        monkeypatch.setattr(os, "fdatasync", stalls)
+        nursery.start_soon(recorder.record, sub, "s")
+        with trio.fail_after(WAIT):
+            while not recorder.stats.streams or not recorder.stats.streams[0].dropped:
+                pub.send(b"x" * 1000)
+                await trio.sleep(0.001)
+        nursery.start_soon(recorder.record, pull, "p")
+        pushed = 0
+        with trio.move_on_after(1.0):
+            while True:
+                await push.asend(b"y" * 20_000)
+                pushed += 1
+        assert pushed < 1500, "the sender is held back: what the kernel keeps is some megabytes"
+        broken = False
+        with trio.fail_after(WAIT):
+            while pushed < 2000:
+                await push.asend(b"y" * 20_000)
+                pushed += 1
+        await until(lambda: recorder.stats.streams[1].received == pushed)
+        nursery.cancel_scope.cancel()
+        stream = recorder.stats.streams[0]
+    records = list(read(tmp_path))
+    assert sum(record.topic == "p" for record in records) == pushed
+    assert sum(record.topic == "s" for record in records) == stream.received - stream.dropped
+
+
+async def test_cancelled_it_records_what_the_socket_holds(tmp_path: Path) -> None:
+    async with Pull(listen=ANY) as pull, Push(dial=pull.address) as push:
+        async with Recorder(tmp_path) as recorder, trio.open_nursery() as nursery:
+            nursery.start_soon(recorder.record, pull, "t")
+            await push.asend_many([b"x"] * 500)
+            await until(lambda: not push.stats.unwritten)
+            nursery.cancel_scope.cancel()
+        received = recorder.stats.streams[0].received
+        assert received == 500
+    assert len(values(tmp_path)) == received
+
+
+async def test_other_rooms_put_records(tmp_path: Path) -> None:
+    async with Recorder(tmp_path) as recorder:
+        assert recorder.put(b"round", topic="rounds", protocol="survey", key=b"k", headers={"a": b"1"}, timestamp=5)
+        assert await recorder.store([b"edit"], topic="documents", protocol="bus", peer="me") == Stored(0, 1, 2)
+    records = list(read(tmp_path))
+    assert records[0] == Record(b"k", b"round", "rounds", 0, 0, 5, (("a", b"1"),), "survey", None)
+    assert (records[1].topic, records[1].peer) == ("documents", "me")
+
+
+async def test_wrong_use_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Closed, match="not open"):
+        Recorder(tmp_path).put(b"", topic="t", protocol="x")
+    async with Recorder(tmp_path) as recorder, Push(listen=ANY) as push:
+        with pytest.raises(ConfigError, match="Push receives nothing to record"):
+            await recorder.record(push, "t")
+        with pytest.raises(ConfigError, match="topic"):
+            recorder.put(b"", topic="", protocol="x")
+    with pytest.raises(BadMessage):
+        parse_reply(b"x")

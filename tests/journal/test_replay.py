@@ -1,0 +1,132 @@
+"""A replay: the same bytes in the same order, at the pace they came."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+import trio
+
+from nngkit.errors import ConfigError
+from nngkit.journal import Replayed, replay
+from nngkit.journal.segments import Partition
+from nngkit.protocols import Pair0, Pub, Pull, Push, Rep, Req, Sub
+from tests.journal.making import entry, stored
+
+ANY = "tcp://127.0.0.1:0"
+WAIT = 30.0
+
+
+def written(
+    journal: Path, values: list[bytes], *, pause: int, partition: int = 0, topic: str = "topic", at: int = 0
+) -> None:
+    """Records `pause` microseconds from each other."""
+    made = Partition.open(journal, partition)
+    stored(made, [entry(value, timestamp=at + number * pause, topic=topic) for number, value in enumerate(values)])
+    made.close()
+
+
+async def test_a_fresh_sub_gets_the_same_bytes_in_the_same_order_as_fast_as_it_goes(tmp_path: Path) -> None:
+    chance = random.Random(2)
+    values = [chance.randbytes(chance.choice((0, 1, 100, 3000))) for _ in range(20_000)]
+    written(tmp_path, values, pause=0)
+    async with Pub(listen=ANY, linger=10.0) as pub, Sub(dial=pub.address, topics=b"", recv_buffer=8192) as sub:
+        await pub.await_for_peers(1)
+        got: list[bytes] = []
+
+        async def receive() -> None:
+            while len(got) < len(values):
+                got.extend(await sub.arecv_many(1024))
+
+        with trio.fail_after(WAIT):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receive)
+                done = await replay(tmp_path, pub, speed=None)
+    assert got == values
+    assert (done.records, done.size) == (len(values), sum(map(len, values)))
+
+
+async def test_at_its_own_pace_none_is_early_and_nearly_none_is_late(tmp_path: Path) -> None:
+    values = [os.urandom(20) for _ in range(1000)]
+    written(tmp_path, values, pause=1500)
+    async with Pub(listen=ANY) as pub, Sub(dial=pub.address, topics=b"") as sub:
+        await pub.await_for_peers(1)
+        arrived: list[float] = []
+        got: list[bytes] = []
+
+        async def receive() -> None:
+            while len(got) < len(values):
+                got.append(await sub.arecv())
+                arrived.append(trio.current_time())
+
+        with trio.fail_after(WAIT):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receive)
+                done = await replay(tmp_path, pub)
+    assert got == values
+    # how late is for the benchmark, on a quiet machine; that it takes the time it took is for here
+    assert arrived[-1] - arrived[0] >= 0.95 * 1.5
+    assert done.late.total() == 1000
+    assert done.lateness(0.5) < 0.05
+
+
+async def test_a_factor_and_a_range_are_kept(tmp_path: Path) -> None:
+    written(tmp_path, [b"%d" % number for number in range(100)], pause=100_000)
+    async with Pull(listen=ANY) as pull, Push(dial=pull.address) as push:
+        with trio.fail_after(WAIT):
+            begun = trio.current_time()
+            await replay(tmp_path, push, speed=20.0, start_time=2_000_000, end=60)
+            taken = trio.current_time() - begun
+            got = [await pull.arecv() for _ in range(40)]
+    assert got == [b"%d" % number for number in range(20, 60)]
+    assert 0.19 <= taken < 5.0  # 39 pauses of 5 ms
+
+
+async def test_partitions_are_merged_by_time(tmp_path: Path) -> None:
+    written(tmp_path, [b"a%d" % number for number in range(600)], pause=20)
+    written(tmp_path, [b"b%d" % number for number in range(600)], pause=20, partition=1, at=10, topic="b")
+    async with Pair0(listen=ANY) as one, Pair0(dial=one.address) as two:
+        with trio.fail_after(WAIT):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(replay, tmp_path, two)
+                got = [await one.arecv() for _ in range(1200)]
+                assert got == [b"%s%d" % (each, number) for number in range(600) for each in (b"a", b"b")]
+            await replay(tmp_path, two, speed=None, topics="b", start=590)
+            assert [await one.arecv() for _ in range(10)] == [b"b%d" % number for number in range(590, 600)]
+
+
+async def test_requests_are_sent_one_after_another(tmp_path: Path) -> None:
+    written(tmp_path, [b"1", b"2", b"3"], pause=0)
+    async with Rep(listen=ANY) as rep, Req(dial=rep.address) as req, trio.open_nursery() as nursery:
+        asked: list[bytes] = []
+
+        async def answer() -> None:
+            async for request in rep:
+                asked.append(request.body)
+                await request.areply(b"")
+
+        nursery.start_soon(answer)
+        with trio.fail_after(WAIT):
+            await replay(tmp_path, req, speed=None)
+        assert asked == [b"1", b"2", b"3"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_cancelled_it_says_how_far_it_came(tmp_path: Path) -> None:
+    written(tmp_path, [b"1", b"2", b"3"], pause=10_000_000)
+    done = Replayed()
+    async with Pull(listen=ANY) as pull, Push(dial=pull.address) as push:
+        with trio.move_on_after(0.5):
+            await replay(tmp_path, push, progress=done)
+    assert done.records == 1
+
+
+async def test_what_cannot_be_is_said(tmp_path: Path) -> None:
+    written(tmp_path, [b"1"], pause=0)
+    async with Pull(listen=ANY) as pull, Push(listen=ANY) as push:
+        with pytest.raises(ConfigError, match="Pull cannot send a replay"):
+            await replay(tmp_path, pull)
+        with pytest.raises(ConfigError, match="speed"):
+            await replay(tmp_path, push, speed=0)
