@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.main import say
+from nngkit.cli.main import COMMANDS, say
 from nngkit.cli.output import coloured, columns, json_line, out, wants_colour
 from nngkit.errors import ConfigError
 from nngkit.spark.jobs.table import JOBS
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from nngkit.spark.doctor import Finding
 
-__all__ = ["EPILOG", "add_arguments", "cell", "doctor_fields", "run"]
+__all__ = ["EPILOG", "add_arguments", "cell", "command", "doctor_fields", "run"]
 
 NAME: Final = "nngkit spark"
 ACTIONS: Final = {
@@ -41,6 +41,7 @@ ACTIONS: Final = {
     "submit": "run the action behind it on a cluster, through spark-submit",
     "pack": "write the archive that workers get nngkit from",
 }
+THERE: Final = ("run", "doctor")  # what may be done on a cluster
 EPILOG: Final = """\
 actions:
 {}
@@ -81,9 +82,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--start", action="store_true", help="doctor: start Spark too, which takes seconds")
     options.add(parser, "json")
-    parser.add_argument(
-        "rest", metavar="JOB", nargs=argparse.REMAINDER, help="the job, see below; for submit: an action"
-    )
+    parser.add_argument("job", metavar="JOB", nargs="?", help="run: the job, see below; pack: the file to write")
+
+
+def command(name: str, argv: list[str]) -> int:
+    """Read the arguments and do it: behind `submit`, what follows the action to be done there is not ours."""
+    parser = options.parser_for(name, COMMANDS[name], EPILOG)
+    add_arguments(parser)
+    behind: list[str] = []
+    if argv[:1] == ["submit"]:
+        place = next((place for place, word in enumerate(argv) if word in THERE), len(argv))
+        argv, behind = argv[:place], argv[place:]
+    arguments = parser.parse_intermixed_args(argv)
+    arguments.behind = behind
+    return run(arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -94,11 +106,6 @@ def run(arguments: argparse.Namespace) -> int:
         return _submit(arguments)
     if arguments.action == "pack":
         return _pack(arguments)
-    if arguments.rest[1:]:  # options behind the job: argparse has left them all there
-        parser = options.parser_for("spark", "", EPILOG)
-        add_arguments(parser)
-        job, *behind = arguments.rest
-        arguments = parser.parse_args([arguments.action, *behind, job], arguments)
     return _run(arguments)
 
 
@@ -129,9 +136,9 @@ def doctor_fields(finding: Finding) -> dict[str, Any]:
 def _pack(arguments: argparse.Namespace) -> int:
     from nngkit.spark.cluster import pack
 
-    if len(arguments.rest) != 1:
+    if not arguments.job:
         raise ConfigError("FILE", "pack needs the file to write, such as env.tar.gz")
-    path = pack(arguments.rest[0])
+    path = pack(arguments.job)
     say(NAME, f"{path}: {path.stat().st_size / 1e6:.0f} MB")
     return 0
 
@@ -142,10 +149,10 @@ def _submit(arguments: argparse.Namespace) -> int:
 
     if not arguments.master:
         raise ConfigError("--master", "say which cluster, as in spark://host:7077")
-    if not arguments.rest:
+    if not arguments.behind:
         raise ConfigError("ACTION", "say what to do there, as in: run availability --journal DIR")
     script = Path(__file__).with_name("submitted.py")
-    words = command(arguments.master, arguments.archive, script, arguments.rest, _conf(arguments.conf))
+    words = command(arguments.master, arguments.archive, script, arguments.behind, _conf(arguments.conf))
     os.environ["JAVA_HOME"] = str(home_for_spark(find_java()))
     os.environ["NNGKIT_SUBMITTED"] = "1"
     sys.stdout.flush()
@@ -166,9 +173,9 @@ def _conf(given: list[str]) -> dict[str, str]:
 def _run(arguments: argparse.Namespace) -> int:
     from nngkit.spark.session import session
 
-    if len(arguments.rest) != 1 or arguments.rest[0] not in JOBS:
-        raise ConfigError("JOB", f"one of {', '.join(JOBS)} was expected", " ".join(arguments.rest))
-    name = arguments.rest[0]
+    name = arguments.job
+    if name not in JOBS:
+        raise ConfigError("JOB", f"one of {', '.join(JOBS)} was expected", name)
     job = JOBS[name]
     if not arguments.journal:
         raise ConfigError("--journal", "say which journal")

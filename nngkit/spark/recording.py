@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -34,6 +35,7 @@ LEASE: Final = 10.0  # seconds that the recorder goes on when nobody touches the
 TOUCH: Final = 1.0  # seconds between two touches: nine may fail or come late
 PATIENCE: Final = 20.0  # seconds for it to start: a predecessor may hold the partition for the lease's 10
 PAUSE: Final = 0.05  # seconds between two looks at whether it has
+READY: Final = b"from offset"  # in what it says when it has begun
 USAGE: Final = 2  # the exit code of a command that was called wrongly: trying again is no use
 
 
@@ -45,8 +47,9 @@ class OwnRecorder:
             raise ConfigError("path", "a recorder of the query's own writes to a folder, not to a URI", journal)
         self.journal = Path(journal)
         self.listening = listening
-        self.lease = self.journal / "spark.lease"
-        self._words = self.journal / "spark-recorder.log"
+        # Beside the journal: what is not a journal's is none of its folder's business.
+        self.lease = self.journal.with_name(self.journal.name + ".lease")
+        self._words = self.journal.with_name(self.journal.name + ".recorder.log")
         self._child: subprocess.Popen[bytes] | None = None
         self._keeper: threading.Thread | None = None
         self._released = threading.Event()
@@ -56,7 +59,7 @@ class OwnRecorder:
 
         Raises Broken with the recorder's last words if it will not run, ConfigError if what it was told is wrong.
         """
-        self.journal.mkdir(parents=True, exist_ok=True)
+        self.journal.parent.mkdir(parents=True, exist_ok=True)
         if self._keeper is None:
             self._touch()
             self._keeper = threading.Thread(target=self._keep, name="nngkit-lease", daemon=True)
@@ -83,7 +86,10 @@ class OwnRecorder:
         self._released.set()
 
     def _ready(self) -> bool:
-        return (self.journal / "partition-00000" / "head").exists()
+        """Whether it receives: ours says so once its sockets are open; that of a predecessor has long done so."""
+        if not (self.journal / "partition-00000" / "head").exists():
+            return False
+        return self._child is None or READY in self._words.read_bytes()
 
     def _running(self) -> bool:
         if self._child is not None and self._child.poll() is None:
@@ -97,20 +103,21 @@ class OwnRecorder:
 
     def _start(self) -> None:
         told = self.listening
-        stream = f"{told.topic}={told.protocol}"
+        words = [f"{told.topic}={told.protocol}"]
         for name, value in (("listen", told.listen), ("dial", told.dial), ("subscribe", told.prefix)):
-            stream += f" {name}={value}" if value else ""
+            words += [f"{name}={value}"] if value else []
+        stream = shlex.join(words)
         command = [sys.executable, "-m", "nngkit", "record", str(self.journal), "--stream", stream]
-        with open(self._words, "wb") as words:
+        with open(self._words, "wb") as said:
             self._child = subprocess.Popen(
                 [*command, "--lease", str(self.lease)],
                 stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=words,
+                stdout=said,
+                stderr=said,
                 start_new_session=True,  # a Ctrl-C is for the driver
                 close_fds=True,  # Spark's sockets among them
             )
-        draft = self.lease.with_suffix(".tmp")
+        draft = self.lease.with_name(self.lease.name + ".tmp")
         draft.write_text(json.dumps({"pid": self._child.pid}))
         os.replace(draft, self.lease)
 

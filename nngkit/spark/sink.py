@@ -188,7 +188,8 @@ def _send(socket: Push | Pub, rows: Iterator[Row], origin: Any, options: WriteOp
             sent += socket.send_many(pack, timeout=options.timeout)
             pack = []
     sent += socket.send_many(pack, timeout=options.timeout)
-    socket.drain(options.timeout)
+    if not socket.drain(options.timeout) and options.protocol == "push":
+        raise TimedOut(f"{options.dial}: not all was taken in {options.timeout:g} s", options.timeout)
     return Sent(sent, sent)
 
 
