@@ -17,6 +17,7 @@ import argparse
 import datetime as dt
 import os
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -144,7 +145,7 @@ def _pack(arguments: argparse.Namespace) -> int:
 
 
 def _submit(arguments: argparse.Namespace) -> int:
-    from nngkit.spark.cluster import command
+    from nngkit.spark import cluster
     from nngkit.spark.java import find_java, home_for_spark
 
     if not arguments.master:
@@ -152,9 +153,10 @@ def _submit(arguments: argparse.Namespace) -> int:
     if not arguments.behind:
         raise ConfigError("ACTION", "say what to do there, as in: run availability --journal DIR")
     script = Path(__file__).with_name("submitted.py")
-    words = command(arguments.master, arguments.archive, script, arguments.behind, _conf(arguments.conf))
+    words = cluster.command(arguments.master, arguments.archive, script, arguments.behind, _conf(arguments.conf))
     os.environ["JAVA_HOME"] = str(home_for_spark(find_java()))
     os.environ["NNGKIT_SUBMITTED"] = "1"
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), cluster.python_path())))
     sys.stdout.flush()
     os.execv(words[0], words)
     raise AssertionError("unreachable")
@@ -187,6 +189,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             "--stream", "needs --output" if job.stream else f"{name} is no stream: it looks at what was before", name
         )
+    os.environ["TZ"] = "UTC"  # Spark hands times over in this process's zone, and without saying which
+    time.tzset()
     # Under spark-submit its word counts; otherwise this machine does.
     master = arguments.master or (None if os.environ.get("NNGKIT_SUBMITTED") else "local[*]")
     with session(master, f"nngkit {name}", _conf(arguments.conf)) as spark:

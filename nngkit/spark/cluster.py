@@ -22,7 +22,7 @@ from typing import Final
 
 from nngkit.errors import ConfigError
 
-__all__ = ["FOLDER", "NEEDED", "command", "needed", "pack"]
+__all__ = ["FOLDER", "NEEDED", "command", "needed", "pack", "python_path"]
 
 FOLDER: Final = "nngkit-packages"  # what the archive is called where it is unpacked
 NEEDED: Final = ("nngkit",)
@@ -97,6 +97,15 @@ def _files(names: Sequence[str]) -> Iterator[tuple[Path, str]]:
                 yield found, each.as_posix()
 
 
+def python_path() -> str:
+    """Where the driver's side finds what the archive brings to the workers.
+
+    Spark plans a read in a process beside the driver, and runs it by the workers' Python, as found on this machine.
+    """
+    folders = [str(Path(__file__).resolve().parents[2]), *(path for path in sys.path if path.endswith("-packages"))]
+    return os.pathsep.join(dict.fromkeys(folders))
+
+
 def command(
     master: str,
     archive: str | os.PathLike[str] | None,
@@ -116,6 +125,7 @@ def command(
     # The workers' Python: the driver's path is nothing to them, unless somebody says that it is.
     settings.setdefault("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", f"python3.{sys.version_info[1]}"))
     settings.setdefault("spark.pyspark.driver.python", sys.executable)
+    settings.setdefault("spark.log.level", "WARN")  # spark-submit's own default tells of every task
     for name, value in settings.items():
         words += ["--conf", f"{name}={value}"]
     return [*words, str(script), *arguments]
