@@ -239,6 +239,11 @@ class MessageReceiver(Receiver[bytes]):
             self._ring.put_back(out)
             raise
 
+    def recv_msgs(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Message]:
+        """``recv_many``, with the pipes."""
+        self._name_pipes()
+        return [self._message(item) for item in self.recv_many(max, timeout)]
+
     async def arecv_msgs(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Message]:
         """``arecv_many``, with the pipes. Cancelled, it has taken none."""
         self._name_pipes()

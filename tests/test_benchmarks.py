@@ -15,6 +15,7 @@ SHORT = {
     "round_trips": ["--only", "64 in flight, ipc", "--only", "2,000 in flight"],
     "batching": ["--only", "tcp, 16 B"],
     "growth": ["--only", ", 3 peers", "--only", "1,000 peers", "--only", "one connection", "--messages", "20000"],
+    "pipeline": ["--only", "appended", "--only", "one record", "--only", "replay at 2,000"],
     "publishing": ["--only", "tcp, 16 B"],
     "start_up": ["--only", "import pynng"],
     "surveys": ["--only", "10 respondents"],

@@ -6,6 +6,7 @@ import argparse
 from typing import Any, Final
 
 from nngkit.cli import options
+from nngkit.cli.ranges import partition
 
 __all__ = ["EPILOG", "add_arguments", "run"]
 
@@ -24,6 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     number["type"] = options.seconds
     parser.add_argument("--interval", **number, help="seconds of pause after a round (default: 2)")
     parser.add_argument("--no-text", action="store_true", help="do not ask in the article's text form")
+    parser.add_argument("--journal", metavar="JOURNAL", help="keep every round in this journal (docs/journal.md)")
+    parser.add_argument(
+        "--partition", type=partition, default=0, metavar="N", help="of the journal: one recorder each (default: 0)"
+    )
     options.add(parser, "json")
 
 

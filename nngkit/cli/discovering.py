@@ -17,7 +17,7 @@ from nngkit.cli.asking import ask_all, settings_of
 from nngkit.cli.main import say
 from nngkit.cli.output import columns, json_line, out, provider_fields, state_text, utc, wants_colour
 from nngkit.discovery.client import DaemonClient
-from nngkit.discovery.provider import State, Status, check_name
+from nngkit.discovery.provider import RoundFigures, State, Status, check_name
 from nngkit.discovery.queries import Rounds
 from nngkit.discovery.views import Views
 from nngkit.errors import ConfigError, ServiceNotFound
@@ -131,20 +131,22 @@ def rounds_fields(address: str, rounds: Rounds, wall: float) -> dict[str, Any]:
         "daemon": rounds.daemon,
         "silent": rounds.silent,
         "counts": dict(sorted(rounds.counts.items())),
-        "rounds": [
-            {
-                "number": each.number,
-                "reask": each.reask,
-                "started": utc(each.started + wall),
-                "took": round(each.ended - each.started, 6),
-                "asked": each.asked,
-                "answered": each.answered,
-                "due": each.due,
-                "missed": each.missed,
-                "held": each.held,
-            }
-            for each in rounds.rounds
-        ],
+        "rounds": [round_fields(each, wall) for each in rounds.rounds],
+    }
+
+
+def round_fields(each: RoundFigures, wall: float) -> dict[str, Any]:
+    """A round in JSON."""
+    return {
+        "number": each.number,
+        "reask": each.reask,
+        "started": utc(each.started + wall),
+        "took": round(each.ended - each.started, 6),
+        "asked": each.asked,
+        "answered": each.answered,
+        "due": each.due,
+        "missed": each.missed,
+        "held": each.held,
     }
 
 

@@ -18,9 +18,9 @@ import signal
 import sys
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -30,6 +30,9 @@ from nngkit.discovery.daemon import Daemon
 from nngkit.discovery.provider import Event
 from nngkit.discovery.settings import DaemonSettings
 from nngkit.errors import Full
+
+if TYPE_CHECKING:
+    from nngkit.cli.keeping import Keeping
 
 __all__ = ["event_fields", "run"]
 
@@ -48,12 +51,25 @@ def run(arguments: argparse.Namespace) -> int:
         "warnings": () if arguments.listen else None,
     }
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
-    return trio.run(_serve, settings, bool(arguments.json))
+    return trio.run(_serve, settings, arguments)
 
 
-async def _serve(settings: DaemonSettings, as_json: bool) -> int:
+async def _serve(settings: DaemonSettings, arguments: argparse.Namespace) -> int:
+    async with AsyncExitStack() as opened:
+        keeping = None
+        if arguments.journal is not None:
+            from nngkit.cli.keeping import Keeping
+            from nngkit.journal.recorder import Recorder
+
+            keeping = Keeping(
+                await opened.enter_async_context(Recorder(arguments.journal, partition=arguments.partition))
+            )
+        return await _serve_and_keep(settings, bool(arguments.json), keeping)
+
+
+async def _serve_and_keep(settings: DaemonSettings, as_json: bool, keeping: Keeping | None) -> int:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with Daemon(settings) as daemon:
+        async with Daemon(settings, on_round=None if keeping is None else keeping.round) as daemon:
             for warning in settings.warnings:
                 say(NAME, f"warning: {warning}")
             surveys, queries = " ".join(daemon.discovery.addresses), " ".join(daemon.query_addresses)
@@ -73,6 +89,9 @@ async def _serve(settings: DaemonSettings, as_json: bool) -> int:
                         code = 1
                         nursery.cancel_scope.cancel()
 
+                if keeping is not None:
+                    keeping.daemon = daemon
+                    nursery.start_soon(daemon.run, keeping.event)
                 nursery.start_soon(print_changes)
                 async for number in signals:
                     code = 128 + number

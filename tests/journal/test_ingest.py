@@ -1,5 +1,7 @@
 """What a request to a recorder says, and its answer."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +36,17 @@ def test_an_answer_is_read_back_and_is_what_the_envelope_would_write(partition: 
 def test_a_refusal_is_an_error_that_says_why() -> None:
     with pytest.raises(NotStored, match="the disk is full"):
         parse_reply(encode_refusal("the disk is full"))
+
+
+def test_the_bytes_are_those_of_the_document() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "wire.md").read_text().partition("## Journal: ingest")[2]
+    shown = dict(re.findall(r"^([a-z-]+) +?= ([0-9a-f]{8,})$", page, re.MULTILINE))
+    request = encode_request(b"order 7", [b"first", b"second"], key=b"k", headers={"h": b"v"}, topic="eu")
+    assert {name: bytes.fromhex(digits) for name, digits in shown.items()} == {
+        "request": request,
+        "stored": encode_stored(Stored(0, 41, 43)),
+        "not-stored": encode_refusal("No space left on device"),
+    }
 
 
 GOOD: list[Any] = [1, b"id", [b"a"], None, None, None]

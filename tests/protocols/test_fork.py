@@ -76,11 +76,12 @@ CALLS = """
         methods = {
             "listen": ("tcp://127.0.0.1:0",), "dial": ("tcp://127.0.0.1:1",), "disconnect": (pipe,),
             "wait_for_peers": (5,), "send": (b"",), "send_many": ([b""],), "recv": (), "recv_many": (), "recv_msg": (),
+            "recv_msgs": (),
             "subscribe": (b"",), "unsubscribe": (b"",), "request": (b"",), "survey": (b"",), "start": (b"",),
         }
         tasks = {
             "await_for_peers": (5,), "asend": (b"",), "asend_many": ([b""],), "arecv": (), "arecv_many": (),
-            "arecv_msg": (), "arequest": (b"",), "asurvey": (b"",), "astart": (b"",),
+            "arecv_msg": (), "arecv_msgs": (), "arequest": (b"",), "asurvey": (b"",), "astart": (b"",),
         }
         for sock in everything:
             where = type(sock).__name__

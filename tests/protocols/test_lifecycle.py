@@ -190,7 +190,7 @@ SENDS: dict[str, tuple[Any, ...]] = {
     "aflush": (),
 }
 TAKES: dict[str, tuple[Any, ...]] = {"recv": (), "arecv": (), "recv_many": (), "arecv_many": ()}
-NAMES: dict[str, tuple[Any, ...]] = {"recv_msg": (), "arecv_msg": ()}
+NAMES: dict[str, tuple[Any, ...]] = {"recv_msg": (), "arecv_msg": (), "recv_msgs": (), "arecv_msgs": ()}
 METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     Pair0: SENDS | TAKES | NAMES,
     Pair1: SENDS | TAKES | NAMES,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nngkit.errors import Full, TimedOut
-from nngkit.protocols import Bus, Pair0, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
+from nngkit.protocols import Bus, Message, Pair0, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
 from nngkit.protocols._pipes import Pipes
 from tests.protocols.raw_peer import (
     BUS,
@@ -355,3 +355,24 @@ def test_what_is_accepted_and_not_written_is_counted() -> None:
             assert [pull.recv(timeout=WAIT), pull.recv(timeout=WAIT)] == [b"one", b"two"]
             assert push.drain(WAIT)
             assert push.stats.unwritten == 0
+
+
+def test_many_messages_come_with_the_connections_they_came_by() -> None:
+    with Pull(listen=TCP) as pull, Push(dial=pull.address) as one, Push(dial=pull.address) as other:
+        pull.wait_for_peers(2, WAIT)
+        one.send_many([b"one"] * 50)
+        other.send_many([b"other"] * 50)
+        got: list[Message] = []
+        while len(got) < 100:
+            got += pull.recv_msgs(64, WAIT)
+        assert {type(message).__name__ for message in got} == {"Message"}
+        came = {(bytes(message), message.pipe) for message in got}
+        assert len(came) == 2
+        assert {pipe for _, pipe in came} == set(pull.pipes)
+
+
+def test_a_subscriber_says_what_it_is_subscribed_to_the_longest_first() -> None:
+    with Sub(topics=["b", "aaa"]) as sub:
+        sub.subscribe(b"cc")
+        sub.unsubscribe("b")
+        assert sub.topics == (b"aaa", b"cc")

@@ -1,0 +1,177 @@
+"""The journal's ways, through its public door."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+import time
+from typing import Any
+
+import trio
+
+from _child import RUN_IN, Meter, peak, say
+from nngkit.journal import Recorder, Replayed, encode_request, open_journal, parse_reply, replay
+from nngkit.journal.record import encode_origin
+from nngkit.journal.segments import Partition
+from nngkit.protocols import Pub, Pull, Push, Rep, Req, Sub
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    # a process that was measured is killed: pipeline.py removes what it left
+    return tempfile.TemporaryDirectory(dir=os.environ["NNGKIT_BENCH_JOURNALS"])
+
+
+# ---- into the log ----------------------------------------------------------------------------------------------------
+
+
+def append(task: dict[str, Any]) -> None:
+    """Records handed to a log in turns of 256, as a recorder does; counted when they are on the disk."""
+    value, origin = (
+        os.urandom(task["size"] // 2).hex().encode(),
+        encode_origin("bench", "pull", "tcp://127.0.0.1:40000"),
+    )
+    with _folder() as folder:
+        partition = Partition.open(folder + "/journal", segment_bytes=task.get("segment", 64 << 20))
+        log, meter, seen = partition.log, Meter(task["seconds"]), 0
+        while True:
+            while log.waiting > 8 << 20:
+                time.sleep(0.0005)
+            now = time.time_ns() // 1000
+            log.append([(None, value, origin, b"", now)] * 256)
+            synced = log.stats.synced
+            if not meter.add(synced - seen):
+                break
+            seen = synced
+        partition.close()
+
+
+async def _record(task: dict[str, Any], socket: Any, topic: str) -> None:
+    with _folder() as folder:
+        async with Recorder(folder + "/journal") as recorder, trio.open_nursery() as nursery:
+            say(url=socket.address)
+            nursery.start_soon(recorder.record, socket, topic)
+            meter, seen = Meter(task["seconds"]), 0
+            while True:
+                await trio.sleep(0.01)
+                synced = recorder.stats.log.synced
+                if not meter.add(synced - seen):
+                    break
+                seen = synced
+            nursery.cancel_scope.cancel()
+
+
+def record_pull(task: dict[str, Any]) -> None:
+    """A recorder of a PULL; its figures are of records on the disk."""
+
+    async def main() -> None:
+        async with Pull(listen=task["url"], batch=task.get("batch"), recv_buffer=8192) as pull:
+            await _record(task, pull, "bench")
+
+    trio.run(main)
+
+
+def record_rep(task: dict[str, Any]) -> None:
+    """A recorder that answers, as long as it is asked."""
+
+    async def main() -> None:
+        with _folder() as folder:
+            async with Rep(listen=task["url"], recv_buffer=8192) as rep, Recorder(folder + "/journal") as recorder:
+                say(url=rep.address)
+                await recorder.record(rep, "bench")
+
+    trio.run(main)
+
+
+def push(task: dict[str, Any]) -> None:
+    bodies = [b"x" * task["size"]] * 256
+    with Push(dial=task["url"], batch=task.get("batch")) as sock:
+        while True:
+            sock.send_many(bodies)
+
+
+def ingest(task: dict[str, Any]) -> None:
+    """Many requests under way on one socket; counted when they are answered."""
+
+    async def main() -> None:
+        values, many = [b"x" * task["size"]] * task["many"], task["many"]
+        meter, numbers = Meter(task["seconds"]), itertools.count()
+        done = seen = 0
+        async with Req(dial=task["url"]) as req, trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                nonlocal done
+                while True:
+                    parse_reply(await req.arequest(encode_request(b"%d" % next(numbers), values)))
+                    done += many
+
+            for _ in range(task["flight"]):
+                nursery.start_soon(ask)
+            while meter.add(done - seen):
+                seen = done
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+# ---- out of it -------------------------------------------------------------------------------------------------------
+
+
+def _filled(folder: str, task: dict[str, Any], pause: int) -> None:
+    """A journal of ``records``, `pause` microseconds from each other; half of it in segments."""
+    origin, count = encode_origin("bench", "pull", None), task["records"]
+    partition = Partition.open(folder, room=1 << 40)
+    values = [os.urandom(task["size"] // 2).hex().encode() for _ in range(256)]
+    for first in range(0, count, 256):
+        part = range(first, min(count, first + 256))
+        partition.log.append([(None, values[number % 256], origin, b"", number * pause) for number in part])
+        if first < count // 2 <= first + 256:
+            while partition.log.stats.synced < part.stop:
+                time.sleep(0.001)
+            partition.log.rotate()
+    partition.close()
+
+
+def read_back(task: dict[str, Any]) -> None:
+    """Arrow batches out of sealed segments."""
+    with _folder() as folder:
+        _filled(folder + "/journal", task, 1)
+        journal, meter = open_journal(folder + "/journal"), Meter(task["seconds"])
+        while True:
+            for batch in journal.read_batches(0):
+                if not meter.add(batch.num_rows):
+                    return
+
+
+def listen(task: dict[str, Any]) -> None:
+    """A SUB that takes all there is."""
+    with Sub(dial=task["url"], topics=b"", recv_buffer=8192) as sub:
+        while True:
+            sub.recv_many(1024)
+
+
+def replay_in_time(task: dict[str, Any]) -> None:
+    """PUB to a SUB, at the pace of the records: how late they are sent."""
+
+    async def main(folder: str) -> None:
+        done = Replayed()
+        async with Pub(listen=task["url"]) as pub:
+            say(url=pub.address)
+            await pub.await_for_peers(1)
+            begun, used = time.perf_counter(), time.process_time()
+            await replay(folder, pub, progress=done)
+            cpu = (time.process_time() - used) / done.records
+        say(
+            per_second=done.records / (time.perf_counter() - begun),
+            cpu_us=cpu * 1e6,
+            p50_us=max(done.lateness(0.5), 0.0001) * 1e6,
+            p99_us=max(done.lateness(0.99), 0.0001) * 1e6,
+            rss_mib=peak(),
+        )
+
+    with _folder() as folder:
+        rate = task["rate"]
+        task["records"] = int(rate * (task["seconds"] + RUN_IN))
+        _filled(folder + "/journal", task, 1_000_000 // rate)
+        trio.run(main, folder + "/journal")
