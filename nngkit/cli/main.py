@@ -56,6 +56,7 @@ COMMANDS: Final = {
     "ping": "measure round trips, again and again",
     "top": "show who sends what, how much, and what is lost",
     "doctor": "say why two ends do not talk",
+    "spark": "have Spark answer questions about a journal",
 }
 SHORTHANDS: Final = ("pub", "sub", "push", "pull", "req", "rep", "survey", "respond", "bus", "pair")  # of cat
 PROGRAMS: Final = {  # what nanocat's links are called: each is nanocat with the protocol said
