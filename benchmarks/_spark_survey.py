@@ -101,7 +101,7 @@ def duck_side(task: dict[str, Any]) -> dict[str, float]:
         f"""create view seen as select * exclude ("at"), "at"::timestamp as moment from '{folder}/*.parquet'"""
     )
     for name, query in DUCK.items():
-        duck.execute(f"copy ({query}) to '{folder}.{name}.duck' (format parquet)")
+        duck.execute(f"copy ({query}) to '{folder}.{name}.duck.parquet' (format parquet)")
     took = time.perf_counter() - begun
     columns = {
         "availability": "start::timestamp as start, service, provider, zone, rounds::bigint, answered::bigint",
@@ -110,7 +110,7 @@ def duck_side(task: dict[str, Any]) -> dict[str, float]:
     different = 0
     for name, chosen in columns.items():
         ours = f"select {chosen} from '{folder}.{name}.spark/*.parquet'"
-        theirs = f"select {chosen} from '{folder}.{name}.duck'"
+        theirs = f"select {chosen} from '{folder}.{name}.duck.parquet'"
         for one, other in ((ours, theirs), (theirs, ours)):
             different += duck.execute(f"select count(*) from ({one} except all {other})").fetchone()[0]  # type: ignore[index]
         if not duck.execute(f"select count(*) from ({theirs})").fetchone()[0]:  # type: ignore[index]
