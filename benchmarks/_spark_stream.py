@@ -7,6 +7,7 @@ The sender puts its clock into each record, the receiver looks at the same clock
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -144,7 +145,15 @@ def _target(driver: int, rng: random.Random) -> tuple[str, int] | None:
     return kind, rng.choice(kinds[kind])
 
 
-async def _killing(task: dict[str, Any], folder: Path) -> dict[str, float]:
+def end(driver: subprocess.Popen[bytes]) -> None:
+    """It and what it has started: a JVM that lost its driver may take a while to see it."""
+    for pid in [*_under(driver.pid), driver.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    driver.wait()
+
+
+async def _killing(task: dict[str, Any], folder: Path, started: list[subprocess.Popen[bytes]]) -> dict[str, float]:
     """Records come in acknowledged, Spark passes them on acknowledged, and every few seconds somebody is killed."""
     rng = random.Random(task.get("seed", 1))
     into, out = f"ipc://{folder}/in", f"ipc://{folder}/out"
@@ -165,15 +174,9 @@ async def _killing(task: dict[str, Any], folder: Path) -> dict[str, float]:
     ]
 
     def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def end(driver: subprocess.Popen[bytes]) -> None:
-        for pid in [*_under(driver.pid), driver.pid]:  # a JVM that lost its driver may take a while to see it
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        driver.wait()
+        quiet = subprocess.DEVNULL
+        started.append(subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet))
+        return started[-1]
 
     async def feed() -> None:
         nonlocal acknowledged
@@ -249,4 +252,10 @@ def killed(task: dict[str, Any]) -> dict[str, float]:
     """`kills` kills under flow; in the acknowledged mode nothing may be lost, and doubled only under the same id."""
     folder = Path(task["folder"], f"killed-{os.getpid()}")
     folder.mkdir(parents=True)
-    return trio.run(_killing, task, folder)
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        return trio.run(_killing, task, folder, started)
+    finally:
+        for driver in started:
+            if driver.returncode is None:
+                end(driver)
