@@ -18,13 +18,13 @@ BEGUN = 1_700_000_000_000_000  # microseconds
 
 DUCK = {
     "availability": """
-        select time_bucket(interval '1 hour', at, timestamp '1970-01-01') as start, service, provider, zone,
+        select time_bucket(interval '1 hour', moment, timestamp '1970-01-01') as start, service, provider, zone,
                count(*) as rounds, sum(up::int) as answered
         from seen group by all""",
     "flaps": """
-        select time_bucket(interval '1 hour', at, timestamp '1970-01-01') as start, service, provider, zone,
+        select time_bucket(interval '1 hour', moment, timestamp '1970-01-01') as start, service, provider, zone,
                count(*) as flaps
-        from (select *, lag(up) over (partition by service, provider, zone, daemon order by at, round) as before
+        from (select *, lag(up) over (partition by service, provider, zone, daemon order by moment, round) as before
               from seen)
         where before and not up group by all""",
 }
@@ -97,9 +97,11 @@ def duck_side(task: dict[str, Any]) -> dict[str, float]:
     duck = duckdb.connect()
     duck.execute("set TimeZone = 'UTC'")
     duck.execute(f"set threads = {task.get('threads', 2)}")
-    duck.execute(f"create view seen as select * replace (at::timestamp as at) from '{folder}/*.parquet'")
+    duck.execute(
+        f"""create view seen as select * exclude ("at"), "at"::timestamp as moment from '{folder}/*.parquet'"""
+    )
     for name, query in DUCK.items():
-        duck.execute(f"copy ({query}) to '{folder}.{name}.duck' (format parquet)")
+        duck.execute(f"copy ({query}) to '{folder}.{name}.duck.parquet' (format parquet)")
     took = time.perf_counter() - begun
     columns = {
         "availability": "start::timestamp as start, service, provider, zone, rounds::bigint, answered::bigint",
@@ -108,7 +110,7 @@ def duck_side(task: dict[str, Any]) -> dict[str, float]:
     different = 0
     for name, chosen in columns.items():
         ours = f"select {chosen} from '{folder}.{name}.spark/*.parquet'"
-        theirs = f"select {chosen} from '{folder}.{name}.duck'"
+        theirs = f"select {chosen} from '{folder}.{name}.duck.parquet'"
         for one, other in ((ours, theirs), (theirs, ours)):
             different += duck.execute(f"select count(*) from ({one} except all {other})").fetchone()[0]  # type: ignore[index]
         if not duck.execute(f"select count(*) from ({theirs})").fetchone()[0]:  # type: ignore[index]

@@ -316,7 +316,7 @@ async def spark_report(stage: Stage, page: Path) -> None:
     stage.say("spark", f"makes a page of the journal: {page}", "cyan")
     words = stage.journal.with_name("spark.log")
     with open(words, "wb") as said:  # noqa: ASYNC230 - a small file of our own
-        options = ["--journal", stage.journal, "--output", page]
+        options = ["--small", "--journal", stage.journal, "--output", page]
         process = stage.start("spark", "-m", "nngkit", "spark", "run", "report", *options, stderr=said.fileno())
     with trio.move_on_after(SPARK_LIMIT):
         while process.poll() is None:  # noqa: ASYNC110 - a plain process, looked at now and then

@@ -81,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="rows to print (default: 100)",
     )
+    parser.add_argument("--small", action="store_true", help="for little data: compile less, be there sooner")
     parser.add_argument("--start", action="store_true", help="doctor: start Spark too, which takes seconds")
     options.add(parser, "json")
     parser.add_argument("job", metavar="JOB", nargs="?", help="run: the job, see below; pack: the file to write")
@@ -173,7 +174,7 @@ def _conf(given: list[str]) -> dict[str, str]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from nngkit.spark.session import session
+    from nngkit.spark.session import SMALL, session
 
     name = arguments.job
     if name not in JOBS:
@@ -193,7 +194,8 @@ def _run(arguments: argparse.Namespace) -> int:
     time.tzset()
     # Under spark-submit its word counts; otherwise this machine does.
     master = arguments.master or (None if os.environ.get("NNGKIT_SUBMITTED") else "local[*]")
-    with session(master, f"nngkit {name}", _conf(arguments.conf)) as spark:
+    conf = (SMALL if arguments.small else {}) | _conf(arguments.conf)
+    with session(master, f"nngkit {name}", conf) as spark:
         from nngkit.spark.running import Asked, batch, in_a_line, stream
 
         asked = Asked(

@@ -24,10 +24,16 @@ from nngkit.spark.java import Source, find_java, home_for_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PUSHDOWN", "environment", "register", "session", "settings"]
+__all__ = ["PUSHDOWN", "SMALL", "environment", "register", "session", "settings"]
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"  # off by default, and Spark then refuses our reader
 HOME: Final = "127.0.0.1"
+SMALL: Final = {
+    # For little data. Over a demo's journal a report cost 40 s of CPU, half of it spent on compiling what ran once:
+    # Java's second compiler, and Spark's code for each query. Without them, 21 s. Over millions of rows they pay.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+    "spark.sql.codegen.wholeStage": "false",
+}
 
 
 def environment(

@@ -36,11 +36,11 @@ def spark(request: pytest.FixtureRequest) -> Generator[SparkSession]:
     """A session, in a JVM of its own that ends with it."""
     from pyspark import SparkContext
 
-    from nngkit.spark.session import session
+    from nngkit.spark.session import SMALL, session
 
     java = java_of(request.param)
     before = dict(os.environ)
-    with session("local[2]", "nngkit tests", java=java.source, conf={"spark.driver.memory": "1g"}) as spark:
+    with session("local[2]", "nngkit tests", java=java.source, conf=SMALL | {"spark.driver.memory": "1g"}) as spark:
         yield spark
     gateway: Any = SparkContext._gateway
     process = gateway.proc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ def test_what_is_no_round_is_left_out(spark: SparkSession) -> None:
         {"value": seen("s", "a", 0, True)["value"], "protocol": "sub"},
         {"value": b"\xff", "protocol": "survey"},
     ]
+    change = {"name": "s", "address": "a", "state": "down", "round": 3, "reason": "missed"}
+    records += [{"value": json.dumps(change).encode(), "protocol": "survey", "topic": "discovery.events"}]
     assert observations(frame(spark, records)).count() == 1
 
 

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycrdt import Doc, Text
 
@@ -176,6 +176,7 @@ def assert_causal(ready: list[Update]) -> None:
         have[each.stream] = max(each.last, have.get(each.stream, 0))
 
 
+@settings(deadline=None)  # of time: a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
 def test_any_order_becomes_causal_and_nothing_is_lost(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)
@@ -189,6 +190,7 @@ def test_any_order_becomes_causal_and_nothing_is_lost(rng: random.Random, stream
     assert_causal(ordered.ready)
 
 
+@settings(deadline=None)  # of time: a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(1, 40))
 def test_what_is_missing_holds_back_what_needs_it_and_no_more(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)
@@ -200,6 +202,7 @@ def test_what_is_missing_holds_back_what_needs_it_and_no_more(rng: random.Random
     assert again.held == []
 
 
+@settings(deadline=None)  # of time: a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
 def test_merging_neighbours_makes_nobody_wait_for_ever(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)

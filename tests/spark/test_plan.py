@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit.errors import ConfigError, NotFound
@@ -15,6 +15,7 @@ from nngkit.spark.plan import Kept, Range, checked, from_json, limited, resolve,
 offsets = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6)
 
 
+@settings(deadline=None)  # of time: a busy machine takes longer
 @given(st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 999), st.integers(0, 999))), st.integers(1, 3000))
 def test_a_limit_is_kept_and_moves_on(waiting: dict[int, tuple[int, int]], most: int) -> None:
     start = {partition: begin for partition, (begin, _) in waiting.items()}
@@ -29,6 +30,7 @@ def test_each_partition_gets_its_share_of_the_limit() -> None:
     assert limited({0: 10, 1: 10}, {0: 1010, 1: 110}, 110) == {0: 110, 1: 20}
 
 
+@settings(deadline=None)  # of time: a busy machine takes longer
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 999), st.integers(0, 999)), max_size=5), st.integers(1, 400)
 )
@@ -46,6 +48,7 @@ def test_as_many_tasks_as_asked_for() -> None:
     assert split([Range(0, 0, 3)], 1000, min_tasks=7) == [Range(0, n, n + 1) for n in range(3)]
 
 
+@settings(deadline=None)  # of time: a busy machine takes longer
 @given(offsets)
 def test_offsets_survive_sparks_json(value: dict[int, int]) -> None:
     assert from_json(to_json(value)) == value
@@ -135,6 +138,7 @@ def test_writing_refuses(given_: dict[str, str], words: str) -> None:
     assert words in str(caught.value)
 
 
+@settings(deadline=None)  # of time: a busy machine takes longer
 @given(
     st.binary(min_size=16, max_size=16), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 )

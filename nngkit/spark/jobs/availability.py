@@ -58,9 +58,9 @@ def observations(rows: DataFrame) -> DataFrame:
     return (
         rows.where(F.col("protocol") == SURVEY)
         .select(told.alias("told"), F.col("timestamp").alias("at"))
-        .where(
-            "told.name is not null and told.address is not null and told.state is not null and told.round is not null"
-        )
+        # A daemon's changes are told in nearly the same words; only who was surveyed has misses, if none.
+        .where("told.name is not null and told.address is not null and told.state is not null")
+        .where("told.round is not null and told.misses is not null")
         .select(
             F.col("told.name").alias("service"),
             F.col("told.address").alias("provider"),

@@ -90,7 +90,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{_short(value)}</text>')
     for at, text in _clock(low, high):
-        parts.append(f'<text x="{x(at):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{text}</text>')
+        parts.append(_under(x(at), HEIGHT - 8, text))
     for number, (name, each) in enumerate(list(series.items())[:COLOURS]):
         ordered = sorted(each)
         title = f"<title>{escape(name)}</title>"
@@ -136,8 +136,15 @@ def timeline(bars: Sequence[Bar]) -> str:
                 "</title></rect>"
             )
     for at, text in _clock(low, high):
-        parts.append(f'<text x="{x(at):.1f}" y="{height - 8}" text-anchor="middle">{text}</text>')
+        parts.append(_under(x(at), height - 8, text))
     return "".join(parts) + "</svg>"
+
+
+def _under(x: float, y: float, text: str) -> str:
+    """A time under its place; at the right edge, to the left of it."""
+    edge = x > WIDTH - RIGHT - 4 * len(text)
+    place = f'x="{WIDTH if edge else x:.1f}" text-anchor="{"end" if edge else "middle"}"'
+    return f'<text {place} y="{y}">{text}</text>'
 
 
 def _nothing() -> str:

@@ -179,7 +179,7 @@ def _merged(table: pa.Table) -> pa.Table:
     from nngkit.spark.jobs.causal import runs
 
     order = [("doc", "ascending"), ("origin", "ascending"), ("epoch", "ascending"), ("first", "ascending")]
-    table = table.sort_by(order)
+    table = _times_as_numbers(table.sort_by(order))
     found: list[dict[str, Any]] = []
     for rows in _by_document(table):
         fresh = [row for number, row in enumerate(rows) if not number or not _same(row, rows[number - 1])]
@@ -198,7 +198,22 @@ def _merged(table: pa.Table) -> pa.Table:
                     "at": max(row["at"] for row in together),
                 }
             )
-    return pa.Table.from_pylist(found, schema=table.schema)
+    return _numbers_as_times(pa.Table.from_pylist(found, schema=table.schema))
+
+
+def _times_as_numbers(table: pa.Table) -> pa.Table:
+    """With its times as microseconds: as Python objects they would cost more than all the rest of a row."""
+    import pyarrow as pa
+
+    place = table.schema.get_field_index("at")
+    return table.set_column(place, "at", table.column("at").cast(pa.int64()))
+
+
+def _numbers_as_times(table: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    place = table.schema.get_field_index("at")
+    return table.set_column(place, "at", table.column("at").cast(pa.timestamp("us", tz="UTC")))
 
 
 def _same(row: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -222,7 +237,7 @@ def _snapshots(table: pa.Table) -> pa.Table:
     import pyarrow as pa
 
     table = table.sort_by([("doc", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
-    found = [_snapshot(rows) for rows in _by_document(table)]
+    found = [_snapshot(rows) for rows in _by_document(_times_as_numbers(table))]
     struct = pa.struct(
         [
             ("update", pa.binary()),
@@ -239,11 +254,11 @@ def _snapshots(table: pa.Table) -> pa.Table:
             ("snapshot", pa.binary()),
             ("versions", pa.binary()),
             ("updates", pa.int64()),
-            ("at", pa.timestamp("us", tz="UTC")),
+            ("at", pa.int64()),
             ("held", pa.list_(struct)),
         ]
     )
-    return pa.Table.from_pylist(found, schema=schema)
+    return _numbers_as_times(pa.Table.from_pylist(found, schema=schema))
 
 
 def _snapshot(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
