@@ -36,6 +36,12 @@ def peak() -> float:
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 
 
+def lowest_peak() -> None:
+    """From now on, `peak` tells of what follows."""
+    with open("/proc/self/clear_refs", "w") as forget:
+        forget.write("5")
+
+
 def resident() -> float:
     """MiB of resident memory now."""
     with open("/proc/self/statm") as statm:

@@ -10,6 +10,9 @@ What a measured process prints is a line of JSON with some of::
     per_second   units a second                    cpu_us     CPU of that process, all threads, a unit, microseconds
     p50_us p99_us   of one round trip              rss_mib    its largest resident size
     part         of what was sent, what arrived       now_mib    its resident size when it told
+    p50_ms p99_ms   the same in milliseconds       grown_mib  how much larger it was at most
+    wire_kib     of messages, to all connections   beyond_mib read, beside what was wanted
+    times        so many were measured
 """
 
 from __future__ import annotations
@@ -40,7 +43,14 @@ UNITS = {
     "rss_mib": "MiB",
     "now_mib": "MiB now",
     "part": "part",
+    "p50_ms": "ms p50",
+    "p99_ms": "ms p99",
+    "times": "times",
+    "wire_kib": "KiB",
+    "beyond_mib": "MiB beyond",
+    "grown_mib": "MiB more",
 }
+MORE_IS_BETTER = ("per_second", "part")
 
 Figures = dict[str, float]
 
@@ -74,11 +84,14 @@ class Way:
 
 @dataclass(frozen=True)
 class Promise:
-    """``way`` over ``base`` in ``figure``: ``least`` must hold, ``aim`` is the hope. Of times, less is better."""
+    """``way`` over ``base`` in ``figure``: ``least`` must hold, ``aim`` is the hope. Of times, less is better.
+
+    Without a base it is the figure itself.
+    """
 
     what: str
     way: str
-    base: str
+    base: str | None
     least: float
     aim: float
     figure: str = "per_second"
@@ -224,7 +237,7 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
             {**row, **{key: statistics.median(one[key] for one in each) for key in each[0]}}
             for row, each in zip(heads, figures.values(), strict=True)
         ]
-        measured = [each for each in group.promises if {each.way, each.base} <= figures.keys()]
+        measured = [each for each in group.promises if {each.way, each.base or each.way} <= figures.keys()]
         promises = [_kept(promise, figures) for promise in measured]
         kept["groups"].append({"group": group.name, "rows": rows, "promises": promises})
         if not given.json:
@@ -244,9 +257,10 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
 
 
 def _kept(promise: Promise, figures: dict[str, list[Figures]]) -> dict[str, Any]:
-    pairs = zip(figures[promise.way], figures[promise.base], strict=True)
-    faster = promise.figure in ("per_second", "part")
-    ratios = [way[promise.figure] / base[promise.figure] for way, base in pairs]
+    faster = promise.figure in MORE_IS_BETTER
+    ratios = [way[promise.figure] for way in figures[promise.way]]
+    if promise.base is not None:
+        ratios = [way / base[promise.figure] for way, base in zip(ratios, figures[promise.base], strict=True)]
     ratio = statistics.median(ratios)
     good = ratio >= promise.least if faster else ratio <= promise.least
     best = ratio >= promise.aim if faster else ratio <= promise.aim
@@ -256,6 +270,8 @@ def _kept(promise: Promise, figures: dict[str, list[Figures]]) -> dict[str, Any]
         "least": promise.least,
         "aim": promise.aim,
         "spread": [min(ratios), max(ratios)],
+        "unit": "x" if promise.base else f" {UNITS[promise.figure].split()[0]}".replace(" /", "/"),
+        "bound": "at least" if faster else "at most",
         "verdict": "aim" if best else "kept" if good else "MISSED",
     }
 
@@ -270,8 +286,8 @@ def _show(name: str, rows: list[dict[str, Any]], promises: list[dict[str, Any]])
     for promise in promises:
         low, high = promise["spread"]
         out(
-            f"    {promise['verdict']:>6}  {promise['what']}: {promise['ratio']:.2f}x ({low:.2f} to {high:.2f}),"
-            f" at least {promise['least']:g}, aim {promise['aim']:g}\n"
+            f"    {promise['verdict']:>6}  {promise['what']}: {promise['ratio']:,.2f}{promise['unit']}"
+            f" ({low:,.2f} to {high:,.2f}), {promise['bound']} {promise['least']:g}, aim {promise['aim']:g}\n"
         )
     sys.stdout.flush()
 

@@ -26,6 +26,12 @@ HEADS = {
     "rss_mib": "memory, MiB",
     "now_mib": "resident, MiB",
     "part": "part",
+    "p50_ms": "p50, ms",
+    "p99_ms": "p99, ms",
+    "times": "times",
+    "wire_kib": "wire, KiB",
+    "beyond_mib": "beyond it, MiB",
+    "grown_mib": "grown by, MiB",
 }
 
 
@@ -49,8 +55,8 @@ def tables(kept: dict[str, Any]) -> list[str]:
             word = {"aim": "the aim is reached", "kept": "kept", "MISSED": "**missed**"}[one["verdict"]]
             bound = "at least" if one["least"] < one["aim"] else "at most"  # of times, less is better
             lines.append(
-                f"- {one['what']}: **{one['ratio']:.2f}x** ({low:.2f} to {high:.2f});"
-                f" {bound} {one['least']:g} was asked, {one['aim']:g} hoped for: {word}"
+                f"- {one['what']}: **{one['ratio']:,.2f}{one.get('unit', 'x')}** ({low:,.2f} to {high:,.2f});"
+                f" {one.get('bound', bound)} {one['least']:g} was asked, {one['aim']:g} hoped for: {word}"
             )
         if group["promises"]:
             lines.append("")

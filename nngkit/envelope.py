@@ -43,7 +43,8 @@ _SHOWN = 120  # characters of a stranger's text that an error repeats
 # by tests/test_envelope.py, which sends all tags up to 65535.
 _KNOWN_TAGS = (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
 
-_LEAVES: Final = frozenset((str, bytes, float, bool, type(None)))
+_LEAVES: Final[frozenset[type]] = frozenset((str, bytes, float, bool, type(None)))
+_READ: Final[frozenset[type]] = _LEAVES | {int}  # what was read without tags is within 64 bits
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -98,7 +99,7 @@ def decode(data: bytes, *, what: str, limit: int = CONTROL_LIMIT, peer: str | No
         used = stream.tell()
         if used != len(data):
             raise ValueError(f"{len(data) - used} bytes behind the value")
-        _check(value, 0)
+        _check(value, 0, _READ)
     except (cbor2.CBORError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise BadMessage(what, shown(_reason(error)), peer) from error
     return value
@@ -111,8 +112,11 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _check(value: object, depth: int) -> None:
-    """Raise TypeError or ValueError unless `value` is of the types that may cross the wire."""
+def _check(value: object, depth: int, leaves: frozenset[type] = _LEAVES) -> None:
+    """Raise TypeError or ValueError unless `value` is of the types that may cross the wire.
+
+    `leaves` need no look inside: most items are such, and a call for each costs more than all the rest.
+    """
     kind = type(value)
     if kind is str or kind is bytes or kind is float or kind is bool or value is None:
         return
@@ -122,14 +126,19 @@ def _check(value: object, depth: int) -> None:
     elif depth >= MAX_DEPTH:
         raise ValueError(f"maximum container nesting depth ({MAX_DEPTH}) exceeded")
     elif kind is list or kind is tuple:
+        if leaves.issuperset(map(type, value)):  # type: ignore[call-overload]
+            return
         for item in value:  # type: ignore[attr-defined]
-            if type(item) not in _LEAVES:  # most are, and a call for each costs more than all the rest
-                _check(item, depth + 1)
+            kind = type(item)
+            if kind in leaves or (kind is list and depth + 1 < MAX_DEPTH and leaves.issuperset(map(type, item))):
+                continue
+            _check(item, depth + 1, leaves)
     elif kind is dict:
         for key, item in value.items():  # type: ignore[attr-defined]
             if type(key) is not str:
                 raise TypeError(f"map key must be text, not {type(key).__name__}")
-            _check(item, depth + 1)
+            if type(item) not in leaves:
+                _check(item, depth + 1, leaves)
     else:
         raise TypeError(f"{kind.__name__} may not cross the wire")
 

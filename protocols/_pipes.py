@@ -144,6 +144,8 @@ class Pipes:
     def _went(self, raw: Any) -> None:
         self._described.pop(raw.id, None)
         self._raw.pop(raw.id, None)
+        if (known := self.present.get(raw.id)) is not None:
+            self._gone[raw.id] = known  # before it is not present any more: it is found at any time
         pipe = self.present.pop(raw.id, None)
         barred = self._refusing is not None and self._refusing.left(raw.id)
         if pipe is None:
@@ -159,7 +161,6 @@ class Pipes:
             self.counted = False
         self.sent_at_join.pop(pipe.id, None)
         self.left += 1
-        self._gone[pipe.id] = pipe
         if len(self._gone) > GONE:
             del self._gone[next(iter(self._gone))]
         self._tell(PeerEvent("left", pipe, time.monotonic()))

@@ -14,7 +14,7 @@ from nngkit.cli import helps
 from nngkit.cli.cat_options import FORMATS, GROUPS, SHORTHANDS, rows_of
 from nngkit.cli.main import COMMANDS
 
-__all__ = ["Choice", "choices", "help_of", "markdown"]
+__all__ = ["Choice", "actions", "choices", "help_of", "markdown"]
 
 OWN_VALUES: Final = {"format": FORMATS}
 
@@ -37,7 +37,16 @@ def choices(command: str) -> list[Choice]:
     if command in SHORTHANDS:
         rows = helps.rows_for(SHORTHANDS[command])
         return [Choice(row.names("cat"), row.takes, row.help, OWN_VALUES.get(row.key, ())) for row in rows]
-    return list(_parsed(help_of(command)))
+    found = {choice.names: choice for choice in _parsed(help_of(command))}  # actions share many
+    return list(found.values())
+
+
+def actions(command: str) -> dict[str, str]:
+    """What a command can be told to do, with what it is; nothing for most."""
+    if command in ("cat", "nngcat", "nanocat") or command in SHORTHANDS:
+        return {}
+    table = getattr(import_module(f"nngkit.cli.{command}"), "ACTIONS", {})
+    return {name: action if isinstance(action, str) else action.what for name, action in table.items()}
 
 
 def _parsed(text: str) -> Iterator[Choice]:
@@ -51,7 +60,7 @@ def _parsed(text: str) -> Iterator[Choice]:
 
 
 def help_of(command: str) -> str:
-    """What its --help prints."""
+    """What its --help prints; and those of its actions."""
     if command == "nngcat":
         return helps.nngcat_help()
     if command == "nanocat":
@@ -63,7 +72,8 @@ def help_of(command: str) -> str:
     module = import_module(f"nngkit.cli.{command}")
     parser = parser_for(command, COMMANDS[command], module.EPILOG)
     module.add_arguments(parser)
-    return parser.format_help()
+    own: list[str] = [each.format_help() for each in getattr(module, "parsers", list)()]
+    return "\n\n".join([parser.format_help(), *own])
 
 
 def markdown() -> str:

@@ -16,7 +16,7 @@ import argparse
 from collections.abc import Callable
 from typing import Final
 
-from nngkit.cli.catalogue import Choice, choices
+from nngkit.cli.catalogue import Choice, actions, choices
 from nngkit.cli.main import COMMANDS
 
 __all__ = ["EPILOG", "SHELLS", "add_arguments", "run"]
@@ -54,6 +54,12 @@ def bash() -> str:
     known = [
         f'        {name}) COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$word")); return ;;' for name, words in values
     ]
+    done = [
+        f'    if ((COMP_CWORD == 2)) && [[ "${{COMP_WORDS[1]}}" == {command} && "$word" != -* ]]; then\n'
+        f'        COMPREPLY=($(compgen -W "{" ".join(named)}" -- "$word")); return\n    fi'
+        for command in COMMANDS
+        if (named := actions(command))
+    ]
     return "\n".join(
         [
             "# bash completion for nngkit, written by `nngkit completion bash`",
@@ -63,6 +69,7 @@ def bash() -> str:
             f'        COMPREPLY=($(compgen -W "{" ".join(COMMANDS)}" -- "$word"))',
             "        return",
             "    fi",
+            *done,
             '    case "$before" in',
             *known,
             "    esac",
@@ -96,6 +103,8 @@ def zsh() -> str:
     for command in COMMANDS:
         parts.append(f"    {command}) _arguments -s \\")
         parts += [f"        {_zsh_option(name, choice)} \\" for choice in choices(command) for name in choice.names]
+        if named := actions(command):
+            parts.append(f"        '1:action:({' '.join(named)})' \\")
         parts.append("        '*:address:' ;;")
     return "\n".join([*parts, "esac"])
 
@@ -133,11 +142,14 @@ def fish() -> str:
         for command, what in COMMANDS.items()
     ]
     for command in COMMANDS:
+        there = f"-n '__nngkit_command {command}'"
+        lines += [
+            f"complete -c nngkit {there} -a {name} -d {_fish_quoted(what)}" for name, what in actions(command).items()
+        ]
         for choice in choices(command):
             names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in choice.names)
             takes = ("-r -F" if choice.takes in FILES else "-x") if choice.takes else "-f"
             values = f" -a {_fish_quoted(' '.join(choice.values))}" if choice.values else ""
-            there = f"-n '__nngkit_command {command}'"
             lines.append(f"complete -c nngkit {there} {names} {takes}{values} -d {_fish_quoted(choice.help)}")
     return "\n".join(lines)
 

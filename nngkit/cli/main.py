@@ -55,6 +55,7 @@ COMMANDS: Final = {
     "bench": "measure rates, drops and latencies of the six protocols",
     "ping": "measure round trips, again and again",
     "top": "show who sends what, how much, and what is lost",
+    "doc": "edit, print, keep and serve documents that stay in sync",
     "doctor": "say why two ends do not talk",
     "spark": "have Spark answer questions about a journal",
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit import __version__
-from nngkit.cli.catalogue import choices, help_of, markdown
+from nngkit.cli.catalogue import actions, choices, help_of, markdown
 from nngkit.cli.main import COMMANDS
 from nngkit.errors import ConfigError
 
@@ -66,9 +66,16 @@ def page(command: str) -> str:
     usage, _, rest = help_of(command).partition("\n\n")
     lines += [".SH SYNOPSIS", ".nf", *(_text(line) for line in usage.splitlines()), ".fi"]
     about = [part for part in rest.split("\n\n") if part[:1].isupper() and not part.splitlines()[0].endswith(":")]
+    named = actions(command)
+    if named:
+        about = about[:1]  # the actions' own are told with their names
     lines.append(".SH DESCRIPTION")
     for part in about:
         lines += [".PP", *(_text(line) for line in part.splitlines())]
+    if named:
+        lines.append(".SH ACTIONS")
+        for name, what in named.items():
+            lines += [".TP", rf"\fB{_text(name)}\fR", _text(what)]
     lines.append(".SH OPTIONS")
     for choice in choices(command):
         names = ", ".join(rf"\fB{_text(each)}\fR" for each in choice.names)

@@ -183,22 +183,27 @@ class _Reader:
         return value
 
     def uint(self, limit: int = _CLOCKS) -> int:
+        data, at = self.data, self.at  # a client has eight bytes, and nearly every item names one
         try:
-            value = self.data[self.at]
+            value = data[at]
+            at += 1
+            if value > 0x7F:
+                value &= 0x7F
+                shift = 7
+                while True:
+                    more = data[at]
+                    at += 1
+                    value |= (more & 0x7F) << shift
+                    if more <= 0x7F:
+                        break
+                    shift += 7
+                    if shift > 56:
+                        self.at = at
+                        self.wrong("a number over 53 bits")
         except IndexError:
+            self.at = at
             self.wrong("cut off")
-        self.at += 1
-        if value > 0x7F:
-            value &= 0x7F
-            shift = 7
-            while True:
-                more = self.byte()
-                value |= (more & 0x7F) << shift
-                if more <= 0x7F:
-                    break
-                shift += 7
-                if shift > 56:
-                    self.wrong("a number over 53 bits")
+        self.at = at
         if value >= limit:
             self.wrong(f"a number of {value}, the limit is {limit - 1}")
         return value

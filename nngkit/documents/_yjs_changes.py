@@ -76,7 +76,9 @@ class Follower:
 
     def _open_nested(self, node: Any) -> None:
         """Nested texts need their mirrors before they change: what was deleted of them cannot be asked afterwards."""
-        if isinstance(node, MapNode):
+        if isinstance(node, TextNode):
+            node.freshen()  # from now on it follows, event by event
+        elif isinstance(node, MapNode):
             for key in node.keys():  # noqa: SIM118
                 self._open_nested(node.get(key))
         elif isinstance(node, ArrayNode):

@@ -12,6 +12,7 @@ A peer has a BUS and a REP beside it. Who listens on all interfaces cannot know 
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -53,6 +54,7 @@ def hidden(bus: str, token: str) -> str:
     return f"{bus.rstrip('/')}/{secret}"
 
 
+@lru_cache(256)
 def told(address: str) -> str:
     """`address` as others are told of it."""
     parts = urlsplit(address)
@@ -62,6 +64,7 @@ def told(address: str) -> str:
     return f"{parts.scheme}://*{parts.netloc[len(host) :]}{parts.path}"
 
 
+@lru_cache(1024)  # a beat tells it every time
 def reached(address: str, seen: str | None) -> str | None:
     """`address` as told by a peer whose connection is at `seen`; None if it cannot be known, or is no address."""
     try:

@@ -128,6 +128,14 @@ class Awareness:
 
     # What the peer calls
 
+    def known(self) -> list[tuple[Hashable, int, bytes]]:
+        """The states of others as they came: source, number, state. For who passes on what one says to the others."""
+        return [
+            (source, entry.clock, envelope.encode(entry.state | {"client": entry.client}, limit=STATE_LIMIT))
+            for source, entry in self._entries.items()
+            if entry.client is not None
+        ]
+
     def receive(
         self, source: Hashable, clock: int, state: bytes | None, *, now: float | None = None, peer: str | None = None
     ) -> bool:

@@ -138,6 +138,14 @@ class Reader(Generic[T]):
             await self._bell.wait()
         return self._queue.popleft()
 
+    def unread(self) -> list[T]:
+        """Take what has come and was not read, without waiting. Raises Full, as reading on would."""
+        if self._lost and not self._queue:
+            raise Full(f"{UNREAD} changes were left unread: begin anew")
+        found = list(self._queue)
+        self._queue.clear()
+        return found
+
     async def aclose(self) -> None:
         """Read no more."""
         self._queue.clear()

@@ -70,8 +70,8 @@ class Owner(Protocol):
     def heard_aware(self, message: Aware) -> bool:
         """Somebody is at work in it. Whether that is news. Raises BadMessage."""
 
-    def came(self, peer: Stream) -> None:
-        """A peer is there."""
+    def came(self, peer: Stream, docs: set[str]) -> None:
+        """A peer has these documents open, and has not heard who is at work in them."""
 
     def gone(self, peer: Stream) -> None:
         """A peer has gone."""
@@ -140,7 +140,7 @@ class Exchange:
         except BaseException:
             self.bus.close(0.0)
             raise
-        self._asking = Asking(me, limit=limit, tls=tls, token=token)
+        self._asking = Asking(me, limit=limit, tls=tls, token=token, weigh=self._weigh)
         self.answering = Answering(self.rep, self, token=token, refused=owner.refused)
         self.bus.on_peer(self._peer_event)
 
@@ -191,6 +191,8 @@ class Exchange:
         self._clients[copy.name] = client
         for member in self.members.present():
             copy.replica.joined(member.stream, bool(member.repair))
+            if (said := member.docs.get(copy.name)) is not None:  # its next beat may be a while
+                copy.heard(said, member.stream, trio.current_time())
         self._pace.hurry(trio.current_time())
         self.poke(copy.name)
 
@@ -214,6 +216,9 @@ class Exchange:
             return
         self.counts["said"] += 1
         self.counts["bytes_said"] += len(data) * len(self.bus.pipes)
+
+    def _weigh(self, size: int) -> None:
+        self.counts["bytes_asked"] += size
 
     async def ask(self, peer: Stream, request: Request, timeout: float) -> Reply:
         """Ask a peer; see `repair.Asking.ask`."""
@@ -257,38 +262,47 @@ class Exchange:
         heard = 0
         while True:
             try:
-                message = await self.bus.arecv_msg()
+                messages = await self.bus.arecv_msgs(TURN)
             except Closed:
                 return
-            if message.pipe is None:
-                continue  # it went before its last words were read
-            if self._weather is None or not self._weather.delay:
-                self.hear(message, message.pipe.id, message.pipe.address)
-            else:
-                at = trio.current_time() + self._weather.delay
-                self._later.append((at, message, message.pipe.id, message.pipe.address))
-                if len(self._later) == 1:
-                    self._background.start(self._hear_later)
-            heard += 1
-            if heard % TURN == 0:
+            for message in messages:
+                if message.pipe is None:
+                    continue  # it went before its last words were read
+                if self._weather is None or not self._weather.delay:
+                    self.hear(message, message.pipe.id, message.pipe.address)
+                else:
+                    at = trio.current_time() + self._weather.delay
+                    self._later.append((at, message, message.pipe.id, message.pipe.address))
+                    if len(self._later) == 1:
+                        self._background.start(self._hear_later)
+            heard += len(messages)
+            if heard >= TURN:
+                heard = 0
                 await self._owner.room()
 
     async def _hear_later(self) -> None:
         while self._later:
             await trio.sleep_until(self._later[0][0])
-            _, data, pipe, address = self._later.popleft()
-            self.hear(data, pipe, address)
+            now = trio.current_time()
+            for _ in range(TURN):  # what is due goes in one turn, as what is read does
+                _, data, pipe, address = self._later[0]
+                self.hear(data, pipe, address)
+                del self._later[0]  # now: who looks meanwhile sees that we are at it
+                if not self._later or self._later[0][0] > now:
+                    break
 
     def hear(self, data: bytes, pipe: int, address: str) -> None:
         """A message of the BUS, by a connection of that number and address."""
         self.counts["heard"] += 1
         self.counts["bytes_heard"] += len(data)
+        if self._weather is not None and self._weather.loses(self._rng):
+            return
         try:
             message = decode_bus(data, peer=address)
         except (BadMessage, TooLarge) as error:
             self._owner.refused(address, "BUS message", str(error))
             return
-        if self._weather is not None and self._weather.loses(sender(message), self._rng):
+        if self._weather is not None and self._weather.cuts(sender(message)):
             return
         now = trio.current_time()
         member = self.members.heard(message, pipe, address, now)
@@ -309,7 +323,9 @@ class Exchange:
     def _hear_beat(self, beat: Beat, member: Member, now: float) -> None:
         if member.new:
             member.new = False
-            self._owner.came(member.stream)
+            self._beat(now)  # what is said before the first beat is not heard
+        if member.opened:
+            self._owner.came(member.stream, member.opened)
         askable = bool(member.repair)
         if askable:
             self._asking.meet(member.stream, member.repair)
@@ -334,6 +350,8 @@ class Exchange:
         if message.doc not in self._copies:
             self.counts["elsewhere"] += 1
             return
+        if message.sender == self.me:
+            return  # our own words, by way of a relay
         try:
             news = self._owner.heard_aware(message)
         except (BadMessage, TooLarge) as error:
@@ -400,7 +418,6 @@ class Exchange:
             reply = await self.ask(question.peer, request, ASKED)
             if isinstance(question, AskAll) and isinstance(reply, Diff):
                 body = await self._asking.body(question.peer, reply, ASKED)
-                self.counts["bytes_asked"] += len(body)
         except NngkitError as error:
             self.counts["failed"] += 1
             if isinstance(error, BadMessage | TooLarge | AccessDenied):

@@ -100,6 +100,7 @@ class LocalCopy:
         self._relay = relay
         self._refused = refused
         self._say: list[BusMessage] = []
+        self._said = 0  # bytes, about, of the last of them
         self._changed = False
         self._edited = False
 
@@ -169,12 +170,13 @@ class LocalCopy:
         if len(edit.payload) > BUS_LIMIT - 32 * 1024:  # room for the numbers it depends on
             return
         if self._say and isinstance(last := self._say[-1], Updates):
-            size = sum(len(one.payload) + 32 * len(one.deps) for one in last.edits) + len(edit.payload)
             follows = last.stream == updates.stream and last.first + len(last.edits) == updates.first
-            if follows and len(last.edits) < EDITS and size < BUS_LIMIT // 4:
+            if follows and len(last.edits) < EDITS and self._said + len(edit.payload) < BUS_LIMIT // 4:
                 self._say[-1] = Updates(last.stream, last.doc, last.first, (*last.edits, edit))
+                self._said += len(edit.payload) + 32 * len(edit.deps)
                 return
         self._say.append(updates)
+        self._said = len(edit.payload) + 32 * len(edit.deps)
 
     # ------------------------------------------------------------------ asking
 

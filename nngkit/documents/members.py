@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nngkit.documents.addresses import reached
-from nngkit.documents.messages import MANY_DOCUMENTS, Aware, Beat, BusMessage, Bye, Updates
+from nngkit.documents.messages import MANY_DOCUMENTS, Aware, Beat, BusMessage, Bye, DocBeat, Updates
 from nngkit.documents.versions import Stream
 
 __all__ = ["Member", "Members"]
@@ -33,8 +33,9 @@ class Member:
     heard: float = 0.0
     present: bool = True
     new: bool = True  # until somebody has said so
+    opened: set[str] = field(default_factory=set)  # documents that its last beat was the first to tell of
     pipes: set[int] = field(default_factory=set)
-    docs: set[str] = field(default_factory=set)
+    docs: dict[str, DocBeat] = field(default_factory=dict)  # what it last said of each
     clients: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -60,8 +61,9 @@ class Members:
         """Who said it; None if it is too early to know; or why it is refused."""
         speaker = self._speaks.get(pipe)
         if isinstance(message, Beat):
-            if pipe in self._ended:
-                return None  # last words; who said them has gone
+            if pipe in self._ended:  # who said it has gone, and brings nobody back; what else was said is theirs
+                self._speaks.setdefault(pipe, message.sender)
+                return None
             if message.sender == self.me:
                 return None if speaker is None else "it speaks for us"  # ourselves, by way of our own address
             if speaker is None:
@@ -91,8 +93,12 @@ class Members:
         member.name, member.relay = beat.name, beat.relay
         places = (reached(place, address) for place in beat.repair)
         member.repair = tuple(place for place in places if place is not None)
-        if len(member.docs) + len(beat.docs) <= MANY_DOCUMENTS:
-            member.docs.update(one.doc for one in beat.docs)
+        member.opened = {one.doc for one in beat.docs} - member.docs.keys()
+        for one in beat.docs:
+            member.docs.pop(one.doc, None)
+            member.docs[one.doc] = one
+        while len(member.docs) > MANY_DOCUMENTS:
+            del member.docs[next(iter(member.docs))]
         if len(member.clients) + len(beat.clients) <= MANY_DOCUMENTS:
             member.clients.update(beat.clients)
         return member

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from nngkit.errors import ConfigError
@@ -15,6 +16,7 @@ __all__ = ["LONGEST", "check_name"]
 LONGEST: Final = 200  # bytes of UTF-8: with an ending of its own it still fits in the 255 of a file's name
 
 
+@lru_cache(1024)  # every message names its document
 def check_name(name: str) -> str:
     """`name`, which must be 1 to 200 bytes of printable text; segments between "/" may not be empty, "." or "..".
 

@@ -90,7 +90,7 @@ class PeerStats:
 
     `said`, `heard`: on the BUS, with `bytes_said` (times the peers connected) and `bytes_heard`. `edits`: our own.
     `delivered`, `duplicates`, `held`, `gaps`, `overflow`, `old`, `differed`: see replica.Counts. `asked`, `failed`:
-    our questions; `answered`: those of others by kind; `bytes_asked`: of updates that came as answers. `early`:
+    our questions; `answered`: those of others by kind; `bytes_asked`: of our questions and their answers. `early`:
     messages before the first beat. `elsewhere`: about documents that are not open here. `refused`: what, how often.
     """
 
@@ -342,6 +342,10 @@ class DocumentPeer:
         """Those that are open."""
         return {name: held.document for name, held in self._held.items()}
 
+    def versions(self, name: str) -> Versions:
+        """How much of whose edits is here of a document that is open: to compare peers. Raises KeyError."""
+        return dict(self._held[name].copy.replica.versions)
+
     # ------------------------------------------------------------------ what a Document asks of us (document.Home)
 
     def edited(self, document: Document, update: bytes) -> None:
@@ -529,10 +533,15 @@ class DocumentPeer:
         for held in self._held.values():
             held.document.awareness.bye(peer)
 
-    def came(self, peer: Stream) -> None:
-        """A peer is there who has not heard who is at work here."""
-        for held in self._held.values():
-            held.document.awareness.renew()
+    def came(self, peer: Stream, docs: set[str]) -> None:
+        """A peer has these documents open, and has not heard who is at work in them."""
+        for name in docs & self._held.keys():
+            awareness = self._held[name].document.awareness
+            awareness.renew()
+            if self._relay:
+                for source, clock, state in awareness.known():
+                    if isinstance(source, Stream) and source != peer:
+                        self._exchange.publish(encode(Aware(source, name, clock, state)))
 
     def refused(self, peer: str, what: str, why: str) -> None:
         """Something was not taken."""

@@ -47,13 +47,16 @@ OPEN: Final = 1024  # questions that wait for something at once; more are told t
 
 
 class Asking:
-    """Questions to other peers. Closed with `close`."""
+    """Questions to other peers. Closed with `close`. `weigh` is told the bytes of each, and of its answer."""
 
-    def __init__(self, me: Stream, *, limit: int, tls: TLS | None, token: str | None) -> None:
+    def __init__(
+        self, me: Stream, *, limit: int, tls: TLS | None, token: str | None, weigh: Callable[[int], None]
+    ) -> None:
         self._me = me
         self._limit = limit
         self._tls = tls
         self._token = token
+        self._weigh = weigh
         self._places: dict[Stream, tuple[str, ...]] = {}
         self._sockets: dict[Stream, Req] = {}
 
@@ -89,7 +92,7 @@ class Asking:
                 linger=0.0,
                 name="document repair",
             )
-        return await ask(socket, request, timeout, expects=peer)
+        return await ask(socket, request, timeout, expects=peer, weigh=self._weigh)
 
     async def body(self, peer: Stream, diff: Diff, timeout: float) -> bytes:
         """The update of a Diff, in chunks where it says so; `timeout` for each of them."""
@@ -121,9 +124,20 @@ class Asking:
         return await trio.to_thread.run_sync(assembly.whole)
 
 
-async def ask(req: Req, request: Request, timeout: float, expects: Stream | None = None) -> Reply:
+async def ask(
+    req: Req,
+    request: Request,
+    timeout: float,
+    expects: Stream | None = None,
+    weigh: Callable[[int], None] | None = None,
+) -> Reply:
     """One question and its answer. `expects`: who has to answer. Raises as `Asking.ask`."""
-    data = await req.arequest(encode(request), timeout)
+    question = encode(request)
+    if weigh is not None:
+        weigh(len(question))
+    data = await req.arequest(question, timeout)
+    if weigh is not None:
+        weigh(len(data))
     reply = decode_reply(data)
     if expects is not None and reply.sender != expects:
         raise Broken(f"{expects} is not there any more: {reply.sender} answered")

@@ -216,6 +216,8 @@ class Replica:
         peer.spoke = True
         peer.versions, peer.content, peer.told_at = beat.versions, beat.content, now
         for stream, seq in beat.heads.items():
+            if seq <= peer.claims.get(stream, 0):
+                continue  # as it is of nearly all of them: beats are many, and repeat what was said
             seq = self._possible(stream, seq)
             if seq > peer.claims.get(stream, 0):
                 peer.claim({stream: seq})

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from nngkit import envelope
@@ -131,6 +132,10 @@ def to_wire(versions: Mapping[Stream, int]) -> list[list[Any]]:
     return sorted([stream.origin, stream.epoch, seq] for stream, seq in versions.items())
 
 
+# The same few streams are in every message: one object for each is found faster than made, and is less memory.
+_known_stream = lru_cache(4 * STREAMS)(Stream)
+
+
 def from_wire(value: Any, *, what: str, peer: str | None = None) -> Versions:
     """What `to_wire` made of it: STREAMS, and the sender's own where that is too old for them. Raises BadMessage."""
     if type(value) is not list or len(value) > STREAMS + 1:
@@ -139,10 +144,15 @@ def from_wire(value: Any, *, what: str, peer: str | None = None) -> Versions:
     for entry in value:
         if type(entry) is not list or len(entry) != 3:
             raise BadMessage(what, "a version is [origin, epoch, seq]", peer)
-        stream = stream_from(entry[:2], what=what, peer=peer)
+        origin, epoch, seq = entry
+        # as stream_from and seq_from do, which say what is wrong: a beat has up to 32 of these, and beats are many
+        if type(origin) is bytes and len(origin) == ORIGIN and type(epoch) is int and 0 <= epoch <= EPOCHS:
+            stream = _known_stream(origin, epoch)
+        else:
+            stream = stream_from(entry[:2], what=what, peer=peer)
         if stream in versions:
             raise BadMessage(what, f"stream {stream} comes twice", peer)
-        versions[stream] = seq_from(entry[2], what=what, peer=peer)
+        versions[stream] = seq if type(seq) is int and 1 <= seq <= EPOCHS else seq_from(seq, what=what, peer=peer)
     return versions
 
 
@@ -151,7 +161,7 @@ def stream_from(value: Any, *, what: str, peer: str | None = None) -> Stream:
     if type(value) is list and len(value) == 2:
         origin, epoch = value
         if type(origin) is bytes and len(origin) == ORIGIN and type(epoch) is int and 0 <= epoch <= EPOCHS:
-            return Stream(origin, epoch)
+            return _known_stream(origin, epoch)
     raise BadMessage(what, f"a stream is [{ORIGIN} bytes, whole number below 2^53]", peer)
 
 

@@ -38,9 +38,16 @@ class Weather:
     cut: set[bytes] = field(default_factory=set)
     lost: int = 0
 
-    def loses(self, sender: Stream, rng: Chance) -> bool:
-        """Whether this message is lost."""
-        if sender.origin in self.cut or (self.loss and rng.random() < self.loss):
+    def loses(self, rng: Chance) -> bool:
+        """Whether a message is lost, whosever it is: before it is read, as what is lost costs nobody anything."""
+        if self.loss and rng.random() < self.loss:
+            self.lost += 1
+            return True
+        return False
+
+    def cuts(self, sender: Stream) -> bool:
+        """Whether what `sender` says does not come."""
+        if sender.origin in self.cut:
             self.lost += 1
             return True
         return False

@@ -162,7 +162,7 @@ def _decode(data: bytes, kinds: dict[int, Callable[[Reader], Any]], what: str, l
     if read is None:
         raise BadMessage(what, f"there is no kind {value[0]}", peer)
     reader = Reader(value, what, peer)
-    reader.next()
+    reader.at = 1
     message = read(reader)
     reader.end()
     return message

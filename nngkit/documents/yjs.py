@@ -281,7 +281,8 @@ class YjsDocument:
         self._past.append(update)
         self._past_size += len(update) + _OVERHEAD
         if self._past_size > 2 * self._whole_size + _SLACK:
-            whole = self.changes_since()
+            # the first of all is the whole: a large document that comes at once is not encoded again
+            whole = update if len(self._past) == 1 else self.changes_since()
             self._past = [whole]
             self._past_size = self._whole_size = len(whole)
         self.cursors.note(update)

@@ -32,7 +32,7 @@ class Owner:
     def heard_aware(self, message: Aware) -> bool:
         raise AssertionError("there is no document")
 
-    def came(self, peer: Stream) -> None:
+    def came(self, peer: Stream, docs: set[str]) -> None:
         """Nothing to do."""
 
     def gone(self, peer: Stream) -> None:

@@ -1,0 +1,439 @@
+"""Documents that several peers hold: each peer a process, and one more that tells them what to do (``_crew.py``)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+from _crew import Crew, Orders
+from _store import folder
+
+from _child import RUN_IN, Meter, lowest_peak, peak, resident, say
+from nngkit.documents import Document, DocumentPeer, Weather
+
+NAME: Final = "d"
+CHARACTERS: Final = "abcdefghijklmnopqrstuvwxyz éßñя漢字😀\n"
+PATIENCE: Final = 60.0  # seconds
+HERE: Final = "tcp://127.0.0.1:0"
+
+
+# ---- a peer that does as it is told ----------------------------------------------------------------------------------
+
+
+class Member:
+    """One of them, with the document open and the others met. Its methods are what it can be told to do."""
+
+    def __init__(self, peer: DocumentPeer, doc: Document, weather: Weather, task: dict[str, Any]) -> None:
+        self.peer, self.doc, self.weather, self.task = peer, doc, weather, task
+        self.text = doc.text("body")
+        self.rng = random.Random(peer.me.origin)
+        self.seen: list[tuple[int, float]] = []  # how long the text was, and when
+        self.typed: list[float] = []
+        self.nursery: trio.Nursery
+
+    async def _filled(self, length: int) -> float:
+        """When the text was that long: every edit is one character more, so all of them are in it then."""
+        with trio.fail_after(PATIENCE):
+            async with self.doc.changes() as changes:
+                while len(self.text) < length:
+                    await anext(changes)
+        return time.monotonic()
+
+    async def edit(self, count: int, within: float, length: int) -> dict[str, Any]:
+        """Type at random places at random times, then wait for what the others type."""
+        began = time.monotonic()
+        for moment in sorted(self.rng.uniform(0, within) for _ in range(count)):
+            await trio.sleep(max(0.0, began + moment - time.monotonic()))
+            self.text.insert(self.rng.randint(0, len(self.text)), self.rng.choice(CHARACTERS))
+        edited = time.monotonic()
+        return {"edited": edited, "reached": await self._filled(length)}
+
+    async def cut(self, origins: Iterable[str]) -> dict[str, Any]:
+        """Hear nothing more of them."""
+        self.weather.cut = {bytes.fromhex(origin) for origin in origins}
+        return {}
+
+    async def heal(self, at: float, length: int) -> dict[str, Any]:
+        """At that time all are there again."""
+        await trio.sleep(max(0.0, at - time.monotonic()))
+        self.weather.cut = set()
+        return {"reached": await self._filled(length)}
+
+    async def type(self, seconds: float, rate: float) -> dict[str, Any]:
+        """One character after the other, so many a second; 0: as many as go, yielding to the loop after each."""
+        self.typed = []
+        began = time.monotonic()
+        while (now := time.monotonic()) < began + seconds:
+            self.typed.append(now)
+            self.text.append("x")
+            if rate:
+                await trio.sleep(max(0.0, began + len(self.typed) / rate - time.monotonic()))
+            else:
+                await trio.lowlevel.checkpoint()
+        return {"typed": self.typed}
+
+    async def watch(self) -> dict[str, Any]:
+        """Note from now on when the text was how long."""
+        self.seen = []
+        self.nursery.start_soon(self._watch)
+        return {}
+
+    async def _watch(self) -> None:
+        async for _ in self.doc.changes():
+            self.seen.append((len(self.text), time.monotonic()))
+
+    async def wait(self, seconds: float) -> dict[str, Any]:
+        """Do nothing of one's own."""
+        await trio.sleep(seconds)
+        return {}
+
+    async def filled(self, length: int) -> dict[str, Any]:
+        return {"reached": await self._filled(length)}
+
+    async def replay(self, index: int, count: int, edits: int, turn: int) -> dict[str, Any]:
+        """Take turns with the others at a history that all of them know."""
+        history = list(typing(edits))
+        lengths = list(itertools.accumulate((len(new) - gone for _, gone, new in history), initial=0))
+        done = 0
+        async with self.doc.changes() as changes:
+            began = time.monotonic()
+            for number, start in enumerate(range(0, edits, turn)):
+                if number % count != index:
+                    continue
+                while self._marks() < start:
+                    await anext(changes)
+                for at, gone, new in history[start : start + turn]:
+                    with self.doc.transaction():
+                        del self.text[at : at + gone]
+                        self.text.insert(at, new)
+                    done += 1
+                    if done % 16 == 0:
+                        await trio.lowlevel.checkpoint()
+                self.doc.map("done")["edits"] = min(start + turn, edits)
+            while self._marks() < edits:
+                await anext(changes)
+        return {"began": began, "ended": time.monotonic(), "right": str(self.text) == replayed(edits), "n": lengths[-1]}
+
+    def _marks(self) -> int:
+        return int(self.doc.map("done").get("edits", 0))
+
+    async def tell(self) -> dict[str, Any]:
+        stats = self.peer.stats
+        return {
+            "digest": self.doc.digest().hex(),
+            "wire": stats.bytes_said + stats.bytes_asked,
+            "delivered": stats.delivered,
+            "length": len(self.text),
+            "seen": self.seen,
+            **self.now(),
+        }
+
+    async def look(self) -> dict[str, Any]:
+        return self.now()
+
+    def now(self) -> dict[str, Any]:
+        return {"now": time.monotonic(), "cpu": time.process_time(), "length": len(self.text)}
+
+
+def take_part(task: dict[str, Any]) -> None:
+    """Join the others, and do as told until it is over."""
+
+    async def main() -> None:
+        orders = Orders(task)
+        weather = Weather(task.get("loss", 0.0), task.get("delay", 0.0))
+        bad = weather if weather.loss or weather.delay else None
+        async with DocumentPeer(listen=HERE, weather=bad) as peer, trio.open_nursery() as nursery:
+            orders.tell({"address": peer.address, "origin": peer.me.origin.hex()})
+            for address in (await trio.to_thread.run_sync(orders.hear))["dial"]:
+                peer.dial(address)
+            doc = peer.open(NAME)
+            await peer.wait_for_peers(task["others"] - 1, PATIENCE)
+            orders.tell({})
+            member = Member(peer, doc, weather, task)
+            member.nursery = nursery
+            while (order := await trio.to_thread.run_sync(orders.hear)) is not None:
+                done = await getattr(member, order.pop("do"))(**order)
+                orders.tell(done)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def mesh(task: dict[str, Any]) -> tuple[Crew, list[str]]:
+    """All of them, connected with each other; their origins."""
+    crew = Crew(task["others"])
+    addresses = [said["address"] for said in crew.said]
+    crew.each([{"dial": addresses[:index]} for index in range(len(addresses))])
+    time.sleep(RUN_IN)
+    return crew, [said["origin"] for said in crew.said]
+
+
+def part(values: Sequence[float], of: float) -> float:
+    """The value that so many of them are not over."""
+    return sorted(values)[min(int(len(values) * of), len(values) - 1)]
+
+
+def agreed(told: Sequence[dict[str, Any]]) -> None:
+    """All have the same content; anything else is no figure but a defect."""
+    if len(found := {one["digest"] for one in told}) != 1:
+        raise SystemExit(f"{len(told)} peers have {len(found)} contents")
+
+
+# ---- convergence -----------------------------------------------------------------------------------------------------
+
+
+def converge(task: dict[str, Any]) -> None:
+    """From the last edit of a round to when the last of them has the edits of all."""
+    crew, origins = mesh(task)
+    count, within, length = 3, 0.2, 0
+    took: list[float] = []
+    deliveries = len(origins) * (len(origins) - 1) * count
+    before = crew.ask({"do": "tell"})
+    ends = time.monotonic() + task["seconds"] * task.get("longer", 1)
+    wire = before
+    said: list[float] = []
+    while not took or time.monotonic() < ends:
+        length += len(origins) * count
+        done = crew.ask({"do": "edit", "count": count, "within": within, "length": length})
+        took.append(max(one["reached"] for one in done) - max(one["edited"] for one in done))
+        crew.ask({"do": "wait", "seconds": 0.25})  # for beats about what all have: they are part of the price
+        last, wire = wire, crew.ask({"do": "tell"})
+        agreed(wire)
+        said.append(sum(one["wire"] for one in wire) - sum(one["wire"] for one in last))
+    cpu = sum(one["cpu"] for one in wire) - sum(one["cpu"] for one in before)
+    say(
+        p50_ms=part(took, 0.5) * 1e3,
+        p99_ms=part(took, 0.99) * 1e3,
+        times=len(took),
+        wire_kib=statistics.mean(said) / 1024,
+        cpu_us=cpu / (deliveries * len(took)) * 1e6,
+    )
+
+
+def heal(task: dict[str, Any]) -> None:
+    """From when two halves that both went on can hear each other again to when all have the same."""
+    crew, origins = mesh(task)
+    half = len(origins) // 2
+    halves = origins[:half], origins[half:]
+    count, within = task["edits"], task["edits"] / 40
+    took: list[float] = []
+    length = 0
+    before = crew.ask({"do": "tell"})
+    ends = time.monotonic() + task["seconds"] * task.get("longer", 1)
+    while not took or time.monotonic() < ends:
+        crew.each([{"do": "cut", "origins": halves[index < half]} for index in range(len(origins))])
+        one_half = length + half * count
+        crew.ask({"do": "edit", "count": count, "within": within, "length": one_half})
+        time.sleep(1.0)  # all is quiet in both halves, and beats are as seldom as they get
+        length += len(origins) * count
+        at = time.monotonic() + 0.1
+        done = crew.ask({"do": "heal", "at": at, "length": length})
+        took.append(max(one["reached"] for one in done) - at)
+        agreed(after := crew.ask({"do": "tell"}))
+    cpu = sum(one["cpu"] for one in after) - sum(one["cpu"] for one in before)
+    deliveries = len(origins) * (len(origins) - 1) * count
+    say(
+        p50_ms=part(took, 0.5) * 1e3,
+        p99_ms=part(took, 0.99) * 1e3,
+        times=len(took),
+        cpu_us=cpu / (deliveries * len(took)) * 1e6,
+    )
+
+
+# ---- what viewers get ------------------------------------------------------------------------------------------------
+
+
+def deliver(task: dict[str, Any]) -> None:
+    """One writes, the others are counted."""
+    crew, _ = mesh(task)
+    delivered(crew, task, viewers=range(1, task["others"]), writer=0)
+
+
+def delivered(crew: Crew, task: dict[str, Any], *, viewers: Sequence[int], writer: int) -> None:
+    """The figures of a crew of which one types and others read."""
+    everybody = range(task["others"])
+    rate, seconds = task.get("rate", 0), task["seconds"]
+
+    def orders(of_writer: dict[str, Any], of_viewers: dict[str, Any]) -> list[dict[str, Any]]:
+        idle = {"do": "look"}
+        return [of_writer if one == writer else of_viewers if one in viewers else idle for one in everybody]
+
+    kind = {"do": "type", "seconds": RUN_IN, "rate": rate}
+    typed = crew.each(orders(kind, {"do": "look"}))[writer]["typed"]
+    length = len(typed)
+    crew.each(orders({"do": "look"}, {"do": "filled", "length": length}))
+    if rate:
+        crew.each(orders({"do": "look"}, {"do": "watch"}))
+    before = crew.ask({"do": "look"})
+    typed = crew.each(orders({**kind, "seconds": seconds}, {"do": "wait", "seconds": seconds}))[writer]["typed"]
+    done = crew.each(orders({"do": "look"}, {"do": "filled", "length": length + len(typed)}))
+    after = crew.ask({"do": "tell"})
+    agreed([after[one] for one in (writer, *viewers)])
+    cpu = sum(one["cpu"] for one in after) - sum(one["cpu"] for one in before)
+    deliveries = len(typed) * len(viewers)
+    figures: dict[str, Any] = {"cpu_us": cpu / deliveries * 1e6}
+    if rate:
+        late = [
+            when - typed[number]
+            for one in viewers
+            for (_, when), number in _each(after[one]["seen"], length, len(typed))
+        ]
+        figures |= {"p50_ms": part(late, 0.5) * 1e3, "p99_ms": part(late, 0.99) * 1e3}
+    else:
+        # until the last viewer has the last of them: who types faster than is read has only filled a queue
+        figures["per_second"] = deliveries / (max(done[one]["reached"] for one in viewers) - typed[0])
+    say(**figures)
+
+
+def _each(seen: Sequence[Sequence[float]], length: int, count: int) -> Iterator[tuple[Sequence[float], int]]:
+    """For each edit, the first look at which it was there."""
+    number = 0
+    for look in seen:
+        while number < min(int(look[0]) - length, count):
+            yield look, number
+            number += 1
+
+
+# ---- the disk --------------------------------------------------------------------------------------------------------
+
+
+def durable(task: dict[str, Any]) -> None:
+    """Edits of a whole peer, awaited until they are on its disk."""
+
+    async def main(where: Path) -> None:
+        going_on = True
+        async with DocumentPeer(listen=HERE, store=where / "docs.sqlite") as peer:
+            doc = peer.open(NAME)
+            text = doc.text("body")
+            meter = Meter(task["seconds"])
+
+            async def write() -> None:
+                nonlocal going_on
+                while going_on:
+                    text.append("x")
+                    await doc.durable()
+                    going_on = going_on and meter.add(1)
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(task["writers"]):
+                    nursery.start_soon(write)
+
+    with folder() as where:
+        trio.run(main, where)
+
+
+# ---- a late joiner ---------------------------------------------------------------------------------------------------
+
+
+def hold(task: dict[str, Any]) -> None:
+    """A large document, for who comes late."""
+
+    async def main() -> None:
+        rng = random.Random(1)
+        async with DocumentPeer(listen=HERE) as peer:
+            doc = peer.open(NAME)
+            text = doc.text("body")
+            size = task["document"]
+            while size > 0:
+                line = "".join(rng.choices(CHARACTERS[:26], k=min(size, 4096)))
+                text.insert(rng.randint(0, len(text)), line)
+                size -= len(line)
+            await trio.sleep(RUN_IN + 0.25)  # it is quiet
+            encoded = len(doc.engine.changes_since(None))
+            say(url=peer.address, digest=doc.digest().hex(), encoded=encoded)
+            await trio.sleep_forever()
+
+    trio.run(main)
+
+
+def join_late(task: dict[str, Any]) -> None:
+    """From `open` to the same digest."""
+
+    async def main() -> None:
+        async with DocumentPeer(dial=task["url"], listen=HERE) as peer:
+            await peer.wait_for_peers(1, PATIENCE)
+            await trio.sleep(random.uniform(0.5, 0.7))  # it comes at no special time
+            heard, cpu = _heard(peer), time.process_time()
+            lowest_peak()
+            begin, size = time.monotonic(), resident()
+            doc = peer.open(NAME)
+            doc.text("body")  # what a program reads later
+            await doc.joined(PATIENCE)
+            digest = doc.digest().hex()
+            took, size_then = time.monotonic() - begin, peak()
+            if digest != task["digest"]:
+                raise SystemExit("it has another content")
+            encoded = task["encoded"]
+            say(
+                p50_ms=took * 1e3,
+                cpu_us=(time.process_time() - cpu) * 1e6,
+                beyond_mib=(_heard(peer) - heard - encoded) / (1 << 20),
+                grown_mib=size_then - size,
+            )
+
+    trio.run(main)
+
+
+def _heard(peer: DocumentPeer) -> int:
+    return peer.stats.bytes_heard + peer.stats.bytes_asked
+
+
+# ---- a history -------------------------------------------------------------------------------------------------------
+
+
+def typing(edits: int) -> Iterator[tuple[int, int, str]]:
+    """A history of one text as people make them: at, how many characters go, what comes; the same each time.
+
+    Words are typed character by character, some characters are taken back, and now and then somebody goes elsewhere,
+    takes out some, or pastes a line.
+    """
+    rng = random.Random(2)
+    at = length = 0
+    for _ in range(edits):
+        what = rng.random()
+        if what < 0.03:
+            at = rng.randint(0, length)
+        if what > 0.9 and at:
+            gone, new = min(at, rng.choice((1, 1, 1, 1, 8))), ""
+            at -= gone
+        else:
+            gone, new = 0, rng.choice(CHARACTERS)
+            if what > 0.898:
+                new = "".join(rng.choices(CHARACTERS, k=40))
+        yield at, gone, new
+        at += len(new)
+        length += len(new) - gone
+
+
+def replayed(edits: int) -> str:
+    """The text at its end, by Python alone."""
+    text = ""
+    for at, gone, new in typing(edits):
+        text = text[:at] + new + text[at + gone :]
+    return text
+
+
+def replay(task: dict[str, Any]) -> None:
+    """Edits a second of a history that several take turns at, until all have its end."""
+    crew, origins = mesh(task)
+    before = crew.ask({"do": "look"})
+    edits = task["edits"]
+    done = crew.each(
+        [
+            {"do": "replay", "index": index, "count": len(origins), "edits": edits, "turn": task["turn"]}
+            for index in range(len(origins))
+        ]
+    )
+    after = crew.ask({"do": "tell"})
+    agreed(after)
+    if not all(one["right"] for one in done):
+        raise SystemExit("the text is not the one that was written")
+    cpu = sum(one["cpu"] for one in after) - sum(one["cpu"] for one in before)
+    seconds = max(one["ended"] for one in done) - min(one["began"] for one in done)
+    say(per_second=edits / seconds, cpu_us=cpu / edits * 1e6)

@@ -1,0 +1,149 @@
+"""The same through pycrdt-websocket: a server under uvicorn, and clients with its provider over `websockets`.
+
+Each is a process, as in ``_documents.py``, and does as it is told (``_crew.py``): the first serves, the second writes,
+the others read. Everything is as it is by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from typing import Any, Final
+
+import uvicorn
+from _crew import Crew, Orders
+from _documents import NAME, delivered
+from pycrdt import Doc, Provider, Text
+from pycrdt.websocket import ASGIServer, WebsocketServer
+from websockets.asyncio.client import ClientConnection, connect
+
+SERVER: Final = 0
+
+
+class Socket:
+    """A connection as Provider wants it: pycrdt-websocket has one for httpx, and `websockets` needs this much."""
+
+    def __init__(self, websocket: ClientConnection) -> None:
+        self._websocket = websocket
+
+    @property
+    def path(self) -> str:
+        return NAME
+
+    def __aiter__(self) -> Socket:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await self.recv()
+
+    async def send(self, message: bytes) -> None:
+        await self._websocket.send(message)
+
+    async def recv(self) -> bytes:
+        message = await self._websocket.recv()
+        assert isinstance(message, bytes)
+        return message
+
+
+class Client:
+    """What a client can be told to do; as _documents.Member."""
+
+    def __init__(self, doc: Doc[Any]) -> None:
+        self.text = doc.get("body", type=Text)
+        self.seen: list[tuple[int, float]] = []
+        self.changed = asyncio.Event()
+        self._length = 0
+        self._wanted = float("inf")
+        self._noting = False
+        self.text.observe(self._observed)
+
+    def _observed(self, event: Any) -> None:
+        length = len(self.text)
+        if self._noting:
+            self.seen.append((length, time.monotonic()))
+        if length >= self._wanted:
+            self.changed.set()
+
+    async def type(self, seconds: float, rate: float) -> dict[str, Any]:
+        typed: list[float] = []
+        began = time.monotonic()
+        while (now := time.monotonic()) < began + seconds:
+            typed.append(now)
+            self.text += "x"
+            if rate:
+                await asyncio.sleep(max(0.0, began + len(typed) / rate - time.monotonic()))
+            else:
+                await asyncio.sleep(0)
+        return {"typed": typed}
+
+    async def watch(self) -> dict[str, Any]:
+        self.seen = []
+        self._noting = True
+        return {}
+
+    async def wait(self, seconds: float) -> dict[str, Any]:
+        await asyncio.sleep(seconds)
+        return {}
+
+    async def filled(self, length: int) -> dict[str, Any]:
+        self._wanted = length
+        self.changed.clear()
+        if len(self.text) < length:
+            await self.changed.wait()
+        self._wanted = float("inf")
+        return {"reached": time.monotonic()}
+
+    async def look(self) -> dict[str, Any]:
+        return {"now": time.monotonic(), "cpu": time.process_time()}
+
+    async def tell(self) -> dict[str, Any]:
+        digest = hashlib.sha256(str(self.text).encode()).hexdigest()
+        return {**await self.look(), "digest": digest, "seen": self.seen}
+
+
+async def _obey(orders: Orders, client: Client) -> None:
+    orders.tell({})
+    while (order := await asyncio.to_thread(orders.hear)) is not None:
+        orders.tell(await getattr(client, order.pop("do"))(**order))
+
+
+async def _serve(orders: Orders) -> None:
+    async with WebsocketServer() as websockets:
+        server = uvicorn.Server(uvicorn.Config(ASGIServer(websockets), port=0, log_level="critical"))
+        serving = asyncio.create_task(server.serve())
+        while not server.started:  # noqa: ASYNC110 - it has no event for it
+            await asyncio.sleep(0.01)
+        orders.tell({"port": server.servers[0].sockets[0].getsockname()[1]})
+        await asyncio.to_thread(orders.hear)
+        await _obey(orders, Client(Doc()))
+        serving.cancel()
+
+
+async def _take_part(task: dict[str, Any]) -> None:
+    orders = Orders(task)
+    orders.tell({})
+    order = await asyncio.to_thread(orders.hear)
+    if order["role"] == SERVER:
+        await _serve(orders)
+        return
+    orders.tell({})
+    port = (await asyncio.to_thread(orders.hear))["port"]
+    doc: Doc[Any] = Doc()
+    async with connect(f"ws://127.0.0.1:{port}/{NAME}") as websocket, Provider(doc, Socket(websocket)) as provider:
+        await provider.synced.wait()
+        await _obey(orders, Client(doc))
+
+
+def take_part(task: dict[str, Any]) -> None:
+    """Serve, or connect, and do as told until it is over."""
+    asyncio.run(_take_part(task))
+
+
+def deliver(task: dict[str, Any]) -> None:
+    """One writes, the others are counted."""
+    crew = Crew(task["others"])
+    port = crew.each([{"role": role} for role in range(task["others"])])[SERVER]["port"]
+    for index in range(task["others"]):  # its room breaks ("already running") where two enter at once
+        crew.one(index, {"port": port})
+    delivered(crew, task, viewers=range(2, task["others"]), writer=1)

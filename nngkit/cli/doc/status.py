@@ -1,0 +1,178 @@
+"""`nngkit doc status`: who is there, which documents are where, on how many disks, and what was lost and repaired.
+
+It is a peer itself for as long as it looks, as nobody can be asked for another's counters: what it counts is what came
+here. A NAME is opened, so all of it comes here; without names only the documents' names are told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import asdict
+from typing import Any, Final
+
+import trio
+
+from nngkit.cli.doc.opening import in_trio, meets_others, opened, stored
+from nngkit.cli.output import columns, json_line, out, utc
+from nngkit.documents import Document, DocumentPeer
+from nngkit.errors import ConfigError, TimedOut
+
+__all__ = ["disks", "status"]
+
+ASKED: Final = 2.0  # seconds that others have to say what they have on their disks
+COUNTERS: Final = ("said", "heard", "edits", "delivered", "duplicates", "held", "gaps", "asked", "failed", "refused")
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """Look, once or again and again."""
+    if arguments.store is None and not meets_others(arguments) and not arguments.listen:
+        raise ConfigError("--store", "there is nothing to look at: say a store, or whom to meet (--join, --dial)")
+    kept = None if arguments.store is None else _kept(arguments)
+
+    async def work() -> None:
+        async with opened(arguments) as peer:
+            if meets_others(arguments):
+                await peer.wait_for_peers(1, arguments.timeout)
+            documents = [peer.open(name) for name in arguments.names]
+            while True:
+                fields = await _look(peer, documents, kept, arguments)
+                out(json_line(fields) if arguments.json else _text(fields))
+                if arguments.interval is None:
+                    return
+                await trio.sleep(arguments.interval)
+
+    return in_trio(work)
+
+
+def _kept(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the store has, looked at before a peer has it open."""
+    documents = []
+    with stored(arguments.store) as store:
+        for name in store.names():
+            loaded = store.load(name)
+            documents.append(
+                {
+                    "document": name,
+                    "edits": sum(loaded.versions.values()),
+                    "streams": len(loaded.versions),
+                    "snapshot": loaded.size,
+                    "log": loaded.log,
+                    "versions": len(store.versions(name)),
+                }
+            )
+        return {"path": store.path, "origin": store.origin.hex(), "documents": documents}
+
+
+async def _look(
+    peer: DocumentPeer, documents: list[Document], kept: dict[str, Any] | None, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    looked = []
+    for document in documents:
+        synced = False
+        if peer.peers:
+            with trio.move_on_after(arguments.timeout):
+                try:
+                    await document.joined(arguments.timeout)
+                    synced = True
+                except TimedOut:
+                    pass
+        others = [str(other.stream) for other in peer.peers if document.name in other.documents]
+        looked.append(
+            {
+                "document": document.name,
+                "digest": document.digest().hex(),
+                "roots": {root: {"kind": _kind(value), "size": len(value)} for root, value in document.plain().items()},
+                "synced": synced,
+                "peers": others,
+                "disks": await disks(document, sum(other.askable for other in peer.peers)) if synced else 0,
+                "here": [
+                    str(state.get("user", {}).get("name", "?")) if isinstance(state.get("user"), dict) else "?"
+                    for state in document.awareness.states.values()
+                ],
+            }
+        )
+    return {
+        "time": utc(time.time()),
+        "me": {
+            "stream": str(peer.me),
+            "name": peer.name,
+            "addresses": list(peer.addresses),
+            "repair": list(peer.repair_addresses),
+        },
+        "store": kept,
+        "peers": [
+            {
+                "stream": str(other.stream),
+                "name": other.name,
+                "address": other.address,
+                "round_trip": other.round_trip,
+                "askable": other.askable,
+                "relay": other.relay,
+                "documents": sorted(other.documents),
+            }
+            for other in peer.peers
+        ],
+        "documents": looked,
+        "counters": asdict(peer.stats),
+        "refusals": [
+            {"time": utc(one.when), "peer": one.peer, "what": one.what, "why": one.why} for one in peer.refusals
+        ],
+    }
+
+
+def _kind(value: object) -> str:
+    return "text" if isinstance(value, str) else "array" if isinstance(value, list) else "map"
+
+
+async def disks(document: Document, most: int, within: float = ASKED) -> int:
+    """On how many others' disks all of it is that is here now; as far as they say so in that time."""
+    found = 0
+    with trio.move_on_after(within):
+        for count in range(1, most + 1):
+            try:
+                await document.synced(count, within)
+            except TimedOut:
+                break
+            found = count
+    return found
+
+
+def _text(fields: dict[str, Any]) -> str:
+    me = fields["me"]
+    parts = [f"{fields['time']}  {me['name']} {me['stream']} {' '.join(me['addresses'])}".rstrip()]
+    if fields["store"] is not None:
+        rows = [
+            (each["document"], *(str(each[name]) for name in ("edits", "streams", "snapshot", "log", "versions")))
+            for each in fields["store"]["documents"]
+        ]
+        parts.append(columns(("STORED", "EDITS", "STREAMS", "SNAPSHOT", "LOG", "VERSIONS"), rows))
+    if fields["peers"]:
+        rows = [
+            (
+                each["name"] or each["stream"],
+                each["address"] or "-",
+                f"{each['round_trip'] * 1000:.1f} ms",
+                " ".join(word for word in ("askable", "relay") if each[word]) or "-",
+                " ".join(each["documents"]) or "-",
+            )
+            for each in fields["peers"]
+        ]
+        parts.append(columns(("PEER", "ADDRESS", "ROUND TRIP", "IS", "DOCUMENTS"), rows))
+    if fields["documents"]:
+        rows = [
+            (
+                each["document"],
+                " ".join(f"{root} {is_['kind']} {is_['size']}" for root, is_ in each["roots"].items()) or "-",
+                "yes" if each["synced"] else "no",
+                str(each["disks"]),
+                each["digest"][:8],
+                ", ".join(each["here"]) or "-",
+            )
+            for each in fields["documents"]
+        ]
+        parts.append(columns(("DOCUMENT", "CONTENT", "IN SYNC", "DISKS", "DIGEST", "WHO"), rows))
+    counted = fields["counters"] | {"refused": sum(fields["counters"]["refused"].values())}
+    parts.append("  ".join(f"{name} {counted[name]}" for name in COUNTERS))
+    parts += [f"refused: {one['time']} {one['what']} from {one['peer']}: {one['why']}" for one in fields["refusals"]]
+    return "\n".join(parts)
