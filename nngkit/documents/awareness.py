@@ -167,10 +167,16 @@ class Awareness:
             )
         return not same
 
-    def bye(self, source: Hashable) -> None:
-        """`source` has left; what of it is still under way changes nothing any more."""
-        if (entry := self._entries.get(source)) is not None:
-            self.receive(source, entry.clock + _CLIENTS, None)
+    def bye(self, source: Hashable) -> int | None:
+        """`source` has left, or is silent; its last word, if that is still under way, changes nothing any more. The
+        number that says so, None if it was not seen here: for who passes on what one says to the others.
+        """
+        entry = self._entries.get(source)
+        if entry is None or entry.client is None:
+            return None
+        clock = entry.clock + 1  # no more: who was silent for a while comes back with the one after it
+        self.receive(source, clock, None)
+        return clock
 
     def expire(self, now: float | None = None) -> frozenset[int]:
         """Forget whoever has been silent for TIMEOUT; their client ids."""

@@ -256,6 +256,8 @@ class DocumentPeer:
         """Say good-bye, write everything, and disconnect, before the block ends; also when cancelled."""
         if not self._left:
             with trio.CancelScope(shield=True):
+                for held in self._held.values():
+                    held.document.awareness.local = None  # those behind a relay do not hear our good-bye
                 with trio.move_on_after(LEAVING):
                     await self._exchange.close()
                 self._left = True
@@ -530,8 +532,10 @@ class DocumentPeer:
 
     def gone(self, peer: Stream) -> None:
         """A peer has gone."""
-        for held in self._held.values():
-            held.document.awareness.bye(peer)
+        for name, held in self._held.items():
+            clock = held.document.awareness.bye(peer)
+            if clock is not None and self._relay:  # those behind us hear neither its good-bye nor its end
+                self._exchange.publish(encode(Aware(peer, name, clock, None)))
 
     def came(self, peer: Stream, docs: set[str]) -> None:
         """A peer has these documents open, and has not heard who is at work in them."""

@@ -82,7 +82,7 @@ async def test_states_of_others_come_change_and_go() -> None:
     assert not aware.receive("a", 3, None, now=1)
     assert not aware.receive("a", 4, state(8, user="y"), now=2)  # renewed
     aware.bye("b")
-    assert not aware.receive("b", 9, state(9), now=2)  # was on the way when it said bye
+    assert not aware.receive("b", 2, state(9), now=2)  # was on the way when it said bye
     assert aware.receive("a", 5, None, now=3)
     assert aware.states == {7: {"user": "me"}}
     doc.close()

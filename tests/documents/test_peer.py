@@ -352,6 +352,8 @@ async def test_who_comes_to_a_relay_sees_at_once_who_is_at_work_behind_it() -> N
                 await until(lambda: {"user": "Ada"} in theirs.awareness.states.values())
             await until(lambda: {"user": "Grace"} in early.documents["minutes"].awareness.states.values())
             assert [peer.refusals for peer in (home, early, late)] == [(), (), ()]  # nor is one's own echo a stranger
+        with trio.fail_after(5.0):
+            await until(lambda: list(early.documents["minutes"].awareness.states.values()) == [{"user": "Ada"}])
 
 
 async def test_peers_say_their_names_and_documents() -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from nngkit.documents.codepoints import Delete, Delta, Edit, Insert, Keep
 
-__all__ = ["applied", "edits", "matches", "rebased"]
+__all__ = ["applied", "edits", "joined", "matches", "rebased"]
 
 MOST: Final = 600  # differences that are looked for: their number squared, in steps and in memory; a tenth of a second
 
@@ -120,6 +120,28 @@ def applied(text: str, made: Sequence[Edit]) -> str:
     for at, deleted, inserted in reversed(made):
         text = text[:at] + inserted + text[at + deleted :]
     return text
+
+
+def joined(old: str, made: Sequence[Edit]) -> list[Edit]:
+    """Edits as people make them: those that keep no more between them than either changes are one.
+
+    >>> joined("four", [(0, 1, "h"), (3, 1, "se")]), joined("four", [(0, 1, "p"), (3, 1, "")])
+    ([(0, 1, 'h'), (3, 1, 'se')], [(0, 1, 'p'), (3, 1, '')])
+    >>> joined("four", [(0, 0, "\\n"), (1, 3, "ive")])
+    [(0, 4, '\\nfive')]
+    """
+    found: list[Edit] = []
+    for edit in made:
+        found.append(edit)
+        while len(found) > 1 and _belong(*found[-2:]):
+            (at, deleted, inserted), (then, more, text) = found[-2:]
+            found[-2:] = [(at, then + more - at, inserted + old[at + deleted : then] + text)]
+    return found
+
+
+def _belong(one: Edit, other: Edit) -> bool:
+    kept = other[0] - one[0] - one[1]
+    return kept <= max(one[1], len(one[2])) and kept <= max(other[1], len(other[2]))
 
 
 def rebased(made: Sequence[Edit], theirs: Delta) -> list[Edit]:

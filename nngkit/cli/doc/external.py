@@ -18,7 +18,7 @@ from typing import Final
 
 import trio
 
-from nngkit.cli.doc.differences import edits, rebased
+from nngkit.cli.doc.differences import edits, joined, rebased
 from nngkit.cli.doc.opening import in_trio, meets_others, opened, user
 from nngkit.cli.main import say
 from nngkit.cli.output import json_line
@@ -54,7 +54,7 @@ def saved(data: bytes, began: str) -> str:
 def merged(text: Text, began: str, wanted: str, theirs: Delta) -> int:
     """Make the edits that make `wanted` of `began` in a text that others brought by `theirs` from there to here; how
     many they were."""
-    made = edits(began, wanted)
+    made = joined(began, edits(began, wanted))
     with text.document.transaction(origin="editor"):
         for at, deleted, inserted in reversed(rebased(made, theirs)):
             text.splice(at, deleted, inserted)

@@ -3,9 +3,9 @@
 ::
 
     $ nngkit doc serve notes
-    http://127.0.0.1:4780/#token=Jx0...
+    http://127.0.0.1:4780/#token=9f0c...
     nngkit doc serve: notes: peers join at ws://127.0.0.1:4712/repair, as
-        nngkit doc edit NAME --join 'ws://127.0.0.1:4712/repair#token=Jx0...'
+        nngkit doc edit NAME --join 'ws://127.0.0.1:4712/repair#token=9f0c...'
 
 The link is on stdout, once: whoever has it is in. What stands behind its # is not sent to the web server. Everything is
 in DIR/docs.sqlite. It relays: a page knows this peer alone.
@@ -37,7 +37,7 @@ __all__ = ["serve"]
 NAME: Final = "nngkit doc serve"
 STORE: Final = "docs.sqlite"
 LISTEN: Final = "ws://127.0.0.1:4712"  # the same each time: what a browser keeps offline is kept by address
-SECRET: Final = 18  # bytes of chance in a token: 24 characters
+SECRET: Final = 16  # bytes of chance in a token; as hex, which no option is taken for
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def serve(arguments: argparse.Namespace) -> int:
     arguments.timeout = None
     given = settings(arguments)
     if given["token"] is None and not arguments.no_token:
-        given["token"] = secrets.token_urlsafe(SECRET)
+        given["token"] = secrets.token_hex(SECRET)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
