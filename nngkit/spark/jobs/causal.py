@@ -8,14 +8,19 @@ who recorded the traffic may well have got them so. So: in the order they came, 
     >>> reply, first = Update(b, 1, 1, {a: 1}, b"world"), Update(a, 1, 1, {}, b"hello")
     >>> [each.update for each in in_order([reply, first], {}).ready]
     [b'hello', b'world']
+
+A merge is an update without a stream: what a peer gave as a whole, for a document that had `deps`, and brought it to
+`versions`. It waits for the one and counts as the other, and what it covers is not applied once more; itself it always
+is, as it may bring what has no number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from nngkit.documents.versions import Stream, Versions, covers
+from nngkit.documents.versions import EPOCHS_KEPT, Stream, Versions, covers, is_old, merge
 
 __all__ = ["Ordered", "Update", "in_order", "runs"]
 
@@ -23,13 +28,14 @@ MOST_MERGED: Final = 64  # updates: what merging costs grows faster than their n
 
 
 class Update(NamedTuple):
-    """One, or several of one stream merged. Without a stream nothing is known of it: it is taken as it came."""
+    """One, or several of one stream merged; or, without a stream, a merge."""
 
     stream: Stream | None
     first: int
     last: int
     deps: Mapping[Stream, int]
     update: bytes
+    versions: Mapping[Stream, int] = MappingProxyType({})
 
 
 class Ordered(NamedTuple):
@@ -41,8 +47,13 @@ class Ordered(NamedTuple):
 
 
 def in_order(updates: Iterable[Update], have: Mapping[Stream, int]) -> Ordered:
-    """What can be applied to a document that has `have`; what it has already is left out of both lists."""
+    """What can be applied to a document that has `have`; what it has already is left out of both lists.
+
+    A vector lists so many streams and no more (versions.prune). So where nothing goes on any more, what is too old to
+    be listed counts as being there, as it does with the peers.
+    """
     versions = dict(have)
+    lenient = False
     ready: list[Update] = []
     waiting = list(updates)
     while waiting:
@@ -50,20 +61,28 @@ def in_order(updates: Iterable[Update], have: Mapping[Stream, int]) -> Ordered:
         for each in waiting:
             stream = each.stream
             if stream is None:
-                ready.append(each)
+                if _is_here(each.deps, versions, lenient):
+                    versions = merge(versions, each.versions)
+                    ready.append(each)
+                else:
+                    still.append(each)
                 continue
             at = versions.get(stream, 0)
             if each.last <= at:
                 continue
-            if each.first <= at + 1 and (not each.deps or covers(versions, _others(each))):
+            if each.first <= at + 1 and (not each.deps or _is_here(_others(each), versions, lenient)):
                 versions[stream] = each.last
                 ready.append(each)
             else:
                 still.append(each)
-        if len(still) == len(waiting):
+        if len(still) < len(waiting):
+            lenient = False
+        elif lenient or len(versions) < EPOCHS_KEPT:
             break
+        else:
+            lenient = True
         # Sorted from now on: a stream that came backwards would else take a pass for each of its updates.
-        waiting = sorted(still, key=lambda each: (each.stream, each.first))
+        waiting = sorted(still, key=lambda each: (each.stream is not None, each.stream or (), each.first))
     return Ordered(ready, waiting, versions)
 
 
@@ -84,6 +103,13 @@ def runs(updates: Iterable[Update]) -> Iterator[list[Update]]:
         run.append(each)
     if run:
         yield run
+
+
+def _is_here(needed: Mapping[Stream, int], versions: Mapping[Stream, int], lenient: bool) -> bool:
+    """Whether all of it is; `lenient`: or is too old to be listed."""
+    if not lenient:
+        return covers(versions, needed)
+    return all(versions.get(stream, 0) >= seq or is_old(stream, versions) for stream, seq in needed.items())
 
 
 def _others(each: Update) -> Mapping[Stream, int]:

@@ -12,6 +12,9 @@ it, `applyInArrow` takes a bucket of documents at a time (a call for each docume
 applies each one's updates in causal order (causal.py). What depends on something that was never recorded is not
 applied, and not lost: it stays in ``held``, and an incremental run takes it up again.
 
+What the peers gave a recorder as a whole (`nngkit record`, docs/wire.md) is an update of many edits, without numbers of
+their own: it counts for all that its ``versions`` say, and as of the time when it was recorded.
+
 A snapshot is a Yjs update that makes the whole document: ``Doc().apply_update(snapshot)``.
 """
 
@@ -38,15 +41,17 @@ BUCKETS: Final = 64  # of a compaction: what one call holds in memory is a 64th 
 HELD_ROWS: Final = 100_000  # rows that the first step holds to find neighbours in: some 10 MB
 
 UPDATE: Final = (
-    "doc string, update binary, origin binary, epoch bigint, first bigint, last bigint, deps binary, partition int, "
-    "offset bigint, at timestamp"
+    "doc string, update binary, origin binary, epoch bigint, first bigint, last bigint, deps binary, versions binary, "
+    "partition int, offset bigint, at timestamp"
 )
-HELD: Final = "array<struct<update:binary, origin:binary, epoch:bigint, first:bigint, last:bigint, deps:binary>>"
+HELD: Final = (
+    "array<struct<update:binary, origin:binary, epoch:bigint, first:bigint, last:bigint, deps:binary, versions:binary>>"
+)
 SNAPSHOT: Final = f"doc string, snapshot binary, versions binary, updates bigint, at timestamp, held {HELD}"
 
 
 def updates(rows: DataFrame) -> DataFrame:
-    """The rows that are documents' updates: those that have an origin."""
+    """The rows that are documents' updates: those that have an origin and a number, or versions."""
     need(rows, "key", "value", "headers", "partition", "offset", "timestamp")
     seq = number(header("seq"))
     return rows.select(
@@ -57,11 +62,14 @@ def updates(rows: DataFrame) -> DataFrame:
         seq.alias("first"),
         seq.alias("last"),
         header("deps").alias("deps"),
+        header("versions").alias("versions"),
         "partition",
         "offset",
         F.col("timestamp").alias("at"),
         sender().alias("author"),
-    ).where("doc is not null and origin is not null and epoch is not null and first is not null")
+    ).where(
+        "doc is not null and (versions is not null or (origin is not null and epoch is not null and first is not null))"
+    )
 
 
 def compact(edits: DataFrame, before: DataFrame | None = None, buckets: int = BUCKETS) -> DataFrame:
@@ -71,18 +79,17 @@ def compact(edits: DataFrame, before: DataFrame | None = None, buckets: int = BU
     read nor returned. `at` is the time of the newest update that was seen, `updates` how many are in the snapshot.
     """
     columns = [name.split()[0] for name in UPDATE.split(", ")]
-    merged = edits.select(*columns).mapInArrow(_merge_neighbours, UPDATE)
-    together = merged.select(*columns, F.lit(None).cast("binary").alias("versions"))
+    together = edits.select(*columns).mapInArrow(_merge_neighbours, UPDATE)
     if before is not None:
         touched = before.join(edits.select("doc").distinct(), "doc", "left_semi")
         base = touched.select(
             "doc",
             F.col("snapshot").alias("update"),
             *(F.lit(None).cast(kind).alias(name) for name, kind in _kinds("origin", "epoch", "first", "last", "deps")),
+            "versions",
             F.lit(-1).cast("int").alias("partition"),  # before all that came since
             F.lit(-1).cast("bigint").alias("offset"),
             "at",
-            "versions",
         )
         still = touched.select("doc", "at", F.inline("held")).select(
             "doc",
@@ -92,10 +99,10 @@ def compact(edits: DataFrame, before: DataFrame | None = None, buckets: int = BU
             "first",
             "last",
             "deps",
+            "versions",
             F.lit(-1).cast("int").alias("partition"),
             F.lit(0).cast("bigint").alias("offset"),
             "at",
-            F.lit(None).cast("binary").alias("versions"),
         )
         together = together.unionByName(base).unionByName(still)
     bucket = F.pmod(F.xxhash64("doc"), F.lit(buckets)).alias("bucket")
@@ -115,7 +122,10 @@ def as_of(edits: DataFrame, document: str, when: dt.datetime) -> bytes:
 
 
 def edits(updates: DataFrame, window: str = "1 day") -> DataFrame:
-    """By window, document and author: updates, bytes, first and last. A stream too, with a watermark on `at`."""
+    """By window, document and author: updates, bytes, first and last. A stream too, with a watermark on `at`.
+
+    What was recorded as a whole is one update, and its author `unknown`: it is of many.
+    """
     return (
         updates.groupBy(F.window("at", window).alias("w"), "doc", "author")
         .agg(
@@ -150,9 +160,10 @@ def _update_of(row: dict[str, Any]) -> Update:
     from nngkit.documents.versions import Stream, from_wire
     from nngkit.spark.jobs.causal import Update
 
-    if row["origin"] is None:
-        return Update(None, 0, 0, {}, row["update"])
     deps = from_wire(envelope.decode(row["deps"], what="deps"), what="deps") if row["deps"] else {}
+    if row["versions"] is not None:
+        versions = from_wire(envelope.decode(row["versions"], what="versions"), what="versions")
+        return Update(None, 0, 0, deps, row["update"], versions)
     return Update(Stream(row["origin"], row["epoch"]), row["first"], row["last"], deps, row["update"])
 
 
@@ -188,7 +199,8 @@ def _merged(table: pa.Table) -> pa.Table:
             first, last = fresh[position], fresh[position + len(run) - 1]
             together = fresh[position : position + len(run)]
             position += len(run)
-            update = run[0].update if len(run) == 1 else merge_updates(*(each.update for each in run))
+            said = [each.update for each in run if each.update]  # one that its peers refused is recorded as nothing
+            update = said[0] if len(said) == 1 else merge_updates(*said) if said else b""
             found.append(
                 first
                 | {
@@ -217,6 +229,8 @@ def _numbers_as_times(table: pa.Table) -> pa.Table:
 
 
 def _same(row: dict[str, Any], other: dict[str, Any]) -> bool:
+    if row["versions"] is not None:  # a merge has no number that would make it that one
+        return False
     return all(row[name] == other[name] for name in ("origin", "epoch", "first", "last"))
 
 
@@ -246,6 +260,7 @@ def _snapshots(table: pa.Table) -> pa.Table:
             ("first", pa.int64()),
             ("last", pa.int64()),
             ("deps", pa.binary()),
+            ("versions", pa.binary()),
         ]
     )
     schema = pa.schema(
@@ -265,26 +280,27 @@ def _snapshot(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
     from pycrdt import Doc
 
     from nngkit import envelope
-    from nngkit.documents.versions import from_wire, to_wire
+    from nngkit.documents.versions import STREAMS, prune, to_wire
     from nngkit.spark.jobs.causal import in_order
 
     rows = list(rows)
-    have = {}
-    for row in rows:
-        if row["versions"] is not None:
-            have = from_wire(envelope.decode(row["versions"], what="versions"), what="versions")
-    given = [(_update_of(row), row) for row in rows]
-    ordered = in_order((update for update, _row in given), have)
+    given = [(_update_of(row), row) for row in rows]  # a snapshot from before is a merge onto nothing, the first
+    ordered = in_order((update for update, _row in given), {})
     doc: Doc[Any] = Doc()
     for each in ordered.ready:
-        doc.apply_update(each.update)
+        if each.update:
+            doc.apply_update(each.update)
+    updates = sum(ordered.versions.values())
+    if len(ordered.versions) > STREAMS:  # more than can be read again; each load of a page is one
+        prune(ordered.versions)
     waiting = {id(each) for each in ordered.held}
     held = [row for update, row in given if id(update) in waiting]
+    kept = ("update", "origin", "epoch", "first", "last", "deps", "versions")
     return {
         "doc": rows[0]["doc"],
         "snapshot": doc.get_update(),
         "versions": envelope.encode(to_wire(ordered.versions)),
-        "updates": sum(ordered.versions.values()),
+        "updates": updates,
         "at": max(row["at"] for row in rows),
-        "held": [{name: row[name] for name in ("update", "origin", "epoch", "first", "last", "deps")} for row in held],
+        "held": [{name: row[name] for name in kept} for row in held],
     }

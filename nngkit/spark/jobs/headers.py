@@ -5,7 +5,8 @@
 ``sent``    8 bytes, big-endian, signed: microseconds since 1970 on the sender's clock
 ``seq``     8 bytes, big-endian: the sender's own count of what it sent on this topic
 ``from``    UTF-8: what the sender calls itself; where there is none, its address stands for it
-``origin``  bytes, ``epoch`` 8 bytes, ``seq`` 8 bytes, ``deps`` CBOR: those of a document's update
+``origin``  bytes, ``epoch`` 8 bytes, ``seq`` 8 bytes, ``deps`` CBOR: those of a document's update, or
+            ``versions`` CBOR and ``deps``: those of many as one (docs/wire.md)
 ==========  ==========================================================================================
 """
 

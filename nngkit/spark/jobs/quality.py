@@ -55,12 +55,14 @@ def lost(rows: DataFrame) -> DataFrame:
     """By topic and sender: ranges of its numbers that are not there, from the first one that is. Batch only.
 
     A sender that starts again at a lower number is taken for a new run of the same one, not for a loss: where a number
-    comes that is lower than one before it in time, the count begins again.
+    comes that is lower than one before it in time, the count begins again. Documents' updates are not looked at: they
+    are numbered in each document, and their recorder asks for what is lost.
     """
     need(rows, "topic", "headers", "partition", "offset", "timestamp", "peer")
     in_time = Window.partitionBy("topic", "sender").orderBy("timestamp", "partition", "offset")
     numbered = (
-        rows.select(
+        rows.where(header("origin").isNull())
+        .select(
             "topic", sender().alias("sender"), number(header("seq")).alias("seq"), "timestamp", "partition", "offset"
         )
         .where("seq is not null")
