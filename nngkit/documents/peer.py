@@ -581,7 +581,7 @@ class DocumentPeer:
                 try:
                     await held.disk.synced()
                 except NngkitError as error:  # who asked counts us not, and asks again
-                    log.warning("%s: not said to be on the disk: %s", copy.name, error)
+                    log.info("%s: not said to be on the disk: %s", copy.name, error)
                     return False
             return True
         return False

@@ -227,6 +227,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bool]]:
 async def test_a_full_disk_is_not_called_durable_and_holds_up_nobody(
     tmp_path: Path, disk: dict[str, bool], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "nngkit.documents")
     async with (
         DocumentPeer(listen=HERE) as ada,
         DocumentPeer(listen=HERE, dial=ada.address) as grace,
