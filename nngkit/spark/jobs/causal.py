@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from nngkit.documents.versions import EPOCHS_KEPT, Stream, Versions, covers, is_old, merge
+from nngkit.documents.versions import EPOCHS_KEPT, Oldest, Stream, Versions, covers, merge
 
 __all__ = ["Ordered", "Update", "in_order", "runs"]
 
@@ -53,7 +53,7 @@ def in_order(updates: Iterable[Update], have: Mapping[Stream, int]) -> Ordered:
     be listed counts as being there, as it does with the peers.
     """
     versions = dict(have)
-    lenient = False
+    oldest: Oldest | None = None
     ready: list[Update] = []
     waiting = list(updates)
     while waiting:
@@ -61,7 +61,7 @@ def in_order(updates: Iterable[Update], have: Mapping[Stream, int]) -> Ordered:
         for each in waiting:
             stream = each.stream
             if stream is None:
-                if _is_here(each.deps, versions, lenient):
+                if _is_here(each.deps, versions, oldest):
                     versions = merge(versions, each.versions)
                     ready.append(each)
                 else:
@@ -70,17 +70,17 @@ def in_order(updates: Iterable[Update], have: Mapping[Stream, int]) -> Ordered:
             at = versions.get(stream, 0)
             if each.last <= at:
                 continue
-            if each.first <= at + 1 and (not each.deps or _is_here(_others(each), versions, lenient)):
+            if each.first <= at + 1 and (not each.deps or _is_here(_others(each), versions, oldest)):
                 versions[stream] = each.last
                 ready.append(each)
             else:
                 still.append(each)
         if len(still) < len(waiting):
-            lenient = False
-        elif lenient or len(versions) < EPOCHS_KEPT:
+            oldest = None
+        elif oldest is not None or len(versions) < EPOCHS_KEPT:
             break
         else:
-            lenient = True
+            oldest = Oldest(versions)
         # Sorted from now on: a stream that came backwards would else take a pass for each of its updates.
         waiting = sorted(still, key=lambda each: (each.stream is not None, each.stream or (), each.first))
     return Ordered(ready, waiting, versions)
@@ -105,11 +105,14 @@ def runs(updates: Iterable[Update]) -> Iterator[list[Update]]:
         yield run
 
 
-def _is_here(needed: Mapping[Stream, int], versions: Mapping[Stream, int], lenient: bool) -> bool:
-    """Whether all of it is; `lenient`: or is too old to be listed."""
-    if not lenient:
+def _is_here(needed: Mapping[Stream, int], versions: Mapping[Stream, int], oldest: Oldest | None) -> bool:
+    """Whether all of it is; with `oldest`: or is too old to be listed."""
+    if oldest is None:
         return covers(versions, needed)
-    return all(versions.get(stream, 0) >= seq or is_old(stream, versions) for stream, seq in needed.items())
+    return all(
+        versions.get(stream, 0) >= seq or (stream not in versions and oldest.excludes(stream))
+        for stream, seq in needed.items()
+    )
 
 
 def _others(each: Update) -> Mapping[Stream, int]:
