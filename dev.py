@@ -3,15 +3,15 @@
 
 ::
 
-    python3 dev.py demo  [ARGS]    the demonstration, examples/demo.py
+    python3 dev.py demo  [ARGS]    the demonstration, examples/demo.py; --quick does without Spark, which is large
     python3 dev.py test  [ARGS]    pytest with ARGS (-k name ...); --slow adds the slow tests, --cov a coverage report
     python3 dev.py lint            ruff (check, format), mypy --strict, import-linter, codespell: all of them, each time
     python3 dev.py bench [NAME]    benchmarks/NAME.py, or all in order of name; --list names them
     python3 dev.py web             builds the pages of nngkit/web into nngkit/web/static; needs Node.js and npm
 
 What a command needs is a row of PARTS: it is built when its stamp (a hash of all that it depends on) is not the one in
-.venv, so the second run goes straight to work. What a command does is a row of COMMANDS. A new need (a JRE, npm
-packages) is a new row and not a new `if`.
+.venv, so the second run goes straight to work. What a command does is a row of COMMANDS. A new need (npm packages) is a
+new row and not a new `if`.
 
 Exit codes: those of what was run; 2 for wrong usage, 3 when .venv cannot be made.
 This file alone keeps to the syntax of Python 3.6: an old Python has to get as far as being told.
@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOCK = ROOT / "requirements.lock"
+SPARK_LOCK = ROOT / "requirements-spark.lock"  # Spark and a Java: five times as much as all the rest
 NEEDS_PIP = (22, 3)  # the first with `pip --python`
 
 
@@ -124,6 +125,13 @@ def build_venv() -> None:
         pip_install("--require-hashes", "--no-build-isolation", "-r", str(LOCK))
 
 
+def install_spark() -> None:
+    host_pip()
+    # Not isolated either: PySpark is a source package.
+    with step("the packages of requirements-spark.lock"):
+        pip_install("--require-hashes", "--no-build-isolation", "-r", str(SPARK_LOCK))
+
+
 def install_nngkit() -> None:
     host_pip()
     with step("nngkit, editable"):
@@ -171,8 +179,15 @@ PARTS = (
     Part(
         "venv",
         "makes .venv from requirements.lock: about 80 MB to fetch the first time, 350 MB on disk",
-        lambda: LOCK.read_bytes() + repr((sys.version_info[:2], str(ROOT))).encode(),  # .venv does not survive a move
+        # .venv does not survive a move; and what left either lock has to leave .venv
+        lambda: LOCK.read_bytes() + SPARK_LOCK.read_bytes() + repr((sys.version_info[:2], str(ROOT))).encode(),
         build_venv,
+    ),
+    Part(
+        "spark",
+        "adds Spark and a Java from requirements-spark.lock: about 620 MB to fetch the first time, 1 GB on disk",
+        lambda: SPARK_LOCK.read_bytes() + (VENV / "venv.stamp").read_bytes(),
+        install_spark,
     ),
     Part(
         "nngkit",
@@ -289,13 +304,15 @@ def web(arguments: list) -> list:
 class Command(NamedTuple):
     plan: Callable  # (arguments) -> [(name, argv)]
     parts: tuple
+    spares: tuple = ()  # (an option, the part that is not needed with it)
 
 
+PYTHON_SIDE = tuple(part.name for part in PARTS if part.name != "web")
 COMMANDS = {
-    "demo": Command(demo, ("venv", "nngkit")),
-    "test": Command(test, ("venv", "nngkit")),
-    "lint": Command(lint, ("venv", "nngkit")),
-    "bench": Command(bench, ("venv", "nngkit")),
+    "demo": Command(demo, PYTHON_SIDE, (("--quick", "spark"),)),
+    "test": Command(test, PYTHON_SIDE),
+    "lint": Command(lint, PYTHON_SIDE),
+    "bench": Command(bench, PYTHON_SIDE),
     "web": Command(web, ("venv", "web")),
 }
 
@@ -333,7 +350,8 @@ def main(arguments: list) -> int:
         fail("usage: python3 dev.py {} [ARGS]".format(" | ".join(COMMANDS)), 2)
     command = COMMANDS[arguments[0]]
     plan = command.plan(arguments[1:])  # first: a wrong argument is told before anything is built
-    prepare(command.parts)
+    spared = [part for option, part in command.spares if option in arguments]
+    prepare(tuple(part for part in command.parts if part not in spared))
     if not plan:
         say("dev.py: built, as of now")
         return 0

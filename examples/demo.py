@@ -10,12 +10,16 @@ caller calls `answer` by its name; a call may try up to three providers and has 
 (SIGKILL), one freezes (SIGSTOP) and thaws again (SIGCONT), a fourth starts late, and one leaves politely (SIGTERM).
 What happened when is printed as it happens, and at the end each promise with its figure and its bound.
 
+The daemon keeps every round in a journal, and at the end Spark reads that journal and makes a page of it: who was up
+when, as the daemon saw it.
+
     --json       one object at the end, and nothing else
     --tries 1    what the retries are for: it fails, as calls to a provider that froze a moment ago do
-    --quick      leave out what takes long to set up (today nothing)
+    --quick      leave out the journal and Spark, which take long to set up
+    --report F   where the page goes (default: nngkit-demo.html, here)
 
 Exit codes: 0 all held, 1 something did not, 2 wrong usage, 130 and 143 interrupted. It ends by itself, in about
-15 seconds, and takes its processes with it; it makes no files.
+15 seconds, or 40 with Spark, and takes its processes with it; the page is the only file that it leaves.
 """
 
 from __future__ import annotations
@@ -28,8 +32,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,6 +46,7 @@ from _demo.screen import Nothing, Screen, best_screen
 HERE = Path(__file__).resolve().parent
 PATIENCE = 6.0  # seconds for any one thing to happen; what has not by then is a failed check, and not a hang
 LIMIT = 28.0  # seconds for everything
+SPARK_LIMIT = 60.0  # seconds for Spark's part; 12 where nothing else runs, most of them to start
 GRACE = 2.0  # seconds a process gets to end when asked to
 REDRAW = 0.1  # seconds between two pictures of the board
 BUSY = 0.1  # seconds that a process is kept waiting, from which on it is worth a word
@@ -67,6 +73,7 @@ class Stage:
         self.tries = tries
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.expected: set[str] = set()  # who may end now
+        self.journal: Path | None = None  # where the daemon keeps its rounds
         self.where: dict[str, str] = {}  # the daemon's addresses, for everybody else's environment
         self.story: list[tuple[float, str, str]] = []
         self.changed = trio.Event()
@@ -196,6 +203,8 @@ async def ended(stage: Stage, label: str) -> None:
 
 async def start_daemon(stage: Stage, nursery: trio.Nursery) -> bool:
     options = ["--listen", "tcp://127.0.0.1:0", "--deadline", str(DEADLINE), "--interval", str(INTERVAL)]
+    if stage.journal is not None:
+        options += ["--journal", str(stage.journal)]
     daemon = stage.start("daemon", "-m", "nngkit", "discoverd", "--json", *options, stderr=subprocess.PIPE)
     nursery.start_soon(follow_daemon, stage)
     nursery.start_soon(follow_daemon_words, stage)
@@ -300,8 +309,30 @@ async def redraw(stage: Stage) -> None:
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
-async def perform(stage: Stage) -> int:
-    """The story, until it is over or takes too long; the signal that ended it, or 0."""
+async def spark_report(stage: Stage, page: Path) -> None:
+    """Have Spark make the page of the daemon's journal; how it went is a check."""
+    assert stage.journal is not None
+    board, began = stage.board, time.monotonic()
+    stage.say("spark", f"makes a page of the journal: {page}", "cyan")
+    words = stage.journal.with_name("spark.log")
+    with open(words, "wb") as said:  # noqa: ASYNC230 - a small file of our own
+        options = ["--small", "--journal", stage.journal, "--output", page]
+        process = stage.start("spark", "-m", "nngkit", "spark", "run", "report", *options, stderr=said.fileno())
+    with trio.move_on_after(SPARK_LIMIT):
+        while process.poll() is None:  # noqa: ASYNC110 - a plain process, looked at now and then
+            await trio.sleep(0.05)
+    if process.poll() == 0:
+        text = page.read_text()  # noqa: ASYNC240
+        board.reported = sum(row.address in text for row in board.rows.values())
+        board.report_seconds = time.monotonic() - began
+        stage.say("spark", f"done after {ms(board.report_seconds)}", "green")
+    else:
+        last = words.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        stage.say("spark", f"no page: {last[-1]}", "bold red")
+
+
+async def perform(stage: Stage, what: Callable[[Stage], Awaitable[None]], seconds: float) -> int:
+    """Do `what`, until it is over or takes too long; the signal that ended it, or 0."""
     interrupted = 0
 
     async def heed(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
@@ -312,21 +343,21 @@ async def perform(stage: Stage) -> int:
     with trio.open_signal_receiver(*ENDINGS) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(heed, signals, nursery.cancel_scope)
-            with trio.move_on_after(LIMIT) as limit:
-                await story(stage)
+            with trio.move_on_after(seconds) as limit:
+                await what(stage)
             if limit.cancelled_caught:
                 stage.board.ended_early += 1
-                stage.say("demo", f"not over after {LIMIT:.0f} s", "bold red")
+                stage.say("demo", f"not over after {seconds:.0f} s", "bold red")
             nursery.cancel_scope.cancel()
     return interrupted
 
 
-def run(stage: Stage) -> int:
+def run(stage: Stage, what: Callable[[Stage], Awaitable[None]], seconds: float) -> int:
     """All of it, with nothing left running."""
     for number in ENDINGS:  # what `perform` does not heed would come in between; SIG_IGN would be inherited
         signal.signal(number, lambda *_: None)
     try:
-        return trio.run(perform, stage)
+        return trio.run(perform, stage, what, seconds)
     finally:
         stage.end_all()
 
@@ -334,7 +365,10 @@ def run(stage: Stage) -> int:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Services found, called, killed and un-found. Exit code 0: all held.")
     parser.add_argument("--json", action="store_true", help="print one object at the end, and nothing else")
-    parser.add_argument("--quick", action="store_true", help="leave out what takes long to set up (today nothing)")
+    parser.add_argument("--quick", action="store_true", help="leave out the journal and Spark")
+    parser.add_argument(
+        "--report", type=Path, default=Path("nngkit-demo.html"), metavar="F", help="where the page goes (%(default)s)"
+    )
     parser.add_argument("--tries", type=int, default=TRIES, metavar="N", help=f"providers a call may try ({TRIES})")
     options = parser.parse_args(arguments)
     if options.tries < 1:
@@ -344,8 +378,16 @@ def main(arguments: list[str]) -> int:
     screen: Screen = Nothing() if options.json else best_screen(board)
     try:
         stage = Stage(board, screen, options.tries)
-        if interrupted := run(stage):
-            return 128 + interrupted
+        with tempfile.TemporaryDirectory(prefix="nngkit-demo-", ignore_cleanup_errors=True) as folder:
+            board.reports = not options.quick
+            stage.journal = None if options.quick else Path(folder, "journal")
+            if interrupted := run(stage, story, LIMIT):
+                return 128 + interrupted
+            page = options.report.absolute()
+            if stage.journal is not None and (
+                interrupted := run(stage, lambda each: spark_report(each, page), SPARK_LIMIT + GRACE)
+            ):
+                return 128 + interrupted
         seconds = time.monotonic() - board.started
         checks = verdict(board)
         screen.finish(checks, seconds)
@@ -364,6 +406,7 @@ def main(arguments: list[str]) -> int:
             "calls": board.calls,
             "held_up": round(board.held_up, 3),
             "checks": [check.as_dict() for check in checks],
+            "report": None if board.reported is None else str(options.report.absolute()),
             "events": [{"at": round(at, 3), "who": who, "what": what} for at, who, what in stage.story],
         }
         print(json.dumps(result))

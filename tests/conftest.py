@@ -133,8 +133,14 @@ def nothing_left_running() -> Generator[None]:
 
 
 def _belongs_to_a_library(thread: threading.Thread) -> bool:
-    """NNG's own threads, once they have called into Python, trio's workers, and the one alarm thread of the process."""
-    return isinstance(thread, threading._DummyThread) or thread.name.startswith(("Trio", "nngkit-alarm"))
+    """NNG's own threads, once they have called into Python, trio's workers, the one alarm thread of the process, and
+    those on which Spark's Java calls back."""
+    target = getattr(getattr(thread, "_target", None), "__self__", thread)
+    return (
+        isinstance(thread, threading._DummyThread)
+        or thread.name.startswith(("Trio", "nngkit-alarm"))
+        or type(target).__module__.startswith("py4j")
+    )
 
 
 def _children() -> dict[int, str]:

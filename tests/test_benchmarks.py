@@ -42,6 +42,35 @@ def test_a_benchmark_measures_every_way(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_benchmark_of_spark_finds_that_all_agree() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "pipeline_spark.py"), "--times", "1", "--json"]
+    done = subprocess.run(
+        [*command, "--only", "availability", "--only", "local[1]", "--only", "one process"],
+        capture_output=True,
+        text=True,
+        timeout=880,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {(row["part"], row["line"]): row["figures"] for row in json.loads(done.stdout)["rows"]}
+    assert rows["availability", "duckdb"]["different"] == 0
+    assert rows["documents", "one process"]["different"] == 0
+    assert 0 < rows["documents", "local[1]"]["incremental_documents"] < 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_what_is_acknowledged_survives_twenty_kills_once() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "pipeline_spark.py"), "--only", "killed", "--kills", "20"]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=1780)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    assert row["figures"]["kills"] == 20
+    assert row["figures"]["acknowledged"] > 1000
+    assert (row["figures"]["lost"], row["figures"]["doubled"]) == (0, 0)
+
+
+@pytest.mark.slow
 def test_the_plot_of_the_same_figures_is_the_same_file(tmp_path: Path) -> None:
     rows = [{"line": line, "of": "peer", "at": at, "cpu_us": at / 7} for line in ("one", "other") for at in (1, 10)]
     plot = "import _page, json, pathlib, sys; _page.plot(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]))"

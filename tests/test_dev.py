@@ -24,7 +24,7 @@ for part in dev.PARTS:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout whose .venv is finished, as far as the stamps say, and whose tools only say what they were given."""
-    for name in ("dev.py", "pyproject.toml", "requirements.lock"):
+    for name in ("dev.py", "pyproject.toml", "requirements.lock", "requirements-spark.lock"):
         shutil.copy(ROOT / name, tmp_path / name)
     for script in ("examples/demo.py", "benchmarks/alpha.py", "benchmarks/beta.py", "benchmarks/_common.py"):
         (tmp_path / script).parent.mkdir(exist_ok=True)
@@ -83,7 +83,11 @@ def test_a_second_run_starts_in_under_a_second(checkout: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "message"),
-    [("pyproject.toml", "installs this checkout"), ("requirements.lock", "makes .venv from requirements.lock")],
+    [
+        ("pyproject.toml", "installs this checkout"),
+        ("requirements.lock", "makes .venv from requirements.lock"),
+        ("requirements-spark.lock", "makes .venv from requirements.lock"),
+    ],
 )
 def test_what_changed_is_built_again_and_that_needs_a_pip(checkout: Path, changed: str, message: str) -> None:
     with open(checkout / changed, "a") as file:
@@ -138,3 +142,13 @@ def test_without_npm_the_page_says_what_to_install(checkout: Path) -> None:
     assert done.returncode == 3
     assert "apt-get install nodejs npm" in done.stderr
     assert dev(checkout, "test").returncode == 0
+
+
+def test_a_quick_demo_does_without_spark(checkout: Path) -> None:
+    (checkout / ".venv" / "spark.stamp").unlink()
+    (checkout / "pip.py").write_text("raise SystemExit(1)")
+    quick = dev(checkout, "demo", "--quick", PYTHONPATH=str(checkout), PATH="/nowhere")
+    assert (quick.stdout, quick.returncode) == (f"{checkout}/examples/demo.py --quick\n", 0)
+    whole = dev(checkout, "demo", PYTHONPATH=str(checkout), PATH="/nowhere")
+    assert whole.returncode == 3
+    assert "adds Spark and a Java" in whole.stderr

@@ -25,7 +25,7 @@ from nngkit.protocols import Req
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 PATTERNS = {"pair", "reqrep", "pipeline", "bus", "pubsub", "survey"}  # each of the six has a file
-SHORT = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "demo")
+SHORT = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("demo", "spark"))
 FOLDER = EXAMPLES / "service_discovery"
 DEMO = EXAMPLES / "demo.py"
 BOUND = 30  # seconds; the demo takes half of it, the others one at most
@@ -40,6 +40,11 @@ def promised_output(path: Path) -> str:
     found = re.search(r"^prints[^\n]*::\n\n((?:    .*\n|\n)+)", docstring(path) + "\n", re.MULTILINE)
     assert found is not None, f"{path.name} does not say what it prints"
     return textwrap.dedent(found[1]).strip() + "\n"
+
+
+def run_long(*arguments: str | Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
 
 
 def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -83,13 +88,21 @@ def test_says_how_to_run_it(name: str) -> None:
     assert f"    python3 examples/{name}.py" in docstring(EXAMPLES / f"{name}.py")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_one_with_spark_prints_what_it_says() -> None:
+    path = EXAMPLES / "spark.py"  # Java says on stderr what it likes
+    done = run_long(path, seconds=200)
+    assert (done.stdout, done.returncode) == (promised_output(path), 0), done.stderr
+
+
 def test_every_pattern_has_an_example() -> None:
     assert set(SHORT) >= PATTERNS
 
 
 def test_the_page_about_them_names_each() -> None:
     page = (ROOT / "docs" / "examples.md").read_text()
-    for name in [*SHORT, "demo"]:
+    for name in [*SHORT, "spark", "demo"]:
         assert f"../examples/{name}.py" in page
 
 
@@ -394,7 +407,7 @@ def test_no_color_is_honoured() -> None:
 
 
 def test_interrupted_it_leaves_nobody_behind() -> None:
-    with running(DEMO) as demo:
+    with running(DEMO, "--quick") as demo:
         pids: list[int] = []
         while len(pids) < 3:
             line = next_line(demo)
@@ -416,13 +429,23 @@ def test_wrong_usage_is_told() -> None:
 @pytest.mark.slow
 def test_the_demo_holds_and_is_plain_lines_in_a_pipe() -> None:
     started = time.monotonic()
-    done = run(DEMO)
+    done = run(DEMO, "--quick")
     assert time.monotonic() - started < BOUND
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert done.stdout.isascii()
     assert "\x1b" not in done.stdout
     assert len(re.findall(r"(?m)^ok ", done.stdout)) == 12
     assert re.search(r"\nall 12 checks hold, \d+\.\d s\n$", done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_the_demo_ends_with_sparks_page_of_its_own_journal(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = run_long(DEMO, "--json", "--report", page, seconds=90)  # all of it, with set-up done
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["ok"], result["report"]) == (0, True, str(page)), done.stdout
+    assert "<svg" in page.read_text()
 
 
 @pytest.mark.slow
@@ -444,7 +467,7 @@ def test_the_demo_says_the_same_for_machines() -> None:
 
 @pytest.mark.slow
 def test_with_a_single_try_the_demo_fails_and_says_where() -> None:
-    done = run(DEMO, "--tries", "1")
+    done = run(DEMO, "--tries", "1", "--quick")
     assert done.returncode == 1
     assert re.search(r"(?m)^FAIL  failed calls +[1-9]", done.stdout)
     assert re.search(r"\n\d+ of 12 checks failed, ", done.stdout)

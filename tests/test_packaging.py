@@ -16,7 +16,8 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PAGE = ("nngkit/web/static/doc/index.html", "nngkit/web/static/doc/page.js")
-LOCK = (ROOT / "requirements.lock").read_text()
+LOCKS = {name: (ROOT / name).read_text() for name in ("requirements.lock", "requirements-spark.lock")}
+SPARK_ONLY = ("spark", "java")  # the extras of the second lock
 
 
 def checked_in() -> list[str]:
@@ -80,25 +81,46 @@ def test_the_lock_of_the_page_names_no_registry_and_pins_by_hash() -> None:
         assert name == "" or entry["integrity"].startswith("sha512-")
 
 
-def test_the_lock_names_no_host_and_no_index() -> None:
-    assert "://" not in LOCK
-    options = [line for line in LOCK.splitlines() if line.startswith("-")]
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_names_no_host_and_no_index(lock: str) -> None:
+    assert "://" not in LOCKS[lock]
+    options = [line for line in LOCKS[lock].splitlines() if line.startswith("-")]
     assert options == [], "an option in the lock binds everybody to one registry"
 
 
-def test_the_lock_holds_a_hash_for_every_pin() -> None:
-    entries = re.split(r"\n(?=\S)", LOCK)  # what is indented belongs to the line above
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_holds_a_hash_for_every_pin(lock: str) -> None:
+    entries = re.split(r"\n(?=\S)", LOCKS[lock])  # what is indented belongs to the line above
     pins = [entry for entry in entries if not entry.startswith("#")]
     assert pins
     assert [entry for entry in pins if not re.match(r"\S+==.+ --hash=sha256:[0-9a-f]{64}", entry, re.DOTALL)] == []
 
 
-def test_the_lock_pins_what_the_project_asks_for() -> None:
-    pins = dict(re.findall(r"^([a-z0-9.-]+)==([^\s;]+)", LOCK, re.MULTILINE))
-    groups = [PROJECT["project"]["dependencies"], PROJECT["build-system"]["requires"]]
-    groups += PROJECT["project"]["optional-dependencies"].values()
-    groups += PROJECT["dependency-groups"].values()
-    for wanted in (Requirement(line) for group in groups for line in group):
-        assert wanted.name in pins, f"{wanted.name} is not in requirements.lock"
-        pin = pins[wanted.name]
-        assert wanted.specifier.contains(pin, prereleases=True), f"{wanted}, and requirements.lock has {pin}"
+def pins(lock: str) -> dict[str, set[str]]:
+    """What a lock pins; more than one version of a package where it differs from Python to Python."""
+    found: dict[str, set[str]] = {}
+    for name, version in re.findall(r"^([a-z0-9.-]+)==([^\s;]+)", LOCKS[lock], re.MULTILINE):
+        found.setdefault(name, set()).add(version)
+    return found
+
+
+def test_the_locks_pin_what_the_project_asks_for() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    common = [PROJECT["project"]["dependencies"], PROJECT["build-system"]["requires"]]
+    common += [extras[name] for name in extras if name not in SPARK_ONLY]
+    common += PROJECT["dependency-groups"].values()
+    for lock, groups in (
+        ("requirements.lock", common),
+        ("requirements-spark.lock", [extras[name] for name in SPARK_ONLY]),
+    ):
+        pinned = pins(lock)
+        for wanted in (Requirement(line) for group in groups for line in group):
+            assert wanted.name in pinned, f"{wanted.name} is not in {lock}"
+            for pin in pinned[wanted.name]:
+                assert wanted.specifier.contains(pin, prereleases=True), f"{wanted}, and {lock} has {pin}"
+
+
+def test_the_locks_agree() -> None:
+    one, other = (pins(lock) for lock in LOCKS)
+    assert one.keys() & other.keys()
+    assert {name: (one[name], other[name]) for name in one.keys() & other.keys() if one[name] != other[name]} == {}

@@ -129,6 +129,9 @@ class Board:
     calling: tuple[float, float] | None = None  # from the first call to the last
     held_up: float = 0.0  # seconds that the machine kept the demo itself waiting, at most
     ended_early: int = 0  # processes that went without being told to
+    reports: bool = False  # whether Spark is to make a page
+    reported: int | None = None  # providers in it
+    report_seconds: float | None = None
 
     def launched(self, label: str, pid: int, now: float) -> Row:
         row = self.rows[label] = Row(label, pid, now)
@@ -161,6 +164,7 @@ class Board:
 
 
 # What the story does to whom; the checks below are about these.
+REPORT = 60.0  # seconds for Spark to start and to make its page; 12 where nothing else runs
 FIRST = ("answer-1", "answer-2", "answer-3")
 KILLED, FREEZES, LEAVES = FIRST
 LATE = "answer-4"
@@ -183,6 +187,17 @@ def verdict(board: Board) -> list[Check]:
         Check("most providers tried by a call", board.most_tries if board.calls else None, TRIES),
         Check("calls made, of those due", _share_of_due(board), 80, "%", least=True),
         Check("processes that ended early", board.ended_early, 0),
+        *_page(board),
+    ]
+
+
+def _page(board: Board) -> list[Check]:
+    if not board.reports:
+        return []
+    everybody = len(FIRST) + 1
+    return [
+        Check("providers in Spark's report", board.reported, everybody, least=True),
+        Check("Spark's report made in", board.report_seconds, REPORT, "s"),
     ]
 
 

@@ -57,6 +57,7 @@ COMMANDS: Final = {
     "top": "show who sends what, how much, and what is lost",
     "doc": "edit, print, keep and serve documents that stay in sync",
     "doctor": "say why two ends do not talk",
+    "spark": "have Spark answer questions about a journal",
 }
 SHORTHANDS: Final = ("pub", "sub", "push", "pull", "req", "rep", "survey", "respond", "bus", "pair")  # of cat
 PROGRAMS: Final = {  # what nanocat's links are called: each is nanocat with the protocol said

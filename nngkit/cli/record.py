@@ -27,11 +27,13 @@ from nngkit.cli.main import BROKEN_PIPE, say
 from nngkit.cli.output import json_line, utc
 from nngkit.cli.ranges import partition
 from nngkit.cli.tls import add_tls, tls_of
+from nngkit.cli.tokens import joining
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from nngkit.journal.recorder import Recorder
     from nngkit.protocols import TLS, Socket
+    from nngkit.recording import DocumentRecorder
 
 __all__ = ["EPILOG", "add_arguments", "run", "stats_fields"]
 
@@ -41,13 +43,18 @@ A stream is 'NAME=PROTOCOL WORD ...', NAME the topic of its records:
   jobs=pull listen=tcp://0.0.0.0:7001 batch
   orders=rep listen=tcp://0.0.0.0:7002       requests as docs/journal.md has them
   words=rep listen=tcp://0.0.0.0:7003 plain  each request one record
-Protocols: sub pull bus pair rep. Words: listen=URL dial=URL subscribe=TEXT (sub; default: all), sequence (sub: count
-gaps), batch (sub, pull, bus, pair), plain (rep). SIGUSR1 prints the statistics. docs/journal.md has the promises."""
+  notes=documents dial=tcp://host:4711 only=minutes/*
+                                             each edit of documents, by a peer of its own
+Protocols: sub pull bus pair rep documents. Words: listen=URL dial=URL subscribe=TEXT (sub; default: all), sequence
+(sub: count gaps), batch (sub, pull, bus, pair), plain (rep), join=URL discovery=URL only=PATTERN (documents; as for
+`nngkit doc`). SIGUSR1 prints the statistics. docs/journal.md has the promises."""
 NAME: Final = "nngkit record"
 LEASE: Final = 10.0  # seconds without a touch after which nobody wants this recorder any more
 STATS_ROOM: Final = 1 << 20
 MOST_BUFFER: Final = 8192  # messages: all that a socket can hold, while the disk or the loop is busy
 CLASSES: Final = {"sub": "Sub", "pull": "Pull", "bus": "Bus", "pair": "Pair0", "rep": "Rep"}
+DOCUMENTS: Final = "documents"  # no socket's protocol, but a peer's
+PLACES: Final = {DOCUMENTS: ("listen", "dial", "join", "discovery")}
 
 
 @dataclass(slots=True)
@@ -58,7 +65,11 @@ class Wanted:
     protocol: str
     listen: list[str] = field(default_factory=list)
     dial: list[str] = field(default_factory=list)
+    join: list[str] = field(default_factory=list)
+    discovery: list[str] = field(default_factory=list)
     subscribe: list[str] = field(default_factory=list)
+    only: list[str] = field(default_factory=list)
+    token: str | None = None
     flags: set[str] = field(default_factory=set)
 
 
@@ -69,21 +80,25 @@ def stream(text: str) -> Wanted:
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no stream: {error}") from None
     topic, _, protocol = first.partition("=")
-    if not topic or protocol not in CLASSES:
-        raise argparse.ArgumentTypeError(f"{text!r} does not begin with NAME=PROTOCOL, one of {', '.join(CLASSES)}")
+    if not topic or protocol not in (*CLASSES, DOCUMENTS):
+        known = ", ".join((*CLASSES, DOCUMENTS))
+        raise argparse.ArgumentTypeError(f"{text!r} does not begin with NAME=PROTOCOL, one of {known}")
     wanted = Wanted(topic, protocol)
-    flags = {"sub": {"sequence", "batch"}, "rep": {"plain"}}.get(protocol, {"batch"})
+    flags = {"sub": {"sequence", "batch"}, "rep": {"plain"}, DOCUMENTS: set[str]()}.get(protocol, {"batch"})
+    places = PLACES.get(protocol, ("listen", "dial"))
     for word in words:
         name, equals, value = word.partition("=")
-        if name in ("listen", "dial") and value:
+        if name in places and value:
             getattr(wanted, name).append(options.address(value))
         elif name == "subscribe" and equals and protocol == "sub":
             wanted.subscribe.append(value)
+        elif name == "only" and value and protocol == DOCUMENTS:
+            wanted.only.append(value)
         elif word in flags:
             wanted.flags.add(word)
         else:
             raise argparse.ArgumentTypeError(f"{text!r}: {word!r} is no word of a {protocol} stream")
-    if not wanted.listen and not wanted.dial:
+    if not any(getattr(wanted, name) for name in places):
         raise argparse.ArgumentTypeError(f"{text!r} neither listens nor dials")
     return wanted
 
@@ -112,6 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seal a log that is older (default: 60)",
     )
+    parser.add_argument("--token", metavar="TOKEN", help="documents: what opens the door (default: NNGKIT_TOKEN)")
     parser.add_argument("--lease", metavar="FILE", help="end when FILE was not touched for 10 s, or is gone")
     parser.add_argument(
         "--stats", type=options.more_than_no_seconds, metavar="S", help="print statistics every S seconds"
@@ -150,6 +166,24 @@ def _open(wanted: Wanted, arguments: argparse.Namespace, tls: TLS | None) -> Soc
     return socket
 
 
+def _peer(wanted: Wanted, arguments: argparse.Namespace, recorder: Recorder, tls: TLS | None) -> DocumentRecorder:
+    """The peer that records documents. Raises ConfigError."""
+    from nngkit.recording import DocumentRecorder
+
+    wanted.token, join = joining(wanted.join, arguments.token, "--stream")
+    return DocumentRecorder(
+        recorder,
+        wanted.topic,
+        only=wanted.only,
+        listen=wanted.listen,
+        dial=wanted.dial,
+        join=join,
+        discovery=wanted.discovery,
+        token=wanted.token,
+        tls=tls,
+    )
+
+
 async def _record(arguments: argparse.Namespace) -> int:
     import trio
 
@@ -157,7 +191,8 @@ async def _record(arguments: argparse.Namespace) -> int:
     from nngkit.journal.recorder import Recorder
     from nngkit.journal.segments import Retention
 
-    tls = tls_of(arguments, *(url for wanted in arguments.stream for url in wanted.listen + wanted.dial))
+    places = [url for wanted in arguments.stream for url in wanted.listen + wanted.dial + wanted.join]
+    tls = tls_of(arguments, *places)
     prints = Lines(1, STATS_ROOM)
     recorder = Recorder(
         arguments.journal,
@@ -204,12 +239,21 @@ async def _record(arguments: argparse.Namespace) -> int:
                     say(NAME, f"{arguments.lease}: the lease has lapsed")
                     working.cancel_scope.cancel()
 
-                with contextlib.ExitStack() as opened:
-                    sockets = [opened.enter_context(_open(wanted, arguments, tls)) for wanted in arguments.stream]
-                    say(NAME, _where(arguments, recorder, sockets))
+                async with contextlib.AsyncExitStack() as opened:
+                    sources: list[Socket | DocumentRecorder] = []
+                    for wanted in arguments.stream:
+                        if wanted.protocol == DOCUMENTS:
+                            peer = _peer(wanted, arguments, recorder, tls)
+                            sources.append(await opened.enter_async_context(peer))
+                        else:
+                            sources.append(opened.enter_context(_open(wanted, arguments, tls)))
+                    say(NAME, _where(arguments, recorder, sources))
                     async with trio.open_nursery() as streams:
-                        for wanted, socket in zip(arguments.stream, sockets, strict=True):
-                            streams.start_soon(_one, recorder, socket, wanted.topic, "plain" in wanted.flags)
+                        for wanted, source in zip(arguments.stream, sources, strict=True):
+                            if wanted.protocol != DOCUMENTS:
+                                streams.start_soon(_one, recorder, source, wanted.topic, "plain" in wanted.flags)
+                        if any(wanted.protocol == DOCUMENTS for wanted in arguments.stream):
+                            streams.start_soon(trio.sleep_forever)  # a peer goes on by itself
                         helpers.start_soon(printed)
                         working.start_soon(heed_signals)
                         if arguments.lease is not None:
@@ -226,7 +270,7 @@ async def _record(arguments: argparse.Namespace) -> int:
     return code
 
 
-async def _one(recorder: Recorder, socket: Socket, topic: str, plain: bool) -> None:
+async def _one(recorder: Recorder, socket: object, topic: str, plain: bool) -> None:
     await recorder.record(socket, topic, plain=plain)
 
 
@@ -245,11 +289,18 @@ async def _every(seconds: float, show: Callable[[], None]) -> None:
         show()
 
 
-def _where(arguments: argparse.Namespace, recorder: Recorder, sockets: list[Socket]) -> str:
+def _where(arguments: argparse.Namespace, recorder: Recorder, sources: list[Socket | DocumentRecorder]) -> str:
+    from nngkit.protocols import Socket
+
     stats = recorder.stats
     words = [f"{arguments.journal}, partition {stats.partition}, from offset {stats.end} on"]
-    for wanted, socket in zip(arguments.stream, sockets, strict=True):
-        ways = [f"listens at {address}" for address in socket.addresses] + [f"dials {url}" for url in wanted.dial]
+    for wanted, source in zip(arguments.stream, sources, strict=True):
+        # with a token, where the BUS is is the secret that it opens
+        ways = [] if wanted.token else [f"listens at {address}" for address in source.addresses]
+        if not isinstance(source, Socket):
+            ways += [f"is joined at {address}" for address in source.repair_addresses]
+        ways += [f"dials {url}" for url in wanted.dial] + [f"joins {url.partition('#')[0]}" for url in wanted.join]
+        ways += [f"asks at {url}" for url in wanted.discovery]
         words.append(f"{wanted.topic} ({wanted.protocol}) {', '.join(ways)}")
     if stats.torn:
         words.append(f"{stats.torn} bytes of a killed recorder were no whole record")

@@ -428,6 +428,7 @@ class Exchange:
         self._pace.sent(now, self._rng.uniform(0.7, 1.0))
 
     async def _question(self, copy: LocalCopy, question: Ask, request: Request) -> None:
+        await self._owner.room()  # an answer may be large
         self.counts["asked"] += 1
         body = None
         try:
@@ -461,6 +462,10 @@ class Exchange:
     def busy(self, copy: LocalCopy) -> None:
         """Something happened to it."""
         self.poke(copy.name)
+
+    async def room(self) -> None:
+        """Wait until the disk takes more."""
+        await self._owner.room()
 
     async def has(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
         """Wait for it."""

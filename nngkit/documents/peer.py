@@ -23,6 +23,7 @@ import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from types import TracebackType
@@ -37,6 +38,7 @@ from nngkit.documents.document import Document
 from nngkit.documents.engine import Engine, engine
 from nngkit.documents.exchange import Exchange
 from nngkit.documents.finding import Finding
+from nngkit.documents.keeper import Keeper, KeptDocument
 from nngkit.documents.local import LocalCopy
 from nngkit.documents.messages import Aware, Edit, Has, Have
 from nngkit.documents.names import check_name
@@ -120,7 +122,7 @@ class _Held:
 
     __slots__ = ("changed", "copy", "disk", "document")
 
-    def __init__(self, document: Document, copy: LocalCopy, disk: DocumentDisk | None) -> None:
+    def __init__(self, document: Document, copy: LocalCopy, disk: KeptDocument | None) -> None:
         self.document = document
         self.copy = copy
         self.disk = disk
@@ -136,6 +138,7 @@ class DocumentPeer:
                    ".repair"; ws: the path with "/repair"). Who only dials, and not on this host, has none: it cannot be
                    asked, and gives what others lack
     store          path of the file that keeps everything; without it, documents live as long as the process
+    keeper         whoever keeps it instead of such a file: see keeper.Keeper
     token          who does not say it is told nothing; the BUS is then on ws or wss only, at a path made from it
     relay          pass on what one peer says to the others: for trees and rings of peers that do not all meet
     discovery      survey addresses of discovery daemons: peers that have a document open find each other by its name
@@ -159,6 +162,7 @@ class DocumentPeer:
         join: str | Iterable[str] | None = None,
         repair: str | Iterable[str] | None = None,
         store: str | PathLike[str] | None = None,
+        keeper: Keeper | None = None,
         token: str | None = None,
         relay: bool = False,
         discovery: str | Iterable[str] | None = None,
@@ -176,6 +180,7 @@ class DocumentPeer:
         self._listen, self._dial, self._join = _several(listen), _several(dial), _several(join)
         self._repair = None if repair is None else _several(repair)
         self._path = store
+        self._keeper = keeper
         self._token = token
         self._relay = relay
         self._discovery = _several(discovery)
@@ -189,6 +194,8 @@ class DocumentPeer:
         self._weather = weather
         if not 0 < beat[0] <= beat[1]:
             raise ConfigError("beat", f"{beat!r} is not two numbers of seconds, the first one the smaller", beat)
+        if store is not None and keeper is not None:
+            raise ConfigError("keeper", "there is a store already, and one of them keeps the documents", store)
         for address in self._listen:
             if token is not None and not address.startswith("ws"):
                 why = "everybody who can connect hears a BUS; with a token it has to be on ws:// or wss://, at a path"
@@ -286,9 +293,10 @@ class DocumentPeer:
         document = Document(name, engine=self._engine, home=self)
         versions: Versions = {}
         kept: list[tuple[Stream, int, Edit]] = []
-        disk = None
-        if self._store is not None:
-            loaded = self._store.load(name)
+        disk: KeptDocument | None = None
+        keeping = self._keeper or self._store
+        if keeping is not None:
+            loaded = keeping.load(name)
             updates = [record.update for record in loaded.records]
             for update in updates if loaded.snapshot is None else [loaded.snapshot, *updates]:
                 if update:  # an edit that could not be applied is kept as nothing
@@ -299,7 +307,10 @@ class DocumentPeer:
                 for record in (*loaded.recent, *loaded.records)
                 if isinstance(record, Record)
             ]
-            disk = DocumentDisk(self._store, name, self._engine, self._background, log=loaded.log, size=loaded.size)
+            if self._keeper is not None:
+                disk = self._keeper.disk(name, versions)
+            elif self._store is not None:
+                disk = DocumentDisk(self._store, name, self._engine, self._background, log=loaded.log, size=loaded.size)
         replica = Replica(
             name,
             self.me,
@@ -470,6 +481,11 @@ class DocumentPeer:
             for member in self._exchange.members.present()
         )
 
+    def name_of(self, peer: Stream) -> str | None:
+        """What a peer calls itself; None if it has not said so, or has gone."""
+        member = self._exchange.members.known.get(peer)
+        return None if member is None else member.name
+
     async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until `n` peers have said that they are there. Raises TimedOut, AccessDenied (a join was refused)."""
         with trio.move_on_after(float("inf") if timeout is None else timeout):
@@ -564,14 +580,19 @@ class DocumentPeer:
             while not covers(copy.replica.versions, versions):
                 await held.changed.wait()
             if durable and held.disk is not None:
-                await held.disk.synced()
+                try:
+                    await held.disk.synced()
+                except NngkitError as error:  # who asked counts us not, and asks again
+                    log.info("%s: not said to be on the disk: %s", copy.name, error)
+                    return False
             return True
         return False
 
     async def room(self) -> None:
         """Wait until the disk takes more: those who send faster than it writes are read no faster."""
-        if self._store is not None:
-            await self._store.room()
+        if (keeping := self._keeper or self._store) is not None:
+            with suppress(NngkitError):  # it takes nothing any more, and has said so: editing goes on
+                await keeping.room()
 
 
 class _Content:

@@ -164,6 +164,9 @@ class Answers(Protocol):
     def busy(self, copy: LocalCopy) -> None:
         """Something happened to it."""
 
+    async def room(self) -> None:
+        """Wait until the disk takes more."""
+
     async def has(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
         """Wait for it."""
 
@@ -240,7 +243,8 @@ class Answering:
                 body: bytes | Manifest = self.transfers.offer(update, name=secrets.token_bytes(16), now=now)
                 return Diff(self._home.me, copy.name, body, versions)
             case Give():
-                given = copy.given(request, now)
+                await self._home.room()
+                given = copy.given(request, trio.current_time())
                 self._home.busy(copy)
                 return given or Refused(self._home.me, "bad", "what was given is not an update")
             case Have():

@@ -15,7 +15,7 @@ SUB, BUS    at most once. What comes while there is no room is dropped and count
 PULL, PAIR  nothing is dropped: without room it is not received. What was received and not yet synced is lost
             when the recorder is killed
 REP         answered after the sync: at least once, and with ids exactly once after deduplication
-`put`       as SUB; `store` as REP
+`put`       as SUB, or with `held` as PULL; `store` as REP
 ==========  =================================================================================================
 
 Everything waits in trio; the log's thread does the disk. May not know: what a message means, discovery, documents.
@@ -27,7 +27,7 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -38,7 +38,8 @@ import trio
 from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStored, TimedOut, TooLarge
 from nngkit.journal.ingest import Ingest, Stored, encode_refusal, encode_stored, parse_request
 from nngkit.journal.log import Entry, LogStats
-from nngkit.journal.record import encode_headers, encode_origin
+from nngkit.journal.reader import open_journal, read
+from nngkit.journal.record import Record, encode_headers, encode_origin
 from nngkit.journal.segments import Partition, Retention, SealStats
 from nngkit.protocols import Bus, Pair0, Pair1, Pull, Rep, Request, Socket, Sub
 
@@ -133,6 +134,8 @@ class Recorder:
             room=room,
             deliver=self._deliver,
         )
+        self._journal = journal
+        self._spool = spool
         self._room = room
         self._clock = clock
         self._partition: Partition | None = None
@@ -189,14 +192,19 @@ class Recorder:
         headers: Headers = None,
         peer: str | None = None,
         timestamp: int | None = None,
+        held: bool = False,
     ) -> bool:
-        """Record `value`, soon. Never waits; False if there was no room, and then it is counted as dropped."""
+        """Record `value`, soon. Never waits; False if there was no room, and then it is counted as dropped.
+
+        `held`: the caller has it already and nowhere to put it. It is taken without room too: wait for `room` before
+        there is more. `flush` says when it is on the disk.
+        """
         stream = self._put_stream(topic, protocol)
         entry = self._entry(value, topic, protocol, key, headers, peer, timestamp)
         stream.received += 1
         stream.size += len(value)
         try:
-            self._held.log.append((entry,))
+            self._held.log.append((entry,), held=held)
         except Full:
             stream.dropped += 1
             return False
@@ -217,21 +225,34 @@ class Recorder:
         entries = [self._entry(value, topic, protocol, key, headers, peer, None) for value in values]
         stream.received += len(values)
         stream.size += sum(map(len, values))
-        await self._has_room()
-        known = trio.Event()
-        told: list[tuple[int, int, NotStored | None]] = []
-
-        def done(first: int, end: int, why: NotStored | None) -> None:
-            told.append((first, end, why))
-            known.set()
-
-        self._held.log.append(entries, done, held=True)
-        await known.wait()
-        first, end, why = told[0]
-        if why is not None:
+        await self.room()
+        try:
+            first, end = await self._synced(entries)
+        except NotStored:
             stream.refused += len(values)
-            raise why
+            raise
         return Stored(self._held.manifest.partition, first, end)
+
+    async def flush(self) -> None:
+        """Return when all that was put before is on the disk. Raises NotStored: what has not been dropped is tried
+        again, so a later flush may succeed. Cancelled, it changes nothing."""
+        if self._held.log.waiting:
+            await self._synced(())
+        else:
+            await trio.lowlevel.checkpoint()
+
+    async def room(self) -> None:
+        """Return when half of the room is free: at once, unless the disk is behind, or takes nothing."""
+        while self._held.log.waiting > self._room // 2:
+            await self._drained.wait()
+
+    def recorded(self, topic: str) -> Iterator[Record]:
+        """What this partition has of `topic` on the disk, the oldest first; without what is damaged or retired.
+
+        Reads files: for a thread.
+        """
+        journal = open_journal(self._journal, spool=self._spool)
+        return read(journal, topics=topic, partition=self._held.manifest.partition, missing="skip")
 
     # Sockets
 
@@ -261,7 +282,7 @@ class Recorder:
         try:
             while True:
                 if not lossy:
-                    await self._has_room()
+                    await self.room()
                 try:
                     self._keep(socket, stream, await socket.arecv_msgs(TURN))
                 except BadMessage:  # a batch that is none: the socket has counted it
@@ -335,10 +356,21 @@ class Recorder:
         now = self._clock() // 1000 if timestamp is None else timestamp
         return key, value, self._origin(topic, protocol, peer), encode_headers(headers), now
 
-    async def _has_room(self) -> None:
-        """Come back when half of the room is free."""
-        while self._held.log.waiting > self._room // 2:
-            await self._drained.wait()
+    async def _synced(self, entries: Sequence[Entry]) -> tuple[int, int]:
+        """Append, and wait for the sync: it is that of all before, too."""
+        known = trio.Event()
+        told: list[tuple[int, int, NotStored | None]] = []
+
+        def done(first: int, end: int, why: NotStored | None) -> None:
+            told.append((first, end, why))
+            known.set()
+
+        self._held.log.append(entries, done, held=True)
+        await known.wait()
+        first, end, why = told[0]
+        if why is not None:
+            raise why
+        return first, end
 
     def _deliver(self, calls: list[Callable[[], None]]) -> None:  # on the log's thread
         with contextlib.suppress(trio.RunFinishedError):
@@ -371,7 +403,7 @@ class _Answering:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
-                await recorder._has_room()
+                await recorder.room()
                 try:
                     requests = await self._socket.arecv_many(TURN)
                 except Closed:

@@ -16,16 +16,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import trio
 
 from nngkit.cli.main import say
 from nngkit.cli.signals import until_signal
 from nngkit.cli.tls import tls_of
+from nngkit.cli.tokens import joining
 from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.store import Store
-from nngkit.errors import ConfigError, NotFound
+from nngkit.errors import NotFound
 
 __all__ = ["found", "in_trio", "is_new", "meets_others", "opened", "settings", "stored", "user", "warnings"]
 
@@ -47,15 +47,7 @@ def meets_others(arguments: argparse.Namespace) -> bool:
 
 def settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """The arguments for DocumentPeer. Raises ConfigError."""
-    token = arguments.token or os.environ.get("NNGKIT_TOKEN") or None
-    join = []
-    for url in arguments.join:
-        place, _, fragment = url.partition("#")
-        said = parse_qs(fragment).get("token", [None])[0] if fragment else None
-        if said is not None and token not in (None, said):
-            raise ConfigError("--join", f"{place} comes with another token than --token or NNGKIT_TOKEN says")
-        token = token or said
-        join.append(place)
+    token, join = joining(arguments.join, arguments.token, "--join")
     return {
         "listen": arguments.listen,
         "dial": arguments.dial,

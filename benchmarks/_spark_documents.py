@@ -1,0 +1,161 @@
+"""CRDT updates into snapshots: by Spark, and by one process that applies them one after the other; are they equal?
+
+Each document has two authors who answer each other; its updates are spread over the journal, as traffic is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from _spark import Entry, clock, journal, spark
+from pycrdt import Doc, Text
+
+from nngkit import envelope
+from nngkit.documents.versions import Stream, to_wire
+from nngkit.journal.record import encode_headers, encode_origin
+
+TEMPLATES = 64  # conversations that are really held; each document has one of them, by streams of its own
+SCATTER = 50_000  # rows within which updates of different documents lie mixed
+
+
+def conversation(updates: int, seed: int) -> list[tuple[int, int, dict[int, int], bytes]]:
+    """(author, seq, what of the other author it had seen, update), in causal order."""
+    rng = random.Random(seed)
+    docs: list[Doc[Any]] = [Doc(client_id=2 * seed + 1), Doc(client_id=2 * seed + 2)]
+    texts = [doc.get("body", type=Text) for doc in docs]
+    seq, seen, found, missed = [0, 0], [0, 0], [], [list[bytes](), list[bytes]()]
+    for _ in range(updates):
+        me = rng.randrange(2)
+        other = 1 - me
+        if rng.random() < 0.5:  # it hears what the other has said meanwhile
+            for update in missed[me]:
+                docs[me].apply_update(update)
+            missed[me].clear()
+            seen[me] = seq[other]
+        state = docs[me].get_state()
+        length = len(str(texts[me]))
+        if length > 40 and rng.random() < 0.2:
+            at = rng.randrange(length - 4)
+            del texts[me][at : at + 3]
+        else:
+            texts[me].insert(rng.randint(0, length), rng.choice(("word ", "other ", "x")))
+        seq[me] += 1
+        update = docs[me].get_update(state)
+        missed[other].append(update)
+        found.append((me, seq[me], {other: seen[me]} if seen[me] else {}, update))
+    return found
+
+
+def entries(documents: int, updates: int) -> Iterator[Entry]:
+    """The journal's records: of some thousand documents at a time, each one's in order, all mixed."""
+    origin = encode_origin("documents", "bus", "tcp://10.0.0.1:4000")
+    templates = [conversation(updates, number) for number in range(min(TEMPLATES, documents))]
+    rng = random.Random(2)
+    at = 1_700_000_000_000_000
+    together = max(1, SCATTER // updates)
+    for begin in range(0, documents, together):
+        waiting = [
+            (number, iter(templates[number % len(templates)]))
+            for number in range(begin, min(begin + together, documents))
+        ]
+        while waiting:
+            place = rng.randrange(len(waiting))
+            number, rest = waiting[place]
+            item = next(rest, None)
+            if item is None:
+                waiting[place] = waiting[-1]
+                waiting.pop()
+                continue
+            author, seq, deps, update = item
+            stream = _stream(number, author)
+            headers = [("origin", stream.origin), ("epoch", _eight(1)), ("seq", _eight(seq))]
+            if deps:
+                had = {_stream(number, other): count for other, count in deps.items()}
+                headers.append(("deps", envelope.encode(to_wire(had))))
+            at += 100
+            yield f"doc-{number}".encode(), update, origin, encode_headers(headers), at
+
+
+def _stream(document: int, author: int) -> Stream:
+    return Stream(_eight(2 * document + author), 1)
+
+
+def _eight(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def made(task: dict[str, Any]) -> Path:
+    folder = Path(task["folder"], f"documents-{task['documents']}-{task['updates']}")
+    if not folder.exists():
+        journal(folder, entries(task["documents"], task["updates"]))
+    return folder
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()[:8]
+
+
+def compaction(task: dict[str, Any]) -> dict[str, float]:
+    """Snapshots by Spark; then an incremental run over a hundredth of the documents, and how many it touched."""
+    from pyspark.sql.functions import lit, pmod, xxhash64
+
+    from nngkit.spark.jobs.documents import compact, updates
+
+    folder = made(task)
+    out = f"{folder}.snapshots"
+    with spark(task) as session:
+        rows = (
+            session.read.format("nng").option("includeHeaders", "true").option("minPartitions", "4").load(str(folder))
+        )
+        with clock() as took:
+            compact(updates(rows)).write.mode("overwrite").parquet(out)
+        few = updates(rows).where(pmod(xxhash64("doc"), lit(100)) == 0)
+        with clock() as again:
+            compact(few, session.read.parquet(out)).write.mode("overwrite").parquet(f"{out}.more")
+        touched = session.read.parquet(f"{out}.more").count()
+    total = task["documents"] * task["updates"]
+    return {
+        "seconds": took[0],
+        "updates_per_second": total / took[0],
+        "incremental_seconds": again[0],
+        "incremental_documents": touched,
+    }
+
+
+def sequential(task: dict[str, Any]) -> dict[str, float]:
+    """The same by one process, in the order of the journal; and how many documents differ from Spark's."""
+    from pyarrow import parquet
+
+    from nngkit.journal import open_journal
+
+    folder = made(task)
+    begun = time.perf_counter()
+    docs: dict[bytes, Doc[Any]] = {}
+    for batch in open_journal(folder).read_batches(0, columns=["key", "value"]):
+        for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
+            doc = docs.get(key)
+            if doc is None:
+                doc = docs[key] = Doc()
+            doc.apply_update(value)
+    snapshots = {key: doc.get_update() for key, doc in docs.items()}
+    took = time.perf_counter() - begun
+    expected = {key.decode(): _digest(str(doc.get("body", type=Text))) for key, doc in docs.items()}
+    assert len(snapshots) == len(expected) == task["documents"]
+    different = 0
+    for path in sorted(Path(f"{folder}.snapshots").glob("*.parquet")):
+        table = parquet.read_table(path, columns=["doc", "snapshot", "held"]).to_pylist()
+        for row in table:
+            doc = Doc()
+            doc.apply_update(row["snapshot"])
+            same = _digest(str(doc.get("body", type=Text))) == expected.pop(row["doc"], b"")
+            different += not same or bool(row["held"])
+    return {
+        "seconds": took,
+        "updates_per_second": task["documents"] * task["updates"] / took,
+        "different": different + len(expected),
+    }

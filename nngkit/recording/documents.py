@@ -1,0 +1,283 @@
+"""DocumentRecorder: a peer among those that edit documents, which keeps each edit as a record and edits nothing.
+
+::
+
+    async with Recorder("journal") as recorder:
+        async with DocumentRecorder(recorder, "notes", only="minutes/*", dial="tcp://host:4711") as documents:
+            ...
+            documents.stats
+
+It is a whole peer: it hears edits, finds gaps, asks for what was lost, compares digests, answers others, and counts in
+their `synced(n)`, once the journal's group sync has it. When it starts, its documents are what its partition of the
+journal says; what was edited meanwhile, peers give. May not know: how a command prints.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from types import TracebackType
+from typing import Final, Self
+
+import trio
+
+from nngkit.documents.engine import engine
+from nngkit.documents.messages import Edit
+from nngkit.documents.peer import DocumentPeer, PeerInfo, PeerStats, Refusal
+from nngkit.documents.records import Loaded
+from nngkit.documents.replica import Settings
+from nngkit.documents.versions import Stream, Versions, prune
+from nngkit.documents.weather import Weather
+from nngkit.errors import ConfigError, NngkitError
+from nngkit.journal.recorder import Recorder
+from nngkit.protocols import TLS, Pipe
+from nngkit.recording.edits import Headers, History, advanced, edit_headers, merge_headers, restored
+
+__all__ = ["DocumentRecorder", "DocumentRecorderStats"]
+
+log = logging.getLogger("nngkit.recording")
+
+PROTOCOL: Final = "documents"
+MOST: Final = 4096  # documents: each costs some 20 KB beside its content, and a line in beats to all
+NAMES: Final = 4096  # names of authors that are remembered when they have gone
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRecorderStats:
+    """Since it was opened. `documents` that it has open; `edits` recorded one by one, `merges` of many as one.
+
+    `refused`: times that a document was not taken, as there were `most` already. Of the journal when it started:
+    `restored` documents; `left` records that build on what is gone; `bad` that are none of a document's. `peer`: what
+    the peer counts.
+    """
+
+    documents: int
+    edits: int
+    merges: int
+    refused: int
+    restored: int
+    left: int
+    bad: int
+    peer: PeerStats
+
+
+class DocumentRecorder:
+    """Record documents into `recorder`'s partition under `topic`; use it with `async with`, inside the recorder's.
+
+    only     patterns (`minutes/*`) of the documents to be recorded; all, if left out
+    most     documents that it takes part in; others are refused, and counted
+    others   as for DocumentPeer. With a token it cannot listen on tcp or ipc; it can always `join`
+
+    Memory: the content of the documents, and what the recorder's room holds. With a disk that is behind it hears and
+    asks no more until there is room; nobody waits for it, and it says of nothing that it is durable.
+
+    Entering reads the topic's records of that partition, in a thread. Raises ConfigError, Unreachable, Damaged.
+    Leaving says good-bye and waits until all that was heard is on the disk.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        topic: str = "documents",
+        *,
+        only: str | Iterable[str] | None = None,
+        most: int = MOST,
+        listen: str | Iterable[str] | None = None,
+        dial: str | Iterable[str] | None = None,
+        join: str | Iterable[str] | None = None,
+        repair: str | Iterable[str] | None = None,
+        token: str | None = None,
+        discovery: str | Iterable[str] | None = None,
+        max_document: int = 256 << 20,
+        tls: TLS | None = None,
+        admit: Callable[[Pipe], bool] | None = None,
+        name: str | None = "recorder",
+        settings: Settings | None = None,
+        weather: Weather | None = None,
+    ) -> None:
+        if most < 1:
+            raise ConfigError("most", "at least one document", most)
+        self.topic = topic
+        self._recorder = recorder
+        self._only = (only,) if isinstance(only, str) else tuple(only or ())
+        self._most = most
+        self._kept = _Kept(recorder, topic, self._author)
+        self._restored = self._left = self._bad = self._refused = 0
+        self._said = False
+        self._peer = DocumentPeer(
+            listen=listen,
+            dial=dial,
+            join=join,
+            repair=repair,
+            keeper=self._kept,
+            token=token,
+            discovery=discovery,
+            accept=self._accept,
+            max_document=max_document,
+            tls=tls,
+            admit=admit,
+            name=name,
+            settings=settings,
+            weather=weather,
+        )
+        self._names: dict[Stream, str] = {}
+
+    async def __aenter__(self) -> Self:
+        self._kept.histories, self._bad = await trio.to_thread.run_sync(self._restore)
+        self._restored = len(self._kept.histories)
+        self._left = sum(history.left for history in self._kept.histories.values())
+        await self._peer.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._peer.__aexit__(kind, value, traceback)
+
+    def _restore(self) -> tuple[dict[str, History], int]:
+        return restored(self._recorder.recorded(self.topic), engine())
+
+    def _accept(self, name: str) -> bool:
+        if self._only and not any(fnmatchcase(name, pattern) for pattern in self._only):
+            return False
+        if name in self._kept.histories or len(self._kept.histories) + len(self._peer.documents) < self._most:
+            return True
+        self._refused += 1
+        if not self._said:
+            self._said = True
+            log.warning("%s: not recorded, nor is any other: there are %d documents already", name, self._most)
+        return False
+
+    def _author(self, stream: Stream) -> str:
+        """What its author calls itself, or its origin; kept, as edits of who has gone may still come."""
+        if (name := self._peer.name_of(stream)) is not None:
+            self._names.pop(stream, None)
+            self._names[stream] = name
+            if len(self._names) > NAMES:
+                del self._names[next(iter(self._names))]
+        return self._names.get(stream, stream.origin.hex())
+
+    @property
+    def stats(self) -> DocumentRecorderStats:
+        """What it has done so far."""
+        return DocumentRecorderStats(
+            len(self._peer.documents),
+            self._kept.edits,
+            self._kept.merges,
+            self._refused,
+            self._restored,
+            self._left,
+            self._bad,
+            self._peer.stats,
+        )
+
+    @property
+    def digests(self) -> dict[str, bytes]:
+        """The documents that it has open, and the digest of each one's content: to compare with `doc.digest()`."""
+        return {name: document.digest() for name, document in self._peer.documents.items()}
+
+    def versions(self, name: str) -> Versions:
+        """How much of whose edits it has of an open document. Raises KeyError."""
+        return self._peer.versions(name)
+
+    async def synced(self) -> None:
+        """Return when all that has come is on the disk. Raises NotStored."""
+        await self._kept.synced()
+
+    # What of the peer is of use
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where the BUS listens."""
+        return self._peer.addresses
+
+    @property
+    def repair_addresses(self) -> tuple[str, ...]:
+        """Where others ask, and `join`."""
+        return self._peer.repair_addresses
+
+    @property
+    def peers(self) -> tuple[PeerInfo, ...]:
+        """Those who were heard within the last three seconds."""
+        return self._peer.peers
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """The last 100 things that were not taken of peers."""
+        return self._peer.refusals
+
+    async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
+        """Wait until `n` peers have said that they are there. Raises TimedOut, AccessDenied (a join was refused)."""
+        await self._peer.wait_for_peers(n, timeout)
+
+
+class _Kept:
+    """The journal as a peer's Keeper."""
+
+    def __init__(self, recorder: Recorder, topic: str, author: Callable[[Stream], str]) -> None:
+        self.histories: dict[str, History] = {}  # of documents that nobody has spoken of yet
+        self.edits = self.merges = 0
+        self.author = author
+        self._recorder = recorder
+        self._topic = topic
+        self._failure: NngkitError | None = None
+
+    def load(self, name: str) -> Loaded:
+        history = self.histories.pop(name, None)
+        return Loaded(None, (), {}) if history is None else history.loaded(engine())
+
+    def disk(self, name: str, versions: Mapping[Stream, int]) -> _KeptDocument:
+        return _KeptDocument(self, name, versions)
+
+    async def room(self) -> None:
+        await self._recorder.room()
+
+    def put(self, doc: str, update: bytes, headers: Headers) -> None:
+        """One record more. After a failure none: what comes later may build on what is not there."""
+        if self._failure is not None:
+            return
+        key = doc.encode()
+        try:
+            self._recorder.put(update, topic=self._topic, protocol=PROTOCOL, key=key, headers=headers, held=True)
+        except NngkitError as error:  # the recorder was closed under us
+            log.error("%s: nothing more is recorded: %s", self._topic, error)
+            self._failure = error
+
+    async def synced(self) -> None:
+        """All that was put is on the disk. Raises what went wrong."""
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure)) from self._failure
+        await self._recorder.flush()
+
+
+class _KeptDocument:
+    """One document of it."""
+
+    def __init__(self, home: _Kept, name: str, versions: Mapping[Stream, int]) -> None:
+        self._home = home
+        self._name = name
+        self._versions = dict(versions)
+
+    def append(self, stream: Stream, seq: int, edit: Edit) -> None:
+        headers = edit_headers(self._name, stream, seq, edit, self._home.author(stream))
+        self._home.put(self._name, edit.payload, headers)
+        self._home.edits += 1
+        advanced(self._versions, stream, seq)
+
+    def append_merge(self, update: bytes, versions: Versions) -> None:
+        after = dict(versions)
+        prune(after)
+        self._home.put(self._name, update, merge_headers(self._name, update, self._versions, after))
+        self._home.merges += 1
+        self._versions = after
+
+    async def synced(self) -> None:
+        await self._home.synced()
+
+    async def flush(self) -> None:
+        try:
+            await self._home.synced()
+        except NngkitError as error:
+            log.error("%s: not all of it is on the disk: %s", self._name, error)

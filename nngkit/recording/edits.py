@@ -1,0 +1,190 @@
+"""A document's edits as records of a journal, and back: headers, and what a document was when the journal ended. Pure.
+
+::
+
+    edit     key: the document   value: its update   headers: id, origin, epoch, seq, deps, from
+    merge    key: the document   value: an update    headers: id, versions, deps
+
+An edit is number `seq` of the stream (`origin`, `epoch`) in that document, and needs what `deps` names. A merge is
+what a peer gave as a whole, because nobody had it edit by edit any more: it brings a document that has `deps` to
+`versions`. docs/wire.md has both.
+
+Records are in an order in which they can be applied. Where some are gone (retention, damage), what builds on them is
+left out here: the document is then known as far as the journal makes it, and a peer gives the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from nngkit import envelope
+from nngkit.documents import records
+from nngkit.documents.engine import Engine
+from nngkit.documents.messages import Edit
+from nngkit.documents.names import check_name
+from nngkit.documents.records import Loaded, Merge, compaction_due
+from nngkit.documents.versions import (
+    Stream,
+    Versions,
+    from_wire,
+    is_old,
+    merge,
+    prune,
+    seq_from,
+    stream_from,
+    to_wire,
+)
+from nngkit.errors import BadMessage, ConfigError, TooLarge
+from nngkit.journal.record import Record
+
+__all__ = ["BadRecord", "History", "Kept", "advanced", "edit_headers", "is_here", "merge_headers", "parse", "restored"]
+
+EIGHT: Final = 8  # bytes of a number in a header, big-endian
+ID: Final = 16  # bytes of a merge's id
+
+Headers = list[tuple[str, bytes]]
+
+
+class BadRecord(BadMessage):
+    """A record that is neither an edit nor a merge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a record holds: edit `seq` of `stream`; or, where that is None, what brings the document to `versions`."""
+
+    doc: str
+    stream: Stream | None
+    seq: int
+    deps: Versions
+    versions: Versions
+    update: bytes
+
+
+def edit_headers(doc: str, stream: Stream, seq: int, edit: Edit, author: str) -> Headers:
+    """Of one edit. Its id is the same whoever records it."""
+    epoch, number = stream.epoch.to_bytes(EIGHT, "big"), seq.to_bytes(EIGHT, "big")
+    return [
+        ("id", stream.origin + epoch + number + doc.encode()),
+        ("origin", stream.origin),
+        ("epoch", epoch),
+        ("seq", number),
+        ("deps", envelope.encode(to_wire(edit.deps))),
+        ("from", author.encode()),
+    ]
+
+
+def merge_headers(doc: str, update: bytes, deps: Mapping[Stream, int], versions: Mapping[Stream, int]) -> Headers:
+    """Of an update that brings a document with `deps` to `versions`."""
+    before, after = envelope.encode(to_wire(deps)), envelope.encode(to_wire(versions))
+    made = hashlib.sha256(b"".join(len(part).to_bytes(EIGHT, "big") + part for part in (doc.encode(), before, after)))
+    made.update(update)
+    return [("id", made.digest()[:ID]), ("versions", after), ("deps", before)]
+
+
+def parse(record: Record) -> Kept:
+    """What a record holds. Raises BadRecord."""
+    headers = dict(record.headers or ())
+    where = f"offset {record.offset}"
+    try:
+        doc = check_name((record.key or b"").decode())
+        deps = _versions(headers.get("deps"), "deps")
+        if "versions" in headers:
+            return Kept(doc, None, 0, deps, _versions(headers["versions"], "versions"), record.value)
+        epoch, number = (int.from_bytes(headers[name], "big") for name in ("epoch", "seq"))
+        stream = stream_from([headers["origin"], epoch], what="record")
+        return Kept(doc, stream, seq_from(number, what="record"), deps, {}, record.value)
+    except (KeyError, UnicodeDecodeError, ConfigError, BadMessage, TooLarge) as error:
+        raise BadRecord("record", f"not a document's: {error}", where) from error
+
+
+def _versions(data: bytes | None, what: str) -> Versions:
+    return from_wire(envelope.decode(data, what=what), what=what) if data else {}
+
+
+def is_here(versions: Mapping[Stream, int], needed: Mapping[Stream, int]) -> bool:
+    """Whether all of `needed` is in a document with `versions`; what is too old to be listed is."""
+    return all(versions.get(stream, 0) >= seq or is_old(stream, versions) for stream, seq in needed.items())
+
+
+def advanced(versions: Versions, stream: Stream, seq: int) -> None:
+    """Number `seq` of `stream` is here now."""
+    new = stream not in versions
+    versions[stream] = seq
+    if new:
+        prune(versions)
+
+
+@dataclass(slots=True)
+class History:
+    """One document as far as records were read: `snapshot` and then `edits` make it, and it has `versions`.
+
+    `left` counts records that build on what is not there. As bytes, and merged when they are many: a journal may hold
+    far more updates than its documents are large.
+    """
+
+    snapshot: bytes | None = None
+    edits: list[records.Record | Merge] = field(default_factory=list)
+    versions: Versions = field(default_factory=dict)
+    left: int = 0
+    _size: int = 0
+
+    def take(self, kept: Kept, engine: Engine) -> None:
+        """The next record."""
+        if kept.stream is not None:
+            at = self.versions.get(kept.stream, 0)
+            if kept.seq <= at:
+                return  # recorded twice
+            if kept.seq != at + 1 or not is_here(self.versions, kept.deps):
+                self.left += 1
+                return
+            advanced(self.versions, kept.stream, kept.seq)
+            self.edits.append(records.Record(kept.stream, kept.seq, kept.update, kept.deps))
+        elif is_here(self.versions, kept.deps):
+            self.versions = merge(self.versions, kept.versions)
+            prune(self.versions)
+            self.edits.append(Merge(kept.update, kept.versions))
+        else:
+            self.left += 1
+            return
+        self._size += len(kept.update)
+        if compaction_due(log=self._size, snapshot=len(self.snapshot or b"")):
+            self.fold(engine)
+
+    def fold(self, engine: Engine) -> None:
+        """All of it as one update. What the engine refuses was changed or lost on the way: then nothing is known."""
+        doc = engine.new()
+        try:
+            for update in (self.snapshot, *(one.update for one in self.edits)):
+                if update:  # an edit that could not be applied was recorded as nothing
+                    doc.apply(update)
+            self.snapshot = doc.changes_since(None)
+        except ValueError:
+            self.snapshot, self.versions = None, {}
+            self.left += len(self.edits)
+        self.edits, self._size = [], 0
+
+    def loaded(self, engine: Engine) -> Loaded:
+        """For a peer that opens it; the newest edits are kept to answer others with."""
+        recent = tuple(self.edits)
+        self.fold(engine)
+        if self.snapshot is None:
+            return Loaded(None, (), {})
+        return Loaded(self.snapshot, (), self.versions, recent, size=len(self.snapshot))
+
+
+def restored(rows: Iterable[Record], engine: Engine) -> tuple[dict[str, History], int]:
+    """The documents that records make, by name; and how many records are none of theirs."""
+    found: dict[str, History] = {}
+    bad = 0
+    for row in rows:
+        try:
+            kept = parse(row)
+        except BadRecord:
+            bad += 1
+            continue
+        found.setdefault(kept.doc, History()).take(kept, engine)
+    return found, bad

@@ -1,0 +1,119 @@
+"""What `nngkit spark doctor` looks at: all that Spark needs here, each with what can be done if it is missing.
+
+Imports no PySpark: it has to speak where there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Final, Literal
+
+from nngkit.errors import ConfigError
+from nngkit.spark.java import candidates, find_java, home_for_spark
+
+__all__ = ["Finding", "look", "try_it"]
+
+LEAST: Final = {"pyspark": (4, 3), "pyarrow": (18,), "pandas": (2, 2), "py4j": (0, 10, 9), "numpy": (1, 23)}
+BELOW: Final = {"pandas": (3,)}
+FOR: Final = {"pycrdt": ("the job documents", "documents")}
+PATIENCE: Final = 120.0  # seconds for Spark to start and to count; a busy machine has been seen to take 20
+
+Level = Literal["ok", "warning", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at; `advice` is what to do about it."""
+
+    level: Level
+    what: str
+    advice: str = ""
+
+
+def look(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+    """Everything but a real start."""
+    yield from _packages()
+    yield from _javas(environ)
+    for program, why in (("bash", "Spark's own scripts are written for it"), ("sh", "our launcher of Java is")):
+        if shutil.which(program, path=environ.get("PATH")):
+            yield Finding("ok", f"{program} is there")
+        else:
+            yield Finding("problem", f"there is no {program}", f"install it: {why}")
+    try:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+        yield Finding("ok", "127.0.0.1 can be listened on")
+    except OSError as error:
+        yield Finding("problem", f"127.0.0.1 cannot be listened on: {error.strerror}", "bring up the loopback device")
+    if given := environ.get("SPARK_HOME"):
+        yield Finding(
+            "warning", f"SPARK_HOME is {given}", "that Spark is used instead of PySpark's own; unset it if in doubt"
+        )
+    if (python := environ.get("PYSPARK_PYTHON")) and python != sys.executable:
+        yield Finding("warning", f"PYSPARK_PYTHON is {python}", "the workers run that one; nngkit has to be in it")
+
+
+def _packages() -> Iterator[Finding]:
+    for name, least in LEAST.items():
+        wanted = ".".join(map(str, least))
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield Finding("problem", f"{name} is not installed", "pip install 'nngkit[spark]'")
+            continue
+        have = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+        if have < least:
+            yield Finding("problem", f"{name} is {version}, and {wanted} is needed", "pip install 'nngkit[spark]'")
+        elif name in BELOW and have >= BELOW[name]:
+            most = ".".join(map(str, BELOW[name]))
+            yield Finding(
+                "problem", f"{name} is {version}, and PySpark needs one below {most}", f"pip install '{name}<{most}'"
+            )
+        else:
+            yield Finding("ok", f"{name} {version}")
+    for name, (what, extra) in FOR.items():
+        try:
+            yield Finding("ok", f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            yield Finding("warning", f"{name} is not installed, which {what} needs", f"pip install 'nngkit[{extra}]'")
+
+
+def _javas(environ: Mapping[str, str]) -> Iterator[Finding]:
+    for java in candidates(environ):
+        what = f"Java {java.version or 'that does not run'} from {java.source}: {java.home}"
+        if java.good:
+            yield Finding("ok", what + ("" if java.has_vector else ", by a launcher of ours"))
+        else:
+            yield Finding("warning", what, "it is passed over: Spark needs 17 or newer")
+    try:
+        yield Finding("ok", f"Spark will run with JAVA_HOME={home_for_spark(find_java(environ))}")
+    except ConfigError as error:
+        yield Finding("problem", str(error), "pip install 'nngkit[java]', or Debian's openjdk-17-jre-headless")
+
+
+def try_it() -> Finding:
+    """Start Spark, in a process of its own, and have it count with Python workers: takes seconds."""
+    script = (
+        "from nngkit.spark import session\n"
+        "with session('local[1]') as spark:\n"
+        "    batches = spark.range(3).mapInArrow(lambda batches: batches, 'id long')\n"
+        "    assert batches.count() == 3\n"
+        "    print(spark.version)\n"
+    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Finding("problem", f"Spark did not start and count to 3 in {PATIENCE:g} s", "is the machine very busy?")
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return Finding("problem", f"Spark does not start: {last}", "run it again with the problems above mended")
+    return Finding("ok", f"Spark {done.stdout.split()[-1]} started, and counted to 3 in Python")

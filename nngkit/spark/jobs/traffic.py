@@ -1,0 +1,131 @@
+"""Traffic: rates, sizes, silences and latency by topic and peer; the slowest respondents; who talks to whom.
+
+::
+
+    rates(rows, "1 minute").orderBy("start").show()
+    edges(rows).show()                                # sender -> topic, as a graph's edges
+
+All but `silences` and `slowest` are streams too, once the rows have a watermark on `timestamp`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from nngkit.spark.jobs.availability import ACCURACY
+from nngkit.spark.jobs.headers import need, sender, sent
+
+__all__ = ["edges", "latency", "rates", "silences", "slowest"]
+
+QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+
+
+def _quantiles(of: Column) -> Column:
+    return F.percentile_approx(of, [share for _name, share in QUANTILES], ACCURACY)
+
+
+def _apart(quantiles: str) -> list[Column]:
+    return [F.col(quantiles)[index].alias(name) for index, (name, _share) in enumerate(QUANTILES)]
+
+
+def _peer(rows: DataFrame) -> Column:
+    return (sender() if "headers" in rows.columns else F.coalesce("peer", F.lit("unknown"))).alias("peer")
+
+
+def rates(rows: DataFrame, window: str = "1 minute") -> DataFrame:
+    """By window, topic and peer: messages, bytes, messages and bytes a second, and their sizes."""
+    need(rows, "value", "topic", "timestamp", "peer")
+    size = F.octet_length("value")
+    seconds = F.col("w.end").cast("double") - F.col("w.start").cast("double")
+    return (
+        rows.groupBy(F.window("timestamp", window).alias("w"), "topic", _peer(rows))
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum(size).alias("bytes"),
+            F.min(size).alias("smallest"),
+            _quantiles(size).alias("q"),
+            F.max(size).alias("largest"),
+        )
+        .select(
+            F.col("w.start").alias("start"),
+            F.col("w.end").alias("end"),
+            "topic",
+            "peer",
+            "messages",
+            "bytes",
+            (F.col("messages") / seconds).alias("messages_per_second"),
+            (F.col("bytes") / seconds).alias("bytes_per_second"),
+            "smallest",
+            *_apart("q"),
+            "largest",
+        )
+    )
+
+
+def latency(rows: DataFrame, window: str = "1 minute") -> DataFrame:
+    """By window, topic and peer: seconds from the sender's clock to the recorder's. Only of records that say ``sent``.
+
+    Both clocks are in it: quality.skew says how far they are apart.
+    """
+    need(rows, "topic", "timestamp", "peer", "headers")
+    seconds = F.col("timestamp").cast("double") - sent().cast("double")
+    return (
+        rows.withColumn("seconds", seconds)
+        .where("seconds is not null")
+        .groupBy(F.window("timestamp", window).alias("w"), "topic", _peer(rows))
+        .agg(F.count("*").alias("messages"), _quantiles(F.col("seconds")).alias("q"), F.max("seconds").alias("slowest"))
+        .select(
+            F.col("w.start").alias("start"),
+            F.col("w.end").alias("end"),
+            "topic",
+            "peer",
+            "messages",
+            *_apart("q"),
+            "slowest",
+        )
+    )
+
+
+def silences(rows: DataFrame, over: float = 1.0) -> DataFrame:
+    """By topic and peer: how often nothing came for more than `over` seconds, and the longest such. Batch only."""
+    need(rows, "topic", "timestamp", "peer", "partition", "offset")
+    peer = _peer(rows)
+    named = rows.select("topic", peer, "timestamp", "partition", "offset")
+    before = F.lag("timestamp").over(Window.partitionBy("topic", "peer").orderBy("timestamp", "partition", "offset"))
+    return (
+        named.withColumn("seconds", F.col("timestamp").cast("double") - before.cast("double"))
+        .groupBy("topic", "peer")
+        .agg(
+            F.count("*").alias("messages"),
+            F.count_if(F.col("seconds") > over).alias("silences"),
+            F.max("seconds").alias("longest"),
+            F.min("timestamp").alias("first"),
+            F.max("timestamp").alias("last"),
+        )
+    )
+
+
+def slowest(seen: DataFrame, most: int = 10) -> DataFrame:
+    """The providers that answer surveys slowest, by their p95; `seen` is from availability.observations. Batch only."""
+    return (
+        seen.where("up and seconds is not null")
+        .groupBy("service", "provider", "zone")
+        .agg(F.count("*").alias("replies"), _quantiles(F.col("seconds")).alias("q"), F.max("seconds").alias("slowest"))
+        .select("service", "provider", "zone", "replies", *_apart("q"), "slowest")
+        .orderBy(F.desc("p95"), "service", "provider")
+        .limit(most)
+    )
+
+
+def edges(rows: DataFrame) -> DataFrame:
+    """Who talks to whom: from each sender to each topic, by protocol, with messages, bytes, the first and the last."""
+    need(rows, "value", "topic", "timestamp", "peer", "protocol")
+    return rows.groupBy(_peer(rows).alias("source"), F.col("topic").alias("target"), "protocol").agg(
+        F.count("*").alias("messages"),
+        F.sum(F.octet_length("value")).alias("bytes"),
+        F.min("timestamp").alias("first"),
+        F.max("timestamp").alias("last"),
+    )

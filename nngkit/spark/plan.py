@@ -1,0 +1,117 @@
+"""Which offsets a read covers, and how they are split into tasks. Pure: arithmetic on offsets, no journal, no Spark.
+
+::
+
+    limited({0: 10, 1: 10}, {0: 1010, 1: 110}, 100)      {0: 100, 1: 20}: each partition its share of what waits
+    split([(0, 0, 1000)], max_rows=400)                  [(0, 0, 334), (0, 334, 667), (0, 667, 1000)]
+
+Offsets of a stream are kept by Spark as JSON, whose keys are text: `to_json` and `from_json` go between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from nngkit.errors import ConfigError, NotFound
+from nngkit.spark.options import EARLIEST, LATEST, Offsets
+
+__all__ = ["Kept", "Range", "checked", "from_json", "limited", "resolve", "split", "to_json"]
+
+
+class Range(NamedTuple):
+    """The offsets from `start` on, before `end`, of one partition."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class Kept(NamedTuple):
+    """What the journal has of one partition: from `start` on, before `end`."""
+
+    start: int
+    end: int
+
+
+def to_json(offsets: Offsets) -> dict[str, int]:
+    """As Spark keeps them."""
+    return {str(partition): offsets[partition] for partition in sorted(offsets)}
+
+
+def from_json(value: Mapping[str, int]) -> Offsets:
+    """Back again."""
+    return {int(partition): offset for partition, offset in value.items()}
+
+
+def resolve(asked: int | Offsets, kept: Mapping[int, Kept], what: str, default: int) -> Offsets:
+    """An offset for each partition of the journal; `default` for those that `asked` does not name.
+
+    Raises ConfigError for a partition that there is not.
+    """
+    if isinstance(asked, dict) and (unknown := asked.keys() - kept.keys()):
+        there = ", ".join(map(str, kept)) or "none"
+        raise ConfigError(what, f"the journal has no partition {min(unknown)}; there is {there}", min(unknown))
+    found = {}
+    for partition, bounds in kept.items():
+        offset = asked.get(partition, default) if isinstance(asked, dict) else asked
+        found[partition] = {EARLIEST: bounds.start, LATEST: bounds.end}.get(offset, offset)
+    return found
+
+
+def checked(wanted: Range, kept: Kept, where: str, fail: bool) -> tuple[Range, str | None]:
+    """`wanted`, if the journal has it; else what it has of it, and a word on what is gone; with `fail` that is raised.
+
+    Raises NotFound.
+    """
+    partition, start, end = wanted
+    if start >= kept.start and end <= kept.end:
+        return wanted, None
+    gone = []
+    if start < kept.start:
+        gone.append(
+            f"offset {start} of partition {partition} is gone, the earliest in {where} is {kept.start}: "
+            "retention has removed what was before it"
+        )
+    if end > kept.end:
+        gone.append(
+            f"offset {end - 1} of partition {partition} is not in {where}, which ends before {kept.end}: "
+            "it is another journal than the checkpoint was made with, or has lost its newest part"
+        )
+    why = "; ".join(gone)
+    if fail:
+        raise NotFound(f"{why}. With failOnDataLoss=false the query goes on with what there is")
+    first = min(max(start, kept.start), kept.end)
+    return Range(partition, first, max(first, min(end, kept.end))), why
+
+
+def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
+    """At most `most` offsets from `start` on: each partition as large a share as what waits there, and at least one.
+
+    Where `most` is smaller than the number of partitions with something waiting, the first ones get one each.
+    """
+    waiting = {partition: end[partition] - start.get(partition, end[partition]) for partition in sorted(end)}
+    total = sum(waiting.values())
+    if total <= most:
+        return dict(end)
+    taken = {partition: rows * most // total for partition, rows in waiting.items()}
+    left = most - sum(taken.values())
+    for partition in sorted(waiting, key=lambda each: (taken[each] > 0, -waiting[each])):
+        if left > 0 and taken[partition] < waiting[partition]:
+            taken[partition] += 1
+            left -= 1
+    return {partition: start.get(partition, end[partition]) + taken[partition] for partition in end}
+
+
+def split(ranges: Iterable[Range], max_rows: int, min_tasks: int = 1) -> list[Range]:
+    """The ranges in pieces of at most `max_rows`, and at least `min_tasks` of them where there are so many rows."""
+    held = [each for each in ranges if each.end > each.start]
+    total = sum(each.end - each.start for each in held)
+    rows = max(1, min(max_rows, -(-total // max(1, min_tasks))))
+    pieces = []
+    for partition, start, end in held:
+        count = -(-(end - start) // rows)
+        edges = [start + (end - start) * number // count for number in range(count + 1)]
+        pieces += [Range(partition, a, b) for a, b in pairwise(edges)]
+    return pieces

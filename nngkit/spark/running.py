@@ -1,0 +1,153 @@
+"""A job run on a journal: what `nngkit spark run` does, and a program may.
+
+::
+
+    batch(spark, "rates", Asked("journal", window="1 minute")).show()
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nngkit.errors import Broken, ConfigError
+from nngkit.spark.jobs.table import JOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Asked", "batch", "in_a_line", "rows_of", "stream"]
+
+LOOK: Final = 1  # second between two looks at whether a signal has come
+
+ENDINGS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which part of which journal, and what to do with it. Times as the options of `format("nng")` take them."""
+
+    journal: str
+    topics: tuple[str, ...] = ()
+    since: str | None = None
+    until: str | None = None
+    window: str = "1 hour"
+    output: str | None = None
+    late: str = "1 minute"
+
+
+@contextmanager
+def in_a_line() -> Iterator[None]:
+    """Have what Spark raises raised as Broken, with the line of it that says what is wrong: ours, if there is one."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        ours = [line.partition(": ")[2] for line in lines if line.startswith("nngkit.errors.")]
+        raise Broken(ours[-1] if ours else (lines or [type(error).__name__])[0]) from error
+
+
+def rows_of(spark: SparkSession, asked: Asked, streaming: bool = False, **more: str) -> DataFrame:
+    """The journal's rows, headers included."""
+    given = {"includeHeaders": "true", **more}
+    if asked.topics:
+        given["subscribe"] = ",".join(asked.topics)
+    if asked.since:
+        given["startingTimestamp"] = asked.since
+    elif streaming:
+        given.setdefault("startingOffsets", "earliest")
+    if asked.until and not streaming:
+        given["endingTimestamp"] = asked.until
+    reader: Any = spark.readStream if streaming else spark.read
+    found: DataFrame = reader.format("nng").options(**given).load(asked.journal)
+    return found
+
+
+def batch(spark: SparkSession, name: str, asked: Asked) -> DataFrame | None:
+    """The job's result; None if it has been written to `asked.output`."""
+    if name == "documents":
+        _compact(spark, asked)
+        return None
+    if name == "report":
+        from nngkit.spark.jobs.report import write
+
+        assert asked.output is not None
+        write(rows_of(spark, asked), Path(asked.output))
+        return None
+    job = JOBS[name]
+    result = _apply(name, job.function, rows_of(spark, asked), asked)
+    if asked.output is None:
+        return result
+    result.write.mode("errorifexists").parquet(asked.output)
+    return None
+
+
+def _apply(name: str, function: str, rows: DataFrame, asked: Asked) -> DataFrame:
+    from nngkit.spark.jobs.availability import observations
+    from nngkit.spark.jobs.documents import updates
+
+    job = JOBS[name]
+    given = {"rows": lambda each: each, "seen": observations, "updates": updates}[job.given](rows)
+    if function == "intervals_stream":
+        return _function(name, function)(given, asked.late)
+    if rows.isStreaming:
+        given = given.withWatermark(job.watermark, asked.late)
+    call = _function(name, function)
+    return call(given, asked.window) if job.windowed else call(given)
+
+
+def _function(name: str, function: str) -> Callable[..., DataFrame]:
+    found: Callable[..., DataFrame] = getattr(import_module(f"nngkit.spark.jobs.{JOBS[name].module}"), function)
+    return found
+
+
+def _compact(spark: SparkSession, asked: Asked) -> None:
+    """From where the folder's snapshots have come to, up to what is there now."""
+    import json
+
+    from nngkit.journal import open_journal
+    from nngkit.spark.jobs.snapshots import advance, progress
+
+    assert asked.output is not None
+    if asked.since or asked.until:
+        raise ConfigError("--from", "documents goes on from where --output has come to; it takes no times")
+    journal = open_journal(asked.journal)
+    ends = {partition: journal.end(partition) for partition in journal.partitions()}
+    begun = progress(spark, asked.output).offsets
+    if all(begun.get(partition, -1) == end for partition, end in ends.items()):
+        return
+    starts = {str(partition): begun.get(partition, -2) for partition in ends}
+    until = {str(partition): end for partition, end in ends.items()}
+    rows = rows_of(spark, asked, startingOffsets=json.dumps(starts), endingOffsets=json.dumps(until))
+    advance(spark, rows, ends, asked.output)
+
+
+def stream(spark: SparkSession, name: str, asked: Asked) -> int:
+    """Write the job's results to `asked.output` as they come, until SIGINT or SIGTERM; 128 and its number."""
+    assert asked.output is not None
+    result = _apply(name, JOBS[name].stream, rows_of(spark, asked, streaming=True), asked)
+    caught: list[int] = []
+    before = {each: signal.signal(each, lambda number, _frame: caught.append(number)) for each in ENDINGS}
+    query = (
+        result.writeStream.format("parquet")
+        .outputMode("append")
+        .option("path", asked.output)
+        .option("checkpointLocation", f"{asked.output}/_checkpoint")
+        .start()
+    )
+    try:
+        while not caught and not query.awaitTermination(LOOK):
+            pass
+    finally:
+        query.stop()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 + caught[0] if caught else 0

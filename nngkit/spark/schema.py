@@ -1,0 +1,93 @@
+"""The columns that `format("nng")` has: those of Spark's Kafka source, and two more that only NNG has.
+
+==================  ===========================  ======================================================================
+column              type                         what
+==================  ===========================  ======================================================================
+``key``             binary                       the matched subscription, or what the sender said
+``value``           binary                       the message
+``topic``           string                       the stream's configured name
+``partition``       int                          one recorder
+``offset``          bigint                       counts a partition's records, all topics together
+``timestamp``       timestamp                    when the recorder took it, in microseconds, UTC
+``timestampType``   int                          1, which is Kafka's LogAppendTime
+``headers``         array of (key, value)        with ``includeHeaders`` only
+``protocol``        string                       "sub", "pull", "rep", "survey" ...
+``peer``            string                       the address of who sent it, or null
+==================  ===========================  ======================================================================
+
+A data source in Python is not told which columns a query needs, so it reads all of them. Who wants less says so:
+``spark.read.format("nng").schema("topic string, timestamp timestamp").load(...)`` reads two.
+
+Knows Arrow and Spark's words for types, and no PySpark: this is loaded by every worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from nngkit.errors import ConfigError
+
+__all__ = ["COLUMNS", "HEADERS", "LOG_APPEND_TIME", "arrow_schema", "ddl", "names_of", "to_spark"]
+
+LOG_APPEND_TIME: Final = 1
+
+
+class Column(NamedTuple):
+    """Its type as Spark's DDL has it, and as Spark wants it in an Arrow batch, to the letter."""
+
+    ddl: str
+    arrow: pa.DataType
+
+
+# Spark calls the item of a list "element"; Arrow compares such names too.
+HEADERS: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+
+COLUMNS: Final = {
+    "key": Column("binary", pa.binary()),
+    "value": Column("binary", pa.binary()),
+    "topic": Column("string", pa.string()),
+    "partition": Column("int", pa.int32()),
+    "offset": Column("bigint", pa.int64()),
+    "timestamp": Column("timestamp", pa.timestamp("us", tz="UTC")),
+    "timestampType": Column("int", pa.int32()),
+    "headers": Column("array<struct<key:string,value:binary>>", HEADERS),
+    "protocol": Column("string", pa.string()),
+    "peer": Column("string", pa.string()),
+}
+
+
+def ddl(include_headers: bool) -> str:
+    """All columns, as Spark's DDL."""
+    return ", ".join(f"{name} {column.ddl}" for name, column in COLUMNS.items() if include_headers or name != "headers")
+
+
+def names_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The columns somebody asked for by (name, type); raises ConfigError for one that there is not, or not so."""
+    names = []
+    for name, kind in fields:
+        if name not in COLUMNS:
+            raise ConfigError("schema", f"there is no column {name!r}; there are {', '.join(COLUMNS)}", name)
+        if kind != COLUMNS[name].ddl:
+            raise ConfigError("schema", f"the column {name} is a {COLUMNS[name].ddl}, not a {kind}", kind)
+        names.append(name)
+    return tuple(names)
+
+
+def arrow_schema(names: Sequence[str]) -> pa.Schema:
+    """What a batch of these columns has to look like for Spark to take it."""
+    return pa.schema([(name, COLUMNS[name].arrow) for name in names])
+
+
+def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The journal's columns as Spark's; what is of the same type is not copied."""
+    arrays = []
+    for field in schema:
+        if field.name == "timestampType":
+            arrays.append(pa.repeat(pa.scalar(LOG_APPEND_TIME, pa.int32()), batch.num_rows))
+            continue
+        array = batch.column(field.name)
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

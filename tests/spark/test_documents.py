@@ -1,0 +1,216 @@
+"""Snapshots equal what a peer that applied every update in order has; whatever way the updates were recorded."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pycrdt import Doc, Text
+
+from nngkit import envelope
+from nngkit.documents.versions import Stream, to_wire
+from nngkit.errors import NotFound
+from nngkit.spark.jobs.causal import Update, in_order, runs
+from nngkit.spark.jobs.documents import as_of, compact, edits, updates
+from nngkit.spark.jobs.snapshots import advance, load, progress
+from tests.spark.rows import at, eight, frame
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+class Author:
+    """A peer that edits one document and sees others' edits when told to."""
+
+    def __init__(self, name: str, document: str) -> None:
+        self.stream = Stream(name.encode().ljust(8, b"."), 1)
+        self.document = document
+        self.seen: dict[Stream, int] = {}
+        self.doc: Doc[Any] = Doc()
+        self.doc["body"] = self.text = Text()
+
+    def insert(self, position: int, text: str) -> dict[str, Any]:
+        before = self.doc.get_state()
+        self.text.insert(position, text)
+        deps = dict(self.seen)
+        self.seen[self.stream] = self.seen.get(self.stream, 0) + 1
+        return {
+            "key": self.document.encode(),
+            "value": self.doc.get_update(before),
+            "protocol": "bus",
+            "headers": {
+                "origin": self.stream.origin,
+                "epoch": eight(1),
+                "seq": eight(self.seen[self.stream]),
+                "deps": envelope.encode(to_wire(deps)),
+                "from": self.stream.origin.strip(b"."),
+            },
+        }
+
+    def see(self, record: dict[str, Any], by: Author) -> None:
+        self.doc.apply_update(record["value"])
+        self.seen[by.stream] = int.from_bytes(record["headers"]["seq"], "big")
+
+
+def conversation(document: str, rounds: int, rng: random.Random) -> tuple[list[dict[str, Any]], str]:
+    """Two authors who answer each other, in causal order; and the text at the end."""
+    ann, bob = Author("ann", document), Author("bob", document)
+    records = []
+    for number in range(rounds):
+        writer, reader = (ann, bob) if rng.random() < 0.5 else (bob, ann)
+        record = writer.insert(rng.randint(0, len(str(writer.text))), f"{writer.stream.origin[:1].decode()}{number};")
+        reader.see(record, writer)
+        records.append(record)
+    assert str(ann.text) == str(bob.text)
+    return records, str(ann.text)
+
+
+def text_of(snapshot: bytes) -> str:
+    doc: Doc[Any] = Doc()
+    doc.apply_update(bytes(snapshot))
+    return str(doc.get("body", type=Text))
+
+
+def test_snapshots_are_what_a_peer_has_however_the_updates_came(spark: SparkSession) -> None:
+    rng = random.Random(1)
+    records, expected = [], {}
+    for number in range(12):
+        document = f"doc {number}"
+        said, expected[document] = conversation(document, 30, rng)
+        records += said
+    rng.shuffle(records)
+    records += rng.sample(records, 40)  # and some twice
+    rows = frame(spark, records).repartition(3)
+    found = {row.doc: row for row in compact(updates(rows), buckets=4).collect()}
+    assert {document: text_of(row.snapshot) for document, row in found.items()} == expected
+    assert {row["updates"] for row in found.values()} == {30}
+    assert all(not row.held for row in found.values())
+
+
+def test_what_depends_on_the_unrecorded_is_held_and_taken_up_later(spark: SparkSession, tmp_path: Path) -> None:
+    records, expected = conversation("d", 30, random.Random(2))
+    other, other_text = conversation("other", 5, random.Random(3))
+    missing = records.pop(10)
+    folder = str(tmp_path / "out")
+    first = advance(spark, frame(spark, records[:20] + other), {0: 25}, folder, buckets=2)
+    held = {row.doc: len(row.held) for row in load(spark, folder).collect()}
+    assert held["d"] > 0
+    assert held["other"] == 0
+    assert (first.generation, first.offsets) == (1, {0: 25})
+
+    advance(spark, frame(spark, [*records[20:], missing]), {0: 35}, folder, buckets=2)
+    found = {row.doc: row for row in load(spark, folder).collect()}
+    assert {name: text_of(row.snapshot) for name, row in found.items()} == {"d": expected, "other": other_text}
+    assert found["d"]["updates"] == 30
+    assert not found["d"].held
+    # Only what changed was touched.
+    newest = spark.read.parquet(f"{folder}/snapshots/generation=2")
+    assert [row.doc for row in newest.collect()] == ["d"]
+    assert progress(spark, folder).offsets == {0: 35}
+
+
+def test_an_interrupted_generation_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    records, _text = conversation("d", 4, random.Random(4))
+    folder = str(tmp_path / "out")
+    advance(spark, frame(spark, records[:2]), {0: 2}, folder, buckets=1)
+    compact(updates(frame(spark, records)), buckets=1).write.parquet(f"{folder}/snapshots/generation=2")
+    assert [row["updates"] for row in load(spark, folder).collect()] == [2]
+    advance(spark, frame(spark, records[2:]), {0: 4}, folder, buckets=1)
+    assert [row["updates"] for row in load(spark, folder).collect()] == [4]
+
+
+def test_a_document_as_it_was(spark: SparkSession) -> None:
+    ann = Author("ann", "d")
+    records = [ann.insert(2 * number, f"{number};") for number in range(5)]
+    rows = updates(frame(spark, records))
+    assert text_of(as_of(rows, "d", at(2))) == "0;1;2;"
+    with pytest.raises(NotFound, match="no update of the document 'd' was recorded until"):
+        as_of(rows, "d", at(-1))
+
+
+def test_edits_by_author(spark: SparkSession) -> None:
+    records, _text = conversation("d", 20, random.Random(5))
+    by_hand = {name: sum(each["headers"]["from"] == name.encode() for each in records) for name in ("ann", "bob")}
+    found = edits(updates(frame(spark, records))).collect()
+    assert {row.author: row["updates"] for row in found} == by_hand
+    assert sum(row["bytes"] for row in found) == sum(len(each["value"]) for each in records)
+
+
+# ---- the order, without Spark ----------------------------------------------------------------------------------------
+
+
+def history(rng: random.Random, streams: int, length: int) -> list[Update]:
+    """Updates in causal order; each author sees what it likes of what there is."""
+    names = [Stream(bytes([number]) * 8, 1) for number in range(streams)]
+    seen: dict[Stream, dict[Stream, int]] = {name: {} for name in names}
+    written = dict.fromkeys(names, 0)
+    made: list[Update] = []
+    for number in range(length):
+        name = rng.choice(names)
+        for other in names:
+            if other != name and written[other] and rng.random() < 0.4:
+                seen[name][other] = written[other]
+        # Who has seen something has seen what that depended on.
+        for other, upto in list(seen[name].items()):
+            for each in made:
+                if each.stream == other and each.last <= upto:
+                    for third, seq in each.deps.items():
+                        if third != name:
+                            seen[name][third] = max(seq, seen[name].get(third, 0))
+        written[name] += 1
+        made.append(Update(name, written[name], written[name], dict(seen[name]), bytes([number % 256])))
+    return made
+
+
+def assert_causal(ready: list[Update]) -> None:
+    have: dict[Stream, int] = {}
+    for each in ready:
+        assert each.stream is not None
+        assert each.first <= have.get(each.stream, 0) + 1
+        assert all(have.get(stream, 0) >= seq for stream, seq in each.deps.items() if stream != each.stream)
+        have[each.stream] = max(each.last, have.get(each.stream, 0))
+
+
+@settings(deadline=None)  # of time: a busy machine takes longer
+@given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
+def test_any_order_becomes_causal_and_nothing_is_lost(rng: random.Random, streams: int, length: int) -> None:
+    made = history(rng, streams, length)
+    came = made + rng.sample(made, min(5, len(made)))
+    rng.shuffle(came)
+    ordered = in_order(came, {})
+    assert ordered.held == []
+    assert sorted((each.stream, each.first) for each in ordered.ready) == sorted(
+        (each.stream, each.first) for each in made
+    )
+    assert_causal(ordered.ready)
+
+
+@settings(deadline=None)  # of time: a busy machine takes longer
+@given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(1, 40))
+def test_what_is_missing_holds_back_what_needs_it_and_no_more(rng: random.Random, streams: int, length: int) -> None:
+    made = history(rng, streams, length)
+    gone = made.pop(rng.randrange(len(made)))
+    ordered = in_order(made, {})
+    assert_causal(ordered.ready)
+    assert len(ordered.ready) + len(ordered.held) == len(made)
+    again = in_order([*ordered.held, gone], ordered.versions)
+    assert again.held == []
+
+
+@settings(deadline=None)  # of time: a busy machine takes longer
+@given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
+def test_merging_neighbours_makes_nobody_wait_for_ever(rng: random.Random, streams: int, length: int) -> None:
+    made = history(rng, streams, length)
+    merged = [
+        Update(run[0].stream, run[0].first, run[-1].last, run[0].deps, b"".join(each.update for each in run))
+        for run in runs(sorted(made, key=lambda each: (each.stream, each.first)))
+    ]
+    rng.shuffle(merged)
+    ordered = in_order(merged, {})
+    assert ordered.held == []
+    assert sorted(b"".join(each.update for each in ordered.ready)) == sorted(b"".join(each.update for each in made))

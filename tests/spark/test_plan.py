@@ -1,0 +1,154 @@
+"""Offsets: which a read covers, and how they are split. No Spark here."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nngkit.errors import ConfigError, NotFound
+from nngkit.spark.ids import LENGTH, Origin, query_key
+from nngkit.spark.ids import split as split_id
+from nngkit.spark.options import EARLIEST, LATEST, Listening, ReadOptions, WriteOptions, parse_time
+from nngkit.spark.plan import Kept, Range, checked, from_json, limited, resolve, split, to_json
+
+offsets = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6)
+
+
+@settings(deadline=None)  # of time: a busy machine takes longer
+@given(st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 999), st.integers(0, 999))), st.integers(1, 3000))
+def test_a_limit_is_kept_and_moves_on(waiting: dict[int, tuple[int, int]], most: int) -> None:
+    start = {partition: begin for partition, (begin, _) in waiting.items()}
+    end = {partition: begin + rows for partition, (begin, rows) in waiting.items()}
+    until = limited(start, end, most)
+    taken = sum(until[partition] - start[partition] for partition in start)
+    assert taken == min(most, sum(rows for _, rows in waiting.values()))
+    assert all(start[each] <= until[each] <= end[each] for each in start)
+
+
+def test_each_partition_gets_its_share_of_the_limit() -> None:
+    assert limited({0: 10, 1: 10}, {0: 1010, 1: 110}, 110) == {0: 110, 1: 20}
+
+
+@settings(deadline=None)  # of time: a busy machine takes longer
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 999), st.integers(0, 999)), max_size=5), st.integers(1, 400)
+)
+def test_pieces_cover_the_ranges_once_and_are_small_enough(ranges: list[tuple[int, int, int]], rows: int) -> None:
+    given_ = [Range(partition, start, start + length) for partition, start, length in ranges]
+    pieces = split(given_, rows)
+    assert sum(each.end - each.start for each in pieces) == sum(each.end - each.start for each in given_)
+    assert all(0 < each.end - each.start <= rows for each in pieces)
+    covered = sorted((each.partition, offset) for each in pieces for offset in range(each.start, each.end))
+    assert covered == sorted((each.partition, offset) for each in given_ for offset in range(each.start, each.end))
+
+
+def test_as_many_tasks_as_asked_for() -> None:
+    assert len(split([Range(0, 0, 100), Range(1, 0, 100)], 1000, min_tasks=7)) >= 7
+    assert split([Range(0, 0, 3)], 1000, min_tasks=7) == [Range(0, n, n + 1) for n in range(3)]
+
+
+@settings(deadline=None)  # of time: a busy machine takes longer
+@given(offsets)
+def test_offsets_survive_sparks_json(value: dict[int, int]) -> None:
+    assert from_json(to_json(value)) == value
+
+
+def test_words_and_numbers_become_offsets() -> None:
+    kept = {0: Kept(10, 20), 1: Kept(0, 5)}
+    assert resolve(LATEST, kept, "x", EARLIEST) == {0: 20, 1: 5}
+    assert resolve({1: LATEST}, kept, "x", EARLIEST) == {0: 10, 1: 5}
+    assert resolve({0: 13}, kept, "x", LATEST) == {0: 13, 1: 5}
+    with pytest.raises(ConfigError, match="no partition 7; there is 0, 1"):
+        resolve({7: 1}, kept, "x", EARLIEST)
+
+
+def test_what_is_gone_raises_or_is_left_out() -> None:
+    assert checked(Range(0, 10, 20), Kept(10, 20), "j", fail=True) == (Range(0, 10, 20), None)
+    with pytest.raises(NotFound, match="offset 3 of partition 0 is gone, the earliest in j is 10"):
+        checked(Range(0, 3, 20), Kept(10, 20), "j", fail=True)
+    found, why = checked(Range(0, 3, 25), Kept(10, 20), "j", fail=False)
+    assert found == Range(0, 10, 20)
+    assert why is not None
+    assert "offset 24 of partition 0 is not in j, which ends before 20" in why
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("1970-01-01T00:00:01", 1_000_000),
+        ("1970-01-01 01:00:00.000001+01:00", 1),
+        ("1500", 1_500_000),
+        ("-1", -1000),
+    ],
+)
+def test_times(text: str, micros: int) -> None:
+    assert parse_time(text) == micros
+
+
+def test_a_recorder_of_its_own_keeps_its_journal_under_the_checkpoint() -> None:
+    options = ReadOptions.of(
+        {"LISTEN": "tcp://h:1", "protocol": "Sub", "prefix": "a.", "checkpointLocation": "/c/"}, streaming=True
+    )
+    assert options.path == "/c/nng-journal"
+    assert options.listening == Listening("sub", "tcp://h:1", None, "sub", "a.")
+    assert options.starting == EARLIEST
+
+
+@pytest.mark.parametrize(
+    ("given_", "words"),
+    [
+        ({}, "path: say which journal"),
+        ({"listen": "tcp://h:1", "protocol": "pull"}, "or checkpointLocation"),
+        ({"path": "j", "listen": "tcp://h:1"}, "protocol: with listen, one of sub, pull"),
+        ({"path": "j", "listen": "tcp://h:1", "protocol": "push"}, "protocol: with listen, one of sub, pull"),
+        ({"path": "j", "protocol": "pull"}, "protocol: is for a recorder of the query's own"),
+        ({"path": "j", "dial": "tcp://h:1", "protocol": "pull", "prefix": "a"}, "prefix: is for sub only"),
+        ({"path": "j", "endingOffsets": "latest"}, "endingOffsets: is for batch reads only"),
+        ({"path": "j", "startingOffsets": "{}"}, "is not of the form"),
+        ({"path": "j", "startingOffsets": '{"0": -3}'}, "which is not a partition and an offset"),
+        ({"path": "j", "startingOffsets": '{"0": 1}', "startingTimestamp": "0"}, "only one of them can be meant"),
+        ({"path": "j", "maxOffsetsPerTrigger": "0"}, "'0' is not a whole number over 0"),
+        ({"path": "j", "failOnDataLoss": "no"}, "'no' is neither true nor false"),
+        ({"path": "j", "zzz": "1"}, "zzz: there is no such option; there are path,"),
+    ],
+)
+def test_reading_refuses(given_: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ReadOptions.of(given_, streaming=True)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given_", "words"),
+    [
+        ({"protocol": "push"}, "dial: "),
+        ({"dial": "tcp://h:1"}, "protocol: push, pub, or req"),
+        ({"dial": "tcp://h:1", "protocol": "pull"}, "'pull' is not one of push, pub, req"),
+        ({"listen": "tcp://h:1", "protocol": "pub"}, "only one can listen"),
+        ({"dial": "tcp://h:1", "protocol": "pub", "topic": "x"}, "topic: is for req only"),
+        ({"dial": "tcp://h:1", "protocol": "req", "withIds": "true"}, "withIds: is for push and pub"),
+        ({"dial": "tcp://h:1", "protocol": "req", "timeout": "soon"}, "'soon' is not a number of seconds"),
+        ({"dial": "tcp://h:1", "protocol": "req", "timeuot": "1"}, "did you mean timeout?"),
+    ],
+)
+def test_writing_refuses(given_: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        WriteOptions.of(given_)
+    assert words in str(caught.value)
+
+
+@settings(deadline=None)  # of time: a busy machine takes longer
+@given(
+    st.binary(min_size=16, max_size=16), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+)
+def test_an_id_says_where_its_message_comes_from(query: bytes, batch: int, partition: int, number: int) -> None:
+    origin = Origin(query, batch, partition, number)
+    assert len(origin.pack()) == LENGTH
+    assert split_id(origin.pack() + b"rest") == (origin, b"rest")
+
+
+def test_a_query_is_known_by_sparks_id_or_by_its_name() -> None:
+    assert query_key("2ba4e617-2818-4939-a020-45d2c275d699").hex() == "2ba4e61728184939a02045d2c275d699"
+    assert query_key("mine") != query_key("yours")
+    assert len(query_key("mine")) == 16

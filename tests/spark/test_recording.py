@@ -1,0 +1,192 @@
+"""A stream's own recorder: starts, is found again, goes on without its driver, and ends with its lease."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nngkit.errors import Broken, ConfigError
+from nngkit.journal import open_journal, read
+from nngkit.protocols import Push
+from nngkit.spark.options import Listening
+from nngkit.spark.recording import OwnRecorder
+from tests.spark.test_source import said
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PULL = Listening("pull", None, None, "work", "")
+
+
+def free_address(folder: Path) -> str:
+    return f"ipc://{folder}/s"
+
+
+def pid_of(recorder: OwnRecorder) -> int:
+    return int(json.loads(recorder.lease.read_text())["pid"])
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def ended_at_last(recorder: OwnRecorder) -> Iterator[None]:
+    """Whatever the test finds, leave no recorder behind."""
+    try:
+        yield
+    finally:
+        recorder.let_go()
+        if recorder.lease.exists() and recorder.lease.read_text():  # else it never began
+            end(pid_of(recorder))
+        if recorder._child is not None:
+            recorder._child.wait(5)
+
+
+def end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + 20
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(pid)
+
+
+def wait_for(journal: Path, count: int, timeout: float = 20.0) -> list[bytes]:
+    deadline = time.monotonic() + timeout
+    while open_journal(journal).end(0) < count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return [record.value for record in read(journal)]
+
+
+def test_it_records_what_is_sent_and_says_where_it_comes_from(tmp_path: Path) -> None:
+    address = free_address(tmp_path)
+    recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=address))
+    with ended_at_last(recorder):
+        recorder.ensure()
+        with Push(dial=address) as push:
+            push.send_many([b"1", b"2"])
+            assert wait_for(tmp_path / "j", 2) == [b"1", b"2"]
+        assert {(record.topic, record.protocol) for record in read(tmp_path / "j")} == {("work", "pull")}
+        pid = pid_of(recorder)
+        recorder.ensure()
+        assert pid_of(recorder) == pid
+
+
+def test_one_that_died_is_started_again(tmp_path: Path) -> None:
+    recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=free_address(tmp_path)))
+    with ended_at_last(recorder):
+        recorder.ensure()
+        first = pid_of(recorder)
+        os.kill(first, signal.SIGKILL)
+        assert recorder._child is not None
+        recorder._child.wait(10)
+        recorder.ensure()
+        assert pid_of(recorder) != first
+
+
+DRIVER = """
+import sys, time
+from nngkit.spark.options import Listening
+from nngkit.spark.recording import OwnRecorder
+recorder = OwnRecorder(sys.argv[1], Listening("pull", sys.argv[2], None, "work", ""))
+recorder.ensure()
+print("ready", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_killed_driver_finds_its_recorder_at_work_and_a_lost_one_leaves_none(tmp_path: Path) -> None:
+    address = free_address(tmp_path)
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "j"), address]
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "ready\n"
+    driver.kill()
+    driver.wait(10)
+    driver.stdout.close()
+    recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=address))
+    pid = pid_of(recorder)
+    with Push(dial=address) as push:
+        push.send(b"while nobody is there")
+        assert wait_for(tmp_path / "j", 1) == [b"while nobody is there"]
+    recorder.ensure()
+    assert pid_of(recorder) == pid, "the one that is running is found"
+    time.sleep(12)  # longer than a lease: that it is kept is what is tested
+    assert is_running(pid)
+    recorder.let_go()
+    let_go = time.monotonic()
+    while is_running(pid) and time.monotonic() < let_go + 30:
+        time.sleep(0.1)
+    after = time.monotonic() - let_go
+    assert not is_running(pid)
+    assert 8 < after < 20, f"it ended {after:.1f} s after its lease was let go"
+
+
+def test_what_it_was_told_wrong_is_said(tmp_path: Path) -> None:
+    recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen="nonsense://x"))
+    with ended_at_last(recorder), pytest.raises((ConfigError, Broken), match="nonsense"):
+        recorder.ensure()
+
+
+def test_a_journal_elsewhere_cannot_have_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="writes to a folder"):
+        OwnRecorder("s3://bucket/j", PULL)
+
+
+def test_a_stream_receives_by_a_recorder_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    address = free_address(tmp_path)
+    found: list[bytes] = []
+
+    def keep(rows: DataFrame, _number: int) -> None:
+        found.extend(bytes(row.value) for row in rows.select("value").collect())
+
+    stream = (
+        spark.readStream.format("nng")
+        .option("listen", address)
+        .option("protocol", "pull")
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .load()
+    )
+    query = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "c")).start()
+    recorder = OwnRecorder(str(tmp_path / "c" / "nng-journal"), PULL)
+    try:
+        with Push(dial=address) as push:
+            sent = [f"{number}".encode() for number in range(500)]
+            push.send_many(sent, timeout=60)
+            deadline = time.monotonic() + 60
+            while len(found) < 500 and time.monotonic() < deadline and query.exception() is None:
+                time.sleep(0.05)
+        assert sorted(found) == sorted(sent)
+    finally:
+        query.stop()
+        with ended_at_last(recorder):
+            pass
+
+
+def test_a_recorder_that_cannot_run_ends_the_query_with_its_words(spark: SparkSession, tmp_path: Path) -> None:
+    def run() -> None:
+        stream = spark.readStream.format("nng").option("listen", "nonsense://x").option("protocol", "pull")
+        query = (
+            stream.load(str(tmp_path / "j"))
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "c"))
+        )
+        query.start().awaitTermination(60)
+
+    assert "nonsense" in said(run)

@@ -1,0 +1,268 @@
+"""`format("nng")` over real journals: what is read, how much at a time, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+
+from nngkit.journal import open_journal
+from nngkit.journal.segments import Retention
+from tests.spark.journals import append, opened, write
+from tests.spark.rows import at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read(spark: SparkSession, folder: Path, **options: str) -> DataFrame:
+    return spark.read.format("nng").options(**options).load(str(folder))
+
+
+def values(rows: DataFrame) -> list[int]:
+    return sorted(int(row.value) for row in rows.select("value").collect())
+
+
+def said(action: Callable[[], object]) -> str:
+    with pytest.raises(PySparkException) as caught:
+        action()
+    return str(caught.value)
+
+
+# ---- batch -----------------------------------------------------------------------------------------------------------
+
+
+def test_sealed_records_and_those_of_the_log_are_one_table(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 100)
+    with opened(tmp_path / "j") as partition:
+        append(partition, [{"key": b"k", "headers": {"id": b"7"}, "peer": None}], first=100)
+        rows = read(spark, tmp_path / "j", includeHeaders="true")
+        assert values(rows) == list(range(101))
+        last = rows.where("offset = 100").collect()[0]
+    assert last.asDict(recursive=True) == {
+        "key": b"k",
+        "value": b"100",
+        "topic": "t",
+        "partition": 0,
+        "offset": 100,
+        "timestamp": at(100).astimezone().replace(tzinfo=None),
+        "timestampType": 1,
+        "headers": [{"key": "id", "value": b"7"}],
+        "protocol": "sub",
+        "peer": None,
+    }
+
+
+def test_the_columns_are_those_of_kafkas_source_and_two_more(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 1)
+    names = read(spark, tmp_path / "j").columns
+    assert names[:7] == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    assert names[7:] == ["protocol", "peer"]
+
+
+def test_who_asks_for_fewer_columns_reads_fewer(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 3)
+    rows = spark.read.format("nng").schema("offset bigint, timestampType int").load(str(tmp_path / "j"))
+    assert sorted(map(tuple, rows.collect())) == [(0, 1), (1, 1), (2, 1)]
+    text = said(lambda: spark.read.format("nng").schema("offset string").load(str(tmp_path / "j")).collect())
+    assert "the column offset is a bigint, not a string" in text
+
+
+def test_offsets_and_times_say_where_to_begin_and_end(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 50)
+    write(tmp_path / "j", 20, partition=1)
+    some = read(spark, tmp_path / "j", startingOffsets='{"0": 40, "1": -2}', endingOffsets='{"0": 45, "1": 3}')
+    assert values(some) == sorted([40, 41, 42, 43, 44, 0, 1, 2])
+    timed = read(spark, tmp_path / "j", startingTimestamp=at(17).isoformat(), endingTimestamp=at(19).isoformat())
+    assert values(timed) == [17, 17, 18, 18]
+
+
+def test_filters_are_pushed_down(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 60, topics=("a", "b", "c"))
+    rows = read(spark, tmp_path / "j")
+    for condition, expected in (
+        ("topic = 'a' and offset >= 30 and offset < 36", [30, 33]),
+        ("topic in ('a', 'b') and offset <= 4 and offset > 0", [1, 3, 4]),
+        ("offset = 7", [7]),
+        ("partition = 1", []),
+        ("partition in (0, 5) and offset > 57", [58, 59]),
+        (f"timestamp >= timestamp'{at(58).isoformat()}'", [58, 59]),
+        (f"timestamp = timestamp'{at(3).isoformat()}'", [3]),
+        (f"timestamp < timestamp'{at(1).isoformat()}' and topic = 'b'", []),
+        ("topic = 'a' and topic = 'b'", []),
+    ):
+        chosen = rows.where(condition)
+        assert values(chosen) == expected, condition
+        plan = chosen._jdf.queryExecution().executedPlan().toString()
+        assert "Filter" not in re.sub(r"(?i)pushedfilters|filters?:|post.?scan", "", plan), plan
+    # What is not understood is left to Spark.
+    assert values(rows.where("topic like '%c%' and offset % 10 = 2 and peer is not null")) == [2, 32]
+
+
+def test_a_range_is_split_into_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 1000)
+    assert read(spark, tmp_path / "j").rdd.getNumPartitions() == 1
+    rows = read(spark, tmp_path / "j", maxRecordsPerPartition="300")
+    assert rows.rdd.getNumPartitions() == 4
+    assert values(rows) == list(range(1000))
+    assert values(read(spark, tmp_path / "j", minPartitions="7")) == list(range(1000))
+
+
+def test_an_empty_journal_is_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 0)
+    assert read(spark, tmp_path / "j").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingOffset": "earliest"}, "startingoffset: there is no such option; did you mean startingOffsets?"),
+        ({"startingOffsets": "latest"}, "a batch read from the latest offset on would always be empty"),
+        ({"startingOffsets": '{"3": 1}'}, "startingOffsets: the journal has no partition 3; there is 0"),
+        ({"startingOffsets": "yesterday"}, "'yesterday' is neither earliest nor latest, nor JSON"),
+        ({"startingTimestamp": "noon"}, "startingTimestamp: 'noon' is neither ISO 8601 nor milliseconds"),
+        ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger: is for readStream only"),
+        ({"listen": "tcp://127.0.0.1:0", "protocol": "pull"}, "listen: is for readStream only"),
+        ({"endingOffsets": '{"0": 99}'}, "offset 98 of partition 0 is not in"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_said(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], words: str
+) -> None:
+    write(tmp_path / "j", 10)
+    assert words in said(lambda: read(spark, tmp_path / "j", **options).collect())
+
+
+def test_a_folder_that_is_no_journal_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    assert str(tmp_path / "nowhere") in said(lambda: read(spark, tmp_path / "nowhere").collect())
+
+
+def test_a_missing_segment_is_named_with_the_offset_and_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 100)
+    write(tmp_path / "j", 100, first=100)
+    (first, _second) = sorted((tmp_path / "j").glob("partition-00000/*.parquet"))
+    first.rename(tmp_path / "elsewhere")
+    text = said(lambda: read(spark, tmp_path / "j").collect())
+    assert first.name in text
+    assert "offset 0" in text
+    assert "restore the file from a copy" in text
+    assert values(read(spark, tmp_path / "j", failOnDataLoss="false")) == list(range(100, 200))
+
+
+# ---- streams ---------------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """A stream into memory, until it has read what is there."""
+
+    def __init__(self, spark: SparkSession, folder: Path, checkpoint: Path, **options: str) -> None:
+        self.batches: list[list[int]] = []
+
+        def keep(rows: DataFrame, _number: int) -> None:
+            self.batches.append(values(rows))
+
+        stream = spark.readStream.format("nng").options(**options).load(str(folder))
+        query = (
+            stream.writeStream.foreachBatch(keep)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(100)
+        finally:
+            query.stop()
+
+    @property
+    def all(self) -> list[int]:
+        return sorted(value for batch in self.batches for value in batch)
+
+
+def test_a_stream_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 30)
+    assert Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest").all == list(range(30))
+    write(tmp_path / "j", 12, first=30)
+    write(tmp_path / "j", 5, partition=1, first=42)  # a partition that was not there before is read from its beginning
+    assert Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest").all == list(range(30, 47))
+    assert Run(spark, tmp_path / "j", tmp_path / "c").all == []
+
+
+def test_a_new_stream_begins_at_the_latest_as_kafkas_does(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 30)
+    assert Run(spark, tmp_path / "j", tmp_path / "c").all == []
+    write(tmp_path / "j", 3, first=30)
+    assert Run(spark, tmp_path / "j", tmp_path / "c").all == [30, 31, 32]
+
+
+def test_a_limit_makes_many_batches_and_loses_none(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 90)
+    write(tmp_path / "j", 10, partition=1, first=90)
+    run = Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest", maxOffsetsPerTrigger="40")
+    assert [len(batch) for batch in run.batches] == [40, 40, 20]
+    assert run.all == list(range(100))
+
+
+def test_a_stream_takes_topics_and_a_time_to_begin_with(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 30, topics=("a", "b"))
+    since = str(int(at(20).timestamp() * 1000))
+    assert Run(spark, tmp_path / "j", tmp_path / "c", subscribe="b", startingTimestamp=since).all == [
+        21,
+        23,
+        25,
+        27,
+        29,
+    ]
+
+
+def test_a_stream_whose_offset_is_gone_says_what_can_be_done(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "one", 30)
+    Run(spark, tmp_path / "one", tmp_path / "c", startingOffsets="earliest")
+    write(tmp_path / "two", 10)
+    (tmp_path / "one").rename(tmp_path / "gone")
+    (tmp_path / "two").rename(tmp_path / "one")
+    text = said(lambda: Run(spark, tmp_path / "one", tmp_path / "c"))
+    assert "offset 29 of partition 0 is not in" in text
+    assert "another journal than the checkpoint was made with" in text
+    assert "failOnDataLoss=false" in text
+
+
+def test_retention_that_overtook_a_stream_is_an_error_or_a_loss(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 10)
+    Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets='{"0": 5}')
+    write(tmp_path / "j", 10, first=10)
+    write(tmp_path / "j", 10, first=20)
+    newest = open_journal(tmp_path / "j").segments(0)[-1]
+    with opened(tmp_path / "j", retention=Retention(size=newest.bytes)) as partition:
+        deadline = time.monotonic() + 20
+        while partition.manifest.start < 20 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert partition.manifest.start == 20
+    text = said(lambda: Run(spark, tmp_path / "j", tmp_path / "c"))
+    assert f"offset 10 of partition 0 is gone, the earliest in {tmp_path / 'j'} is 20" in text
+    assert Run(spark, tmp_path / "j", tmp_path / "c", failOnDataLoss="false").all == list(range(20, 30))
+
+
+def test_records_are_read_from_the_log_while_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    found: list[int] = []
+
+    def keep(rows: DataFrame, _number: int) -> None:
+        found.extend(values(rows))
+
+    with opened(tmp_path / "j") as partition:
+        append(partition, [{}] * 5)
+        stream = spark.readStream.format("nng").option("startingOffsets", "earliest").load(str(tmp_path / "j"))
+        query = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "c")).start()
+        try:
+            for first in range(5, 50, 5):
+                append(partition, [{}] * 5, first)
+                query.processAllAvailable()
+                assert sorted(found) == list(range(first + 5))
+                if first == 25:
+                    partition.log.rotate()
+        finally:
+            query.stop()

@@ -1,0 +1,104 @@
+"""Traffic and quality, from records whose answers can be counted by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nngkit.errors import ConfigError
+from nngkit.spark.jobs.availability import observations
+from nngkit.spark.jobs.quality import distinct, duplicates, lost, skew
+from nngkit.spark.jobs.traffic import edges, latency, rates, silences, slowest
+from tests.spark.rows import at, eight, frame, micros, seen
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_rates_and_sizes_by_window_topic_and_peer(spark: SparkSession) -> None:
+    records = [{"value": bytes(n % 10), "timestamp": at(n), "peer": "tcp://a:1"} for n in range(120)]
+    records += [{"value": b"xx", "topic": "u", "timestamp": at(5), "headers": {"from": b"bob"}, "peer": "tcp://b:1"}]
+    found = rates(frame(spark, records), "1 minute").orderBy("topic", "start").collect()
+    assert [(row.topic, row.peer, row.messages, row["bytes"], row.smallest, row.largest) for row in found] == [
+        ("t", "tcp://a:1", 60, 270, 0, 9),
+        ("t", "tcp://a:1", 60, 270, 0, 9),
+        ("u", "bob", 1, 2, 2, 2),
+    ]
+    assert (found[0].messages_per_second, found[0].bytes_per_second) == (1.0, 4.5)
+
+
+def test_latency_is_from_the_senders_clock_to_the_recorders(spark: SparkSession) -> None:
+    records = [
+        {"timestamp": at(n), "headers": {"sent": eight(micros(at(n - 0.001 * (n + 1))))}, "peer": "p"}
+        for n in range(10)
+    ]
+    records += [{"timestamp": at(3), "headers": {"sent": b"short"}}, {"timestamp": at(4)}]
+    (row,) = latency(frame(spark, records), "1 hour").collect()
+    assert row.messages == 10
+    assert row.p50 == pytest.approx(0.005, abs=1e-5)
+    assert row.slowest == pytest.approx(0.010, abs=1e-5)
+
+
+def test_silences_are_the_pauses_of_a_peer(spark: SparkSession) -> None:
+    times = (0, 0.5, 3.5, 4, 10)
+    records = [{"timestamp": at(each), "peer": "p"} for each in times]
+    (row,) = silences(frame(spark, records)).collect()
+    assert (row.messages, row.silences, row.longest) == (5, 2, 6.0)
+
+
+def test_the_slowest_respondents_come_first(spark: SparkSession) -> None:
+    records = [seen("s", name, n, True, n * 0.001 * k) for n in range(20) for name, k in (("a", 1), ("b", 9), ("c", 3))]
+    records += [seen("s", "dead", n, False, None) for n in range(20)]
+    found = slowest(observations(frame(spark, records)), most=2).collect()
+    assert [row.provider for row in found] == ["b", "c"]
+
+
+def test_who_talks_to_whom(spark: SparkSession) -> None:
+    records: list[dict[str, Any]] = [
+        {"peer": "a", "topic": "t"},
+        {"peer": "a", "topic": "t"},
+        {"peer": "a", "topic": "u"},
+        {"peer": None},
+    ]
+    found = {(row.source, row.target): row.messages for row in edges(frame(spark, records)).collect()}
+    assert found == {("a", "t"): 2, ("a", "u"): 1, ("unknown", "t"): 1}
+
+
+def test_duplicates_have_the_same_id_and_topic(spark: SparkSession) -> None:
+    ids = [b"1", b"2", b"1", b"3", b"1"]
+    records = [{"headers": {"id": each}} for each in ids] + [{"headers": {"id": b"2"}, "topic": "u"}, {}, {}]
+    rows = frame(spark, records)
+    (row,) = duplicates(rows).collect()
+    assert (bytes(row.id), row.times, [each.offset for each in row.at]) == (b"1", 3, [0, 2, 4])
+    assert distinct(rows).count() == 3 + 1 + 2
+
+
+def test_lost_ranges_are_the_numbers_that_are_missing(spark: SparkSession) -> None:
+    numbers = [1, 2, 5, 4, 9]  # 3 and 6 to 8 are lost; 5 came before 4
+    records = [{"headers": {"seq": eight(n), "from": b"p"}, "timestamp": at(i)} for i, n in enumerate(numbers)]
+    # It starts again: its numbers begin anew, and 2 is lost in that run.
+    records += [{"headers": {"seq": eight(n), "from": b"p"}, "timestamp": at(10 + i)} for i, n in enumerate((1, 3))]
+    found = lost(frame(spark, records)).orderBy("since", "first").collect()
+    assert [(row.sender, row.first, row.last, row["count"]) for row in found] == [
+        ("p", 3, 3, 1),
+        ("p", 6, 8, 3),
+        ("p", 2, 2, 1),
+    ]
+
+
+def test_skew_is_the_least_time_on_the_way(spark: SparkSession) -> None:
+    def sent(name: bytes, ahead: float) -> list[dict[str, Any]]:
+        return [
+            {"timestamp": at(n), "headers": {"from": name, "sent": eight(micros(at(n + ahead - 0.01 * (n + 1))))}}
+            for n in range(5)
+        ]
+
+    found = {row.sender: row.least for row in skew(frame(spark, sent(b"ahead", 2.0) + sent(b"right", 0.0))).collect()}
+    assert found["ahead"] == pytest.approx(-1.99, abs=1e-4)
+    assert found["right"] == pytest.approx(0.01, abs=1e-4)
+
+
+def test_rows_without_headers_are_refused(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match="there is no headers: read with includeHeaders=true"):
+        latency(frame(spark, []).drop("headers"))
