@@ -149,6 +149,7 @@ def test_a_journal_elsewhere_cannot_have_one(tmp_path: Path) -> None:
         OwnRecorder("s3://bucket/j", PULL)
 
 
+@pytest.mark.every_java
 def test_a_stream_receives_by_a_recorder_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
     address = free_address(tmp_path)
     found: list[bytes] = []
@@ -179,6 +180,7 @@ def test_a_stream_receives_by_a_recorder_of_its_own(spark: SparkSession, tmp_pat
             pass
 
 
+@pytest.mark.every_java
 def test_a_recorder_that_cannot_run_ends_the_query_with_its_words(spark: SparkSession, tmp_path: Path) -> None:
     def run() -> None:
         stream = spark.readStream.format("nng").option("listen", "nonsense://x").option("protocol", "pull")

@@ -37,6 +37,7 @@ def said(action: Callable[[], object]) -> str:
 # ---- batch -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_java
 def test_sealed_records_and_those_of_the_log_are_one_table(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     with opened(tmp_path / "j") as partition:
@@ -82,6 +83,7 @@ def test_offsets_and_times_say_where_to_begin_and_end(spark: SparkSession, tmp_p
     assert values(timed) == [17, 17, 18, 18]
 
 
+@pytest.mark.every_java
 def test_filters_are_pushed_down(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 60, topics=("a", "b", "c"))
     rows = read(spark, tmp_path / "j")
@@ -142,6 +144,7 @@ def test_a_folder_that_is_no_journal_is_named(spark: SparkSession, tmp_path: Pat
     assert str(tmp_path / "nowhere") in said(lambda: read(spark, tmp_path / "nowhere").collect())
 
 
+@pytest.mark.every_java
 def test_a_missing_segment_is_named_with_the_offset_and_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     write(tmp_path / "j", 100, first=100)
@@ -183,6 +186,7 @@ class Run:
         return sorted(value for batch in self.batches for value in batch)
 
 
+@pytest.mark.every_java
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 30)
     assert Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest").all == list(range(30))
@@ -199,6 +203,7 @@ def test_a_new_stream_begins_at_the_latest_as_kafkas_does(spark: SparkSession, t
     assert Run(spark, tmp_path / "j", tmp_path / "c").all == [30, 31, 32]
 
 
+@pytest.mark.every_java
 def test_a_limit_makes_many_batches_and_loses_none(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 90)
     write(tmp_path / "j", 10, partition=1, first=90)
@@ -247,6 +252,7 @@ def test_retention_that_overtook_a_stream_is_an_error_or_a_loss(spark: SparkSess
     assert Run(spark, tmp_path / "j", tmp_path / "c", failOnDataLoss="false").all == list(range(20, 30))
 
 
+@pytest.mark.every_java
 def test_records_are_read_from_the_log_while_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
     found: list[int] = []
 
