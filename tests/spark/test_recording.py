@@ -20,6 +20,7 @@ from nngkit.journal import open_journal, read
 from nngkit.protocols import Push
 from nngkit.spark.options import Listening
 from nngkit.spark.recording import OwnRecorder
+from tests.spark.journals import append, opened
 from tests.spark.test_source import said
 
 if TYPE_CHECKING:
@@ -142,6 +143,15 @@ def test_what_it_was_told_wrong_is_said(tmp_path: Path) -> None:
     recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen="nonsense://x"))
     with ended_at_last(recorder), pytest.raises((ConfigError, Broken), match="nonsense"):
         recorder.ensure()
+
+
+def test_a_partition_that_another_recorder_has_is_left_to_it(tmp_path: Path) -> None:
+    recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=free_address(tmp_path)))
+    with opened(tmp_path / "j") as partition, ended_at_last(recorder):
+        with pytest.raises((ConfigError, Broken), match=rf"another recorder has this partition \(pid {os.getpid()} "):
+            recorder.ensure()
+        append(partition, [{}])
+    assert [record.value for record in read(tmp_path / "j")] == [b"0"]
 
 
 def test_a_journal_elsewhere_cannot_have_one(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from nngkit.journal import open_journal
-from nngkit.journal.segments import Retention
+from nngkit.journal.segments import Partition, Retention
 from tests.spark.journals import append, opened, write
 from tests.spark.rows import at
 
@@ -155,6 +157,51 @@ def test_a_missing_segment_is_named_with_the_offset_and_what_to_do(spark: SparkS
     assert "offset 0" in text
     assert "restore the file from a copy" in text
     assert values(read(spark, tmp_path / "j", failOnDataLoss="false")) == list(range(100, 200))
+
+
+def test_a_damaged_segment_is_named_and_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 100)
+    (segment,) = (tmp_path / "j").glob("partition-00000/*.parquet")
+    changed = bytearray(segment.read_bytes())
+    changed[60] ^= 1
+    segment.write_bytes(changed)
+    assert segment.name in said(lambda: read(spark, tmp_path / "j").collect())
+    assert segment.read_bytes() == changed
+
+
+def test_a_journal_of_another_version_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 10)
+    manifest = tmp_path / "j" / "partition-00000" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 9}))
+    text = said(lambda: read(spark, tmp_path / "j").collect())
+    assert "manifest.json: version 9 of the format, and this nngkit reads version 1" in text
+
+
+def test_half_a_record_at_the_end_is_no_record(spark: SparkSession, tmp_path: Path) -> None:
+    with opened(tmp_path / "j") as partition:
+        append(partition, [{}] * 5)
+        shutil.copytree(tmp_path / "j", tmp_path / "crashed")  # as it lies there when the machine stops now
+    (log,) = (tmp_path / "crashed").glob("partition-00000/*.log")
+    with log.open("ab") as file:
+        file.write(b"half a record")
+    assert values(read(spark, tmp_path / "crashed")) == list(range(5))
+
+
+def test_shared_storage_is_read_by_its_uri_and_what_is_not_sealed_from_the_spool(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "share").mkdir()
+    uri, spool = f"file://{tmp_path}/share/j", str(tmp_path / "spool")
+    partition = Partition.open(uri, 0, spool=spool)
+    append(partition, [{}] * 5)
+    partition.close()  # seals them
+    partition = Partition.open(uri, 0, spool=spool)
+    try:
+        append(partition, [{}] * 3, first=5)
+        assert values(spark.read.format("nng").load(uri)) == list(range(5))
+        assert values(spark.read.format("nng").option("spool", spool).load(uri)) == list(range(8))
+    finally:
+        partition.close()
 
 
 # ---- streams ---------------------------------------------------------------------------------------------------------
