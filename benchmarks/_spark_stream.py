@@ -19,7 +19,7 @@ from _spark import quantile, spark
 from _child import say
 from nngkit.protocols import Pull, Push
 
-WARM = 15.0  # seconds before counting: Java compiles what it runs often
+WARM = 30.0  # seconds before counting: the first micro-batch takes ten, and what has waited meanwhile another ten
 TURN = 0.002  # seconds between two turns of the sender
 STAMP = struct.Struct(">q")
 
