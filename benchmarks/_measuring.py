@@ -247,12 +247,13 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
         measured = [each for each in group.promises if {each.way, each.base or each.way} <= figures.keys()]
         promises = [_kept(promise, figures) for promise in measured]
         kept["groups"].append({"group": group.name, "rows": rows, "promises": promises})
+        # group by group: who ends a long run keeps what it has come to
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
         if not given.json:
             _progress("", 0, 0, 0)
             _show(group.name, rows, promises)
     _progress("", 0, 0, 0)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
     if given.json:
         sys.stdout.write(json.dumps(kept) + "\n")
     else:

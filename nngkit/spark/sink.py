@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from nngkit.errors import ConfigError, TimedOut
 from nngkit.spark.ids import Origin, query_key
 from nngkit.spark.options import WriteOptions
+from nngkit.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,11 +106,14 @@ class _Sink:
         def origin(number: int) -> bytes:
             return Origin(query, batch, context.partitionId(), number).pack()
 
+        socket = _socket(self.options)
         if self.options.protocol == "req":
             import trio
 
-            return trio.run(_ask, _socket(self.options), self._rows(iterator), origin, self.options)
-        return _send(_socket(self.options), self._messages(iterator, origin), self.options)
+            settle()
+            return trio.run(_ask, socket, self._rows(iterator), origin, self.options)
+        settle()
+        return _send(socket, self._messages(iterator, origin), self.options)
 
     def _messages(self, batches: Iterable[pa.RecordBatch], origin: Callable[[int], bytes]) -> Iterator[list[bytes]]:
         """For PULL and SUBs, a list a batch: to make an object of each row would cost more than to send it."""
@@ -176,6 +180,10 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         if overwrite:
             raise ConfigError("outputMode", "what was sent cannot be taken back: say outputMode('append') or update")
         return cls(options, cls._checked(options, schema), "")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing: a task that has ended has sent. Runs in a process of its own, which lives as long as the query."""
+        settle()
 
 
 # ---- in the worker ---------------------------------------------------------------------------------------------------
