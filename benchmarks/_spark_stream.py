@@ -19,7 +19,9 @@ from _spark import quantile, spark
 from _child import say
 from nngkit.protocols import Pull, Push
 
-WARM = 30.0  # seconds before counting: the first micro-batch takes ten, and what has waited meanwhile another ten
+# Seconds before counting: the first micro-batch takes ten, what has waited meanwhile another ten, and Java goes on
+# compiling what it runs often for a while; a stream runs for days.
+WARM = 60.0
 TURN = 0.002  # seconds between two turns of the sender
 STAMP = struct.Struct(">q")
 
