@@ -12,7 +12,8 @@ What a measured process prints is a line of JSON with some of::
     part         of what was sent, what arrived       now_mib    its resident size when it told
     p50_ms p99_ms   the same in milliseconds       grown_mib  how much larger it was at most
     wire_kib     of messages, to all connections   beyond_mib read, beside what was wanted
-    times        so many were measured
+    times        so many were measured               seconds    all of it
+    batch_ms     of one micro-batch                  p95_ms     and with_start, again_seconds, again_times: Spark's
 """
 
 from __future__ import annotations
@@ -44,7 +45,13 @@ UNITS = {
     "now_mib": "MiB now",
     "part": "part",
     "p50_ms": "ms p50",
+    "p95_ms": "ms p95",
     "p99_ms": "ms p99",
+    "batch_ms": "ms a batch",
+    "seconds": "s",
+    "with_start": "s with start",
+    "again_seconds": "s again",
+    "again_times": "again",
     "times": "times",
     "wire_kib": "KiB",
     "beyond_mib": "MiB beyond",
@@ -240,12 +247,13 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
         measured = [each for each in group.promises if {each.way, each.base or each.way} <= figures.keys()]
         promises = [_kept(promise, figures) for promise in measured]
         kept["groups"].append({"group": group.name, "rows": rows, "promises": promises})
+        # group by group: who ends a long run keeps what it has come to
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
         if not given.json:
             _progress("", 0, 0, 0)
             _show(group.name, rows, promises)
     _progress("", 0, 0, 0)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
     if given.json:
         sys.stdout.write(json.dumps(kept) + "\n")
     else:

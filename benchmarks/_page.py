@@ -1,7 +1,8 @@
-"""Write the measured part of docs/benchmarks.md, and its plot, from build/bench/*.json: ``python benchmarks/_page.py``.
+"""Write what was measured into docs/benchmarks.md, its plots and docs/pipeline.md: ``python benchmarks/_page.py``.
 
-No figure of that page is typed in. What stands above the mark is prose, and stays. Groups whose rows say ``at`` how
-much there was (growth.py) are drawn as well: the same figures make the same file, byte for byte.
+All of it comes from build/bench/*.json; no figure is typed in. What stands above the mark is prose, and stays. Groups
+whose rows say ``at`` how much there was (growth.py, pipeline_spark.py) are drawn as well: the same figures make the
+same file, byte for byte.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 from _measuring import RESULTS, UNITS
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+PAYS = PAGE.with_name("pipeline.md")  # ends with from which size Spark pays
 MARK = "<!-- measured: python benchmarks/_page.py writes what follows -->\n"
 HEADS = {
     "per_second": "per second",
@@ -27,12 +29,21 @@ HEADS = {
     "now_mib": "resident, MiB",
     "part": "part",
     "p50_ms": "p50, ms",
+    "p95_ms": "p95, ms",
     "p99_ms": "p99, ms",
+    "batch_ms": "a batch, ms",
+    "seconds": "all of it, s",
+    "with_start": "with Spark's start, s",
+    "again_seconds": "again, s",
+    "again_times": "again, documents",
     "times": "times",
     "wire_kib": "wire, KiB",
     "beyond_mib": "beyond it, MiB",
     "grown_mib": "grown by, MiB",
 }
+
+# What a plot shows: the first of these that is in its rows.
+PLOTTED = {"cpu_us": "CPU, us a message", "with_start": "seconds, Spark's start among them", "per_second": "a second"}
 
 
 def number(value: float) -> str:
@@ -69,7 +80,7 @@ def drawn(kept: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def plot(groups: list[dict[str, Any]], path: Path) -> None:
-    """CPU a message against how much there was, a panel for each of ``groups``; both axes logarithmic.
+    """One figure against how much there was, a panel for each of ``groups``; both axes logarithmic.
 
     On white, so that it can be read where the page around it is dark.
     """
@@ -78,19 +89,49 @@ def plot(groups: list[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(4.2 * len(groups), 3.6), facecolor="white", layout="constrained")
     for axes, group in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
         rows = group["rows"]
+        shown = next(key for key in PLOTTED if key in rows[0])
         for line, marker in zip(dict.fromkeys(row["line"] for row in rows), "os^v", strict=False):
             points = [row for row in rows if row["line"] == line]
-            axes.plot([row["at"] for row in points], [row["cpu_us"] for row in points], marker=marker, label=line)
-        axes.set(
-            xscale="log", yscale="log", title=group["group"], xlabel=rows[0]["of"] + "s", ylabel="CPU, us a message"
-        )
-        for axis, labels in ((axes.xaxis, EngFormatter(sep="")), (axes.yaxis, "{x:g}")):
+            axes.plot([row["at"] for row in points], [row[shown] for row in points], marker=marker, label=line)
+        axes.set(xscale="log", yscale="log", title=group["group"], xlabel=rows[0]["of"] + "s", ylabel=PLOTTED[shown])
+        for axis, labels in ((axes.xaxis, EngFormatter(sep="")), (axes.yaxis, "{x:,g}")):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter(labels)
             axis.set_minor_locator(NullLocator())
         axes.grid(alpha=0.3)
         axes.legend()
     figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def pays(group: dict[str, Any]) -> list[str]:
+    """A row for each size: what every line took, Spark's start among it; then from where on Spark was first.
+
+    The last line of a group is what does without Spark.
+    """
+    lines = list(dict.fromkeys(row["line"] for row in group["rows"]))
+    took: dict[int, dict[str, float]] = {}
+    for row in group["rows"]:
+        took.setdefault(row["at"], {})[row["line"]] = row["with_start"]
+    unit = group["rows"][0]["of"] + "s"
+    found = [f"{group['group'].capitalize()}, seconds:", "", f"| {unit} | " + " | ".join(lines) + " |"]
+    found.append("|---:|" + "---:|" * len(lines))
+    for at, each in sorted(took.items()):
+        found.append(f"| {at:,} | " + " | ".join(number(each[line]) for line in lines) + " |")
+    *spark, alone = lines
+    ahead = {at: min(each[line] for line in spark) < each[alone] for at, each in took.items()}
+    behind = [at for at, first in ahead.items() if not first]
+    since = [at for at in ahead if at > max(behind, default=0)]
+    if since:
+        found += ["", f"Spark is first from {min(since):,} {unit} on."]
+    else:
+        found += ["", f"Up to {max(ahead):,} {unit}, Spark is never first."]
+    return [*found, ""]
+
+
+def write(page: Path, lines: list[str]) -> None:
+    """Put them behind the page's mark, instead of what is there."""
+    prose = page.read_text().partition(MARK)[0]
+    page.write_text(prose + MARK + "\n" + "\n".join(lines).rstrip() + "\n")
 
 
 def main() -> None:
@@ -101,10 +142,11 @@ def main() -> None:
         if groups := drawn(kept):
             picture = PAGE.with_name(f"{path.stem}.svg")
             plot(groups, picture)
-            lines += [f"![CPU a message, by how much there is; the figures are in the tables]({picture.name})", ""]
+            lines += [f"![by how much there is; the figures are in the tables]({picture.name})", ""]
         lines += tables(kept)
-    prose = PAGE.read_text().partition(MARK)[0]
-    PAGE.write_text(prose + MARK + "\n" + "\n".join(lines).rstrip() + "\n")
+        if compared := [group for group in kept["groups"] if all("with_start" in row for row in group["rows"])]:
+            write(PAYS, [line for group in compared for line in pays(group)])
+    write(PAGE, lines)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,17 @@
-"""What the benchmarks of Spark share: journals of any size, a session, and the process that one measurement runs in.
+"""What the benchmarks of Spark share: journals of any size, and a session.
 
-    python benchmarks/_spark.py _spark_read:read '{"rows": 100000, "folder": "/somewhere"}'
-
-One measurement is one process: a JVM that has been used is not the JVM that a user starts. It prints a line of JSON.
+One measurement is one process (``_child.py``): a JVM that has been used is not the JVM that a user starts.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import random
-import sys
+import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +20,20 @@ from nngkit.journal.segments import Partition
 from nngkit.spark import session
 
 TURN = 4096  # records handed to the log at once
+QUIET = "FATAL"  # a stream that is stopped within a batch says so in a hundred lines; what fails raises all the same
 
 Entry = tuple[bytes | None, bytes, bytes, bytes, int]
+
+
+def made(name: str, make: Callable[[Path], object]) -> Path:
+    """The data of that name: `make` puts it there the first time. Whole or not at all, as a run may be ended."""
+    folder = Path(os.environ["NNGKIT_BENCH_JOURNALS"], name)
+    if not folder.exists():
+        draft = folder.with_name(folder.name + ".tmp")
+        shutil.rmtree(draft, ignore_errors=True)
+        make(draft)
+        draft.rename(folder)
+    return folder
 
 
 def journal(folder: Path, entries: Iterator[Entry], partition: int = 0) -> int:
@@ -69,7 +78,7 @@ def spark(task: dict[str, Any], **conf: str) -> Iterator[Any]:
     master = task.get("master", "local[2]")
     memory = {"spark.driver.memory": task.get("memory", "3g")}
     if master != "cluster":
-        with session(master, "bench", memory | conf) as found:
+        with session(master, "bench", memory | conf, log_level=QUIET) as found:
             yield found
         return
     from nngkit.spark.standalone import standalone
@@ -87,6 +96,7 @@ def spark(task: dict[str, Any], **conf: str) -> Iterator[Any]:
             }
             | {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
             | conf,
+            log_level=QUIET,
         ) as found,
     ):
         yield found
@@ -105,9 +115,3 @@ def quantile(values: Sequence[float], share: float) -> float:
     """The value that `share` of them are not over."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-if __name__ == "__main__":
-    module, _, function = sys.argv[1].partition(":")
-    figures = getattr(import_module(module), function)(json.loads(sys.argv[2]))
-    print(json.dumps(figures), flush=True)

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from _spark import Entry, clock, journal, spark
+from _spark import Entry, clock, journal, made, spark
 from pycrdt import Doc, Text
 
+from _child import say
 from nngkit import envelope
 from nngkit.documents.versions import Stream, to_wire
 from nngkit.journal.record import encode_headers, encode_origin
@@ -89,51 +90,46 @@ def _eight(number: int) -> bytes:
     return number.to_bytes(8, "big")
 
 
-def made(task: dict[str, Any]) -> Path:
-    folder = Path(task["folder"], f"documents-{task['documents']}-{task['updates']}")
-    if not folder.exists():
-        journal(folder, entries(task["documents"], task["updates"]))
-    return folder
+def recorded(task: dict[str, Any]) -> Path:
+    documents, updates = task["documents"], task["updates"]
+    return made(f"documents-{documents}-{updates}", lambda draft: journal(draft, entries(documents, updates)))
 
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:8]
 
 
-def compaction(task: dict[str, Any]) -> dict[str, float]:
+def compaction(task: dict[str, Any]) -> None:
     """Snapshots by Spark; then an incremental run over a hundredth of the documents, and how many it touched."""
     from pyspark.sql.functions import lit, pmod, xxhash64
 
     from nngkit.spark.jobs.documents import compact, updates
 
-    folder = made(task)
+    folder = recorded(task)
     out = f"{folder}.snapshots"
+    begun = time.perf_counter()
     with spark(task) as session:
         rows = (
             session.read.format("nng").option("includeHeaders", "true").option("minPartitions", "4").load(str(folder))
         )
         with clock() as took:
             compact(updates(rows)).write.mode("overwrite").parquet(out)
+        with_start = time.perf_counter() - begun
         few = updates(rows).where(pmod(xxhash64("doc"), lit(100)) == 0)
         with clock() as again:
             compact(few, session.read.parquet(out)).write.mode("overwrite").parquet(f"{out}.more")
         touched = session.read.parquet(f"{out}.more").count()
     total = task["documents"] * task["updates"]
-    return {
-        "seconds": took[0],
-        "updates_per_second": total / took[0],
-        "incremental_seconds": again[0],
-        "incremental_documents": touched,
-    }
+    say(seconds=took[0], with_start=with_start, per_second=total / took[0], again_seconds=again[0], again_times=touched)
 
 
-def sequential(task: dict[str, Any]) -> dict[str, float]:
-    """The same by one process, in the order of the journal; and how many documents differ from Spark's."""
+def sequential(task: dict[str, Any]) -> None:
+    """The same by one process, in the order of the journal; ends the benchmark where Spark's snapshots are others."""
     from pyarrow import parquet
 
     from nngkit.journal import open_journal
 
-    folder = made(task)
+    folder = recorded(task)
     begun = time.perf_counter()
     docs: dict[bytes, Doc[Any]] = {}
     for batch in open_journal(folder).read_batches(0, columns=["key", "value"]):
@@ -146,16 +142,12 @@ def sequential(task: dict[str, Any]) -> dict[str, float]:
     took = time.perf_counter() - begun
     expected = {key.decode(): _digest(str(doc.get("body", type=Text))) for key, doc in docs.items()}
     assert len(snapshots) == len(expected) == task["documents"]
-    different = 0
     for path in sorted(Path(f"{folder}.snapshots").glob("*.parquet")):
-        table = parquet.read_table(path, columns=["doc", "snapshot", "held"]).to_pylist()
-        for row in table:
+        for row in parquet.read_table(path, columns=["doc", "snapshot", "held"]).to_pylist():
             doc = Doc()
             doc.apply_update(row["snapshot"])
-            same = _digest(str(doc.get("body", type=Text))) == expected.pop(row["doc"], b"")
-            different += not same or bool(row["held"])
-    return {
-        "seconds": took,
-        "updates_per_second": task["documents"] * task["updates"] / took,
-        "different": different + len(expected),
-    }
+            if row["held"] or _digest(str(doc.get("body", type=Text))) != expected.pop(row["doc"], b""):
+                raise AssertionError(f"{row['doc']}: Spark's snapshot is another than that of its updates in order")
+    if expected:
+        raise AssertionError(f"{len(expected)} documents have no snapshot")
+    say(seconds=took, with_start=took, per_second=task["documents"] * task["updates"] / took)

@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _spark import clock, spark
+from _spark import clock, made, spark
+
+from _child import say
 
 PIECE = 1_000_000  # rows of a file
 PROVIDERS = 500
@@ -30,22 +32,18 @@ DUCK = {
 }
 
 
-def made(task: dict[str, Any]) -> Path:
-    """Rounds of 500 providers, a second apart: up with rare spells of being down. Written once."""
+def rounds(draft: Path, total: int) -> None:
+    """Rounds of 500 providers, a second apart: up with rare spells of being down."""
     import numpy as np
     import pyarrow as pa
     from pyarrow import parquet
 
-    folder = Path(task["folder"], f"survey-{task['rows']}")
-    if folder.exists():
-        return folder
-    draft = folder.with_suffix(".tmp")
-    draft.mkdir(parents=True, exist_ok=True)
+    draft.mkdir(parents=True)
     rng = np.random.default_rng(6)
     down = np.zeros(PROVIDERS, dtype=bool)
     done = 0
-    while done < task["rows"]:
-        rows = min(PIECE, task["rows"] - done)
+    while done < total:
+        rows = min(PIECE, total - done)
         number = np.arange(done, done + rows)
         provider, round_ = number % PROVIDERS, number // PROVIDERS
         change = rng.random(rows)
@@ -70,15 +68,17 @@ def made(task: dict[str, Any]) -> Path:
         )
         parquet.write_table(table, draft / f"{done:012}.parquet", compression="zstd")
         done += rows
-    draft.rename(folder)
-    return folder
 
 
-def spark_side(task: dict[str, Any]) -> dict[str, float]:
+def survey(task: dict[str, Any]) -> Path:
+    return made(f"survey-{task['rows']}", lambda draft: rounds(draft, task["rows"]))
+
+
+def spark_side(task: dict[str, Any]) -> None:
     """Both questions to Spark; with and without the seconds that it takes to start."""
     from nngkit.spark.jobs.availability import availability, flaps
 
-    folder, begun = made(task), time.perf_counter()
+    folder, begun = survey(task), time.perf_counter()
     took = 0.0
     with spark(task) as session:
         seen = session.read.parquet(str(folder))
@@ -86,14 +86,14 @@ def spark_side(task: dict[str, Any]) -> dict[str, float]:
             with clock() as seconds:
                 job(seen, "1 hour").write.mode("overwrite").parquet(f"{folder}.{name}.spark")
             took += seconds[0]
-    return {"seconds": took, "with_start": time.perf_counter() - begun}
+    say(seconds=took, with_start=time.perf_counter() - begun)
 
 
-def duck_side(task: dict[str, Any]) -> dict[str, float]:
-    """Both questions to DuckDB, and whether the answers are Spark's."""
+def duck_side(task: dict[str, Any]) -> None:
+    """Both questions to DuckDB; ends the benchmark where Spark, which was asked before, has another answer."""
     import duckdb
 
-    folder, begun = made(task), time.perf_counter()
+    folder, begun = survey(task), time.perf_counter()
     duck = duckdb.connect()
     duck.execute("set TimeZone = 'UTC'")
     duck.execute(f"set threads = {task.get('threads', 2)}")
@@ -107,12 +107,13 @@ def duck_side(task: dict[str, Any]) -> dict[str, float]:
         "availability": "start::timestamp as start, service, provider, zone, rounds::bigint, answered::bigint",
         "flaps": "start::timestamp as start, service, provider, zone, flaps::bigint",
     }
-    different = 0
     for name, chosen in columns.items():
         ours = f"select {chosen} from '{folder}.{name}.spark/*.parquet'"
         theirs = f"select {chosen} from '{folder}.{name}.duck.parquet'"
         for one, other in ((ours, theirs), (theirs, ours)):
-            different += duck.execute(f"select count(*) from ({one} except all {other})").fetchone()[0]  # type: ignore[index]
+            different = duck.execute(f"select count(*) from ({one} except all {other})").fetchone()[0]  # type: ignore[index]
+            if different:
+                raise AssertionError(f"{different} rows of the {name} are not the same")
         if not duck.execute(f"select count(*) from ({theirs})").fetchone()[0]:  # type: ignore[index]
             raise AssertionError(f"there are no {name}: nothing was compared")
-    return {"seconds": took, "with_start": took, "different": different}
+    say(seconds=took, with_start=took)

@@ -1,138 +1,98 @@
-"""Spark over the journal: reading, a stream's delay, kills, compaction, availability; each against growing input.
+"""Spark over the journal: reading, a stream's delay, compaction, availability; each against growing input.
 
-    python3 dev.py bench pipeline_spark [--only TEXT] [--times N] [--kills N] [--json]
+    python3 dev.py bench pipeline_spark [--times N] [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-Each part runs at its own sizes times 1, times 3 and so on up to --times (default 3); `--times 100` is for an idle
-machine and an hour. One measurement is one process; what it measures is said in _spark_*.py. Figures and plots go to
-build/bench/pipeline_spark.json and .svg.
+Each group is measured at its own size times 1, times 3, times 10 and so on up to ``--times``; 100 is for an idle
+machine and an hour, and brings 10 million updates of 100,000 documents and 50 million rows of surveys. What is read is
+made the first time, in a folder of its own that goes with the run, or in NNGKIT_BENCH_FOLDER, where it is kept for the
+next one. ``--seconds`` is about the stream alone.
+
+What is compared has to be equal, or the benchmark ends: each of Spark's snapshots with that of one process that applies
+the updates one after the other, Spark's availability and flaps with DuckDB's. "s with start" has the seconds in it that
+Spark takes to start. "again" is a second run of the compaction over a hundredth of the documents, and how many it
+touched.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
-HERE = Path(__file__).parent
-RESULTS = HERE.parent / "build" / "bench"
-BOUND = 7200.0  # seconds of one measurement, at the largest sizes on a slow machine
+import _measuring as bench
+from _measuring import Group, Promise, Way
+
+READ = 300_000  # rows
+SURVEY = 500_000  # rows
+DOCUMENTS, UPDATES = 1000, 100  # documents, and updates of each
 MASTERS = ("local[1]", "local[2]", "cluster")
-
-
-class Measured(NamedTuple):
-    """One line of a plot: its function, what it is told, and what grows."""
-
-    part: str
-    line: str
-    function: str
-    task: dict[str, Any]
-    grows: str = ""  # the name of what grows
-    size: int = 0  # and where it begins
-    shows: str = "seconds"
-
-
-def lines(kills: int) -> list[Measured]:
-    """Everything, in the order in which it has to run: what compares comes behind what it is compared with."""
-    found = [
-        Measured("read", way, "_spark_read:read", {"way": way}, "rows", 300_000, "rows_per_second")
-        for way in ("nng", "with headers", "two columns", "parquet")
-    ]
-    found += [
-        Measured("availability", "spark", "_spark_survey:spark_side", {}, "rows", 500_000, "with_start"),
-        Measured("availability", "duckdb", "_spark_survey:duck_side", {}, "rows", 500_000, "with_start"),
-    ]
-    for master in MASTERS:
-        task = {"updates": 100, "master": master}
-        found.append(Measured("documents", master, "_spark_documents:compaction", task, "documents", 1000))
-    sequential = Measured(
-        "documents", "one process", "_spark_documents:sequential", {"updates": 100}, "documents", 1000
-    )
-    found.append(sequential)
-    found.append(Measured("stream", "10,000/s", "_spark_stream:latency", {"rate": 10_000, "seconds": 30}))
-    found.append(Measured("killed", "acknowledged", "_spark_stream:killed", {"rate": 1000, "kills": kills}))
-    return found
+WAYS = ("nng", "nng, with headers", "nng, two columns", "Spark's own Parquet reader")
 
 
 def sizes(first: int, times: int) -> Iterator[int]:
-    """`first` times 1, 3, 10, 30 and so on."""
-    factor = 1
-    while factor <= times:
-        yield first * factor
-        factor = factor * 3 if str(factor).startswith("1") else factor // 3 * 10
+    """`first` times 1, 3, 10, 30 and so on, up to `times`."""
+    for exponent in range(9):
+        for digit in (1, 3):
+            if digit * 10**exponent <= times:
+                yield first * digit * 10**exponent
 
 
-def measure(function: str, task: dict[str, Any]) -> dict[str, float]:
-    """Run it in a process of its own. Raises RuntimeError with its last words."""
-    command = [sys.executable, str(HERE / "_spark.py"), function, json.dumps(task)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{function} {task}: {done.stderr.strip().splitlines()[-1]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def reading(times: int) -> Group:
+    ways = [
+        Way(way, "_spark_read:read", task={"way": way, "rows": rows}, at=(rows,), of="row")
+        for rows in sizes(READ, times)
+        for way in WAYS
+    ]
+    largest = max(sizes(READ, times))
+    promise = Promise("rows from the journal", f"nng, {largest:,} rows", None, 500_000, 800_000)
+    return Group("from the journal through Spark, 100 B, local[2]", tuple(ways), (promise,))
 
 
-def plot(rows: list[dict[str, Any]], target: Path) -> None:
-    """A picture for each part that grows, all in one file."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    parts = list(dict.fromkeys(row["part"] for row in rows if row["grows"]))
-    if not parts:
-        return
-    figure, axes = plt.subplots(1, len(parts), figsize=(5 * len(parts), 4), squeeze=False)
-    for axis, part in zip(axes[0], parts, strict=True):
-        mine = [row for row in rows if row["part"] == part]
-        for line in dict.fromkeys(row["line"] for row in mine):
-            points = [(row["size"], row["figures"][row["shows"]]) for row in mine if row["line"] == line]
-            axis.plot(*zip(*points, strict=True), marker="o", label=line)
-        axis.set(
-            title=part, xlabel=mine[0]["grows"], ylabel=mine[0]["shows"].replace("_", " "), xscale="log", yscale="log"
-        )
-        axis.legend()
-    figure.tight_layout()
-    figure.savefig(target)
+def surveying(times: int) -> Group:
+    ways = [
+        Way(name, f"_spark_survey:{function}", task={"rows": rows}, at=(rows,), of="row")
+        for rows in sizes(SURVEY, times)
+        for name, function in (("Spark, local[2]", "spark_side"), ("DuckDB, 2 threads", "duck_side"))
+    ]
+    return Group("availability and flaps of surveys", tuple(ways))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--only", action="append", metavar="TEXT", help="only parts and lines with TEXT in their name")
-    parser.add_argument("--times", type=int, default=3, help="how often the smallest size goes into the largest (3)")
-    parser.add_argument("--kills", type=int, default=20, help="kills under flow (20)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    given = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="spark-", dir=os.environ.get("NNGKIT_BENCH_FOLDER")))
-    rows, bad = [], 0
-    try:
-        for each in lines(given.kills):
-            name = f"{each.part}: {each.line}"
-            if given.only and not any(text in name for text in given.only):
-                continue
-            for size in sizes(each.size, given.times) if each.grows else (0,):
-                task = each.task | {"folder": str(folder)} | ({each.grows: size} if each.grows else {})
-                figures = measure(each.function, task)
-                rows.append(each._asdict() | {"size": size, "figures": figures})
-                bad += any(figures.get(word) for word in ("different", "lost", "doubled"))
-                if not given.json:
-                    told = ", ".join(f"{word} {value:,.6g}" for word, value in figures.items())
-                    print(f"{name:28}{f'{size:,} {each.grows}' if each.grows else '':>20}  {told}", flush=True)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "pipeline_spark.json").write_text(json.dumps(rows, indent=1))
-    plot(rows, RESULTS / "pipeline_spark.svg")
-    if given.json:
-        print(json.dumps({"rows": rows}))
-    return 1 if bad else 0
+def compacting(times: int) -> Group:
+    ways = []
+    for documents in sizes(DOCUMENTS, times):
+        task, at = {"documents": documents, "updates": UPDATES}, (documents * UPDATES,)
+        ways += [
+            Way(
+                "two workers" if each == "cluster" else each,
+                "_spark_documents:compaction",
+                task={**task, "master": each},
+                at=at,
+                of="update",
+            )
+            for each in MASTERS
+        ]
+        ways.append(Way("one process, one by one", "_spark_documents:sequential", task=task, at=at, of="update"))
+    return Group("updates of documents into snapshots", tuple(ways))
 
+
+STREAM = Group(
+    "from a sender through Spark to a receiver, 10,000 records/s, local[2]",
+    (Way("PULL to PUSH", "_spark_stream:latency", task={"rate": 10_000}),),
+    (
+        Promise("half of them", "PULL to PUSH", None, 350, 350, "p50_ms"),
+        Promise("19 of 20", "PULL to PUSH", None, 500, 400, "p95_ms"),
+    ),
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = bench.options(__doc__, rounds=1, seconds=30.0)
+    parser.add_argument("--times", type=int, default=3, help="how often the first size is in the last (%(default)s)")
+    given = parser.parse_args()
+    groups = (reading(given.times), STREAM, surveying(given.times), compacting(given.times))
+    bench.RESULTS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=bench.RESULTS, prefix="spark-") as scratch:
+        kept = os.environ.get("NNGKIT_BENCH_FOLDER")
+        os.environ["NNGKIT_BENCH_JOURNALS"] = str(Path(kept, "spark")) if kept else scratch
+        Path(os.environ["NNGKIT_BENCH_JOURNALS"]).mkdir(parents=True, exist_ok=True)
+        bench.run("pipeline_spark", groups, given)

@@ -12,7 +12,7 @@
 ::
 
     pure     options  plan  ids  schema        what may be asked for, which offsets that is, how to split them
-    shells   source  sink  recording           Spark's data source API; a stream's own recorder
+    shells   source  sink  worker  recording   Spark's data source API, its workers; a stream's own recorder
              session  java  doctor  cluster    what Spark needs to run, here and elsewhere
     jobs/                                      DataFrame -> DataFrame
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Asked", "batch", "in_a_line", "rows_of", "stream"]
+__all__ = ["Asked", "batch", "in_a_line", "rows_of", "stream", "stream_of"]
 
 LOOK: Final = 1  # second between two looks at whether a signal has come
 
@@ -130,10 +130,15 @@ def _compact(spark: SparkSession, asked: Asked) -> None:
     advance(spark, rows, ends, asked.output)
 
 
+def stream_of(spark: SparkSession, name: str, asked: Asked) -> DataFrame:
+    """The job's results as a stream, which begins when somebody writes it somewhere."""
+    return _apply(name, JOBS[name].stream, rows_of(spark, asked, streaming=True), asked)
+
+
 def stream(spark: SparkSession, name: str, asked: Asked) -> int:
     """Write the job's results to `asked.output` as they come, until SIGINT or SIGTERM; 128 and its number."""
     assert asked.output is not None
-    result = _apply(name, JOBS[name].stream, rows_of(spark, asked, streaming=True), asked)
+    result = stream_of(spark, name, asked)
     caught: list[int] = []
     before = {each: signal.signal(each, lambda number, _frame: caught.append(number)) for each in ENDINGS}
     query = (

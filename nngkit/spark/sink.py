@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from nngkit.errors import ConfigError, TimedOut
 from nngkit.spark.ids import Origin, query_key
 from nngkit.spark.options import WriteOptions
+from nngkit.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,12 +106,29 @@ class _Sink:
         def origin(number: int) -> bytes:
             return Origin(query, batch, context.partitionId(), number).pack()
 
-        rows = self._rows(iterator)
+        socket = _socket(self.options)
         if self.options.protocol == "req":
             import trio
 
-            return trio.run(_ask, _socket(self.options), rows, origin, self.options)
-        return _send(_socket(self.options), rows, origin, self.options)
+            settle()
+            return trio.run(_ask, socket, self._rows(iterator), origin, self.options)
+        settle()
+        return _send(socket, self._messages(iterator, origin), self.options)
+
+    def _messages(self, batches: Iterable[pa.RecordBatch], origin: Callable[[int], bytes]) -> Iterator[list[bytes]]:
+        """For PULL and SUBs, a list a batch: to make an object of each row would cost more than to send it."""
+        import pyarrow as pa
+
+        number = 0
+        for batch in batches:
+            column = batch.column(self.columns.index("value"))
+            if column.null_count:
+                _refuse_nothing(number + column.is_null().to_pylist().index(True))
+            values = column.cast(pa.binary()).to_pylist()
+            if self.options.with_ids:
+                values = [origin(row) + value for row, value in enumerate(values, number)]
+            number += len(values)
+            yield values
 
     def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
         number = 0
@@ -126,7 +144,7 @@ class _Sink:
                 strict=True,
             ):
                 if value is None:
-                    raise ConfigError("columns", f"row {number} has no value: there is no such message")
+                    _refuse_nothing(number)
                 yield Row(
                     number,
                     value.encode() if isinstance(value, str) else value,
@@ -136,6 +154,10 @@ class _Sink:
                     id_,
                 )
                 number += 1
+
+
+def _refuse_nothing(number: int) -> NoReturn:
+    raise ConfigError("columns", f"row {number} has no value: there is no such message")
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
@@ -159,6 +181,10 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
             raise ConfigError("outputMode", "what was sent cannot be taken back: say outputMode('append') or update")
         return cls(options, cls._checked(options, schema), "")
 
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing: a task that has ended has sent. Runs in a process of its own, which lives as long as the query."""
+        settle()
+
 
 # ---- in the worker ---------------------------------------------------------------------------------------------------
 
@@ -176,18 +202,14 @@ def _socket(options: WriteOptions) -> Any:
     return _sockets[key]
 
 
-def _send(socket: Push | Pub, rows: Iterator[Row], origin: Any, options: WriteOptions) -> Sent:
+def _send(socket: Push | Pub, messages: Iterator[list[bytes]], options: WriteOptions) -> Sent:
     """To PULL or SUB; returns when NNG has written it all."""
     sent = 0
     # A PUB without a peer drops; and for a PUSH this is the error to have, instead of one about a full buffer.
     socket.wait_for_peers(1, timeout=options.timeout)
-    pack: list[bytes] = []
-    for row in rows:
-        pack.append(origin(row.number) + row.value if options.with_ids else row.value)
-        if len(pack) == PACK:
-            sent += socket.send_many(pack, timeout=options.timeout)
-            pack = []
-    sent += socket.send_many(pack, timeout=options.timeout)
+    for values in messages:
+        for begin in range(0, len(values), PACK):
+            sent += socket.send_many(values[begin : begin + PACK], timeout=options.timeout)
     if not socket.drain(options.timeout) and options.protocol == "push":
         raise TimedOut(f"{options.dial}: not all was taken in {options.timeout:g} s", options.timeout)
     return Sent(sent, sent)

@@ -50,6 +50,7 @@ from pyspark.sql.types import StructType
 from nngkit.spark.options import EARLIEST, LATEST, ReadOptions, WriteOptions, check_names
 from nngkit.spark.plan import Kept, Range, checked, from_json, limited, resolve, split, to_json
 from nngkit.spark.schema import arrow_schema, ddl, names_of, to_spark
+from nngkit.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,7 +143,9 @@ class _Reading:
     def _batches(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self.columns)
         needed = [name for name in self.columns if name != "timestampType"] or ["offset"]
-        batches = self._journal().read_batches(
+        journal = self._journal()
+        settle()
+        batches = journal.read_batches(
             wanted.partition,
             wanted.start,
             wanted.end,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -35,6 +36,15 @@ def test_doctor_says_what_there_is() -> None:
     assert done.returncode == 0, done.stdout
     assert any(each["what"].startswith("pyspark 4.") for each in findings)
     assert any("Spark will run with JAVA_HOME=" in each["what"] for each in findings)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_doctor_starts_spark_and_has_it_count() -> None:
+    with start("spark", "doctor", "--start") as process:
+        out, errors = process.communicate(timeout=150)
+    assert process.returncode == 0, out + errors
+    assert re.search(r"\nok +Spark 4\.\S+ started, and counted to 3 in Python\n", out)
 
 
 def test_doctor_says_what_is_missing(tmp_path: Path) -> None:

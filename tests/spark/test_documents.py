@@ -76,6 +76,7 @@ def text_of(snapshot: bytes) -> str:
     return str(doc.get("body", type=Text))
 
 
+@pytest.mark.every_java
 def test_snapshots_are_what_a_peer_has_however_the_updates_came(spark: SparkSession) -> None:
     rng = random.Random(1)
     records, expected = [], {}
@@ -124,6 +125,7 @@ def test_an_interrupted_generation_is_not_read(spark: SparkSession, tmp_path: Pa
     assert [row["updates"] for row in load(spark, folder).collect()] == [4]
 
 
+@pytest.mark.every_java
 def test_a_document_as_it_was(spark: SparkSession) -> None:
     ann = Author("ann", "d")
     records = [ann.insert(2 * number, f"{number};") for number in range(5)]

@@ -20,6 +20,7 @@ from nngkit.journal import open_journal, read
 from nngkit.protocols import Push
 from nngkit.spark.options import Listening
 from nngkit.spark.recording import OwnRecorder
+from tests.spark.journals import append, opened
 from tests.spark.test_source import said
 
 if TYPE_CHECKING:
@@ -144,11 +145,21 @@ def test_what_it_was_told_wrong_is_said(tmp_path: Path) -> None:
         recorder.ensure()
 
 
+def test_a_partition_that_another_recorder_has_is_left_to_it(tmp_path: Path) -> None:
+    recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=free_address(tmp_path)))
+    with opened(tmp_path / "j") as partition, ended_at_last(recorder):
+        with pytest.raises((ConfigError, Broken), match=rf"another recorder has this partition \(pid {os.getpid()} "):
+            recorder.ensure()
+        append(partition, [{}])
+    assert [record.value for record in read(tmp_path / "j")] == [b"0"]
+
+
 def test_a_journal_elsewhere_cannot_have_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="writes to a folder"):
         OwnRecorder("s3://bucket/j", PULL)
 
 
+@pytest.mark.every_java
 def test_a_stream_receives_by_a_recorder_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
     address = free_address(tmp_path)
     found: list[bytes] = []
@@ -179,6 +190,7 @@ def test_a_stream_receives_by_a_recorder_of_its_own(spark: SparkSession, tmp_pat
             pass
 
 
+@pytest.mark.every_java
 def test_a_recorder_that_cannot_run_ends_the_query_with_its_words(spark: SparkSession, tmp_path: Path) -> None:
     def run() -> None:
         stream = spark.readStream.format("nng").option("listen", "nonsense://x").option("protocol", "pull")

@@ -8,6 +8,8 @@ import re
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from nngkit.spark.jobs.charts import Bar, lines, ticks, timeline
 from nngkit.spark.jobs.report import collect, page, write
 from tests.spark.rows import at, eight, frame, micros, seen
@@ -57,6 +59,7 @@ def test_the_figures_are_those_of_the_records(spark: SparkSession) -> None:
     assert figures.bars[0].name == "other tcp://c:1"
 
 
+@pytest.mark.every_java
 def test_the_page_is_whole_in_itself_and_escapes_what_strangers_wrote(spark: SparkSession, tmp_path: Path) -> None:
     write(traffic(spark), tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()

@@ -76,6 +76,7 @@ def until(true: Any, timeout: float = 30.0) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.every_java
 def test_rows_are_pushed_with_ids_that_say_which_they_are(spark: SparkSession) -> None:
     rows = spark.range(1000).selectExpr("cast(id as string) as value").repartition(3)
     with Pull(listen="tcp://127.0.0.1:0") as pull, receiving(pull) as found:
@@ -96,6 +97,7 @@ def test_rows_are_published(spark: SparkSession) -> None:
     assert sorted(found) == sorted(f"a.{number}".encode() for number in range(50))
 
 
+@pytest.mark.every_java
 def test_acknowledged_rows_are_on_the_recorders_disk_and_a_second_write_is_known(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -119,6 +121,7 @@ def test_acknowledged_rows_are_on_the_recorders_disk_and_a_second_write_is_known
     assert all(("h", b"v") in each.headers for each in once)
 
 
+@pytest.mark.every_java
 def test_a_stream_is_written_once_over_restarts(spark: SparkSession, tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/s"
     with recorder(tmp_path / "out", address):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from nngkit.journal import open_journal
-from nngkit.journal.segments import Retention
+from nngkit.journal.segments import Partition, Retention
 from tests.spark.journals import append, opened, write
 from tests.spark.rows import at
 
@@ -37,6 +39,7 @@ def said(action: Callable[[], object]) -> str:
 # ---- batch -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_java
 def test_sealed_records_and_those_of_the_log_are_one_table(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     with opened(tmp_path / "j") as partition:
@@ -82,6 +85,7 @@ def test_offsets_and_times_say_where_to_begin_and_end(spark: SparkSession, tmp_p
     assert values(timed) == [17, 17, 18, 18]
 
 
+@pytest.mark.every_java
 def test_filters_are_pushed_down(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 60, topics=("a", "b", "c"))
     rows = read(spark, tmp_path / "j")
@@ -142,6 +146,7 @@ def test_a_folder_that_is_no_journal_is_named(spark: SparkSession, tmp_path: Pat
     assert str(tmp_path / "nowhere") in said(lambda: read(spark, tmp_path / "nowhere").collect())
 
 
+@pytest.mark.every_java
 def test_a_missing_segment_is_named_with_the_offset_and_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     write(tmp_path / "j", 100, first=100)
@@ -152,6 +157,51 @@ def test_a_missing_segment_is_named_with_the_offset_and_what_to_do(spark: SparkS
     assert "offset 0" in text
     assert "restore the file from a copy" in text
     assert values(read(spark, tmp_path / "j", failOnDataLoss="false")) == list(range(100, 200))
+
+
+def test_a_damaged_segment_is_named_and_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 100)
+    (segment,) = (tmp_path / "j").glob("partition-00000/*.parquet")
+    changed = bytearray(segment.read_bytes())
+    changed[60] ^= 1
+    segment.write_bytes(changed)
+    assert segment.name in said(lambda: read(spark, tmp_path / "j").collect())
+    assert segment.read_bytes() == changed
+
+
+def test_a_journal_of_another_version_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 10)
+    manifest = tmp_path / "j" / "partition-00000" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 9}))
+    text = said(lambda: read(spark, tmp_path / "j").collect())
+    assert "manifest.json: version 9 of the format, and this nngkit reads version 1" in text
+
+
+def test_half_a_record_at_the_end_is_no_record(spark: SparkSession, tmp_path: Path) -> None:
+    with opened(tmp_path / "j") as partition:
+        append(partition, [{}] * 5)
+        shutil.copytree(tmp_path / "j", tmp_path / "crashed")  # as it lies there when the machine stops now
+    (log,) = (tmp_path / "crashed").glob("partition-00000/*.log")
+    with log.open("ab") as file:
+        file.write(b"half a record")
+    assert values(read(spark, tmp_path / "crashed")) == list(range(5))
+
+
+def test_shared_storage_is_read_by_its_uri_and_what_is_not_sealed_from_the_spool(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "share").mkdir()
+    uri, spool = f"file://{tmp_path}/share/j", str(tmp_path / "spool")
+    partition = Partition.open(uri, 0, spool=spool)
+    append(partition, [{}] * 5)
+    partition.close()  # seals them
+    partition = Partition.open(uri, 0, spool=spool)
+    try:
+        append(partition, [{}] * 3, first=5)
+        assert values(spark.read.format("nng").load(uri)) == list(range(5))
+        assert values(spark.read.format("nng").option("spool", spool).load(uri)) == list(range(8))
+    finally:
+        partition.close()
 
 
 # ---- streams ---------------------------------------------------------------------------------------------------------
@@ -183,6 +233,7 @@ class Run:
         return sorted(value for batch in self.batches for value in batch)
 
 
+@pytest.mark.every_java
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 30)
     assert Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest").all == list(range(30))
@@ -199,6 +250,7 @@ def test_a_new_stream_begins_at_the_latest_as_kafkas_does(spark: SparkSession, t
     assert Run(spark, tmp_path / "j", tmp_path / "c").all == [30, 31, 32]
 
 
+@pytest.mark.every_java
 def test_a_limit_makes_many_batches_and_loses_none(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 90)
     write(tmp_path / "j", 10, partition=1, first=90)
@@ -247,6 +299,7 @@ def test_retention_that_overtook_a_stream_is_an_error_or_a_loss(spark: SparkSess
     assert Run(spark, tmp_path / "j", tmp_path / "c", failOnDataLoss="false").all == list(range(20, 30))
 
 
+@pytest.mark.every_java
 def test_records_are_read_from_the_log_while_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
     found: list[int] = []
 

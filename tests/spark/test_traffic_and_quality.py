@@ -28,6 +28,7 @@ def test_rates_and_sizes_by_window_topic_and_peer(spark: SparkSession) -> None:
     assert (found[0].messages_per_second, found[0].bytes_per_second) == (1.0, 4.5)
 
 
+@pytest.mark.every_java
 def test_latency_is_from_the_senders_clock_to_the_recorders(spark: SparkSession) -> None:
     records = [
         {"timestamp": at(n), "headers": {"sent": eight(micros(at(n - 0.001 * (n + 1))))}, "peer": "p"}
@@ -74,6 +75,7 @@ def test_duplicates_have_the_same_id_and_topic(spark: SparkSession) -> None:
     assert distinct(rows).count() == 3 + 1 + 2
 
 
+@pytest.mark.every_java
 def test_lost_ranges_are_the_numbers_that_are_missing(spark: SparkSession) -> None:
     numbers = [1, 2, 5, 4, 9]  # 3 and 6 to 8 are lost; 5 came before 4
     records = [{"headers": {"seq": eight(n), "from": b"p"}, "timestamp": at(i)} for i, n in enumerate(numbers)]

@@ -1,0 +1,78 @@
+"""Every job of the table, as `nngkit spark run` calls it: over a journal of everything, in batches and as a stream."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nngkit.journal import open_journal
+from nngkit.spark.jobs.snapshots import load, progress
+from nngkit.spark.jobs.table import JOBS
+from nngkit.spark.running import Asked, batch, stream_of
+from tests.spark.journals import append, opened
+from tests.spark.rows import at, eight, micros, seen
+from tests.spark.test_documents import conversation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WRITE = ("documents", "report")  # into --output, and return nothing
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A service that goes down once, traffic of topic t with a gap, a copy and pauses, and a document."""
+    records: list[dict[str, Any]] = [seen("s", "a", 10 * n, n not in (3, 4), 0.01) for n in range(8)]
+    for number in (0, 1, 2, 5, 5):
+        headers = {"id": eight(number), "seq": eight(number), "from": b"p", "sent": eight(micros(at(7 * number)) - 900)}
+        records.append({"timestamp": at(7 * number), "peer": "tcp://10.0.0.1:1", "headers": headers})
+    records += [each | {"topic": "documents"} for each in conversation("d", 12, random.Random(1))[0]]
+    folder = tmp_path_factory.mktemp("jobs") / "j"
+    with opened(folder) as partition:
+        append(partition, records)
+    return folder
+
+
+@pytest.mark.parametrize("name", [name for name in JOBS if name not in WRITE])
+def test_a_job_finds_something_in_a_journal_of_everything(spark: SparkSession, journal: Path, name: str) -> None:
+    rows = batch(spark, name, Asked(str(journal)))
+    assert rows is not None
+    assert rows.count() > 0
+    if JOBS[name].stream:
+        as_stream = stream_of(spark, name, Asked(str(journal)))
+        assert as_stream.isStreaming
+        assert as_stream.columns == [column for column in rows.columns if column in as_stream.columns]
+
+
+def test_a_job_writes_parquet_and_overwrites_none(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
+    asked = Asked(str(journal), window="1 minute", output=str(tmp_path / "out"))
+    assert batch(spark, "rates", asked) is None
+    assert sum(row.messages for row in spark.read.parquet(str(tmp_path / "out")).collect()) == open_journal(
+        journal
+    ).end(0)
+    with pytest.raises(Exception, match="PATH_ALREADY_EXISTS"):
+        batch(spark, "rates", asked)
+
+
+def test_only_the_topics_and_times_that_were_asked_for(spark: SparkSession, journal: Path) -> None:
+    asked = Asked(str(journal), ("t",), at(6).isoformat(), at(20).isoformat(), "1 hour")
+    rows = batch(spark, "rates", asked)
+    assert rows is not None
+    assert [(row.topic, row.messages) for row in rows.collect()] == [("t", 2)]
+
+
+def test_documents_go_on_from_where_they_have_come_to(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
+    asked = Asked(str(journal), output=str(tmp_path / "out"))
+    for _ in range(2):  # the second finds nothing new
+        assert batch(spark, "documents", asked) is None
+        found = progress(spark, str(tmp_path / "out"))
+        assert (found.generation, found.offsets) == (1, {0: open_journal(journal).end(0)})
+    assert [(row.doc, row["updates"]) for row in load(spark, str(tmp_path / "out")).collect()] == [("d", 12)]
+
+
+def test_the_report_is_written_where_it_was_asked_for(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
+    assert batch(spark, "report", Asked(str(journal), output=str(tmp_path / "page.html"))) is None
+    assert "tcp://10.0.0.1:1" in (tmp_path / "page.html").read_text()

@@ -1,0 +1,233 @@
+"""Under flow, somebody is killed at random, again and again: what was acknowledged arrives, and arrives once.
+
+::
+
+    asking -- REQ --> the query's own recorder -> journal -> Spark -- REQ --> a second recorder -> journal
+
+Killed are the two recorders, the driver (its Java dies with it), the process that plans the stream, and workers. 20
+times; NNGKIT_KILLS=100 for more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import trio
+
+from nngkit.errors import NngkitError, NotStored
+from nngkit.journal import encode_request, open_journal, parse_reply, read
+from nngkit.journal.verify import verify
+from nngkit.protocols import Req
+from tests.cli.commands import ROOT, command, environment
+
+RUNS = int(os.environ.get("NNGKIT_KILLS", "20"))
+SEED = int(os.environ.get("NNGKIT_KILLS_SEED", time.time_ns() % 100_000))
+IN_FLIGHT = 50  # requests under way at any time
+PAUSE = 0.1  # seconds between an answer and the next request: some 400 records a second, which leaves Spark the CPU
+PATIENCE = 90  # seconds for something to pass after a kill; a driver takes ten to be back, on a busy machine some more
+
+# local[2,4]: a task may fail three times, as on a cluster; with plain local[2] a dead worker would end the query.
+DRIVER = """
+import json, sys
+from nngkit.spark import session
+from nngkit.spark.session import SMALL
+told = json.loads(sys.argv[1])
+with session("local[2,4]", conf=SMALL | {"spark.driver.memory": "1g"}) as spark:
+    rows = spark.readStream.format("nng").option("includeHeaders", "true")
+    for name in ("listen", "protocol", "topic"):
+        rows = rows.option(name, told[name])
+    # Each record goes on under the id that it came with: whoever deduplicates at the end sees through both recorders.
+    rows = rows.load(told["journal"]).selectExpr("value", "filter(headers, h -> h.key = 'id')[0].value as id")
+    out = rows.writeStream.format("nng").option("protocol", "req").option("dial", told["dial"])
+    out.option("checkpointLocation", told["checkpoint"]).start().awaitTermination()
+"""
+
+
+class Process(NamedTuple):
+    """One that runs, as /proc has it."""
+
+    pid: int
+    parent: int
+    session: int
+    words: str
+
+
+def running() -> list[Process]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            state, parent, _group, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if state != "Z":
+                found.append(Process(int(folder.name), int(parent), int(session), words))
+    return found
+
+
+def kill(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+class Pipeline:
+    """All of it. Whoever has ended is started again by `mend`, as a supervisor would; the first recorder by Spark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.into = f"ipc://{folder}/in.sock"
+        self.first, self.second = folder / "first", folder / "second"
+        self._log = folder / "driver.log"
+        address = f"ipc://{folder}/out.sock"
+        recording = command("record", str(self.second), "--stream", f"out=rep listen={address}")
+        told = {"listen": self.into, "protocol": "rep", "topic": "in", "journal": str(self.first), "dial": address}
+        told["checkpoint"] = str(folder / "checkpoint")
+        self._commands = {"recorder": recording, "driver": [sys.executable, "-c", DRIVER, json.dumps(told)]}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._values: set[bytes] = set()
+        self._read = 0  # offset up to which they are
+
+    def mend(self) -> None:
+        """Start what does not run."""
+        for name, words in self._commands.items():
+            process = self._processes.get(name)
+            if process is None or process.poll() is not None:
+                if process is not None:
+                    self._end_session(process.pid)  # a driver's Java and Python may outlive it
+                with self._log.open("ab") as said:
+                    self._processes[name] = subprocess.Popen(
+                        words,
+                        cwd=ROOT,
+                        env=environment(),
+                        stdin=subprocess.DEVNULL,
+                        stdout=said,
+                        stderr=said,
+                        start_new_session=True,
+                    )
+
+    def kill(self, kind: str, chance: random.Random) -> bool:
+        """Whether there was one to be killed."""
+        driver = self._processes["driver"].pid
+        mine = [each for each in running() if each.session == driver]
+        daemons = {each.pid for each in mine if "pyspark.daemon" in each.words}
+        match kind:
+            case "its own recorder":
+                return kill(self._own())
+            case "second recorder":
+                return kill(self._processes["recorder"].pid)
+            case "source":
+                pids = [each.pid for each in mine if "streaming_source_runner" in each.words]
+            case "worker":  # forked by a daemon, and named like it
+                pids = [each.pid for each in mine if each.pid in daemons and each.parent in daemons]
+            case _:
+                return kill(driver) and self._end_session(driver)
+        return bool(pids) and kill(chance.choice(pids))
+
+    def _own(self) -> int:
+        lease = self.first.with_name(self.first.name + ".lease")
+        return int(json.loads(lease.read_text())["pid"])
+
+    def _end_session(self, session: int) -> bool:
+        for each in running():
+            if each.session == session:
+                kill(each.pid)
+        return True
+
+    def end(self) -> None:
+        for process in self._processes.values():
+            self._end_session(process.pid)
+            kill(process.pid)
+            process.wait()
+        with contextlib.suppress(OSError, ValueError):  # it may never have begun
+            if any(each.pid == self._own() and str(self.first) in each.words for each in running()):
+                kill(self._own())
+
+    def arrived(self) -> int:
+        """Records in the last journal, those that came twice included."""
+        try:
+            return open_journal(self.second).end(0)
+        except NngkitError:  # it is not there yet
+            return 0
+
+    def values(self) -> set[bytes]:
+        """What is in the last journal; of it, only what is new is read."""
+        end = self.arrived()
+        if end > self._read:
+            self._values.update(each.value for each in read(self.second, start=self._read, end=end, partition=0))
+            self._read = end
+        return self._values
+
+    async def until(self, true: Callable[[], bool], what: str) -> None:
+        deadline = trio.current_time() + PATIENCE
+        while not true():
+            self.mend()
+            assert trio.current_time() < deadline, f"{what}, not within {PATIENCE} s: {self._log.read_text()[-2000:]}"
+            await trio.sleep(0.05)
+
+
+KINDS = ("its own recorder", "second recorder", "driver", "source", "worker")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 30 * RUNS)
+async def test_nothing_acknowledged_is_lost_and_nothing_arrives_twice(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    acknowledged: set[bytes] = set()
+    killed: Counter[str] = Counter()
+    pipeline = Pipeline(tmp_path)
+    stopping = trio.Event()
+
+    async def ask(req: Any, worker: int) -> None:
+        number = 0
+        while not stopping.is_set():
+            message = b"%d-%d" % (worker, number)
+            try:
+                parse_reply(await req.arequest(encode_request(message, [message])))
+            except NotStored:
+                continue
+            acknowledged.add(message)
+            number += 1
+            await trio.sleep(PAUSE)
+
+    def passed(than: int) -> Callable[[], bool]:
+        return lambda: pipeline.arrived() > than
+
+    try:
+        pipeline.mend()
+        async with Req(dial=pipeline.into) as req:
+            async with trio.open_nursery() as asking:
+                for worker in range(IN_FLIGHT):
+                    asking.start_soon(ask, req, worker)
+                while killed.total() < RUNS:
+                    # Only under flow: behind each kill, something has to come through again.
+                    await pipeline.until(passed(pipeline.arrived()), f"after {dict(killed)}, nothing has come through")
+                    await trio.sleep(chance.random())
+                    kind = chance.choice(KINDS)
+                    killed[kind] += pipeline.kill(kind, chance)
+                await pipeline.until(passed(pipeline.arrived()), "nothing has come through at the end")
+                stopping.set()  # what is under way is still answered
+            await pipeline.until(lambda: acknowledged <= pipeline.values(), "not all has come through")
+    finally:
+        pipeline.end()
+
+    for journal in (pipeline.first, pipeline.second):
+        assert [each for each in verify(open_journal(journal)) if each.bad] == []
+    every = [record.value for record in read(pipeline.second)]
+    once = [record.value for record in read(pipeline.second, distinct=True)]
+    told = f"{RUNS} kills, seed {SEED} ({', '.join(f'{n} {kind}' for kind, n in sorted(killed.items()))}): "
+    told += f"{len(acknowledged)} acknowledged, {len(acknowledged - set(once))} lost, "
+    sys.stdout.write(told + f"{len(every) - len(once)} came again, {len(once) - len(set(once))} doubled\n")
+    assert set(once) == acknowledged
+    assert len(once) == len(set(once)), "doubled after deduplication"
