@@ -24,6 +24,7 @@ from _measuring import Group, Promise, Way
 
 LOSSES = (0.0, 0.1, 0.3)
 PEERS = 16
+FEWER = (4, 8)
 DELAY = 0.025
 DOCUMENT = 10_000_000
 EDITS = 50_000
@@ -31,9 +32,10 @@ VIEWERS = 8
 LONGER = 15  # times --seconds: so many rounds that there is a p99
 
 
-def peers(loss: float, longer: int) -> Way:
-    task = {"others": PEERS, "loss": loss, "delay": DELAY, "longer": longer}
-    return Way(f"{loss:.0%} lost", "_documents:converge", "_documents:take_part", task=task)
+def peers(loss: float, longer: int, count: int = PEERS) -> Way:
+    task = {"others": count, "loss": loss, "delay": DELAY, "longer": longer}
+    name = f"{loss:.0%} lost" if count == PEERS else f"{count} peers, {loss:.0%} lost"
+    return Way(name, "_documents:converge", "_documents:take_part", task=task)
 
 
 def groups(longer: int, edits: int) -> tuple[Group, ...]:
@@ -46,6 +48,11 @@ def groups(longer: int, edits: int) -> tuple[Group, ...]:
             Promise("10 % lost: bytes, vs none", "10% lost", "0% lost", 3, 1.5, "wire_kib"),
             Promise("30 % lost: bytes, vs none", "30% lost", "0% lost", 3, 2, "wire_kib"),
         ),
+    )
+    # the same protocol and the same loss with less to do for each CPU: what sixteen on few CPUs take beyond this is CPU
+    fewer = Group(
+        "fewer peers, 25 ms each way: from the last edit to the same content",
+        tuple(peers(loss, longer, count) for count in FEWER for loss in LOSSES[1:]),
     )
     split = {"others": 8, "delay": DELAY, "longer": longer}
     healing = Group(
@@ -81,6 +88,7 @@ def groups(longer: int, edits: int) -> tuple[Group, ...]:
     )
     return (
         converging,
+        fewer,
         healing,
         stored,
         whole,
