@@ -33,6 +33,10 @@ GROUPS = (
             Way("PULL", "_journal:record_pull", "_journal:push", "measured", {"size": 100}),
             Way("PULL in batches", "_journal:record_pull", "_journal:push", "measured", {"size": 100, "batch": True}),
         ),
+        (
+            Promise("appended, records a second", "appended in turns of 256", None, 100_000, 200_000),
+            Promise("PULL in batches, records a second", "PULL in batches", None, 100_000, 200_000),
+        ),
     ),
     Group(
         "acknowledged over REQ/REP, ipc, 100 B",
@@ -48,6 +52,8 @@ GROUPS = (
             ingest("512 records a request", "_journal:record_rep", 512, 32),
         ),
         (
+            Promise("one record a request, records a second", "one record a request", None, 15_000, 30_000),
+            Promise("512 records a request, records a second", "512 records a request", None, 100_000, 200_000),
             Promise(
                 "one record a request vs no journal",
                 "one record a request",
@@ -75,6 +81,10 @@ GROUPS = (
                 "measured",
                 task={"size": 100, "rate": 10_000},
             ),
+        ),
+        (
+            Promise("replay at 2,000/s, p99 late", "replay at 2,000/s", None, 5_000, 2_000, "p99_us"),
+            Promise("replay at 10,000/s, p99 late", "replay at 10,000/s", None, 5_000, 2_000, "p99_us"),
         ),
     ),
 )
