@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self, get_args
@@ -27,6 +27,7 @@ from nngkit.errors import Closed, ConfigError, Forked, Unreachable
 
 from ._batching import Batcher, Lane
 from ._draining import Draining
+from ._handshakes import shaking
 from ._nng import error, pipe_id, register, unregister
 from ._peers import Peers
 from ._pipes import Pipe, Pipes
@@ -49,6 +50,7 @@ MOST_NAME = 63  # bytes of a name: NNG 1.11 writes longer ones past its 64 and t
 MOST_PATH = 107  # bytes of an ipc path: what a sockaddr_un holds; dialling more, NNG would try for ever
 LONGEST_PAUSE = 86_400_000  # ms, a day between two tries of a dialler: NNG counts them in an int
 SETTLE = 0.002  # seconds between the last send and the close of a listener: NNG leaks a connection still shaking hands
+STRANGER = 0.1  # ... at most, while somebody is: who connects and never says a word is not waited for any longer
 SCHEMES = ("tcp", "tcp4", "tcp6", "ipc", "unix", "abstract", "inproc", "ws", "ws4", "ws6", "wss", "wss4", "wss6")
 TLS_SCHEMES = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss", "wss4", "wss6")
 
@@ -396,6 +398,8 @@ class Socket(Peers, Draining):
                 self.drain(linger)
                 if settling := self._settling():
                     time.sleep(settling)
+                for pause in self._handshakes():
+                    time.sleep(pause)
             finally:
                 self._shut()
 
@@ -406,6 +410,8 @@ class Socket(Peers, Draining):
                 await self.adrain(linger)
                 if settling := self._settling():
                     await sleep(settling)
+                for pause in self._handshakes():
+                    await sleep(pause)
             finally:
                 self._shut()
         else:
@@ -420,6 +426,14 @@ class Socket(Peers, Draining):
         if connected < len(self._wss_diallers):
             seconds = max(seconds, calm(self._wss_diallers, self._pause))
         return seconds
+
+    def _handshakes(self) -> Iterator[float]:
+        """Seconds to wait, again and again, while a listener shakes hands with somebody."""
+        until = time.monotonic() + STRANGER
+        accepted = [pipe.address for pipe in self.pipes if not pipe.dialed]
+        while shaking(self._addresses, accepted) and time.monotonic() < until:
+            yield SETTLE
+            accepted = [pipe.address for pipe in self.pipes if not pipe.dialed]
 
     def _refuse(self) -> bool:
         """Accept and hand out nothing more, and wake whoever waits; False if that was done before."""

@@ -41,33 +41,24 @@ def test_a_benchmark_measures_every_way(name: str) -> None:
             assert row["cpu_us"] > 0, row
 
 
+SPARK = "pipeline_spark"
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_benchmark_of_spark_finds_that_all_agree() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "pipeline_spark.py"), "--times", "1", "--json"]
+@pytest.mark.timeout(600)
+def test_the_benchmark_of_spark_ends_unless_all_agree() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{SPARK}.py"), "--times", "1", "--json"]
     done = subprocess.run(
         [*command, "--only", "availability", "--only", "local[1]", "--only", "one process"],
         capture_output=True,
         text=True,
-        timeout=880,
+        timeout=580,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = {(row["part"], row["line"]): row["figures"] for row in json.loads(done.stdout)["rows"]}
-    assert rows["availability", "duckdb"]["different"] == 0
-    assert rows["documents", "one process"]["different"] == 0
-    assert 0 < rows["documents", "local[1]"]["incremental_documents"] < 100
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_what_is_acknowledged_survives_twenty_kills_once() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "pipeline_spark.py"), "--only", "killed", "--kills", "20"]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=1780)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (row,) = json.loads(done.stdout)["rows"]
-    assert row["figures"]["kills"] == 20
-    assert row["figures"]["acknowledged"] > 1000
-    assert (row["figures"]["lost"], row["figures"]["doubled"]) == (0, 0)
+    rows = {row["line"]: row for group in json.loads(done.stdout)["groups"] for row in group["rows"]}
+    assert rows.keys() == {"Spark, local[2]", "DuckDB, 2 threads", "local[1]", "one process, one by one"}
+    assert all(row["seconds"] > 0 for row in rows.values())
+    assert 0 < rows["local[1]"]["again_times"] < 100  # documents of a thousand that the second run touched
 
 
 @pytest.mark.slow
@@ -86,4 +77,4 @@ def test_the_plot_of_the_same_figures_is_the_same_file(tmp_path: Path) -> None:
 
 
 def test_every_benchmark_is_run_here() -> None:
-    assert set(SHORT) == {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}
+    assert {*SHORT, SPARK} == {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}
