@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parent / "build" / "bench"
+RESULTS = Path(os.environ.get("NNGKIT_BENCH_RESULTS", HERE.parent / "build" / "bench"))  # elsewhere for tests
 BOUND = 120.0  # seconds any one measurement may take before it is given up
 UNITS = {
     "per_second": "/s",
@@ -219,7 +219,7 @@ def _chosen(groups: Sequence[Group], wanted: Sequence[str]) -> list[Group]:
 
 
 def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[str, Any]:
-    """Measure all, show it, keep it in build/bench/NAME.json; what was kept."""
+    """Measure all, show it, keep it in RESULTS/NAME.json; what was kept."""
     groups = _chosen(tuple(groups), given.only)
     if floor() is None:
         groups = [

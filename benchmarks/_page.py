@@ -94,7 +94,7 @@ def plot(groups: list[dict[str, Any]], path: Path) -> None:
             points = [row for row in rows if row["line"] == line]
             axes.plot([row["at"] for row in points], [row[shown] for row in points], marker=marker, label=line)
         axes.set(xscale="log", yscale="log", title=group["group"], xlabel=rows[0]["of"] + "s", ylabel=PLOTTED[shown])
-        for axis, labels in ((axes.xaxis, EngFormatter(sep="")), (axes.yaxis, "{x:,g}")):
+        for axis, labels in ((axes.xaxis, EngFormatter(sep="")), (axes.yaxis, lambda value, _: number(value))):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter(labels)
             axis.set_minor_locator(NullLocator())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+SPARK = "pipeline_spark"
 SHORT = {
     "one_way": ["--only", "tcp, 16 B", "--only", "a sender without buffer"],
     "round_trips": ["--only", "64 in flight, ipc", "--only", "2,000 in flight"],
@@ -26,12 +28,18 @@ SHORT = {
 }
 
 
+def bench(name: str, *arguments: str, results: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run it, its figures into a folder of the test's: those of a quiet machine stay where they are."""
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--json", *arguments]
+    environment = os.environ | {"NNGKIT_BENCH_RESULTS": str(results)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SHORT)
-def test_a_benchmark_measures_every_way(name: str) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--rounds", "1", "--seconds", "0.1", "--json"]
-    done = subprocess.run([*command, *SHORT[name]], capture_output=True, text=True, timeout=280)
+def test_a_benchmark_measures_every_way(name: str, tmp_path: Path) -> None:
+    done = bench(name, "--rounds", "1", "--seconds", "0.1", *SHORT[name], results=tmp_path, seconds=280)
     assert done.returncode == 0, done.stderr
     groups = json.loads(done.stdout)["groups"]
     assert groups
@@ -41,19 +49,11 @@ def test_a_benchmark_measures_every_way(name: str) -> None:
             assert row["cpu_us"] > 0, row
 
 
-SPARK = "pipeline_spark"
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_benchmark_of_spark_ends_unless_all_agree() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / f"{SPARK}.py"), "--times", "1", "--json"]
-    done = subprocess.run(
-        [*command, "--only", "availability", "--only", "local[1]", "--only", "one process"],
-        capture_output=True,
-        text=True,
-        timeout=580,
-    )
+def test_the_benchmark_of_spark_ends_unless_all_agree(tmp_path: Path) -> None:
+    only = ("--only", "availability", "--only", "local[1]", "--only", "one process")
+    done = bench(SPARK, "--times", "1", *only, results=tmp_path, seconds=580)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["line"]: row for group in json.loads(done.stdout)["groups"] for row in group["rows"]}
     assert rows.keys() == {"Spark, local[2]", "DuckDB, 2 threads", "local[1]", "one process, one by one"}

@@ -30,7 +30,8 @@ class Chance(Protocol):
 
 @dataclass(slots=True)
 class Weather:
-    """`loss`: share of the BUS messages that are lost on arrival. `delay`: seconds each way. `cut`: origins of peers
+    """`loss`: share of the BUS messages that are lost on arrival. `delay`: seconds each way, of BUS messages up to 2 ms
+    more. `cut`: origins of peers
     that cannot be reached. `lost` counts."""
 
     loss: float = 0.0

@@ -86,8 +86,7 @@ def test_steps_are_undone_and_done_again(tmp_path: Path) -> None:
         terminal.shows("Ctrl-Q leave")
         terminal.send("first")
         terminal.shows("first")
-        time.sleep(0.8)  # over the time in which edits are one step
-        terminal.send(" second")
+        terminal.send(LEFT + RIGHT + " second")  # the cursor has moved: another step, however soon
         terminal.shows("first second")
         terminal.send(UNDO)
         terminal.until(lambda: terminal.screen.lines[0] == "first")

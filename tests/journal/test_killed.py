@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from nngkit.errors import NotStored
-from nngkit.journal import encode_request, open_journal, parse_reply, read
+from nngkit.journal import open_journal, read
 from nngkit.journal.verify import verify
 from nngkit.protocols import Push, Req
 from tests.cli.commands import ROOT, command, environment
+from tests.journal.asking import ask
 
 RUNS = int(os.environ.get("NNGKIT_KILLS", "20"))
 IN_FLIGHT = 200  # requests under way at any time
@@ -65,17 +65,6 @@ async def test_nothing_that_was_acknowledged_is_lost_and_nothing_is_there_twice(
     ):
         stopping = trio.Event()
 
-        async def ask(worker: int) -> None:
-            number = 0
-            while not stopping.is_set():
-                message = b"%d-%d" % (worker, number)
-                try:
-                    parse_reply(await req.arequest(encode_request(message, [message])))
-                except NotStored:
-                    continue
-                acknowledged.add(message)
-                number += 1
-
         async def work() -> None:
             number = 0
             while not stopping.is_set():
@@ -86,7 +75,7 @@ async def test_nothing_that_was_acknowledged_is_lost_and_nothing_is_there_twice(
 
         async with trio.open_nursery() as asking:
             for worker in range(IN_FLIGHT):
-                asking.start_soon(ask, worker)
+                asking.start_soon(ask, req, worker, acknowledged, stopping)
             flow.start_soon(work)
             for _ in range(RUNS):
                 process = killed.start()

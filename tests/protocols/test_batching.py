@@ -27,6 +27,7 @@ from nngkit.protocols import (
     Sub,
     Surveyor,
 )
+from tests.protocols.alarms import alarms_raise
 from tests.protocols.wires import BLOCKING, CALLERS, WAIT, Background, Caller, Pattern, Wire, eventually
 
 TCP = "tcp://127.0.0.1:0"
@@ -270,9 +271,6 @@ def test_a_signal_handler_that_raises_loses_and_doubles_nothing() -> None:
     accepted: set[bytes] = set()
     unsure: set[bytes] = set()
 
-    def knock(*_: object) -> None:
-        raise Knock
-
     with Push(listen=TCP, batch=Batch(items=7), send_buffer=2) as push, Pull(dial=push.address, batch=True) as pull:
         received: list[bytes] = []
 
@@ -281,15 +279,14 @@ def test_a_signal_handler_that_raises_loses_and_doubles_nothing() -> None:
                 received.extend(pull.recv_many(timeout=WAIT))
 
         receiving = Background(receive)
-        before = signal.signal(signal.SIGALRM, knock)
-        try:
+        with alarms_raise(Knock):
             end, knocks = time.monotonic() + 2.0, 0
             while time.monotonic() < end:
                 body = b"%d" % next(numbers)
                 try:
                     signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-4))
                     unsure.add(body)
-                    for _ in range(3000):  # more than there is time for, unless a finalizer swallowed the knock
+                    for _ in range(3000):  # more than there is time for
                         push.send(body)
                         accepted.add(body)
                         body = b"%d" % next(numbers)
@@ -297,9 +294,6 @@ def test_a_signal_handler_that_raises_loses_and_doubles_nothing() -> None:
                 except Knock:
                     knocks += 1
                     signal.setitimer(signal.ITIMER_REAL, 0)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
         push.send(b"end", timeout=WAIT)
         receiving.result()
         assert push.stats.sent == len(received)

@@ -21,16 +21,17 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import trio
 
-from nngkit.errors import NngkitError, NotStored
-from nngkit.journal import encode_request, open_journal, parse_reply, read
+from nngkit.errors import NngkitError
+from nngkit.journal import open_journal, read
 from nngkit.journal.verify import verify
 from nngkit.protocols import Req
 from tests.cli.commands import ROOT, command, environment
+from tests.journal.asking import ask
 
 RUNS = int(os.environ.get("NNGKIT_KILLS", "20"))
 SEED = int(os.environ.get("NNGKIT_KILLS_SEED", time.time_ns() % 100_000))
@@ -189,18 +190,6 @@ async def test_nothing_acknowledged_is_lost_and_nothing_arrives_twice(tmp_path: 
     pipeline = Pipeline(tmp_path)
     stopping = trio.Event()
 
-    async def ask(req: Any, worker: int) -> None:
-        number = 0
-        while not stopping.is_set():
-            message = b"%d-%d" % (worker, number)
-            try:
-                parse_reply(await req.arequest(encode_request(message, [message])))
-            except NotStored:
-                continue
-            acknowledged.add(message)
-            number += 1
-            await trio.sleep(PAUSE)
-
     def passed(than: int) -> Callable[[], bool]:
         return lambda: pipeline.arrived() > than
 
@@ -209,7 +198,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_arrives_twice(tmp_path: 
         async with Req(dial=pipeline.into) as req:
             async with trio.open_nursery() as asking:
                 for worker in range(IN_FLIGHT):
-                    asking.start_soon(ask, req, worker)
+                    asking.start_soon(ask, req, worker, acknowledged, stopping, PAUSE)
                 while killed.total() < RUNS:
                     # Only under flow: behind each kill, something has to come through again.
                     await pipeline.until(passed(pipeline.arrived()), f"after {dict(killed)}, nothing has come through")
