@@ -219,7 +219,10 @@ def _chosen(groups: Sequence[Group], wanted: Sequence[str]) -> list[Group]:
 
 
 def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[str, Any]:
-    """Measure all, show it, keep it in RESULTS/NAME.json; what was kept."""
+    """Measure all, show it, put it into RESULTS/NAME.json; what was measured.
+
+    What is in that file and was not measured now stays there: each row says of which sitting it is.
+    """
     groups = _chosen(tuple(groups), given.only)
     if floor() is None:
         groups = [
@@ -229,8 +232,9 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
         sys.stderr.write("no C compiler or no nng.h (Debian: libnng-dev): without the ways in C\n")
     total = given.rounds * sum(len(group.ways) for group in groups)
     load = os.getloadavg()[0]
+    sitting = {"load": load, "rounds": given.rounds, "seconds": given.seconds}
     done, begun = 0, time.monotonic()
-    kept: dict[str, Any] = {"load": load, "rounds": given.rounds, "seconds": given.seconds, "groups": []}
+    measured: list[dict[str, Any]] = []
     for group in groups:
         heads = [row for way in group.ways for row in way.rows]
         figures: dict[str, list[Figures]] = {row["way"]: [] for row in heads}
@@ -241,27 +245,40 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
                     figures[row["way"]].append(one)
                 done += 1
         rows = [
-            {**row, **{key: statistics.median(one[key] for one in each) for key in each[0]}}
+            {**row, "sitting": sitting, **{key: statistics.median(one[key] for one in each) for key in each[0]}}
             for row, each in zip(heads, figures.values(), strict=True)
         ]
-        measured = [each for each in group.promises if {each.way, each.base or each.way} <= figures.keys()]
-        promises = [_kept(promise, figures) for promise in measured]
-        kept["groups"].append({"group": group.name, "rows": rows, "promises": promises})
+        known = [each for each in group.promises if {each.way, each.base or each.way} <= figures.keys()]
+        promises = [_kept(promise, figures) for promise in known]
+        measured.append({"group": group.name, "rows": rows, "promises": promises})
         # group by group: who ends a long run keeps what it has come to
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+        _keep(RESULTS / f"{name}.json", measured[-1])
         if not given.json:
             _progress("", 0, 0, 0)
             _show(group.name, rows, promises)
     _progress("", 0, 0, 0)
     if given.json:
-        sys.stdout.write(json.dumps(kept) + "\n")
+        sys.stdout.write(json.dumps({**sitting, "groups": measured}) + "\n")
     else:
         sys.stdout.write(
             f"\n{given.rounds} rounds of {given.seconds:g} s, load average {load:.2f} when it began,"
             f" {time.monotonic() - begun:.0f} s in all\n"
         )
-    return kept
+    return {**sitting, "groups": measured}
+
+
+def _keep(path: Path, group: dict[str, Any]) -> None:
+    """Into the file: instead of the rows and promises of the same name, after the others."""
+    groups: list[dict[str, Any]] = json.loads(path.read_text())["groups"] if path.exists() else []
+    before = next((each for each in groups if each["group"] == group["group"]), None)
+    if before is None:
+        groups.append(group)
+    else:
+        for part, key in (("rows", "way"), ("promises", "what")):
+            new = {each[key]: each for each in group[part]}
+            before[part] = [new.pop(each[key], each) for each in before[part]] + list(new.values())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"groups": groups}, indent=1) + "\n")
 
 
 def _kept(promise: Promise, figures: dict[str, list[Figures]]) -> dict[str, Any]:

@@ -50,12 +50,20 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def sat(sitting: dict[str, float]) -> str:
+    """How often, how long, beside what."""
+    rounds = f"{sitting['rounds']} round{'s' if sitting['rounds'] > 1 else ''}"
+    medians = ", medians" if sitting["rounds"] > 1 else ""
+    return f"{rounds} of {sitting['seconds']:g} s{medians}, load average {sitting['load']:.1f} when it began"
+
+
 def tables(kept: dict[str, Any]) -> list[str]:
-    begun = f"load average {kept['load']:.1f} when it began"
-    lines = [f"{kept['rounds']} rounds of {kept['seconds']:g} s, medians; {begun}.", ""]
+    lines = []
     for group in kept["groups"]:
         keys = [key for key in UNITS if any(key in row for row in group["rows"])]
-        lines += [f"### {group['group']}", "", "| way | " + " | ".join(HEADS[key] for key in keys) + " |"]
+        sittings = dict.fromkeys(sat(row["sitting"]) for row in group["rows"])
+        lines += [f"### {group['group']}", "", "; ".join(sittings) + ".", ""]
+        lines += ["| way | " + " | ".join(HEADS[key] for key in keys) + " |"]
         lines.append("|---|" + "---:|" * len(keys))
         for row in group["rows"]:
             cells = (number(row[key]) if key in row else "-" for key in keys)
@@ -91,7 +99,7 @@ def plot(groups: list[dict[str, Any]], path: Path) -> None:
         rows = group["rows"]
         shown = next(key for key in PLOTTED if key in rows[0])
         for line, marker in zip(dict.fromkeys(row["line"] for row in rows), "os^v", strict=False):
-            points = [row for row in rows if row["line"] == line]
+            points = sorted((row for row in rows if row["line"] == line), key=lambda row: row["at"])
             axes.plot([row["at"] for row in points], [row[shown] for row in points], marker=marker, label=line)
         axes.set(xscale="log", yscale="log", title=group["group"], xlabel=rows[0]["of"] + "s", ylabel=PLOTTED[shown])
         for axis, labels in ((axes.xaxis, EngFormatter(sep="")), (axes.yaxis, lambda value, _: number(value))):
@@ -112,10 +120,11 @@ def pays(group: dict[str, Any]) -> list[str]:
     took: dict[int, dict[str, float]] = {}
     for row in group["rows"]:
         took.setdefault(row["at"], {})[row["line"]] = row["with_start"]
+    took = {at: each for at, each in sorted(took.items()) if each.keys() >= set(lines)}
     unit = group["rows"][0]["of"] + "s"
     found = [f"{group['group'].capitalize()}, seconds:", "", f"| {unit} | " + " | ".join(lines) + " |"]
     found.append("|---:|" + "---:|" * len(lines))
-    for at, each in sorted(took.items()):
+    for at, each in took.items():
         found.append(f"| {at:,} | " + " | ".join(number(each[line]) for line in lines) + " |")
     *spark, alone = lines
     ahead = {at: min(each[line] for line in spark) < each[alone] for at, each in took.items()}

@@ -1,11 +1,11 @@
 """Spark over the journal: reading, a stream's delay, compaction, availability; each against growing input.
 
-    python3 dev.py bench pipeline_spark [--times N] [--rounds N] [--seconds S] [--only TEXT] [--json]
+    python3 dev.py bench pipeline_spark [--from N] [--times N] [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-Each group is measured at its own size times 1, times 3, times 10 and so on up to ``--times``; 100 is for an idle
-machine and an hour, and brings 10 million updates of 100,000 documents and 50 million rows of surveys. What is read is
-made the first time, in a folder of its own that goes with the run, or in NNGKIT_BENCH_FOLDER, where it is kept for the
-next one. ``--seconds`` is about the stream alone.
+Each group is measured at its own size times 1, times 3, times 10 and so on from ``--from`` up to ``--times``; 100 is
+for an idle machine and an hour, and brings 10 million updates of 100,000 documents and 50 million rows of surveys. What
+is read is made the first time, in a folder of its own that goes with the run, or in NNGKIT_BENCH_FOLDER, where it is
+kept for the next one. ``--seconds`` is about the stream alone.
 
 What is compared has to be equal, or the benchmark ends: each of Spark's snapshots with that of one process that applies
 the updates one after the other, Spark's availability and flaps with DuckDB's. "s with start" has the seconds in it that
@@ -30,15 +30,15 @@ MASTERS = ("local[1]", "local[2]", "cluster")
 WAYS = ("nng", "nng, with headers", "nng, two columns", "Spark's own Parquet reader")
 
 
-def sizes(first: int, times: int) -> Iterator[int]:
-    """`first` times 1, 3, 10, 30 and so on, up to `times`."""
+def sizes(first: int, times: range) -> Iterator[int]:
+    """`first` times those of 1, 3, 10, 30 and so on that are in `times`."""
     for exponent in range(9):
         for digit in (1, 3):
-            if digit * 10**exponent <= times:
+            if digit * 10**exponent in times:
                 yield first * digit * 10**exponent
 
 
-def reading(times: int) -> Group:
+def reading(times: range) -> Group:
     ways = [
         Way(way, "_spark_read:read", task={"way": way, "rows": rows}, at=(rows,), of="row")
         for rows in sizes(READ, times)
@@ -49,7 +49,7 @@ def reading(times: int) -> Group:
     return Group("from the journal through Spark, 100 B, local[2]", tuple(ways), (promise,))
 
 
-def surveying(times: int) -> Group:
+def surveying(times: range) -> Group:
     ways = [
         Way(name, f"_spark_survey:{function}", task={"rows": rows}, at=(rows,), of="row")
         for rows in sizes(SURVEY, times)
@@ -58,7 +58,7 @@ def surveying(times: int) -> Group:
     return Group("availability and flaps of surveys", tuple(ways))
 
 
-def compacting(times: int) -> Group:
+def compacting(times: range) -> Group:
     ways = []
     for documents in sizes(DOCUMENTS, times):
         task, at = {"documents": documents, "updates": UPDATES}, (documents * UPDATES,)
@@ -88,8 +88,12 @@ STREAM = Group(
 if __name__ == "__main__":
     parser = bench.options(__doc__, rounds=1, seconds=30.0)
     parser.add_argument("--times", type=int, default=3, help="how often the first size is in the last (%(default)s)")
+    parser.add_argument("--from", type=int, default=1, dest="least", help="and in the first (%(default)s)")
     given = parser.parse_args()
-    groups = (reading(given.times), STREAM, surveying(given.times), compacting(given.times))
+    times = range(given.least, given.times + 1)
+    if not any(sizes(1, times)):
+        parser.error(f"none of 1, 3, 10, 30 and so on is from {given.least} to {given.times}")
+    groups = (reading(times), STREAM, surveying(times), compacting(times))
     bench.RESULTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=bench.RESULTS, prefix="spark-") as scratch:
         kept = os.environ.get("NNGKIT_BENCH_FOLDER")

@@ -7,7 +7,8 @@
         await replay("journal", pub, topics="weather", speed=10.0)
 
 A record is due `(its timestamp - the first one's) / speed` seconds after the first. It is never sent earlier; how much
-later, `Replayed` counts. Several partitions are merged by time, records of one partition stay in their order.
+later the socket had taken it, `Replayed` counts. Several partitions are merged by time, records of one partition stay in
+their order.
 
 Without a pace (`speed=None`) a socket that holds back sets it (PUSH, PAIR), and one that does not (PUB, BUS) is held
 back here, so that its own queues drop nothing; what a slow subscriber drops is the subscriber's to count.
@@ -16,8 +17,9 @@ back here, so that its own queues drop nothing; what a slow subscriber drops is 
 from __future__ import annotations
 
 import heapq
+import itertools
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -32,11 +34,11 @@ __all__ = ["Replayed", "replay"]
 
 PIECE: Final = 512  # records taken from the journal at once: a millisecond in which nothing can be sent
 AHEAD: Final = 16  # pieces read ahead: 8,192 records, for a disk that stalls
-TURN: Final = 256  # records sent at once where there is no pace
+TURN: Final = 256  # records sent at once at most
 STUCK: Final = 1.0  # seconds without a message written after which a peer is taken to have stopped reading
 SENDERS: Final = (Pub, Push, Bus, Pair0, Pair1, Req)
 
-_Piece: TypeAlias = list[tuple[int, bytes]]
+_Piece: TypeAlias = tuple[list[int], list[bytes]]  # times and values: a tuple a record would have them all collected
 
 
 @dataclass(slots=True)
@@ -74,7 +76,8 @@ async def replay(
     """Send what `read` would give, by PUB, PUSH, BUS, PAIR, or REQ (each record a request, one after another).
 
     `speed`: 1.0 is the pace it was recorded at, None as fast as the socket takes it. `progress` counts while it runs.
-    Cancelled, a record has been sent whole or not at all. Raises what `read` and the socket raise, ConfigError.
+    Cancelled, a record has been sent whole or not at all, and `progress` may lack the last ones, at most 256. Raises
+    what `read` and the socket raise, ConfigError.
     """
     if type(socket) not in SENDERS:
         known = ", ".join(kind.__name__ for kind in SENDERS)
@@ -128,47 +131,52 @@ def _rows(batches: Iterator[Any]) -> Iterator[_Piece]:
         for at in range(0, batch.num_rows, PIECE):
             part = batch.slice(at, PIECE)
             times = part.column("timestamp").cast(pa.int64()).to_pylist()
-            yield list(zip(times, part.column("value").to_pylist(), strict=True))
+            yield times, part.column("value").to_pylist()
 
 
 def _merged(sources: list[Iterator[_Piece]]) -> Iterator[_Piece]:
     """By time; `merge` keeps each source in its own order also where its clock went back."""
-    rows = heapq.merge(*((row for piece in source for row in piece) for source in sources), key=lambda row: row[0])
-    piece: _Piece = []
-    for row in rows:
-        piece.append(row)
-        if len(piece) == PIECE:
-            yield piece
-            piece = []
-    if piece:
-        yield piece
+    rows = heapq.merge(*(_each(source) for source in sources), key=lambda row: row[0])
+    while some := list(itertools.islice(rows, PIECE)):
+        yield [timestamp for timestamp, _ in some], [value for _, value in some]
+
+
+def _each(source: Iterator[_Piece]) -> Iterator[tuple[int, bytes]]:
+    for times, values in source:
+        yield from zip(times, values, strict=True)
 
 
 async def _in_time(socket: Any, reading: AsyncIterator[_Piece], speed: float, done: Replayed) -> None:
-    send = socket.arequest if isinstance(socket, Req) else socket.asend
+    """All that is due goes at once, so that a rate of several records a wake-up does not fall behind."""
+    many = 1 if isinstance(socket, Req) else TURN
     begun: float | None = None
     first = 0
-    async for piece in reading:
-        for timestamp, value in piece:
+    async for times, values in reading:
+        at = 0
+        while at < len(times):
             if begun is None:
-                begun, first = trio.current_time(), timestamp
-            due = begun + (timestamp - first) / 1e6 / speed
-            now = trio.current_time()
-            if now < due:
-                await trio.sleep_until(due)
-                now = trio.current_time()
-            await send(value)
-            done.late[int((now - due) * 10_000)] += 1
-            done.records += 1
-            done.size += len(value)
+                begun, first = trio.current_time(), times[0]
+            await trio.sleep_until(begun + (times[at] - first) / 1e6 / speed)
+            until = first + (trio.current_time() - begun) * 1e6 * speed
+            end = at + 1
+            while end < min(at + many, len(times)) and times[end] <= until:
+                end += 1
+            if many == 1:
+                await socket.arequest(values[at])
+            else:
+                await socket.asend_many(values[at:end])
+            now = trio.current_time() - begun
+            done.late.update(int(max(now - (due - first) / 1e6 / speed, 0.0) * 10_000) for due in times[at:end])
+            done.records += end - at
+            done.size += sum(map(len, values[at:end]))
+            at = end
 
 
 async def _at_once(socket: Any, reading: AsyncIterator[_Piece], done: Replayed) -> None:
     drops = isinstance(socket, (Pub, Bus))
-    async for piece in reading:
-        values = deque(value for _, value in piece)
-        while values:
-            some = [values.popleft() for _ in range(min(TURN, len(values)))]
+    async for _, values in reading:
+        for at in range(0, len(values), TURN):
+            some = values[at : at + TURN]
             if isinstance(socket, Req):
                 for value in some:
                     await socket.arequest(value)
