@@ -50,19 +50,24 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def sat(sitting: dict[str, float]) -> str:
-    """How often, how long, beside what."""
-    rounds = f"{sitting['rounds']} round{'s' if sitting['rounds'] > 1 else ''}"
-    medians = ", medians" if sitting["rounds"] > 1 else ""
-    return f"{rounds} of {sitting['seconds']:g} s{medians}, load average {sitting['load']:.1f} when it began"
+def sat(groups: list[dict[str, Any]]) -> list[str]:
+    """How often, how long and beside what each was measured; of several sittings, all are named."""
+    found = []
+    for row in (row for group in groups for row in group["rows"]):
+        one = row["sitting"]
+        rounds = f"{one['rounds']} rounds of {one['seconds']:g} s, medians" if one["rounds"] > 1 else "One round"
+        found.append(f"{rounds}; load average {one['load']:.1f} when it began.")
+    return list(dict.fromkeys(found))
 
 
 def tables(kept: dict[str, Any]) -> list[str]:
-    lines = []
+    alone = len(sat(kept["groups"])) == 1
+    lines = [*sat(kept["groups"]), ""] if alone else []
     for group in kept["groups"]:
         keys = [key for key in UNITS if any(key in row for row in group["rows"])]
-        sittings = dict.fromkeys(sat(row["sitting"]) for row in group["rows"])
-        lines += [f"### {group['group']}", "", "; ".join(sittings) + ".", ""]
+        lines += [f"### {group['group']}", ""]
+        if not alone:
+            lines += [" ".join(sat([group])), ""]
         lines += ["| way | " + " | ".join(HEADS[key] for key in keys) + " |"]
         lines.append("|---|" + "---:|" * len(keys))
         for row in group["rows"]:
