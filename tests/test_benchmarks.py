@@ -62,6 +62,18 @@ def test_the_benchmark_of_spark_ends_unless_all_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_is_measured_later_joins_what_was_measured_before(tmp_path: Path) -> None:
+    kept, times = tmp_path / "pipeline.json", ("--rounds", "1", "--seconds")
+    for seconds, only in (("0.1", "appended in turns"), ("0.2", "replay at 2,000"), ("0.3", "appended in turns")):
+        done = bench("pipeline", *times, seconds, "--only", only, results=tmp_path, seconds=50)
+        assert done.returncode == 0, done.stderr
+    groups = json.loads(kept.read_text())["groups"]
+    sittings = {row["way"]: row["sitting"]["seconds"] for group in groups for row in group["rows"]}
+    assert sittings == {"appended in turns of 256": 0.3, "replay at 2,000/s": 0.2}
+    assert [len(group["promises"]) for group in groups] == [1, 1]
+
+
+@pytest.mark.slow
 def test_the_plot_of_the_same_figures_is_the_same_file(tmp_path: Path) -> None:
     rows = [{"line": line, "of": "peer", "at": at, "cpu_us": at / 7} for line in ("one", "other") for at in (1, 10)]
     plot = "import _page, json, pathlib, sys; _page.plot(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]))"

@@ -7,8 +7,8 @@
         await replay("journal", pub, topics="weather", speed=10.0)
 
 A record is due `(its timestamp - the first one's) / speed` seconds after the first. It is never sent earlier; how much
-later the socket had taken it, `Replayed` counts. Several partitions are merged by time, records of one partition stay in
-their order.
+later the socket had taken it, `Replayed` counts. Several partitions are merged by time, records of one partition stay
+in their order.
 
 Without a pace (`speed=None`) a socket that holds back sets it (PUSH, PAIR), and one that does not (PUB, BUS) is held
 back here, so that its own queues drop nothing; what a slow subscriber drops is the subscriber's to count.

@@ -17,6 +17,7 @@ Opens no socket and imports no NNG: the recorder does, in its process.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import subprocess
@@ -31,11 +32,13 @@ from nngkit.spark.options import Listening
 
 __all__ = ["LEASE", "OwnRecorder"]
 
+log = logging.getLogger("nngkit.spark")
+
 LEASE: Final = 10.0  # seconds that the recorder goes on when nobody touches the lease; `nngkit record` has the same
 TOUCH: Final = 1.0  # seconds between two touches: nine may fail or come late
 PATIENCE: Final = 20.0  # seconds for it to start: a predecessor may hold the partition for the lease's 10
 PAUSE: Final = 0.05  # seconds between two looks at whether it has
-READY: Final = b"from offset"  # in what it says when it has begun
+READY: Final = b", from offset "  # in what it says when it has begun
 USAGE: Final = 2  # the exit code of a command that was called wrongly: trying again is no use
 
 
@@ -53,9 +56,10 @@ class OwnRecorder:
         self._child: subprocess.Popen[bytes] | None = None
         self._keeper: threading.Thread | None = None
         self._released = threading.Event()
+        self._heard = self._said()
 
     def ensure(self) -> None:
-        """Have it running, and its journal there.
+        """Have it running, and its journal there. What it says while it runs, of a full disk say, is logged here.
 
         Raises Broken with the recorder's last words if it will not run, ConfigError if what it was told is wrong.
         """
@@ -65,6 +69,7 @@ class OwnRecorder:
             self._keeper = threading.Thread(target=self._keep, name="nngkit-lease", daemon=True)
             self._keeper.start()
         if self._running() and self._ready():
+            self._pass_on()
             return
         deadline = time.monotonic() + PATIENCE
         while not (self._running() and self._ready()):
@@ -80,6 +85,22 @@ class OwnRecorder:
             elif time.monotonic() > deadline:
                 raise Broken(f"the recorder of {self.journal} has not begun after {PATIENCE:g} s: {self._last_words()}")
             time.sleep(PAUSE)
+        self._heard = self._said()
+
+    def _said(self) -> int:
+        return self._words.stat().st_size if self._words.exists() else 0
+
+    def _pass_on(self) -> None:
+        """What it says while it runs is about its disk, and for whoever looks at what the driver says."""
+        if self._said() <= self._heard:
+            return
+        with open(self._words, "rb") as said:
+            said.seek(self._heard)
+            new = said.read()
+        self._heard += len(new)
+        for line in new.decode(errors="replace").splitlines():
+            if line:
+                log.warning("%s", line)
 
     def let_go(self) -> None:
         """Touch the lease no more. Does not wait."""

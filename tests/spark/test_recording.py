@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from nngkit.journal import open_journal, read
 from nngkit.protocols import Push
 from nngkit.spark.options import Listening
 from nngkit.spark.recording import OwnRecorder
+from tests.protocols.wires import eventually
 from tests.spark.journals import append, opened
 from tests.spark.test_source import said
 
@@ -97,6 +99,34 @@ def test_one_that_died_is_started_again(tmp_path: Path) -> None:
         recorder._child.wait(10)
         recorder.ensure()
         assert pid_of(recorder) != first
+
+
+def test_on_a_full_disk_it_takes_no_more_and_goes_on_where_there_is_room_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    address, journal = free_address(tmp_path), tmp_path / "j"
+    words = tmp_path / "j.recorder.log"
+    sent = [b"%d" % number * 1000 for number in range(100)]
+    recorder = OwnRecorder(str(journal), PULL._replace(listen=address))
+    with ended_at_last(recorder):
+        recorder.ensure()
+        with Push(dial=address, send_buffer=len(sent)) as push:
+            push.send(sent[0])
+            assert wait_for(journal, 1) == sent[:1]
+            pid = pid_of(recorder)
+            # of files, not of a file system, which a plain user cannot make: the error comes at the same place
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+            push.send_many(sent[1:])
+            eventually(lambda: "File too large" in words.read_text())
+            recorder.ensure()
+            assert pid_of(recorder) == pid
+            assert [record.levelname for record in caplog.records if "cannot store records" in record.message]
+            assert "listens at" not in caplog.text
+            here = [record.value for record in read(journal)]
+            assert here == sent[: len(here)]
+            assert len(here) < 30
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            assert wait_for(journal, len(sent)) == sent
 
 
 DRIVER = """
