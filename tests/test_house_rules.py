@@ -38,6 +38,7 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", LEFT_OUT)
 def test_ci_fails_what_is_left_out_and_says_why(house: Path, how: str) -> None:
     assert " failed" not in (elsewhere := pytest_says(house, LEFT_OUT[how]))
@@ -49,6 +50,7 @@ def test_ci_fails_what_is_left_out_and_says_why(house: Path, how: str) -> None:
     assert "skipped" not in in_ci.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_slow_tests_run_when_asked_for(house: Path) -> None:
     test = "@pytest.mark.slow\ndef test_it(): pass"
     assert "1 deselected" in pytest_says(house, test)

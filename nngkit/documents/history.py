@@ -357,6 +357,33 @@ class History:
                 following = seq + 1
         return tuple(Updates(stream, self.doc, first, tuple(edits)) for stream, first, edits in runs), rest
 
+    def beyond_of(self, versions: Versions, *, size: int, many: int) -> tuple[list[bytes], Versions]:
+        """Edits in causal order that who has `versions` lacks, up to `size` bytes and so `many`; what they bring.
+
+        None at all: what it lacks is not in the log, or too large.
+        """
+        told, have = self.told(), dict(versions)
+        found: list[bytes] = []
+        brought: Versions = {}
+        behind = [stream for stream, seq in told.items() if seq > have.get(stream, 0)]
+        progress = True
+        while progress:
+            progress = False
+            for stream in behind:
+                while (seq := have.get(stream, 0) + 1) <= told[stream]:
+                    edit = self._log.get((stream, seq))
+                    if edit is None or any(
+                        have.get(other, 0) < needed and not self.is_old(other) for other, needed in edit.deps.items()
+                    ):
+                        break
+                    size -= len(edit.payload)
+                    if size < 0 or len(found) == many:
+                        return found, brought
+                    have[stream] = brought[stream] = seq
+                    found.append(edit.payload)
+                    progress = True
+        return found, brought
+
 
 def _weight(edit: Edit) -> int:
     """Bytes of memory that it takes, about."""

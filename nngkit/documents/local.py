@@ -14,13 +14,14 @@ Whatever of a peer's is not an update, or does not fit, leaves the content as it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from nngkit.documents.messages import (
     BUS_LIMIT,
     EDITS,
+    REQUEST_LIMIT,
     BusMessage,
     Diff,
     DocBeat,
@@ -38,6 +39,9 @@ from nngkit.documents.versions import Stream, Versions, covers, merge
 
 __all__ = ["Content", "Disk", "LocalCopy", "Step"]
 
+GIVEN: Final = REQUEST_LIMIT - 128 * 1024  # bytes of edits in one question; beside them there is a vector of versions
+MANY_GIVEN: Final = 256  # edits: merging costs an engine more than proportionally
+
 
 class Content(Protocol):
     """What it needs of the engine's document."""
@@ -47,6 +51,9 @@ class Content(Protocol):
 
     def changes_since(self, state: bytes | None = None) -> bytes:
         """An update with all that `state` lacks."""
+
+    def merge(self, updates: Sequence[bytes]) -> bytes:
+        """One update that does what these do in turn."""
 
     def state(self) -> bytes:
         """What is in it, for `changes_since` elsewhere."""
@@ -188,9 +195,10 @@ class LocalCopy:
             case AskAll(_, whole):
                 versions: Versions = {} if whole else self.replica.history.told()
                 return Want(me, self._token, self.name, None if whole else self.content.state(), versions)
-            case Offer(peer):
-                # without its state vector all is given: what is small enough to be typed in a page is small
-                del peer
+            case Offer(peer, whole):
+                edits, brought = ([], {}) if whole else self.replica.lacks(peer, GIVEN, MANY_GIVEN)
+                if found := [edit for edit in edits if edit]:  # one that was refused is kept as nothing
+                    return Give(me, self._token, self.name, self.content.merge(found), brought)
                 return Give(me, self._token, self.name, self.content.changes_since(None), self.replica.history.told())
 
     def replied(self, ask: Ask, reply: object, now: float, *, body: bytes | None = None) -> None:
@@ -210,7 +218,7 @@ class LocalCopy:
                 self.replica.answered(peer, now, rest=rest)
             case AskAll(peer, _), Diff(_, doc, _, versions) if doc == self.name and body is not None:
                 self._merge(peer, body, versions, now)
-            case Offer(peer), Given(_, doc, versions) if doc == self.name:
+            case Offer(peer, _), Given(_, doc, versions) if doc == self.name:
                 self.replica.offered(peer, versions, now)
             case _:
                 self._refused(ask.peer, "the answer is not one to the question")

@@ -22,7 +22,7 @@ import random
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
@@ -323,7 +323,7 @@ class DocumentPeer:
         )
         copy = LocalCopy(
             replica,
-            _Content(document),
+            _Content(document, self._engine),
             disk=disk,
             token=self._token,
             relay=self._relay,
@@ -598,10 +598,11 @@ class DocumentPeer:
 class _Content:
     """A Document as its LocalCopy sees it."""
 
-    __slots__ = ("_changed", "_document")
+    __slots__ = ("_changed", "_document", "_engine")
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, engine: Engine) -> None:
         self._document = document
+        self._engine = engine
         self._changed = False
         document.engine.observe(self._observed)
 
@@ -615,6 +616,9 @@ class _Content:
 
     def changes_since(self, state: bytes | None = None) -> bytes:
         return self._document.engine.changes_since(state)
+
+    def merge(self, updates: Sequence[bytes]) -> bytes:
+        return self._engine.merge(updates)
 
     def state(self) -> bytes:
         return self._document.engine.state()

@@ -75,9 +75,13 @@ class AskAll:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Give `peer` what it lacks, as it cannot ask us; then call `offered`, or `failed`."""
+    """Give `peer` what it lacks (`lacks`), as it cannot ask us; then call `offered`, or `failed`.
+
+    `whole`: everything, as what it lacks was not taken.
+    """
 
     peer: Stream
+    whole: bool = False
 
 
 Ask = AskEdits | AskAll | Offer
@@ -296,7 +300,9 @@ class Replica:
         known = self._peers.get(peer)
         if known is not None:
             known.asked_at, known.failures = None, 0
-            known.claims = vectors.merge(known.claims, versions)
+            claims = vectors.merge(known.claims, versions)
+            if claims != known.claims:
+                known.claims, known.offered = claims, None  # what is left can be next
 
     def asked(self, peer: Stream, versions: Mapping[Stream, int]) -> None:
         """`peer` asked for all it lacks, and so told what it has."""
@@ -322,6 +328,11 @@ class Replica:
     def resend(self, ranges: Iterable[Range]) -> tuple[tuple[Updates, ...], bool]:
         """What of `ranges` is kept; whether some is not."""
         return self.history.resend(ranges)
+
+    def lacks(self, peer: Stream, size: int, many: int) -> tuple[list[bytes], Versions]:
+        """Edits that `peer` lacks as far as it said, in causal order, and the numbers they bring: see History."""
+        known = self._peers.get(peer)
+        return self.history.beyond_of({} if known is None else known.claims, size=size, many=many)
 
     def _our_content(self) -> bytes | None:
         """The digest of the content, if it is known."""
@@ -504,4 +515,4 @@ class Replica:
             elif peer.asked_at is None and peer.offered != self.versions:
                 peer.offered = dict(self.versions)
                 self._begin(name, now)
-                asks.append(Offer(name))
+                asks.append(Offer(name, whole=peer.failures % 2 == 1))

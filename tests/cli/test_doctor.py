@@ -188,6 +188,7 @@ def test_a_zeromq_socket() -> None:
         assert codes(doctor(f"tcp://127.0.0.1:{port}")) == ["connected", "zeromq"]
 
 
+@pytest.mark.slow
 def test_websockets_and_plain_ones_taken_for_each_other_and_a_wrong_path() -> None:
     with Pull(listen="ws://127.0.0.1:0/right") as pull:
         root = pull.address.removesuffix("/right")

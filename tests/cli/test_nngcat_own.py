@@ -112,6 +112,7 @@ def test_need_proto() -> None:
     assert (done.returncode, done.stderr) == (1, "No protocol specified.\n")
 
 
+@pytest.mark.slow
 def test_pubsub(path: str) -> None:
     topics = ("--subscribe=one", "--subscribe=two")
     with listening(path, "--sub0", *topics, "--count=3", "--recv-timeout=20", "--quoted") as sub:

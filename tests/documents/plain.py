@@ -7,6 +7,7 @@ in before one that its author had seen is an error of whoever asked for it, and 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 from nngkit import envelope
 from nngkit.documents.messages import Edit
@@ -49,6 +50,10 @@ class Plain:
     def changes_since(self, state: bytes | None = None) -> bytes:
         had = frozenset() if state is None else frozenset(read(state))
         return envelope.encode(sorted(self.names - had))
+
+    def merge(self, updates: Sequence[bytes]) -> bytes:
+        assert updates
+        return envelope.encode(sorted({name for update in updates for name in read(update)}))
 
     def state(self) -> bytes:
         return envelope.encode(sorted(self.names))

@@ -92,6 +92,7 @@ class Watched:
         self.content = content
         self.changed = False
         self.changes_since, self.state, self.digest = content.changes_since, content.state, content.digest
+        self.merge = engine().merge
         content.observe(self._observed)
 
     def _observed(self, update: bytes, origin: object) -> None:
@@ -120,6 +121,11 @@ class Node:
     def me(self) -> Stream:
         return Stream(self.origin, self.epoch)
 
+    @property
+    def askable(self) -> bool:
+        """Each fourth schedule has one that only dials."""
+        return self.number > 0 or self.world.seed % 4 < 3
+
     def start(self) -> None:
         self.epoch += 1
         self.alive = True
@@ -141,7 +147,14 @@ class Node:
                     log.append(record)
             settings = Settings(log_edits=self.world.weather.log_edits)
             replica = Replica(
-                doc, self.me, rng=self.rng, versions=versions, log=log, round_trips=self.trips, settings=settings
+                doc,
+                self.me,
+                rng=self.rng,
+                versions=versions,
+                log=log,
+                round_trips=self.trips,
+                settings=settings,
+                askable=self.askable,
             )
             content.observe(lambda update, origin, doc=doc: self._observed(doc, update, origin))  # type: ignore[misc]
             self.contents[doc] = content
@@ -154,7 +167,7 @@ class Node:
 
     def meet(self, other: Node) -> None:
         for copy in self.copies.values():
-            copy.replica.joined(other.me, True)
+            copy.replica.joined(other.me, other.askable)
         self.pace.hurry(self.world.now)
 
     def crash(self) -> None:

@@ -128,6 +128,26 @@ async def test_an_edit_too_large_for_the_bus_arrives_all_the_same() -> None:
         await until(lambda: len(theirs.text("body")) == (2 << 20) + 1)
 
 
+async def test_who_cannot_be_asked_gives_what_is_lost_of_a_document_too_large_to_be_given() -> None:
+    async with (
+        DocumentPeer(listen=HERE, weather=Weather(loss=0.5)) as home,
+        DocumentPeer(dial=home.address, repair=()) as outside,
+    ):
+        texts = [peer.open("minutes").text("body") for peer in (home, outside)]
+        await home.wait_for_peers(1, PATIENCE)
+        texts[0].append("x" * 6_000_000)  # a question may have 4 MiB
+        await until(lambda: len(texts[1]) == 6_000_000)
+        asked = outside.stats.bytes_asked
+        texts[1].append("y" * 400_000)  # too large for the BUS
+        for _ in range(40):
+            texts[1].append("z")
+            await trio.sleep(0.002)
+        await until(lambda: len(texts[0]) == 6_400_040)
+        assert not home.refusals
+        assert not outside.refusals
+        assert 400_000 < outside.stats.bytes_asked - asked < 2_000_000
+
+
 async def test_nobody_joins_alone() -> None:
     async with DocumentPeer(listen=HERE) as a:
         with pytest.raises(TimedOut, match="nobody has it"):

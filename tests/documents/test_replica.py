@@ -489,7 +489,37 @@ def test_an_offer_that_failed_is_made_again() -> None:
     world.replica.edited(b"x", world.now)
     assert offers(world) == [Offer(ADA)]
     world.replica.failed(ADA, world.now)
+    assert offers(world) == [Offer(ADA, whole=True)], "it may have been what did not fit"
+    world.replica.failed(ADA, world.now)
     assert offers(world) == [Offer(ADA)]
+
+
+def test_what_is_offered_is_what_the_other_lacks_a_part_at_a_time() -> None:
+    world = World(ADA, BOB, askable=False)
+    world.claim(ADA, ada=0)
+    for payload in (b"1", b"2", b"3"):
+        world.replica.edited(payload, world.now)
+    world.claim(ADA, me=1)
+    assert offers(world) == [Offer(ADA)]
+    assert world.replica.lacks(ADA, 100, 1) == ([b"2"], {ME: 2})
+    world.replica.offered(ADA, {ME: 2}, world.now)
+    assert offers(world) == [Offer(ADA)], "the rest"
+    assert world.replica.lacks(ADA, 1, 100) == ([b"3"], {ME: 3})
+    assert world.replica.lacks(ADA, 0, 100) == ([], {}), "too large"
+    world.replica.offered(ADA, {ME: 3}, world.now)
+    assert offers(world) == []
+
+
+def test_what_is_offered_comes_after_what_it_depends_on() -> None:
+    world = World(ADA, BOB, askable=False)
+    world.claim(ADA, ada=0)
+    world.replica.edited(b"mine", world.now)
+    world.hear(BOB, 1, deps={ME: 1})
+    world.replica.edited(b"again", world.now)
+    edits, brought = world.replica.lacks(ADA, 1000, 100)
+    assert edits[0] == b"mine"
+    assert edits[-1] == b"again"
+    assert brought == {ME: 2, BOB: 1}
 
 
 def test_what_was_offered_and_not_taken_is_not_offered_for_ever() -> None:

@@ -70,6 +70,7 @@ def kill_again_and_again(path: Path, times: int) -> None:
     assert not ledger.ended
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_writer_that_is_killed_20_times_loses_nothing_acknowledged(tmp_path: Path) -> None:
     kill_again_and_again(tmp_path / "docs.sqlite", 20)

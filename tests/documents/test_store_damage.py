@@ -478,6 +478,7 @@ def hurt(images: dict[str, Image], folder: Path, times: int, seed: int) -> Itera
             raise AssertionError(f"seed {seed}, number {number}, {what}: {error!r}") from error
 
 
+@pytest.mark.slow
 def test_whatever_is_damaged_is_told_or_does_not_matter(images: dict[str, Image], tmp_path: Path) -> None:
     outcomes = list(hurt(images, tmp_path, 60, seed=1))
     assert 40 < outcomes.count(False) < 60

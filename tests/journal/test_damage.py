@@ -46,6 +46,7 @@ def damage(chance: random.Random) -> tuple[str, bytes]:
     return kind, bytes(data)
 
 
+@pytest.mark.slow
 def test_of_1000_cuts_and_flips_all_are_found_and_the_records_before_them_are_kept(tmp_path: Path) -> None:
     chance = random.Random(6)
     kinds = set()

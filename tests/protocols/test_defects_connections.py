@@ -120,6 +120,7 @@ def outlives(push: str, done: Callable[[], bool]) -> None:
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_a_push_that_is_refused_dies_of_it_on_bare_nng_and_not_by_our_pull() -> None:
     refuses_at_once = """
@@ -142,6 +143,7 @@ def test_a_push_that_is_refused_dies_of_it_on_bare_nng_and_not_by_our_pull() -> 
         assert (pull.stats.joined, pull.stats.left, pull.stats.received, pull.pipes) == (0, 0, 0, ())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_a_push_that_is_cut_as_soon_as_it_joined_lives() -> None:
     with Pull(listen=TCP) as pull:

@@ -34,6 +34,7 @@ def windows(step, seconds=4.0):
 """
 
 
+@pytest.mark.slow
 def test_a_timer_of_nngs_keeps_a_cpu_busy_and_a_batch_waits_without_one() -> None:
     bare = float(
         said(

@@ -44,6 +44,7 @@ def test_ten_million_messages_leave_no_memory_behind() -> None:
     assert soak("messages", "10000000", seconds=590)["grown_bytes"] <= 5 * MIB
 
 
+@pytest.mark.slow
 def test_two_thousand_sockets_give_their_descriptors_back() -> None:
     assert soak("sockets", "2000", seconds=55)["descriptors_left"] == 0
 

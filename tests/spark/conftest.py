@@ -1,8 +1,8 @@
 """A Spark for all tests of this folder: all of them on the machine's Java, and those of `every_java` on PyPI's as well.
 
 What depends on the Java is how it is started, and how it and Python hand over rows: tests marked `every_java` are one
-of each such way. What a job counts is the same on both, and is asked once. Where the machine has no Java of its own,
-everything runs on PyPI's.
+of each such way; but for one (`always`), the second Java is slow. What a job counts is the same on both, and is asked
+once. Where the machine has no Java of its own, everything runs on PyPI's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "spark" in metafunc.fixturenames:
         first = next(filter(find, JAVAS), JAVAS[0])
-        kinds = JAVAS if metafunc.definition.get_closest_marker("every_java") else (first,)
+        kinds: list[Any] = [first]
+        if marker := metafunc.definition.get_closest_marker("every_java"):
+            later = [] if marker.kwargs.get("always") else [pytest.mark.slow]
+            kinds += [pytest.param(kind, marks=later) for kind in JAVAS if kind != first]
         metafunc.parametrize("spark", kinds, indirect=True, scope="session")
 
 

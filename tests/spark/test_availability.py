@@ -106,6 +106,7 @@ def in_files(rows: DataFrame, folder: Path, files: int) -> DataFrame:
     return rows.sparkSession.readStream.schema(rows.schema).option("maxFilesPerTrigger", "1").parquet(str(folder))
 
 
+@pytest.mark.slow
 @pytest.mark.every_java
 def test_the_stream_of_intervals_says_what_the_batch_says(spark: SparkSession, tmp_path: Path) -> None:
     rng = random.Random(7)
@@ -126,6 +127,7 @@ def test_the_stream_of_intervals_says_what_the_batch_says(spark: SparkSession, t
     assert len(found) == len(expected)
 
 
+@pytest.mark.slow
 def test_availability_is_a_stream_too(spark: SparkSession, tmp_path: Path) -> None:
     rows = observations(frame(spark, [seen("s", "a", n, n % 4 > 0, 0.01) for n in range(200)]))
     expected = availability(rows, "1 minute").collect()

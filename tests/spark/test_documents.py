@@ -93,6 +93,7 @@ def test_snapshots_are_what_a_peer_has_however_the_updates_came(spark: SparkSess
     assert all(not row.held for row in found.values())
 
 
+@pytest.mark.slow
 def test_what_depends_on_the_unrecorded_is_held_and_taken_up_later(spark: SparkSession, tmp_path: Path) -> None:
     records, expected = conversation("d", 30, random.Random(2))
     other, other_text = conversation("other", 5, random.Random(3))
@@ -115,6 +116,7 @@ def test_what_depends_on_the_unrecorded_is_held_and_taken_up_later(spark: SparkS
     assert progress(spark, folder).offsets == {0: 35}
 
 
+@pytest.mark.slow
 def test_an_interrupted_generation_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
     records, _text = conversation("d", 4, random.Random(4))
     folder = str(tmp_path / "out")

@@ -102,6 +102,7 @@ def digests(snapshots: DataFrame) -> dict[str, bytes]:
     return {row.doc: document(row.doc, row.snapshot).digest() for row in found}
 
 
+@pytest.mark.slow
 def test_a_recording_becomes_what_its_peers_had(spark: SparkSession, recorded: Recorded) -> None:
     came = updates(rows(spark, recorded))
     assert came.where("versions is not null").count() >= 2, "a late recorder gets each document as a whole"

@@ -73,6 +73,7 @@ def test_documents_go_on_from_where_they_have_come_to(spark: SparkSession, journ
     assert [(row.doc, row["updates"]) for row in load(spark, str(tmp_path / "out")).collect()] == [("d", 12)]
 
 
+@pytest.mark.slow
 def test_the_report_is_written_where_it_was_asked_for(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
     assert batch(spark, "report", Asked(str(journal), output=str(tmp_path / "page.html"))) is None
     assert "tcp://10.0.0.1:1" in (tmp_path / "page.html").read_text()

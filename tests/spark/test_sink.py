@@ -121,6 +121,7 @@ def test_acknowledged_rows_are_on_the_recorders_disk_and_a_second_write_is_known
     assert all(("h", b"v") in each.headers for each in once)
 
 
+@pytest.mark.slow
 @pytest.mark.every_java
 def test_a_stream_is_written_once_over_restarts(spark: SparkSession, tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/s"
@@ -139,6 +140,7 @@ def test_a_stream_is_written_once_over_restarts(spark: SparkSession, tmp_path: P
     assert len(list(read(tmp_path / "out"))) == 160
 
 
+@pytest.mark.slow
 def test_nobody_there_is_said_after_the_timeout(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(1).selectExpr("'x' as value")
     for protocol in ("push", "pub", "req"):

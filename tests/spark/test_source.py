@@ -39,7 +39,7 @@ def said(action: Callable[[], object]) -> str:
 # ---- batch -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.every_java
+@pytest.mark.every_java(always=True)
 def test_sealed_records_and_those_of_the_log_are_one_table(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     with opened(tmp_path / "j") as partition:
@@ -233,6 +233,7 @@ class Run:
         return sorted(value for batch in self.batches for value in batch)
 
 
+@pytest.mark.slow
 @pytest.mark.every_java
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 30)
@@ -283,6 +284,7 @@ def test_a_stream_whose_offset_is_gone_says_what_can_be_done(spark: SparkSession
     assert "failOnDataLoss=false" in text
 
 
+@pytest.mark.slow
 def test_retention_that_overtook_a_stream_is_an_error_or_a_loss(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 10)
     Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets='{"0": 5}')
