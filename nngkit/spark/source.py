@@ -332,7 +332,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         begun, until = from_json(start), from_json(end)
-        kept = self._kept(self._journal())
+        # A driver that comes back begins with the batch it left, and asks for new offsets only when that is done.
+        kept = self._kept(self._recorded())
         ranges = []
         for partition, last in until.items():
             bounds = kept.get(partition, Kept(0, 0))

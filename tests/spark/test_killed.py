@@ -118,6 +118,11 @@ class Pipeline:
                         start_new_session=True,
                     )
 
+    async def keep_mending(self) -> None:
+        while True:
+            self.mend()
+            await trio.sleep(0.05)
+
     def kill(self, kind: str, chance: random.Random) -> bool:
         """Whether there was one to be killed."""
         driver = self._processes["driver"].pid
@@ -173,7 +178,6 @@ class Pipeline:
     async def until(self, true: Callable[[], bool], what: str) -> None:
         deadline = trio.current_time() + PATIENCE
         while not true():
-            self.mend()
             assert trio.current_time() < deadline, f"{what}, not within {PATIENCE} s: {self._log.read_text()[-2000:]}"
             await trio.sleep(0.05)
 
@@ -194,8 +198,8 @@ async def test_nothing_acknowledged_is_lost_and_nothing_arrives_twice(tmp_path: 
         return lambda: pipeline.arrived() > than
 
     try:
-        pipeline.mend()
-        async with Req(dial=pipeline.into) as req:
+        async with trio.open_nursery() as mending, Req(dial=pipeline.into) as req:
+            mending.start_soon(pipeline.keep_mending)
             async with trio.open_nursery() as asking:
                 for worker in range(IN_FLIGHT):
                     asking.start_soon(ask, req, worker, acknowledged, stopping, PAUSE)
@@ -208,6 +212,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_arrives_twice(tmp_path: 
                 await pipeline.until(passed(pipeline.arrived()), "nothing has come through at the end")
                 stopping.set()  # what is under way is still answered
             await pipeline.until(lambda: acknowledged <= pipeline.values(), "not all has come through")
+            mending.cancel_scope.cancel()
     finally:
         pipeline.end()
 

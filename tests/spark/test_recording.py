@@ -19,8 +19,9 @@ import pytest
 from nngkit.errors import Broken, ConfigError
 from nngkit.journal import open_journal, read
 from nngkit.protocols import Push
-from nngkit.spark.options import Listening
+from nngkit.spark.options import Listening, ReadOptions
 from nngkit.spark.recording import OwnRecorder
+from nngkit.spark.source import StreamReader
 from tests.protocols.wires import eventually
 from tests.spark.journals import append, opened
 from tests.spark.test_source import said
@@ -131,8 +132,9 @@ def test_on_a_full_disk_it_takes_no_more_and_goes_on_where_there_is_room_again(
 
 DRIVER = """
 import sys, time
-from nngkit.spark.options import Listening
+from nngkit.spark.options import Listening, ReadOptions
 from nngkit.spark.recording import OwnRecorder
+from nngkit.spark.source import StreamReader
 recorder = OwnRecorder(sys.argv[1], Listening("pull", sys.argv[2], None, "work", ""))
 recorder.ensure()
 print("ready", flush=True)
@@ -167,6 +169,19 @@ def test_a_killed_driver_finds_its_recorder_at_work_and_a_lost_one_leaves_none(t
     after = time.monotonic() - let_go
     assert not is_running(pid)
     assert 8 < after < 20, f"it ended {after:.1f} s after its lease was let go"
+
+
+def test_a_query_that_begins_with_the_batch_it_left_has_its_recorder_meanwhile(tmp_path: Path) -> None:
+    options = ReadOptions(path=str(tmp_path / "j"), listening=PULL._replace(listen=free_address(tmp_path)))
+    reader = StreamReader(options, ("value",))
+    try:
+        assert reader.partitions({}, {}) == []  # before it is asked for an offset: that is what Spark does then
+        assert reader._recorder is not None
+        assert is_running(pid_of(reader._recorder))
+    finally:
+        if reader._recorder is not None:
+            with ended_at_last(reader._recorder):
+                reader.stop()
 
 
 def test_what_it_was_told_wrong_is_said(tmp_path: Path) -> None:
