@@ -84,6 +84,7 @@ LEFT_RUNNING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", LEFT_RUNNING)
 def test_what_is_left_running_is_an_error(house: Path, what: str) -> None:
     said = pytest_says(house, LEFT_RUNNING[what])

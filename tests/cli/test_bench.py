@@ -40,6 +40,7 @@ def bench(*arguments: str, code: int = 0) -> dict[str, Any]:
     return valid(done.stdout.strip(), "bench.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_both_ends_of_each_protocol(protocol: str) -> None:
     found = bench(ANY, "--protocol", protocol, "--size", "64")

@@ -34,6 +34,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "pattern", "transport", "who_listens", "we"), CASES)
 def test_cat_meets_the_original(
     name: str, pattern: str, transport: str, who_listens: str, we: str, tmp_path_factory: pytest.TempPathFactory

@@ -115,6 +115,7 @@ def test_each_shell_is_tried() -> None:
     assert set(BY) == set(SHELLS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", INSTALLED)
 @pytest.mark.parametrize(
     ("line", "offered"),

@@ -118,6 +118,7 @@ def test_of_several_daemons_whoever_answers_counts() -> None:
             assert re.fullmatch(rf"nngkit discover: {silent}[^\n]*\n", done.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [["discover"], ["discover", "--rounds"], ["resolve", "answer"]])
 def test_no_daemon_is_exit_code_3_and_a_mute_one_4(what: list[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:

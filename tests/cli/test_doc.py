@@ -163,6 +163,7 @@ def test_an_export_of_one_document_leaves_the_others(store: Path, tmp_path: Path
     assert {each.name for each in (tmp_path / "out").iterdir()} == {"minutes.json", "minutes.txt"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [

@@ -161,6 +161,7 @@ class Silent(socketserver.BaseRequestHandler):
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "scheme", "path", "code", "exit_code"),
     [
@@ -215,6 +216,7 @@ def listening(certificate: Certificate, scheme: str = "tls+tcp", *, demands: boo
         yield pull.address.replace("127.0.0.1", "localhost")
 
 
+@pytest.mark.slow
 def test_tls_that_works(certificate: Certificate) -> None:
     with listening(certificate) as address:
         found = doctor(address, "--cacert", str(certificate.ca), "--protocol", "push")

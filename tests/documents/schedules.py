@@ -24,7 +24,7 @@ from typing import Protocol
 
 from nngkit.documents.engine import EngineDocument, engine
 from nngkit.documents.local import LocalCopy
-from nngkit.documents.messages import Beat, Chunks, Edit, Give, Manifest, Nack, Pull, Request, Updates, Want
+from nngkit.documents.messages import Beat, Chunks, Edit, Give, Manifest, Nack, Pull, Refused, Request, Updates, Want
 from nngkit.documents.messages import Diff as DiffReply
 from nngkit.documents.replica import Ask, Replica, Settings
 from nngkit.documents.timing import Pace, RoundTrips
@@ -253,9 +253,8 @@ class Node:
                 body = self.transfers.offer(update, name=self.rng.randbytes(16), now=self.world.now)
                 return encode(DiffReply(self.me, copy.name, body, versions))
             case Give():
-                given = copy.given(request, self.world.now)
-                assert given is not None
-                return encode(given)
+                given = copy.given(request, self.world.now)  # refused, it is a problem already
+                return encode(given or Refused(self.me, "bad", "what was given is not an update"))
 
 
 class World:

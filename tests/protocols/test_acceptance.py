@@ -125,6 +125,7 @@ def test_receiving_at_most_none_is_a_mistake(caller: Caller) -> None:
         caller.call(pull.recv_many, 0)
 
 
+@pytest.mark.slow
 def test_a_message_over_the_limit_does_not_arrive(pattern: Pattern, wire: Wire) -> None:
     limit = 5000
     with pattern.connected(wire, recv_max_size=limit, reconnect=0.02) as (first, second):

@@ -137,6 +137,7 @@ def test_a_handshake_that_is_none(listener: Listener, said: bytes | str) -> None
         assert (ours.stats.joined, ours.stats.refused) == (1, 0)
 
 
+@pytest.mark.slow
 @every
 def test_three_hundred_connections_that_say_nothing(listener: Listener) -> None:
     """NNG alone sees them, and gives each ten seconds; their descriptors come back when they go."""

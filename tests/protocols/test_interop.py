@@ -121,6 +121,7 @@ def test_pair1_goes_both_ways_with_nngcat_which_alone_speaks_it(meet: Meeting) -
     assert program.line() == '"ours"'
 
 
+@pytest.mark.slow
 def test_bus_goes_both_ways(meet: Meeting) -> None:
     bus, program = meet(Bus, "--bus", "--quoted", *meet.says("theirs"))
     assert bus.recv(timeout=WAIT) == b"theirs"
@@ -138,11 +139,13 @@ def test_the_program_prints_what_we_publish_on_its_topic_alone(meet: Meeting) ->
     assert [program.line(), program.line()] == ['"weather.oslo 3"', '"weather.rome 19"']
 
 
+@pytest.mark.slow
 def test_we_receive_what_the_program_publishes_on_our_topic_alone(meet: Meeting) -> None:
     sub, _ = meet(Sub, "--pub", *meet.says("weather.oslo 3"), topics="weather.")
     assert sub.recv(timeout=WAIT) == b"weather.oslo 3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [pytest.param("nanocat", marks=needed("nanocat"))], indirect=True)
 def test_what_the_program_publishes_on_other_topics_does_not_reach_us(meet: Meeting) -> None:
     quiet = 3 * float(INTERVAL["nanocat"])
@@ -184,6 +187,7 @@ def test_the_program_responds_to_our_surveys(meet: Meeting) -> None:
     assert program.line() == '"who?"'
 
 
+@pytest.mark.slow
 def test_we_respond_to_the_programs_surveys(meet: Meeting) -> None:
     respondent, program = meet(Respondent, "--surveyor", "--quoted", *meet.says("who?"))
     bodies = set()
@@ -228,6 +232,7 @@ def come_together(program: str, listens: str, ours: str, its: str, sockets: Path
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ours", "its"), PATHS)
 def test_over_ws_the_paths_have_to_be_equal_but_nanocat_listens_on_all_of_them_and_cannot_be_given_one(
     program: str, listens: str, ours: str, its: str, sockets: Path

@@ -414,6 +414,7 @@ def test_a_question_asked_before_the_listener_is_there_is_answered_once_it_is(ki
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @every_kind
 def test_a_socket_that_nobody_closed_is_warned_of_and_closed(kind: Callable[..., Any], tcp: Wire) -> None:
     with tcp.reserved() as address:

@@ -378,6 +378,7 @@ def hammer(what: str, scheme: str, seconds: float) -> None:
     assert said(program, str(seconds), what.rpartition(", ")[2], scheme, timeout=seconds + 2 * WAIT) == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["tcp", "inproc"])
 @pytest.mark.parametrize("what", PROGRAMS)
 def test_a_signal_handler_that_raises_loses_and_doubles_nothing(what: str, scheme: str) -> None:

@@ -120,6 +120,7 @@ def test_a_recorded_document_as_it_was(spark: SparkSession, recorded: Recorded) 
     assert str(document("minutes", snapshot).text("body")) == recorded.text
 
 
+@pytest.mark.slow
 def test_a_recording_is_compacted_as_it_grows(spark: SparkSession, recorded: Recorded, tmp_path: Path) -> None:
     folder = str(tmp_path / "out")
     every, end = rows(spark, recorded), open_journal(recorded.journal).bounds(0).end
