@@ -357,14 +357,16 @@ class History:
                 following = seq + 1
         return tuple(Updates(stream, self.doc, first, tuple(edits)) for stream, first, edits in runs), rest
 
-    def beyond_of(self, versions: Versions, *, size: int, many: int) -> tuple[list[bytes], Versions]:
-        """Edits in causal order that who has `versions` lacks, up to `size` bytes and so `many`; what they bring.
+    def beyond_of(self, versions: Versions, *, size: int, many: int) -> tuple[list[bytes], Versions, Versions]:
+        """Edits in causal order that who has `versions` lacks, up to `size` bytes and so `many`; what they bring, and
+        what they need.
 
         None at all: what it lacks is not in the log, or too large.
         """
         told, have = self.told(), dict(versions)
         found: list[bytes] = []
         brought: Versions = {}
+        needed: Versions = {}
         behind = [stream for stream, seq in told.items() if seq > have.get(stream, 0)]
         progress = True
         while progress:
@@ -373,16 +375,20 @@ class History:
                 while (seq := have.get(stream, 0) + 1) <= told[stream]:
                     edit = self._log.get((stream, seq))
                     if edit is None or any(
-                        have.get(other, 0) < needed and not self.is_old(other) for other, needed in edit.deps.items()
+                        have.get(other, 0) < last and not self.is_old(other) for other, last in edit.deps.items()
                     ):
                         break
                     size -= len(edit.payload)
                     if size < 0 or len(found) == many:
-                        return found, brought
+                        return found, brought, needed
+                    if stream not in brought and seq > 1:
+                        needed = vectors.merge(needed, {stream: seq - 1})
+                    before = {other: last for other, last in edit.deps.items() if last > brought.get(other, 0)}
+                    needed = vectors.merge(needed, before)
                     have[stream] = brought[stream] = seq
                     found.append(edit.payload)
                     progress = True
-        return found, brought
+        return found, brought, needed
 
 
 def _weight(edit: Edit) -> int:

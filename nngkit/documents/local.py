@@ -29,6 +29,7 @@ from nngkit.documents.messages import (
     Give,
     Given,
     Nack,
+    Refused,
     Request,
     Resent,
     Updates,
@@ -196,9 +197,9 @@ class LocalCopy:
                 versions: Versions = {} if whole else self.replica.history.told()
                 return Want(me, self._token, self.name, None if whole else self.content.state(), versions)
             case Offer(peer, whole):
-                edits, brought = ([], {}) if whole else self.replica.lacks(peer, GIVEN, MANY_GIVEN)
+                edits, brought, needed = ([], {}, {}) if whole else self.replica.lacks(peer, GIVEN, MANY_GIVEN)
                 if found := [edit for edit in edits if edit]:  # one that was refused is kept as nothing
-                    return Give(me, self._token, self.name, self.content.merge(found), brought)
+                    return Give(me, self._token, self.name, self.content.merge(found), brought, needed)
                 return Give(me, self._token, self.name, self.content.changes_since(None), self.replica.history.told())
 
     def replied(self, ask: Ask, reply: object, now: float, *, body: bytes | None = None) -> None:
@@ -258,8 +259,10 @@ class LocalCopy:
         self.replica.asked(want.sender, want.versions)
         return self.content.changes_since(want.state), self.replica.history.told()
 
-    def given(self, give: Give, now: float) -> Given | None:
-        """Take what was given; None if it was refused."""
+    def given(self, give: Give, now: float) -> Given | Refused:
+        """Take what was given, or say why not."""
+        if not self.replica.has(give.deps):  # it was meant for who was here before us, or for what we said too early
+            return Refused(self.replica.me, "behind", "what was given builds on what is not here")
         if not self._merge(give.sender, give.update, give.versions, now):
-            return None
+            return Refused(self.replica.me, "bad", "what was given is not an update")
         return Given(self.replica.me, self.name, self.replica.history.told())

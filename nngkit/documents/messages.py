@@ -184,13 +184,14 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """What you may lack of mine, from one who cannot be asked."""
+    """What you may lack of mine, from one who cannot be asked; `deps`: what it builds on."""
 
     sender: Stream
     token: str | None
     doc: str
     update: bytes
     versions: Versions
+    deps: Versions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +277,7 @@ class Has:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why not: `code` is "token", "version", "name", "unknown-document", "busy", "bad" or "too-large"."""
+    """Why not: `code` is "token", "version", "name", "unknown-document", "busy", "behind", "bad" or "too-large"."""
 
     sender: Stream
     code: str

@@ -144,6 +144,8 @@ async def ask(
     if isinstance(reply, Refused):
         if reply.code == "token":
             raise AccessDenied(f"{reply.sender}: {reply.why}")
+        if reply.code == "behind":
+            raise Broken(f"{reply.sender}: {reply.why}")
         if reply.code == "busy":
             raise TimedOut(f"{reply.sender}: {reply.why}")
         raise BadMessage("request", f"refused ({reply.code}): {reply.why}", str(reply.sender))
@@ -246,7 +248,7 @@ class Answering:
                 await self._home.room()
                 given = copy.given(request, trio.current_time())
                 self._home.busy(copy)
-                return given or Refused(self._home.me, "bad", "what was given is not an update")
+                return given
             case Have():
                 yes = await self._home.has(copy, request.versions, request.durable, request.wait)
                 return Has(self._home.me, copy.name, yes)

@@ -329,10 +329,16 @@ class Replica:
         """What of `ranges` is kept; whether some is not."""
         return self.history.resend(ranges)
 
-    def lacks(self, peer: Stream, size: int, many: int) -> tuple[list[bytes], Versions]:
-        """Edits that `peer` lacks as far as it said, in causal order, and the numbers they bring: see History."""
+    def lacks(self, peer: Stream, size: int, many: int) -> tuple[list[bytes], Versions, Versions]:
+        """Edits that `peer` lacks as far as it said, in causal order, what they bring, what they need: see History."""
         known = self._peers.get(peer)
         return self.history.beyond_of({} if known is None else known.claims, size=size, many=many)
+
+    def has(self, versions: Mapping[Stream, int]) -> bool:
+        """Whether all of `versions` is here, as far as it is not too old to be known."""
+        return all(
+            self.versions.get(stream, 0) >= seq or self.history.is_old(stream) for stream, seq in versions.items()
+        )
 
     def _our_content(self) -> bytes | None:
         """The digest of the content, if it is known."""

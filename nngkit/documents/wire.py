@@ -101,8 +101,8 @@ def _wire(message: BusMessage | Request | Reply) -> list[Any]:
             return [6, list(sender), token, doc, state, to_wire(versions)]
         case Pull(sender, token, transfer, indexes):
             return [8, list(sender), token, transfer, indexes]
-        case Give(sender, token, doc, update, versions):
-            return [10, list(sender), token, doc, update, to_wire(versions)]
+        case Give(sender, token, doc, update, versions, deps):
+            return [10, list(sender), token, doc, update, to_wire(versions), *([to_wire(deps)] if deps else [])]
         case Have(sender, token, doc, versions, durable, wait):
             return [12, list(sender), token, doc, to_wire(versions), durable, wait]
         case Welcome():
@@ -242,7 +242,8 @@ def _pull(reader: Reader) -> Pull:
 
 def _give(reader: Reader) -> Give:
     sender, token, doc = reader.stream(), reader.text_or_none(), reader.doc()
-    return Give(sender, token, doc, reader.blob(), reader.versions())
+    update, versions = reader.blob(), reader.versions()
+    return Give(sender, token, doc, update, versions, reader.versions() if reader.at < len(reader.items) else {})
 
 
 def _have(reader: Reader) -> Have:

@@ -253,8 +253,7 @@ class Node:
                 body = self.transfers.offer(update, name=self.rng.randbytes(16), now=self.world.now)
                 return encode(DiffReply(self.me, copy.name, body, versions))
             case Give():
-                given = copy.given(request, self.world.now)  # refused, it is a problem already
-                return encode(given or Refused(self.me, "bad", "what was given is not an update"))
+                return encode(copy.given(request, self.world.now))
 
 
 class World:
@@ -375,6 +374,11 @@ class World:
                 fail()
                 return
             reply = decode_reply(answer)
+            if reply.sender != ask.peer or isinstance(
+                reply, Refused
+            ):  # it was started anew; what is bad is noted there
+                fail()
+                return
             body = None
             if isinstance(reply, DiffReply):
                 body = self.fetch(other, reply.body) if isinstance(reply.body, Manifest) else reply.body

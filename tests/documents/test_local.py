@@ -8,7 +8,20 @@ import pytest
 
 from nngkit.documents.engine import engine
 from nngkit.documents.local import LocalCopy, Step
-from nngkit.documents.messages import BUS_LIMIT, Diff, DocBeat, Edit, Give, Given, Nack, Range, Resent, Updates, Want
+from nngkit.documents.messages import (
+    BUS_LIMIT,
+    Diff,
+    DocBeat,
+    Edit,
+    Give,
+    Given,
+    Nack,
+    Range,
+    Refused,
+    Resent,
+    Updates,
+    Want,
+)
 from nngkit.documents.replica import AskAll, AskEdits, Offer, Replica
 from nngkit.documents.versions import Stream, Versions, digest
 from tests.documents.plain import Disk, Name, Plain
@@ -158,14 +171,16 @@ def test_a_whole_that_claims_more_of_us_than_we_have_written_is_refused() -> Non
     world = World()
     world.copy.replied(AskAll(ADA, False), Diff(ADA, "minutes", b"\x80", {ME: 1}), world.now, body=b"\x80")
     assert world.refusals == [(ADA, "it has more of us than we have written")]
-    assert world.copy.given(Give(ADA, None, "minutes", b"\x80", {ME: 1}), world.now) is None
+    refused = world.copy.given(Give(ADA, None, "minutes", b"\x80", {ME: 1}), world.now)
+    assert isinstance(refused, Refused)
+    assert refused.code == "bad"
     assert world.replica.versions == {}
 
 
 def test_a_whole_that_is_no_update_is_refused_and_its_versions_with_it() -> None:
     world = World()
     world.copy.replied(AskAll(ADA, False), Diff(ADA, "minutes", b"?", {ADA: 9}), world.now, body=b"nonsense")
-    assert world.copy.given(Give(ADA, None, "minutes", b"nonsense", {ADA: 9}), world.now) is None
+    assert isinstance(world.copy.given(Give(ADA, None, "minutes", b"nonsense", {ADA: 9}), world.now), Refused)
     assert [who for who, _ in world.refusals] == [ADA, ADA]
     assert world.replica.versions == {}
     assert world.disk.entries == []
@@ -197,6 +212,18 @@ def test_what_was_given_is_taken_and_what_is_here_is_said() -> None:
     given = world.copy.given(Give(ADA, None, "minutes", body, {ADA: 1}), world.now)
     assert given == Given(ME, "minutes", {ME: 1, ADA: 1})
     assert world.content.versions() == {ME: 1, ADA: 1} == world.disk.load()[0]
+
+
+def test_what_was_given_to_who_was_here_before_is_not_taken() -> None:
+    world = World()
+    for seq in (1, 2):
+        world.write(ADA, seq)
+    body = world.others[ADA].changes_since()
+    reply = world.copy.given(Give(ADA, None, "minutes", body, {ADA: 2}, {ADA: 1}), world.now)
+    assert isinstance(reply, Refused)
+    assert reply.code == "behind"
+    assert world.content.versions() == world.replica.versions == {}
+    assert not world.refusals, "nobody did wrong"
 
 
 def test_who_cannot_be_asked_gives_what_does_not_show_elsewhere() -> None:

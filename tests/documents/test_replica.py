@@ -501,11 +501,11 @@ def test_what_is_offered_is_what_the_other_lacks_a_part_at_a_time() -> None:
         world.replica.edited(payload, world.now)
     world.claim(ADA, me=1)
     assert offers(world) == [Offer(ADA)]
-    assert world.replica.lacks(ADA, 100, 1) == ([b"2"], {ME: 2})
+    assert world.replica.lacks(ADA, 100, 1) == ([b"2"], {ME: 2}, {ME: 1})
     world.replica.offered(ADA, {ME: 2}, world.now)
     assert offers(world) == [Offer(ADA)], "the rest"
-    assert world.replica.lacks(ADA, 1, 100) == ([b"3"], {ME: 3})
-    assert world.replica.lacks(ADA, 0, 100) == ([], {}), "too large"
+    assert world.replica.lacks(ADA, 1, 100) == ([b"3"], {ME: 3}, {ME: 2})
+    assert world.replica.lacks(ADA, 0, 100) == ([], {}, {}), "too large"
     world.replica.offered(ADA, {ME: 3}, world.now)
     assert offers(world) == []
 
@@ -516,10 +516,13 @@ def test_what_is_offered_comes_after_what_it_depends_on() -> None:
     world.replica.edited(b"mine", world.now)
     world.hear(BOB, 1, deps={ME: 1})
     world.replica.edited(b"again", world.now)
-    edits, brought = world.replica.lacks(ADA, 1000, 100)
+    edits, brought, needed = world.replica.lacks(ADA, 1000, 100)
     assert edits[0] == b"mine"
     assert edits[-1] == b"again"
     assert brought == {ME: 2, BOB: 1}
+    assert needed == {}, "all of that is brought"
+    world.claim(ADA, bob=1, me=1)
+    assert world.replica.lacks(ADA, 1000, 100) == ([b"again"], {ME: 2}, {ME: 1, BOB: 1})
 
 
 def test_what_was_offered_and_not_taken_is_not_offered_for_ever() -> None:
