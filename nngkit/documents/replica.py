@@ -300,18 +300,23 @@ class Replica:
         known = self._peers.get(peer)
         if known is not None:
             known.asked_at, known.failures = None, 0
-            claims = vectors.merge(known.claims, versions)
-            if claims != known.claims:
-                known.claims, known.offered = claims, None  # what is left can be next
+            before = dict(known.claims)
+            self._told(known, versions)
+            if known.claims != before:
+                known.offered = None  # what is left can be next
 
     def asked(self, peer: Stream, versions: Mapping[Stream, int]) -> None:
         """`peer` asked for all it lacks, and so told what it has."""
         known = self._peers.get(peer)
         if known is not None:
             known.spoke = True
-            known.claim({stream: self._possible(stream, seq) for stream, seq in versions.items()})
-            for stream, seq in known.claims.items():
-                self.history.exists(stream, seq)
+            self._told(known, versions)
+
+    def _told(self, peer: _Peer, versions: Mapping[Stream, int]) -> None:
+        """It says in so many words what it has."""
+        peer.claim({stream: self._possible(stream, seq) for stream, seq in versions.items()})
+        for stream, seq in peer.claims.items():
+            self.history.exists(stream, seq)
 
     def settled(self, content: bytes) -> None:
         """The digest of the content as it is now."""

@@ -510,6 +510,15 @@ def test_what_is_offered_is_what_the_other_lacks_a_part_at_a_time() -> None:
     assert offers(world) == []
 
 
+def test_what_the_other_says_when_it_takes_an_offer_is_asked_for_where_it_is_news() -> None:
+    world = World(ADA, BOB, askable=False)
+    world.claim(ADA, ada=0)
+    world.replica.edited(b"1", world.now)
+    assert offers(world) == [Offer(ADA)]
+    world.replica.offered(ADA, {ME: 1, BOB: 2}, world.now)
+    assert world.soon() == [AskEdits(ADA, (Range(BOB, 1, 2),))]
+
+
 def test_what_is_offered_comes_after_what_it_depends_on() -> None:
     world = World(ADA, BOB, askable=False)
     world.claim(ADA, ada=0)
