@@ -1,7 +1,11 @@
 """One process of a measurement: ``python _child.py MODULE:FUNCTION TASK``, TASK a JSON object.
 
 The function is given the task and says (``say``) the URL it listens at, then its figures. It is killed when the other
-end is done, so it need not end. A measurement runs in for a quarter of a second before it counts.
+end is done, so it need not end. A measurement runs in for a quarter of a second, or as long as it takes
+if that is less, before it counts.
+
+Of a task: ``url``, ``size``, ``seconds``; ``listens``, whether it is this end that does; ``processes``, the file with
+the ids of all processes of the measurement; ``run_in``, other seconds to run in.
 """
 
 from __future__ import annotations
@@ -10,11 +14,11 @@ import importlib
 import json
 import os
 import resource
-import struct
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
 
 RUN_IN = 0.25  # seconds, for rings to grow and connections to warm up
 
@@ -23,6 +27,13 @@ def say(**figures: Any) -> None:
     """Tell the parent."""
     sys.stdout.write(json.dumps(figures) + "\n")
     sys.stdout.flush()
+
+
+def fail(reason: str) -> NoReturn:
+    """End this process, whatever thread or callback this is, and with it the run."""
+    sys.stderr.write(f"{' '.join(sys.argv[1:2])}: {reason}\n")
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def as_many_files_as_allowed() -> None:
@@ -48,23 +59,39 @@ def resident() -> float:
         return int(statm.read().split()[1]) * resource.getpagesize() / (1 << 20)
 
 
+def cpu_of(processes: Sequence[int]) -> float:
+    """Seconds of CPU that processes have used, all their threads."""
+    # the number of a process's clock on Linux, as clock_getcpuclockid(3) makes it of the id
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in processes)
+
+
+def others(task: dict[str, Any]) -> list[int]:
+    """Ids of the other processes that take part in this measurement."""
+    listed = Path(task["processes"]).read_text().split()
+    return [pid for pid in map(int, listed) if pid != os.getpid()]
+
+
 class Meter:
     """Counts units a second and CPU a unit from when it has run in until its time is over::
 
-    meter = Meter(seconds)
+    meter = Meter(task)
     while meter.add(number_of_units_moved):
         ...
 
-    ``more``: figures to be told with its own.
+    It runs in from the first units on. Of a whole task, and not of its seconds alone, it tells the CPU of the other
+    processes too. ``more``: figures to be told with its own; ``check`` is called before.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._begin = time.perf_counter() + RUN_IN
+    def __init__(self, of: float | dict[str, Any]) -> None:
+        self._task = of if isinstance(of, dict) else None
+        self._seconds: float = of["seconds"] if isinstance(of, dict) else of
+        self._begin = 0.0
         self._end = 0.0
-        self._cpu = 0.0
+        self._cpu = self._others_cpu = 0.0
+        self._others: list[int] = []
         self.count = 0
         self.more: dict[str, float] = {}
+        self.check: Callable[[], object] = int
 
     @property
     def counting(self) -> bool:
@@ -74,124 +101,69 @@ class Meter:
     def add(self, units: int) -> bool:
         now = time.perf_counter()
         if not self._end:
-            if now >= self._begin:
+            if not self._begin:
+                self._begin = now + (self._task or {}).get("run_in", min(RUN_IN, self._seconds))
+            elif now >= self._begin:
+                self._others = others(self._task) if self._task else []
+                self._others_cpu = cpu_of(self._others)
                 self._begin, self._end, self._cpu = now, now + self._seconds, time.process_time()
             return True
         self.count += units
         if now < self._end:
             return True
-        cpu = time.process_time() - self._cpu
-        say(
-            per_second=self.count / (now - self._begin),
-            cpu_us=cpu / max(self.count, 1) * 1e6,
-            rss_mib=peak(),
-            **self.more,
-        )
+        cpu, count = time.process_time() - self._cpu, max(self.count, 1)
+        if self._others:
+            other = cpu_of(self._others) - self._others_cpu
+            self.more |= {"other_us": other / count * 1e6, "all_us": (cpu + other) / count * 1e6}
+        self.check()
+        say(per_second=self.count / (now - self._begin), cpu_us=cpu / count * 1e6, rss_mib=peak(), **self.more)
         return False
 
 
 class Stopwatch:
-    """Times round trips, 10,000 at least, after a tenth of them to run in."""
+    """Times round trips, 2,000 at least, after a tenth of them to run in."""
 
-    def __init__(self, seconds: float, least: int = 10_000) -> None:
+    LEAST = 2000  # so that twenty are slower than the 99th percentile
+
+    def __init__(self, task: dict[str, Any]) -> None:
         self._times: list[float] = []
-        self._least = least
-        self._skip = least // 10
-        self._seconds = seconds
+        self._skip = self.LEAST // 10
+        self._task = task
         self._start = time.perf_counter()
-        self._cpu = 0.0
+        self._cpu = self._others_cpu = 0.0
+        self._others: list[int] = []
 
     def add(self, seconds: float) -> bool:
         if self._skip:
             self._skip -= 1
-            self._start, self._cpu = time.perf_counter(), time.process_time()
+            if not self._skip:
+                self._others = others(self._task)
+                self._others_cpu = cpu_of(self._others)
+                self._start, self._cpu = time.perf_counter(), time.process_time()
             return True
         times = self._times
         times.append(seconds)
-        if len(times) < self._least or time.perf_counter() - self._start < self._seconds:
+        if len(times) < self.LEAST or time.perf_counter() - self._start < self._task["seconds"]:
             return True
-        cpu = time.process_time() - self._cpu
+        cpu, other = time.process_time() - self._cpu, cpu_of(self._others) - self._others_cpu
         times.sort()
         say(
             p50_us=times[len(times) // 2] * 1e6,
             p99_us=times[len(times) * 99 // 100] * 1e6,
             cpu_us=cpu / len(times) * 1e6,
+            other_us=other / len(times) * 1e6,
+            all_us=(cpu + other) / len(times) * 1e6,
             rss_mib=peak(),
         )
         return False
 
 
-def stop_watch(ask: Callable[[], object], seconds: float) -> None:
-    """Time a blocking round trip again and again."""
-    watch, clock = Stopwatch(seconds), time.perf_counter
-    start = clock()
-    ask()
-    while watch.add(clock() - start):
-        start = clock()
-        ask()
-
-
-async def stop_watch_async(ask: Callable[[], Awaitable[object]], seconds: float) -> None:
-    """Time an awaited round trip again and again."""
-    watch, clock = Stopwatch(seconds), time.perf_counter
-    start = clock()
-    await ask()
-    while watch.add(clock() - start):
-        start = clock()
-        await ask()
-
-
-# ---- publishing ------------------------------------------------------------------------------------------------------
-
-NUMBER = struct.Struct(">Q")  # what a published message begins with
-
-
-def numbered(size: int) -> Callable[[int], bytes]:
-    """Makes the n-th message of ``size`` bytes that a publisher sends."""
-    pack, rest = NUMBER.pack, b"x" * (size - NUMBER.size)
-    return lambda number: pack(number) + rest
-
-
-class Audience:
-    """What several subscribers of one process heard of one publisher, measured by looking at them now and then.
-
-    Subscriber ``i`` leaves in ``heard[i]`` how many messages it has received and the last of them: one tuple, so that
-    no look sees one without the other. From the numbers of the last ones follows what was published meanwhile.
-    """
-
-    PAUSE = 0.01  # seconds between two looks
-
-    def __init__(self, seconds: float, subscribers: int) -> None:
-        self.heard: list[tuple[int, bytes]] = [(0, NUMBER.pack(0))] * subscribers
-        self._first: Sequence[tuple[int, bytes]] = ()
-        self._seen = 0
-        self._seconds = seconds
-        self._meter: Meter | None = None  # until all of them are there
-
-    def look(self) -> bool:
-        """Whether to go on."""
-        heard = self.heard.copy()
-        if self._meter is None:
-            if not all(count for count, _ in heard):
-                return True
-            self._meter = Meter(self._seconds)
-        if not self._meter.counting:
-            self._first = heard
-        sent = sum(_number(last) - _number(first) for (_, first), (_, last) in zip(self._first, heard, strict=True))
-        came = sum(now - before for (before, _), (now, _) in zip(self._first, heard, strict=True))
-        self._meter.more["part"] = came / max(sent, 1)
-        count = sum(each for each, _ in heard)
-        new, self._seen = count - self._seen, count
-        return self._meter.add(new)
-
-
-def _number(message: bytes) -> int:
-    number: int = NUMBER.unpack_from(message)[0]
-    return number
-
-
 if __name__ == "__main__":
     module, _, function = sys.argv[1].partition(":")
+    if "NNGKIT_BENCH_BEFORE" in os.environ:
+        import nngkit
+
+        assert Path(nngkit.__file__).is_relative_to(os.environ["NNGKIT_BENCH_BEFORE"]), nngkit.__file__
     getattr(importlib.import_module(module), function)(json.loads(sys.argv[2]))
     sys.stdout.flush()
     os._exit(0)  # bare pynng may hang at exit with a peer that still sends

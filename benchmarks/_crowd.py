@@ -1,8 +1,11 @@
-"""A crowd of peers that cost next to nothing: plain TCP sockets of one process, with just enough of SP.
+"""A crowd of peers that cost next to nothing: plain TCP sockets of one process, with just enough of SP or of ZMTP.
 
-A connection begins with eight bytes each way, ``00 "SP" 00``, the protocol's number and two zero bytes; then every
+An SP connection begins with eight bytes each way, ``00 "SP" 00``, the protocol's number and two zero bytes; then every
 message is its length in eight bytes, big-endian, and its body. A request's body begins with an id of four bytes, the
-top bit set, which its reply repeats.
+top bit set, which its reply repeats. A ZMTP 3.0 connection begins with a greeting of 64 bytes each way and a READY
+command, and a small message is a zero byte, its length in one byte, and its body.
+
+Each member's messages are numbered, 0 to 16 over and over, and say whose they are (``_numbered.Roll``).
 """
 
 from __future__ import annotations
@@ -10,25 +13,49 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from _child import as_many_files_as_allowed
+from _numbered import CROWD_TURN, member_message, wrong
 
-PUSH, REQ = 80, 48  # the protocols' numbers
-# Messages handed to the kernel at a time: with 512 a thousand peers saturate better than with 64 (103,000 a second and
+PUSH, REQ = 80, 48  # SP's numbers of the protocols
+# Messages handed to the kernel at a time: with 510 a thousand peers saturate better than with 64 (103,000 a second and
 # 66,000, medians of seven); what a message costs the other end was not told apart from noise.
-BURST = 512
+BURST = 510 // CROWD_TURN * CROWD_TURN
 ROOM = 16384  # bytes a connection's send buffer may hold: a thousand of them are to fit into the kernel's memory
 ID = struct.pack(">I", 1 << 31)
 
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
+READY = b"\x05READY" + b"\x0bSocket-Type" + struct.pack(">I", 4) + b"PUSH" + b"\x08Identity" + bytes(4)
 
-def _frame(body: bytes) -> bytes:
+
+def _sp_frame(body: bytes) -> bytes:
     return struct.pack(">Q", len(body)) + body
 
 
-def _connected(task: dict[str, Any], protocol: int) -> dict[int, socket.socket]:
+def _zmtp_frame(body: bytes) -> bytes:
+    assert len(body) < 256, "longer ones have another frame"
+    return bytes((0, len(body))) + body
+
+
+def _say_hello_in_sp(peer: socket.socket, protocol: int = PUSH) -> None:
+    peer.sendall(b"\0SP\0" + struct.pack(">HH", protocol, 0))
+    peer.recv(8, socket.MSG_WAITALL)
+
+
+def _say_hello_in_zmtp(peer: socket.socket) -> None:
+    peer.sendall(GREETING)
+    peer.recv(len(GREETING), socket.MSG_WAITALL)
+    peer.sendall(bytes((4, len(READY))) + READY)
+    head = peer.recv(2, socket.MSG_WAITALL)
+    peer.recv(head[1], socket.MSG_WAITALL)
+
+
+def _connected(task: dict[str, Any], hello: Callable[[socket.socket], None]) -> dict[int, socket.socket]:
     """``peers`` connections that have said hello, by their descriptors."""
     as_many_files_as_allowed()
     address = urlsplit(task["url"])
@@ -37,17 +64,18 @@ def _connected(task: dict[str, Any], protocol: int) -> dict[int, socket.socket]:
         peer = socket.create_connection((address.hostname, address.port))
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer.sendall(b"\0SP\0" + struct.pack(">HH", protocol, 0))
-        peer.recv(8, socket.MSG_WAITALL)
+        hello(peer)
         peer.setblocking(False)
         crowd[peer.fileno()] = peer
     return crowd
 
 
-def push(task: dict[str, Any]) -> None:
+def _push(task: dict[str, Any], crowd: dict[int, socket.socket], frame: Callable[[bytes], bytes]) -> None:
     """All of them send what the other end takes."""
-    crowd = _connected(task, PUSH)
-    burst = memoryview(_frame(b"x" * task["size"]) * BURST)
+    bursts = {}
+    for fd in crowd:
+        turn = b"".join(frame(member_message(number, fd, task["size"])) for number in range(CROWD_TURN))
+        bursts[fd] = memoryview(turn * (BURST // CROWD_TURN))
     written = dict.fromkeys(crowd, 0)  # of the burst
     poll = select.epoll()
     for fd in crowd:
@@ -55,24 +83,52 @@ def push(task: dict[str, Any]) -> None:
     with suppress(ConnectionError):  # the other end has measured enough
         while True:
             for fd, _ in poll.poll(maxevents=len(crowd)):
+                burst = bursts[fd]
                 written[fd] = (written[fd] + crowd[fd].send(burst[written[fd] :])) % len(burst)
 
 
+def push(task: dict[str, Any]) -> None:
+    _push(task, _connected(task, _say_hello_in_sp), _sp_frame)
+
+
+def push_zmtp(task: dict[str, Any]) -> None:
+    _push(task, _connected(task, _say_hello_in_zmtp), _zmtp_frame)
+
+
+def _rest(task: dict[str, Any], crowd: dict[int, socket.socket], frame: Callable[[bytes], bytes]) -> None:
+    """Each sends one message, and then nothing."""
+    for fd, peer in crowd.items():
+        peer.send(frame(member_message(0, fd, task["size"])))
+    time.sleep(1e6)
+
+
+def rest(task: dict[str, Any]) -> None:
+    _rest(task, _connected(task, _say_hello_in_sp), _sp_frame)
+
+
+def rest_zmtp(task: dict[str, Any]) -> None:
+    _rest(task, _connected(task, _say_hello_in_zmtp), _zmtp_frame)
+
+
 def ask(task: dict[str, Any]) -> None:
-    """Each of them asks again as soon as it has its answer."""
-    crowd = _connected(task, REQ)
-    request = _frame(ID + b"x" * task["size"])
-    read = dict.fromkeys(crowd, 0)  # of the reply, which is as long
+    """Each of them asks again as soon as it has its answer, which has to be what it asked."""
+    crowd = _connected(task, lambda peer: _say_hello_in_sp(peer, REQ))
+    requests = {fd: _sp_frame(ID + member_message(0, fd, task["size"])) for fd in crowd}
+    read = dict.fromkeys(crowd, b"")  # of the reply, which is as long
     poll = select.epoll()
     for fd, peer in crowd.items():
         poll.register(fd, select.EPOLLIN)
-        peer.send(request)
+        peer.send(requests[fd])
     with suppress(ConnectionError):
         while True:
             for fd, _ in poll.poll(maxevents=len(crowd)):
-                if not (came := len(crowd[fd].recv(len(request)))):
+                request = requests[fd]
+                if not (came := crowd[fd].recv(len(request))):
                     return
-                read[fd] += came
-                if read[fd] == len(request):
-                    read[fd] = 0
-                    crowd[fd].send(request)
+                if len(whole := read[fd] + came) < len(request):
+                    read[fd] = whole
+                    continue
+                if whole != request:
+                    wrong(whole, request)
+                read[fd] = b""
+                crowd[fd].send(request)

@@ -1,16 +1,19 @@
 /* The floor: what C gets out of NNG, without Python.
  *
- *   floor push URL SIZE SECONDS    saturates a puller, blocking, with a send buffer of 1024
- *   floor plain URL SIZE SECONDS   the same without a send buffer
- *   floor pull URL SIZE SECONDS    one receive at a time
- *   floor ring URL SIZE SECONDS    64 receives posted ahead
- *   floor reply URL SIZE SECONDS   answers requests
- *   floor ask URL SIZE SECONDS     one request at a time
- *   floor subscribe URL SIZE SECONDS   eight subscribers, one posted receive each
+ *   floor push URL SIZE SECONDS PROCESSES    saturates a puller, blocking, with a send buffer of 1024
+ *   floor plain ...       the same without a send buffer
+ *   floor pull ...        one receive at a time
+ *   floor ring ...        64 receives posted ahead
+ *   floor reply ...       answers requests
+ *   floor ask ...         one request at a time
+ *   floor subscribe ...   eight subscribers, one posted receive each
  *
- * pull, ring and reply listen and say where, as a line of JSON, and so are the figures (see _measuring.py).
+ * pull, ring and reply listen and say where, as a line of JSON, and so are the figures (see _measuring.py). PROCESSES
+ * is a file with the ids of all processes of the measurement, one a line. Messages are numbered as _numbered.py has
+ * it, and a wrong one ends the program.
  * It links the NNG of the system, which may be older than the one that pynng brings along.
  */
+#define _GNU_SOURCE
 #include <endian.h>
 #include <nng/nng.h>
 #include <nng/protocol/pipeline0/pull.h>
@@ -22,13 +25,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 #include <time.h>
+#include <unistd.h>
 
 #define RUN_IN 0.25
 #define POSTED 64
-#define SAMPLES 10000
+#define SAMPLES 2000
 #define SUBSCRIBERS 8
 #define LOOK 10 /* ms between two looks at what they heard */
+#define TURN 4099 /* numbers, over and over; of large messages fewer: TURN and LARGE_TURN of _numbered.py */
+#define LARGE_TURN 17
+#define LARGE 65536
+#define PROCESSES 16
 
 static void check(int code, const char *what)
 {
@@ -43,6 +52,64 @@ static double clock_of(clockid_t id)
 	struct timespec t;
 	clock_gettime(id, &t);
 	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
+}
+
+static const char *processes; /* the file */
+static pid_t       others[PROCESSES];
+static int         other_count;
+
+static void find_others(void)
+{
+	FILE *listed = fopen(processes, "r");
+	int   pid;
+	for (other_count = 0; listed != NULL && fscanf(listed, "%d", &pid) == 1 && other_count < PROCESSES;) {
+		if (pid != getpid()) {
+			others[other_count++] = pid;
+		}
+	}
+	if (listed != NULL) {
+		fclose(listed);
+	}
+}
+
+static double others_cpu(void)
+{
+	double    sum = 0;
+	clockid_t id;
+	for (int i = 0; i < other_count; i++) {
+		if (clock_getcpuclockid(others[i], &id) == 0) {
+			sum += clock_of(id);
+		}
+	}
+	return sum;
+}
+
+static uint64_t turn_of(size_t size) { return size < LARGE ? TURN : LARGE_TURN; }
+
+/* The next message of a sender. */
+static nng_msg *numbered(size_t size)
+{
+	static uint64_t number;
+	nng_msg        *m;
+	uint64_t        head = htobe64(number++ % turn_of(size));
+	check(nng_msg_alloc(&m, size), "message");
+	memset(nng_msg_body(m), 'x', size);
+	memcpy(nng_msg_body(m), &head, sizeof(head));
+	return m;
+}
+
+/* Frees the next message of a receiver, which has to be the one that is due. */
+static void take(nng_msg *m, size_t size)
+{
+	static uint64_t number;
+	uint64_t        head;
+	memcpy(&head, nng_msg_body(m), sizeof(head));
+	if (nng_msg_len(m) != size || be64toh(head) != number++ % turn_of(size)) {
+		fprintf(stderr, "wrong message: number %llu, %zu bytes; %llu were received before\n",
+		    (unsigned long long) be64toh(head), nng_msg_len(m), (unsigned long long) number - 1);
+		exit(1);
+	}
+	nng_msg_free(m);
 }
 
 static double now(void) { return clock_of(CLOCK_MONOTONIC); }
@@ -69,9 +136,7 @@ static void push(const char *url, size_t size, int buffer)
 	check(nng_socket_set_int(s, NNG_OPT_SENDBUF, buffer), "send buffer");
 	check(nng_dial(s, url, NULL, 0), "dial");
 	for (;;) {
-		nng_msg *m;
-		check(nng_msg_alloc(&m, size), "message");
-		if (nng_sendmsg(s, m, 0) != 0) {
+		if (nng_sendmsg(s, numbered(size), 0) != 0) {
 			return;
 		}
 	}
@@ -83,7 +148,7 @@ static double part; /* of what was published, what arrived; where something is p
 /* Counts like Meter of _child.py. */
 static int add(double seconds, long units)
 {
-	static double begin, end, used;
+	static double begin, end, used, others_used;
 	static long count;
 	double t = now();
 	if (begin == 0) {
@@ -93,6 +158,8 @@ static int add(double seconds, long units)
 		if (t >= begin) {
 			begin = t;
 			end = t + seconds;
+			find_others();
+			others_used = others_cpu();
 			used = cpu();
 			counting = 1;
 		}
@@ -102,7 +169,10 @@ static int add(double seconds, long units)
 	if (t < end) {
 		return 1;
 	}
-	printf("{\"per_second\": %.1f, \"cpu_us\": %.3f", (double) count / (t - begin), (cpu() - used) / (double) count * 1e6);
+	used = (cpu() - used) / (double) count * 1e6;
+	others_used = (others_cpu() - others_used) / (double) count * 1e6;
+	printf("{\"per_second\": %.1f, \"cpu_us\": %.3f, \"other_us\": %.3f, \"all_us\": %.3f",
+	    (double) count / (t - begin), used, others_used, used + others_used);
 	if (part > 0) {
 		printf(", \"part\": %.4f", part);
 	}
@@ -111,7 +181,7 @@ static int add(double seconds, long units)
 	return 0;
 }
 
-static void pull(const char *url, double seconds)
+static void pull(const char *url, size_t size, double seconds)
 {
 	nng_socket s;
 	check(nng_pull0_open(&s), "pull");
@@ -120,12 +190,12 @@ static void pull(const char *url, double seconds)
 		for (int i = 0; i < 16; i++) {
 			nng_msg *m;
 			check(nng_recvmsg(s, &m, 0), "receive");
-			nng_msg_free(m);
+			take(m, size);
 		}
 	} while (add(seconds, 16));
 }
 
-static void ring(const char *url, double seconds)
+static void ring(const char *url, size_t size, double seconds)
 {
 	nng_socket s;
 	nng_aio   *aio[POSTED];
@@ -138,7 +208,7 @@ static void ring(const char *url, double seconds)
 	for (int head = 0;;) {
 		nng_aio_wait(aio[head]);
 		check(nng_aio_result(aio[head]), "receive");
-		nng_msg_free(nng_aio_get_msg(aio[head]));
+		take(nng_aio_get_msg(aio[head]), size);
 		nng_aio_set_msg(aio[head], NULL);
 		nng_recv_aio(s, aio[head]);
 		head = (head + 1) % POSTED;
@@ -165,6 +235,10 @@ static void heard(void *arg)
 	}
 	memcpy(&number, nng_msg_body(m), sizeof(number));
 	nng_mtx_lock(sub->lock);
+	if (be64toh(number) <= sub->last) {
+		fprintf(stderr, "messages out of order or doubled after %llu\n", (unsigned long long) sub->last);
+		_exit(1);
+	}
 	sub->count++;
 	sub->last = be64toh(number);
 	nng_mtx_unlock(sub->lock);
@@ -227,47 +301,50 @@ static void ask(const char *url, size_t size, double seconds)
 {
 	nng_socket s;
 	size_t     room = 4000000, n = 0;
-	double    *took = malloc(room * sizeof(*took)), start = 0, used = 0;
+	double    *took = malloc(room * sizeof(*took)), start = 0, used = 0, others_used = 0;
 	check(nng_req0_open(&s), "req");
 	check(nng_dial(s, url, NULL, 0), "dial");
 	for (long done = -SAMPLES / 10; n < room && (n < SAMPLES || now() - start < seconds); done++) {
 		nng_msg *m;
 		double   t = now();
-		check(nng_msg_alloc(&m, size), "message");
-		check(nng_sendmsg(s, m, 0), "send");
+		check(nng_sendmsg(s, numbered(size), 0), "send");
 		check(nng_recvmsg(s, &m, 0), "receive");
-		nng_msg_free(m);
+		take(m, size);
 		if (done < 0) {
+			find_others();
+			others_used = others_cpu();
 			start = now();
 			used = cpu();
 		} else {
 			took[n++] = now() - t;
 		}
 	}
-	used = cpu() - used;
+	used = (cpu() - used) / (double) n * 1e6;
+	others_used = (others_cpu() - others_used) / (double) n * 1e6;
 	qsort(took, n, sizeof(*took), compare);
-	printf("{\"p50_us\": %.2f, \"p99_us\": %.2f, \"cpu_us\": %.3f}\n", took[n / 2] * 1e6, took[n * 99 / 100] * 1e6,
-	    used / (double) n * 1e6);
+	printf("{\"p50_us\": %.2f, \"p99_us\": %.2f, \"cpu_us\": %.3f, \"other_us\": %.3f, \"all_us\": %.3f}\n",
+	    took[n / 2] * 1e6, took[n * 99 / 100] * 1e6, used, others_used, used + others_used);
 	fflush(stdout);
 }
 
 int main(int count, char **words)
 {
-	if (count != 5) {
-		fprintf(stderr, "floor push|plain|pull|ring|reply|ask|subscribe URL SIZE SECONDS\n");
+	if (count != 6) {
+		fprintf(stderr, "floor push|plain|pull|ring|reply|ask|subscribe URL SIZE SECONDS PROCESSES\n");
 		return 2;
 	}
 	const char *mode = words[1], *url = words[2];
 	size_t      size = (size_t) atol(words[3]);
 	double      seconds = atof(words[4]);
+	processes = words[5];
 	if (strcmp(mode, "push") == 0) {
 		push(url, size, 1024);
 	} else if (strcmp(mode, "plain") == 0) {
 		push(url, size, 0);
 	} else if (strcmp(mode, "pull") == 0) {
-		pull(url, seconds);
+		pull(url, size, seconds);
 	} else if (strcmp(mode, "ring") == 0) {
-		ring(url, seconds);
+		ring(url, size, seconds);
 	} else if (strcmp(mode, "reply") == 0) {
 		reply(url);
 	} else if (strcmp(mode, "ask") == 0) {

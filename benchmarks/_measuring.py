@@ -3,13 +3,16 @@
 A ``Way`` names a function of a contender (``_nngkit:receive_many``, ``_pynng:...``, ``_zmq:...``) or a mode of the C
 program (``_floor``) that is measured, and the one at the other end. Each runs in a process started for one measurement
 (``_child.py``). The ways of a group are taken in turn, round after round, so that a machine whose speed drifts treats
-all alike; a ratio is the median of the rounds' ratios, not the ratio of medians.
+all alike; a ratio is the median of the rounds' ratios, not the ratio of medians. What a contender needs of the machine
+is in ``_contenders.py``; a way whose contender cannot take part is left out, and stderr says why.
 
 What a measured process prints is a line of JSON with some of::
 
     per_second   units a second                    cpu_us     CPU of that process, all threads, a unit, microseconds
     p50_us p99_us   of one round trip              rss_mib    its largest resident size
+    other_us     CPU of the other processes a unit    all_us     CPU of all of them
     part         of what was sent, what arrived       now_mib    its resident size when it told
+    idle_us      CPU of all of them a second          idle_kib   memory of an idle connection
     p50_ms p99_ms   the same in milliseconds       grown_mib  how much larger it was at most
     wire_kib     of messages, to all connections   beyond_mib read, beside what was wanted
     times        so many were measured               seconds    all of it
@@ -21,28 +24,32 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-RESULTS = Path(os.environ.get("NNGKIT_BENCH_RESULTS", HERE.parent / "build" / "bench"))  # elsewhere for tests
-BOUND = 120.0  # seconds any one measurement may take before it is given up
+import _contenders
+from _contenders import BOUND, HERE, RESULTS
+
 UNITS = {
     "per_second": "/s",
     "cpu_us": "us CPU",
+    "other_us": "us CPU other",
+    "all_us": "us CPU both",
+    "idle_us": "us CPU a second",
     "p50_us": "us p50",
     "p99_us": "us p99",
     "rss_mib": "MiB",
     "now_mib": "MiB now",
+    "idle_kib": "KiB idle",
     "part": "part",
     "p50_ms": "ms p50",
     "p95_ms": "ms p95",
@@ -65,6 +72,7 @@ Figures = dict[str, float]
 @dataclass(frozen=True)
 class Way:
     """One way of doing it. ``listens``: the end whose address the other is told, "measured" or "other".
+    ``before``: with nngkit as it was at `_contenders.BEFORE`, at both ends.
 
     Where cost is measured against how much there is, ``at`` says how much, and ``of`` of what: 100 of "peer", or 1, 2,
     3 million of "message". The measured process tells its figures once for each of ``at``, and each has a row.
@@ -77,6 +85,7 @@ class Way:
     task: dict[str, Any] = field(default_factory=dict)
     at: tuple[int, ...] = ()
     of: str = ""
+    before: bool = False
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -87,6 +96,18 @@ class Way:
         return [
             {"way": name, "line": self.name, "at": at, "of": self.of} for name, at in zip(names, self.at, strict=True)
         ]
+
+
+def with_before(ways: Iterable[Way]) -> Iterator[Way]:
+    """Each, and after it the same with nngkit as it was: its name with ", before"."""
+    for way in ways:
+        yield way
+        yield replace(way, name=before(way.name), before=True)
+
+
+def before(name: str) -> str:
+    """What a way is called with nngkit as it was."""
+    return f"{name}, before"
 
 
 @dataclass(frozen=True)
@@ -116,28 +137,39 @@ class Group:
 # ---- one measurement -------------------------------------------------------------------------------------------------
 
 
-def floor() -> Path | None:
-    """The C program, built if a compiler and NNG's headers are here; None if they are not."""
-    source, program = HERE / "_floor.c", RESULTS / "floor"
-    compiler = shutil.which("cc")
-    if compiler is None or not Path("/usr/include/nng/nng.h").exists():
-        return None
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        command = [compiler, "-O2", "-pthread", "-o", str(program), str(source), "-lnng"]
-        subprocess.run(command, check=True, timeout=BOUND)
-    return program
-
-
-def _start(function: str, task: dict[str, Any]) -> subprocess.Popen[str]:
+def _start(function: str, task: dict[str, Any], before: bool) -> subprocess.Popen[str]:
     if function.startswith("_floor:"):
         mode = function.partition(":")[2]
-        program = floor()
+        program = _contenders.floor()
         assert program is not None
-        words = [program, mode, task["url"], str(task["size"]), str(task["seconds"])]
+        words = [program, mode, *(str(task[key]) for key in ("url", "size", "seconds", "processes"))]
         return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     words = [sys.executable, HERE / "_child.py", function, json.dumps(task)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, env=_contenders.environment_before() if before else None
+    )
+
+
+@contextmanager
+def _watching(seconds: float) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that are all ended when one of them fails, or when they take too long: nobody waits for the others."""
+    processes: list[subprocess.Popen[str]] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        end = time.monotonic() + BOUND + seconds
+        while not over.wait(0.1):
+            if time.monotonic() > end or any(process.poll() for process in tuple(processes)):
+                for process in tuple(processes):
+                    process.kill()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield processes
+    finally:
+        over.set()
+        watcher.join()
 
 
 def _line(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -150,8 +182,10 @@ def _line(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _running(function: str, task: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
-    process = _start(function, task)
+def _running(function: str, task: dict[str, Any], *, before: bool, listens: bool) -> Iterator[subprocess.Popen[str]]:
+    process = _start(function, task | {"listens": listens}, before)
+    with open(task["processes"], "a") as listed:
+        listed.write(f"{process.pid}\n")
     try:
         yield process
     finally:
@@ -163,25 +197,43 @@ def _running(function: str, task: dict[str, Any]) -> Iterator[subprocess.Popen[s
 
 def address(transport: str, directory: str) -> str:
     """Where to listen."""
-    if transport == "tcp":
-        return "tcp://127.0.0.1:0"
-    return f"ipc://{directory}/s" if transport == "ipc" else "inproc://bench"
+    here = {
+        "tcp": "tcp://127.0.0.1:0",
+        "tls": "tls+tcp://127.0.0.1:0",
+        "ws": "ws://127.0.0.1:0/bench",
+        "ipc": f"ipc://{directory}/s",
+        "inproc": "inproc://bench",
+    }
+    return here[transport]
 
 
 def measure(way: Way, seconds: float) -> list[Figures]:
     """Do it once: figures for each of its rows."""
-    with tempfile.TemporaryDirectory(prefix="bench") as directory:
-        task = {"size": 16, "transport": "tcp", "seconds": seconds, **way.task}
-        task["url"] = address(task["transport"], directory)
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench"))
+        processes = Path(directory, "processes")  # ids, one a line, in the order in which they were started
+        task: dict[str, Any] = {"size": 16, "transport": "tcp", "seconds": seconds, **way.task}
+        task |= {"url": address(task["transport"], directory), "processes": str(processes)}
+        if task["transport"] == "tls":
+            task |= _contenders.certificates(directory)
+        if way.measured.startswith("_nats:"):
+            task["url"], pid = stack.enter_context(_contenders.nats(directory))
+            processes.write_text(f"{pid}\n")
+
+        watched = stack.enter_context(_watching(seconds))
+
+        def running(function: str, listens: bool) -> subprocess.Popen[str]:
+            process = stack.enter_context(_running(function, task, before=way.before, listens=listens))
+            watched.append(process)
+            return process
+
         if not way.other or task["transport"] == "inproc":
-            with _running(way.measured, task) as alone:
-                return _figures(alone, len(way.rows))
+            return _figures(running(way.measured, True), len(way.rows))
         first, second = (way.measured, way.other) if way.listens == "measured" else (way.other, way.measured)
-        with ExitStack() as stack:
-            listener = stack.enter_context(_running(first, task))
-            task |= _line(listener)
-            others = [stack.enter_context(_running(second, task)) for _ in range(task.get("others", 1))]
-            return _figures(listener if way.listens == "measured" else others[0], len(way.rows))
+        listener = running(first, True)
+        task |= _line(listener)
+        others = [running(second, False) for _ in range(task.get("others", 1))]
+        return _figures(listener if way.listens == "measured" else others[0], len(way.rows))
 
 
 def _figures(process: subprocess.Popen[str], lines: int) -> list[Figures]:
@@ -224,12 +276,13 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
     What is in that file and was not measured now stays there: each row says of which sitting it is.
     """
     groups = _chosen(tuple(groups), given.only)
-    if floor() is None:
-        groups = [
-            Group(each.name, tuple(way for way in each.ways if "_floor" not in way.measured + way.other), each.promises)
-            for each in groups
-        ]
-        sys.stderr.write("no C compiler or no nng.h (Debian: libnng-dev): without the ways in C\n")
+    missing: dict[str, None] = {}
+    for index, group in enumerate(groups):
+        reasons = [_contenders.missing(way.measured, way.other, before=way.before) for way in group.ways]
+        missing |= dict.fromkeys(filter(None, reasons))
+        able = tuple(way for way, reason in zip(group.ways, reasons, strict=True) if reason is None)
+        groups[index] = Group(group.name, able, group.promises)
+    sys.stderr.writelines(f"{reason}\n" for reason in missing)
     total = given.rounds * sum(len(group.ways) for group in groups)
     load = os.getloadavg()[0]
     sitting = {"load": load, "rounds": given.rounds, "seconds": given.seconds}

@@ -3,30 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pynng
 import trio
 
-from _child import (
-    RUN_IN,
+from _child import RUN_IN, Meter, as_many_files_as_allowed, peak, resident, say
+from _numbered import (
+    MANY,
+    STEP,
     Audience,
-    Meter,
-    as_many_files_as_allowed,
+    Due,
+    Roll,
+    Sleep,
+    aask_all,
+    areceive_all,
+    asend_all,
+    ask_all,
+    ask_in_flight,
+    hold,
     numbered,
-    peak,
-    resident,
-    say,
-    stop_watch,
-    stop_watch_async,
+    receive_all,
+    receive_crowd,
+    send_all,
+    send_crowd,
+    send_lists,
+    sequence,
+    wrong,
 )
-from nngkit.protocols import Batch, Pub, Pull, Push, Rep, Req, Sub, Surveyor
+from nngkit.protocols import TLS, Batch, Pub, Pull, Push, Rep, Req, Sub, Surveyor
 
 LARGEST = 1 << 22
+
+Socket = TypeVar("Socket", Pub, Pull, Push, Rep, Req)
+
+
+def _open(kind: type[Socket], task: dict[str, Any], **options: Any) -> Socket:
+    """A socket at its end of the task's address, which it says where it listens."""
+    as_many_files_as_allowed()
+    if "ca" in task:
+        mine = {"cert": task["cert"], "key": task["key"]} if task["listens"] else {"ca": task["ca"]}
+        options["tls"] = TLS(**mine, server_name=None if task["listens"] else "localhost")
+    sock = kind(**{"listen" if task["listens"] else "dial": task["url"]}, **options)
+    if task["listens"]:
+        say(url=sock.address)
+    return sock
 
 
 def _batch(task: dict[str, Any]) -> Batch | bool | None:
@@ -37,48 +62,38 @@ def _batch(task: dict[str, Any]) -> Batch | bool | None:
 
 def push(task: dict[str, Any]) -> None:
     """One message a call, blocking."""
-    body = b"x" * task["size"]
-    with Push(dial=task["url"], batch=_batch(task)) as sock:
-        while True:
-            sock.send(body)
+    with _open(Push, task, batch=_batch(task)) as sock:
+        send_all(sock.send, task)
 
 
 def push_many(task: dict[str, Any]) -> None:
-    bodies = [b"x" * task["size"]] * task.get("many", 256)
-    with Push(dial=task["url"], batch=_batch(task)) as sock:
-        while True:
-            sock.send_many(bodies)
+    with _open(Push, task, batch=_batch(task)) as sock:
+        send_lists(sock.send_many, task)
 
 
-async def _apush(task: dict[str, Any]) -> None:
-    body = b"x" * task["size"]
-    async with Push(dial=task["url"], batch=_batch(task)) as sock:
-        while True:
-            await sock.asend(body)
+async def _apush(task: dict[str, Any], sleep: Sleep) -> None:
+    async with _open(Push, task, batch=_batch(task)) as sock:
+        await asend_all(sock.asend, task, sleep)
 
 
 def push_trio(task: dict[str, Any]) -> None:
-    trio.run(_apush, task)
+    trio.run(_apush, task, trio.sleep)
 
 
 def push_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_apush(task))
+    asyncio.run(_apush(task, asyncio.sleep))
 
 
 def _pull(task: dict[str, Any], **options: Any) -> Pull:
-    as_many_files_as_allowed()
-    pull = Pull(listen=task["url"], recv_max_size=LARGEST, batch=_batch(task), **options)
-    say(url=pull.address)
+    pull = _open(Pull, task, recv_max_size=LARGEST, batch=_batch(task), **options)
     pull.wait_for_peers(task.get("peers", 0), 60.0)
     if task["transport"] == "inproc":
-        threading.Thread(target=push, args=(task,), daemon=True).start()
+        threading.Thread(target=push, args=(task | {"listens": False},), daemon=True).start()
     return pull
 
 
-def _step(task: dict[str, Any]) -> int:
-    if task["size"] >= 1 << 16:
-        return 1
-    return 1024 if task.get("batch") else 64
+def pull(task: dict[str, Any], **options: Any) -> None:
+    receive_all(_pull(task, **options).recv, task)
 
 
 def pull_lent(task: dict[str, Any]) -> None:
@@ -89,29 +104,22 @@ def pull_far_ahead(task: dict[str, Any]) -> None:
     pull(task, recv_window=1 << 22)
 
 
-def pull(task: dict[str, Any], **options: Any) -> None:
-    sock, meter, step = _pull(task, **options), Meter(task["seconds"]), _step(task)
-    while meter.add(step):
-        for _ in range(step):
-            sock.recv()
-
-
 def pull_many(task: dict[str, Any]) -> None:
-    sock, meter = _pull(task), Meter(task["seconds"])
-    while meter.add(len(sock.recv_many(8192))):
+    sock, meter, due = _pull(task), Meter(task), Due(task["size"])
+    while meter.add(due.check(sock.recv_many(MANY))):
         pass
 
 
 def pull_in_steps(task: dict[str, Any]) -> None:
     """Figures for each of ``steps`` equal parts of ``messages``."""
-    sock, clock = _pull(task), time.perf_counter
+    sock, clock, due = _pull(task), time.perf_counter, Due(task["size"])
     warm = clock() + RUN_IN
     while clock() < warm:
-        sock.recv_many(8192)
+        due.check(sock.recv_many(MANY))
     for _ in range(task["steps"]):
         count, begin, used = 0, clock(), time.process_time()
         while count < task["messages"] // task["steps"]:
-            count += len(sock.recv_many(8192))
+            count += due.check(sock.recv_many(MANY))
         cpu = time.process_time() - used
         say(per_second=count / (clock() - begin), cpu_us=cpu / count * 1e6, now_mib=resident())
 
@@ -124,26 +132,25 @@ def pull_many_with_more_threads(task: dict[str, Any]) -> None:
 
 
 async def _apull(task: dict[str, Any]) -> None:
-    sock, meter, step = _pull(task), Meter(task["seconds"]), _step(task)
-    while meter.add(step):
-        for _ in range(step):
-            await sock.arecv()
+    await areceive_all(_pull(task).arecv, task)
 
 
 async def _apull_for(task: dict[str, Any]) -> None:
-    sock, meter, step = _pull(task), Meter(task["seconds"]), _step(task)
+    sock, meter, due = _pull(task), Meter(task), itertools.cycle(sequence(task["size"]))
     count = 0
-    async for _ in sock:
+    async for message in sock:
+        if message != (want := next(due)):
+            wrong(message, want)
         count += 1
-        if count == step:
+        if count == STEP:
             if not meter.add(count):
                 return
             count = 0
 
 
 async def _apull_many(task: dict[str, Any]) -> None:
-    sock, meter = _pull(task), Meter(task["seconds"])
-    while meter.add(len(await sock.arecv_many(8192))):
+    sock, meter, due = _pull(task), Meter(task), Due(task["size"])
+    while meter.add(due.check(await sock.arecv_many(MANY))):
         pass
 
 
@@ -171,21 +178,46 @@ def pull_many_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(_apull_many(task))
 
 
+# ---- from a crowd ----------------------------------------------------------------------------------------------------
+
+
+def pull_crowd(task: dict[str, Any]) -> None:
+    receive_crowd(_pull(task).recv, task)
+
+
+def pull_crowd_many(task: dict[str, Any]) -> None:
+    sock, meter, roll = _pull(task), Meter(task), Roll(task["size"])
+    meter.check = roll.check
+    while meter.add(roll.add(sock.recv_many(MANY))):
+        pass
+
+
+def push_crowd(task: dict[str, Any]) -> None:
+    """As many sockets as ``peers``, in this one process."""
+    send_crowd([_open(Push, task).send for _ in range(task["peers"])], task)
+
+
+def hold_crowd(task: dict[str, Any]) -> None:
+    hold(_open(Pull, task).recv, task)
+
+
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 
 def reply(task: dict[str, Any]) -> None:
-    with Rep(listen=task["url"], recv_max_size=LARGEST) as rep:
-        say(url=rep.address)
+    with _open(Rep, task, recv_max_size=LARGEST) as rep:
         for request in rep:
             request.reply(request.body)
 
 
 async def _areply(task: dict[str, Any]) -> None:
-    async with Rep(listen=task["url"], recv_max_size=LARGEST) as rep:
-        say(url=rep.address)
+    async with _open(Rep, task, recv_max_size=LARGEST) as rep:
         async for request in rep:
             await request.areply(request.body)
+
+
+def reply_asyncio(task: dict[str, Any]) -> None:
+    asyncio.run(_areply(task))
 
 
 def reply_trio(task: dict[str, Any]) -> None:
@@ -194,11 +226,9 @@ def reply_trio(task: dict[str, Any]) -> None:
 
 def reply_measured(task: dict[str, Any]) -> None:
     """Answers ``peers`` that ask, and is itself what is measured."""
-    as_many_files_as_allowed()
-    with Rep(listen=task["url"], recv_max_size=LARGEST) as rep:
-        say(url=rep.address)
+    with _open(Rep, task, recv_max_size=LARGEST) as rep:
         rep.wait_for_peers(task["peers"], 60.0)
-        meter = Meter(task["seconds"])
+        meter = Meter(task)
         for request in rep:
             request.reply(request.body)
             if not meter.add(1):
@@ -206,15 +236,13 @@ def reply_measured(task: dict[str, Any]) -> None:
 
 
 def ask(task: dict[str, Any]) -> None:
-    body = b"x" * task["size"]
-    with Req(dial=task["url"], recv_max_size=LARGEST) as req:
-        stop_watch(lambda: req.request(body), task["seconds"])
+    with _open(Req, task, recv_max_size=LARGEST) as req:
+        ask_all(req.request, task)
 
 
 async def _aask(task: dict[str, Any]) -> None:
-    body = b"x" * task["size"]
-    async with Req(dial=task["url"], recv_max_size=LARGEST) as req:
-        await stop_watch_async(lambda: req.arequest(body), task["seconds"])
+    async with _open(Req, task, recv_max_size=LARGEST) as req:
+        await aask_all(req.arequest, task)
 
 
 def ask_trio(task: dict[str, Any]) -> None:
@@ -225,38 +253,19 @@ def ask_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(_aask(task))
 
 
-async def _ask_many(
-    task: dict[str, Any], spawn: Callable[[Any], None], sleep: Callable[[float], Awaitable[None]]
-) -> None:
-    body, meter = b"x" * task["size"], Meter(task["seconds"])
-    done = seen = 0
-    async with Req(dial=task["url"], recv_max_size=LARGEST) as req:
-
-        async def keep_asking() -> None:
-            nonlocal done
-            while True:
-                await req.arequest(body)
-                done += 1
-
-        for _ in range(task["flight"]):
-            spawn(keep_asking)
-        while meter.add(done - seen):
-            seen = done
-            await sleep(0.01)
-
-
 def ask_many_trio(task: dict[str, Any]) -> None:
     async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            await _ask_many(task, nursery.start_soon, trio.sleep)
+        async with _open(Req, task, recv_max_size=LARGEST) as req, trio.open_nursery() as nursery:
+            await ask_in_flight(req.arequest, task, nursery.start_soon, trio.sleep)
 
     trio.run(main)
 
 
 def ask_many_asyncio(task: dict[str, Any]) -> None:
     async def main() -> None:
-        tasks: list[asyncio.Task[None]] = []
-        await _ask_many(task, lambda function: tasks.append(asyncio.create_task(function())), asyncio.sleep)
+        async with _open(Req, task, recv_max_size=LARGEST) as req:
+            loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+            await ask_in_flight(req.arequest, task, lambda each: tasks.add(loop.create_task(each())), asyncio.sleep)
 
     asyncio.run(main())
 
@@ -265,23 +274,19 @@ def ask_many_asyncio(task: dict[str, Any]) -> None:
 
 
 def publish(task: dict[str, Any]) -> None:
-    message, number = numbered(task["size"]), 0
-    with Pub(listen=task["url"], batch=_batch(task)) as pub:
-        say(url=pub.address)
+    message = numbered(task["size"])
+    with _open(Pub, task, batch=_batch(task)) as pub:
         pub.wait_for_peers(task["subscribers"], 60.0)
-        while True:
+        for number in itertools.count(1):
             pub.send(message(number))
-            number += 1
 
 
 async def _apublish(task: dict[str, Any]) -> None:
-    message, number = numbered(task["size"]), 0
-    async with Pub(listen=task["url"]) as pub:
-        say(url=pub.address)
+    message = numbered(task["size"])
+    async with _open(Pub, task) as pub:
         await pub.await_for_peers(task["subscribers"], 60.0)
-        while True:
+        for number in itertools.count(1):
             await pub.asend(message(number))
-            number += 1
 
 
 def publish_trio(task: dict[str, Any]) -> None:
@@ -294,35 +299,27 @@ def _subs(task: dict[str, Any]) -> list[Sub]:
 
 def subscribe(task: dict[str, Any]) -> None:
     """A thread for each subscriber."""
-    subs = _subs(task)
-    audience = Audience(task["seconds"], len(subs))
+    audience = Audience(task)
 
     def read(place: int, sub: Sub) -> None:
-        count = 0
         while True:
-            messages = sub.recv_many(1024)
-            count += len(messages)
-            audience.heard[place] = count, messages[-1]
+            audience.add(place, sub.recv_many(1024))
 
-    for place, sub in enumerate(subs):
+    for place, sub in enumerate(_subs(task)):
         threading.Thread(target=read, args=(place, sub), daemon=True).start()
     while audience.look():
         time.sleep(audience.PAUSE)
 
 
 async def _asubscribe(task: dict[str, Any]) -> None:
-    subs = _subs(task)
-    audience = Audience(task["seconds"], len(subs))
+    audience = Audience(task)
 
     async def read(place: int, sub: Sub) -> None:
-        count = 0
         while True:
-            messages = await sub.arecv_many(1024)
-            count += len(messages)
-            audience.heard[place] = count, messages[-1]
+            audience.add(place, await sub.arecv_many(1024))
 
     async with trio.open_nursery() as nursery:
-        for place, sub in enumerate(subs):
+        for place, sub in enumerate(_subs(task)):
             nursery.start_soon(read, place, sub)
         while True:
             await trio.sleep(audience.PAUSE)

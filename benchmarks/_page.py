@@ -23,10 +23,14 @@ MARK = "<!-- measured: python benchmarks/_page.py writes what follows -->\n"
 HEADS = {
     "per_second": "per second",
     "cpu_us": "CPU, us",
+    "other_us": "CPU of the other end, us",
+    "all_us": "CPU of both, us",
+    "idle_us": "CPU a second, us",
     "p50_us": "p50, us",
     "p99_us": "p99, us",
     "rss_mib": "memory, MiB",
     "now_mib": "resident, MiB",
+    "idle_kib": "an idle connection, KiB",
     "part": "part",
     "p50_ms": "p50, ms",
     "p95_ms": "p95, ms",
@@ -103,7 +107,7 @@ def plot(groups: list[dict[str, Any]], path: Path) -> None:
     for axes, group in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
         rows = group["rows"]
         shown = next(key for key in PLOTTED if key in rows[0])
-        for line, marker in zip(dict.fromkeys(row["line"] for row in rows), "os^v", strict=False):
+        for line, marker in zip(dict.fromkeys(row["line"] for row in rows), "os^vDPX*", strict=False):
             points = sorted((row for row in rows if row["line"] == line), key=lambda row: row["at"])
             axes.plot([row["at"] for row in points], [row[shown] for row in points], marker=marker, label=line)
         axes.set(xscale="log", yscale="log", title=group["group"], xlabel=rows[0]["of"] + "s", ylabel=PLOTTED[shown])

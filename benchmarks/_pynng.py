@@ -3,27 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pynng
 import trio
 
-from _child import Audience, Meter, as_many_files_as_allowed, numbered, peak, say, stop_watch, stop_watch_async
+from _child import Meter, as_many_files_as_allowed, peak, say
+from _numbered import (
+    Audience,
+    aask_all,
+    areceive_all,
+    ask_all,
+    ask_in_flight,
+    hold,
+    numbered,
+    receive_all,
+    receive_crowd,
+    send_all,
+    send_crowd,
+)
 
 LARGEST = 1 << 22  # bytes; unlimited is pynng's default, and no one's choice
 BUFFER = 1024  # messages of send buffer that make a sender saturate; without one all of NNG hands over one by one
 
 
+def _open(kind: Any, task: dict[str, Any], **options: Any) -> Any:
+    """A socket at its end of the task's address, which it says where it listens."""
+    as_many_files_as_allowed()
+    if "ca" in task and task["listens"]:
+        both = Path(task["key"]).with_name("both.pem")  # pynng wants the key and the certificate in one file
+        both.write_bytes(Path(task["key"]).read_bytes() + Path(task["cert"]).read_bytes())
+        options["tls_config"] = pynng.TLSConfig(pynng.TLSConfig.MODE_SERVER, cert_key_file=str(both))
+    elif "ca" in task:
+        # pynng hands strings over without the zero that ends them in C
+        options["tls_config"] = pynng.TLSConfig(
+            pynng.TLSConfig.MODE_CLIENT, server_name="localhost\0", ca_files=[task["ca"]]
+        )
+    sock = kind(**{"listen" if task["listens"] else "dial": task["url"]}, **options)
+    if task["listens"]:
+        (listener,) = sock.listeners
+        port = str(listener.local_address).rpartition(":")[2]  # of ws, `url` does not tell it
+        say(url=listener.url.replace(":0/", f":{port}/"))
+    return sock
+
+
 def push(task: dict[str, Any], buffer: int = BUFFER) -> None:
-    """The saturating sender of every one-way measurement on NNG: blocking, with a send buffer."""
-    body = b"x" * task["size"]
-    with pynng.Push0(send_buffer_size=buffer, dial=task["url"]) as sock:
-        while True:
-            sock.send(body)
+    """A sender that saturates: blocking, with a send buffer."""
+    with _open(pynng.Push0, task, send_buffer_size=buffer) as sock:
+        send_all(sock.send, task)
 
 
 def push_without_buffer(task: dict[str, Any]) -> None:
@@ -36,29 +68,19 @@ def _wait_for_peers(sock: Any, count: int) -> None:
 
 
 def _pull(task: dict[str, Any]) -> Any:
-    as_many_files_as_allowed()
-    sock = pynng.Pull0(recv_max_size=LARGEST, listen=task["url"])
-    say(url=sock.listeners[0].url)
+    sock = _open(pynng.Pull0, task, recv_max_size=LARGEST)
     _wait_for_peers(sock, task.get("peers", 0))
     if task["transport"] == "inproc":
-        threading.Thread(target=push, args=(task,), daemon=True).start()
+        threading.Thread(target=push, args=(task | {"listens": False},), daemon=True).start()
     return sock
 
 
 def pull(task: dict[str, Any]) -> None:
-    sock, meter = _pull(task), Meter(task["seconds"])
-    step = 16 if task["size"] < 1 << 16 else 1
-    while meter.add(step):
-        for _ in range(step):
-            sock.recv()
+    receive_all(_pull(task).recv, task)
 
 
 async def _apull(task: dict[str, Any]) -> None:
-    sock, meter = _pull(task), Meter(task["seconds"])
-    step = 16 if task["size"] < 1 << 16 else 1
-    while meter.add(step):
-        for _ in range(step):
-            await sock.arecv()
+    await areceive_all(_pull(task).arecv, task)
 
 
 def pull_trio(task: dict[str, Any]) -> None:
@@ -69,20 +91,32 @@ def pull_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(_apull(task))
 
 
+def pull_crowd(task: dict[str, Any]) -> None:
+    receive_crowd(_pull(task).recv, task)
+
+
+def push_crowd(task: dict[str, Any]) -> None:
+    """As many sockets as ``peers``, in this one process."""
+    socks = [_open(pynng.Push0, task, send_buffer_size=BUFFER) for _ in range(task["peers"])]
+    send_crowd([sock.send for sock in socks], task)
+
+
+def hold_crowd(task: dict[str, Any]) -> None:
+    hold(_open(pynng.Pull0, task).recv, task)
+
+
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 
 def reply(task: dict[str, Any]) -> None:
-    """The one server of all round trips on NNG, so that only the client differs: blocking, the fastest pynng has."""
-    with pynng.Rep0(recv_max_size=LARGEST, listen=task["url"]) as sock:
-        say(url=sock.listeners[0].url)
+    """Blocking, the fastest server that pynng has."""
+    with _open(pynng.Rep0, task, recv_max_size=LARGEST) as sock:
         while True:
             sock.send(sock.recv())
 
 
 async def _areply(task: dict[str, Any]) -> None:
-    with pynng.Rep0(recv_max_size=LARGEST, listen=task["url"]) as sock:
-        say(url=sock.listeners[0].url)
+    with _open(pynng.Rep0, task, recv_max_size=LARGEST) as sock:
         while True:
             await sock.asend(await sock.arecv())
 
@@ -93,35 +127,31 @@ def reply_trio(task: dict[str, Any]) -> None:
 
 def reply_measured(task: dict[str, Any]) -> None:
     """Answers ``peers`` that ask, and is itself what is measured."""
-    as_many_files_as_allowed()
-    with pynng.Rep0(recv_max_size=LARGEST, listen=task["url"]) as sock:
-        say(url=sock.listeners[0].url)
+    with _open(pynng.Rep0, task, recv_max_size=LARGEST) as sock:
         _wait_for_peers(sock, task["peers"])
-        meter = Meter(task["seconds"])
+        meter = Meter(task)
         while meter.add(1):
             sock.send(sock.recv())
 
 
 def ask(task: dict[str, Any]) -> None:
-    body = b"x" * task["size"]
-    with pynng.Req0(recv_max_size=LARGEST, dial=task["url"]) as sock:
+    with _open(pynng.Req0, task, recv_max_size=LARGEST) as sock:
 
-        def once() -> None:
+        def once(body: bytes) -> Any:
             sock.send(body)
-            sock.recv()
+            return sock.recv()
 
-        stop_watch(once, task["seconds"])
+        ask_all(once, task)
 
 
 async def _aask(task: dict[str, Any]) -> None:
-    body = b"x" * task["size"]
-    with pynng.Req0(recv_max_size=LARGEST, dial=task["url"]) as sock:
+    with _open(pynng.Req0, task, recv_max_size=LARGEST) as sock:
 
-        async def once() -> None:
+        async def once(body: bytes) -> Any:
             await sock.asend(body)
-            await sock.arecv()
+            return await sock.arecv()
 
-        await stop_watch_async(once, task["seconds"])
+        await aask_all(once, task)
 
 
 def ask_trio(task: dict[str, Any]) -> None:
@@ -132,80 +162,62 @@ def ask_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(_aask(task))
 
 
-def _in_contexts(work: Callable[[Any], Awaitable[None]], sock: Any, count: int, meanwhile: Any = None) -> None:
-    async def one() -> None:
+def reply_many(task: dict[str, Any]) -> None:
+    """A server with as many contexts as there are requests in flight."""
+
+    async def work(sock: Any) -> None:
         with sock.new_context() as context:
             while True:
-                await work(context)
+                await context.asend(await context.arecv())
 
     async def all_of_them() -> None:
-        async with trio.open_nursery() as nursery:
-            for _ in range(count):
-                nursery.start_soon(one)
-            if meanwhile is not None:
-                await meanwhile()
-                nursery.cancel_scope.cancel()
+        with _open(pynng.Rep0, task, recv_max_size=LARGEST) as sock:
+            async with trio.open_nursery() as nursery:
+                for _ in range(task["flight"]):
+                    nursery.start_soon(work, sock)
 
     trio.run(all_of_them)
 
 
-def reply_many(task: dict[str, Any]) -> None:
-    """A server with as many contexts as there are requests in flight."""
-
-    async def work(context: Any) -> None:
-        await context.asend(await context.arecv())
-
-    with pynng.Rep0(recv_max_size=LARGEST, listen=task["url"]) as sock:
-        say(url=sock.listeners[0].url)
-        _in_contexts(work, sock, task["flight"])
-
-
 def ask_many(task: dict[str, Any]) -> None:
     """``flight`` requests at a time, a context each."""
-    body, meter = b"x" * task["size"], Meter(task["seconds"])
-    done = 0
 
-    async def work(context: Any) -> None:
-        nonlocal done
-        await context.asend(body)
-        await context.arecv()
-        done += 1
+    async def main() -> None:
+        with _open(pynng.Req0, task, recv_max_size=LARGEST) as sock:
+            free = [sock.new_context() for _ in range(task["flight"])]
 
-    async def watch() -> None:
-        nonlocal done
-        seen = 0
-        while meter.add(done - seen):
-            seen = done
-            await trio.sleep(0.01)
+            async def once(body: bytes) -> Any:
+                context = free.pop()
+                await context.asend(body)
+                answer = await context.arecv()
+                free.append(context)
+                return answer
 
-    with pynng.Req0(recv_max_size=LARGEST, dial=task["url"]) as sock:
-        _in_contexts(work, sock, task["flight"], watch)
+            async with trio.open_nursery() as nursery:
+                await ask_in_flight(once, task, nursery.start_soon, trio.sleep)
+
+    trio.run(main)
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------------
 
 
 def publish(task: dict[str, Any]) -> None:
-    message, number = numbered(task["size"]), 0
-    with pynng.Pub0(send_buffer_size=BUFFER, listen=task["url"]) as sock:
-        say(url=sock.listeners[0].url)
+    message = numbered(task["size"])
+    with _open(pynng.Pub0, task, send_buffer_size=BUFFER) as sock:
         _wait_for_peers(sock, task["subscribers"])
-        while True:
+        for number in itertools.count(1):
             sock.send(message(number))
-            number += 1
 
 
 def subscribe(task: dict[str, Any]) -> None:
     """A thread for each subscriber."""
-    audience = Audience(task["seconds"], task["subscribers"])
+    audience = Audience(task)
 
     def read(place: int) -> None:
-        with pynng.Sub0(recv_buffer_size=BUFFER, topics=b"", dial=task["url"]) as sock:
-            count = 0
+        with _open(pynng.Sub0, task, recv_buffer_size=BUFFER, topics=b"") as sock:
             while True:
-                message = sock.recv()
-                count += 1
-                audience.heard[place] = count, message
+                audience.add(place, [sock.recv()])
 
     for place in range(task["subscribers"]):
         threading.Thread(target=read, args=(place,), daemon=True).start()

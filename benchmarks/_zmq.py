@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from contextlib import suppress
 from typing import Any
@@ -10,123 +11,182 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
-from _child import Audience, Meter, numbered, say, stop_watch, stop_watch_async
+from _child import as_many_files_as_allowed, say
+from _numbered import (
+    STEP,
+    Audience,
+    aask_all,
+    areceive_all,
+    asend_all,
+    ask_all,
+    ask_in_flight,
+    hold,
+    numbered,
+    receive_all,
+    receive_crowd,
+    send_all,
+    send_crowd,
+)
 
-NOTE = 64  # messages between two yields of an asyncio loop, or from one of several sockets, that always has more
 
-
-def _bound(sock: Any, url: str) -> Any:
-    sock.bind(url)
-    say(url=sock.getsockopt_string(zmq.LAST_ENDPOINT))
+def _open(kind: int, task: dict[str, Any], context: Any = None) -> Any:
+    """A socket at its end of the task's address, which it says where it listens."""
+    as_many_files_as_allowed()
+    sock = (context or zmq.Context()).socket(kind)
+    if task["listens"]:
+        sock.bind(task["url"])
+        say(url=sock.getsockopt_string(zmq.LAST_ENDPOINT))
+    else:
+        sock.connect(task["url"])
     return sock
 
 
 def push(task: dict[str, Any], context: Any = None) -> None:
-    body = b"x" * task["size"]
-    sock = (context or zmq.Context()).socket(zmq.PUSH)
-    sock.connect(task["url"])
-    while True:
-        sock.send(body)
+    send_all(_open(zmq.PUSH, task, context).send, task)
+
+
+async def _apush(task: dict[str, Any]) -> None:
+    send = _open(zmq.PUSH, task, zmq.asyncio.Context()).send
+    if task.get("rate") or task.get("idle"):
+        await asend_all(send, task, asyncio.sleep)
+
+    async def send_and_let_others_run(message: bytes) -> None:
+        # a send that finds room never lets go of the loop, and libzmq's descriptor is watched by it
+        nonlocal count
+        await send(message)
+        count += 1
+        if count % STEP == 0:
+            await asyncio.sleep(0)
+
+    count = 0
+    await asend_all(send_and_let_others_run, task, asyncio.sleep)
+
+
+def push_asyncio(task: dict[str, Any]) -> None:
+    asyncio.run(_apush(task))
+
+
+def _beside(task: dict[str, Any], context: Any) -> None:
+    """Where the sender shares the process, its thread."""
+    if task["transport"] == "inproc":
+        threading.Thread(target=push, args=(task | {"listens": False}, context), daemon=True).start()
 
 
 def pull(task: dict[str, Any]) -> None:
     context = zmq.Context()
-    sock, meter = _bound(context.socket(zmq.PULL), task["url"]), Meter(task["seconds"])
-    if task["transport"] == "inproc":
-        threading.Thread(target=push, args=(task, context), daemon=True).start()
-    step = 256 if task["size"] < 1 << 16 else 1
-    while meter.add(step):
-        for _ in range(step):
-            sock.recv()
+    sock = _open(zmq.PULL, task, context)
+    _beside(task, context)
+    receive_all(sock.recv, task)
 
 
 async def _apull(task: dict[str, Any]) -> None:
     context = zmq.asyncio.Context()
-    sock, meter = _bound(context.socket(zmq.PULL), task["url"]), Meter(task["seconds"])
-    if task["transport"] == "inproc":
-        threading.Thread(target=push, args=(task, zmq.Context(context)), daemon=True).start()
-    step = NOTE if task["size"] < 1 << 16 else 1
-    while meter.add(step):
-        for _ in range(step):
-            await sock.recv()
+    sock = _open(zmq.PULL, task, context)
+    _beside(task, zmq.Context(context))
+
+    async def let_others_run() -> None:
         await asyncio.sleep(0)
+
+    await areceive_all(sock.recv, task, let_others_run)
 
 
 def pull_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(_apull(task))
 
 
+def _with_room_for(task: dict[str, Any]) -> Any:
+    context = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, max(1024, 2 * task["peers"]))
+    return context
+
+
+def pull_crowd(task: dict[str, Any]) -> None:
+    receive_crowd(_open(zmq.PULL, task, _with_room_for(task)).recv, task)
+
+
+def push_crowd(task: dict[str, Any]) -> None:
+    """As many sockets as ``peers``, in this one process."""
+    context = _with_room_for(task)
+    send_crowd([_open(zmq.PUSH, task, context).send for _ in range(task["peers"])], task)
+
+
+def hold_crowd(task: dict[str, Any]) -> None:
+    hold(_open(zmq.PULL, task, _with_room_for(task)).recv, task)
+
+
 def publish(task: dict[str, Any]) -> None:
-    message, number = numbered(task["size"]), 0
-    sock = _bound(zmq.Context().socket(zmq.PUB), task["url"])
-    while True:
+    message = numbered(task["size"])
+    sock = _open(zmq.PUB, task)
+    for number in itertools.count(1):
         sock.send(message(number))
-        number += 1
 
 
 def subscribe(task: dict[str, Any]) -> None:
     """One thread, which reads what there is from each subscriber that has something."""
     context, poller, places = zmq.Context(), zmq.Poller(), {}
     for place in range(task["subscribers"]):
-        sock = context.socket(zmq.SUB)
+        sock = _open(zmq.SUB, task, context)
         sock.subscribe(b"")
-        sock.connect(task["url"])
         poller.register(sock, zmq.POLLIN)
         places[sock] = place
-    audience = Audience(task["seconds"], len(places))
-    counts = [0] * len(places)
+    audience = Audience(task)
     while audience.look():
         for sock, _ in poller.poll():
-            place, last = places[sock], b""
+            messages = []
             with suppress(zmq.Again):
-                for _ in range(NOTE):
-                    last = sock.recv(zmq.NOBLOCK)
-                    counts[place] += 1
-            if last:
-                audience.heard[place] = counts[place], last
+                for _ in range(STEP):
+                    messages.append(sock.recv(zmq.NOBLOCK))  # noqa: PERF401 - what came before Again is kept
+            if messages:
+                audience.add(places[sock], messages)
 
 
 def reply(task: dict[str, Any]) -> None:
-    sock = _bound(zmq.Context().socket(zmq.REP), task["url"])
+    sock = _open(zmq.REP, task)
     while True:
         sock.send(sock.recv())
 
 
 def ask(task: dict[str, Any]) -> None:
-    body = b"x" * task["size"]
-    sock = zmq.Context().socket(zmq.REQ)
-    sock.connect(task["url"])
+    sock = _open(zmq.REQ, task)
 
-    def once() -> None:
+    def once(body: bytes) -> Any:
         sock.send(body)
-        sock.recv()
+        return sock.recv()
 
-    stop_watch(once, task["seconds"])
+    ask_all(once, task)
 
 
 async def _aask(task: dict[str, Any]) -> None:
-    body = b"x" * task["size"]
-    sock = zmq.asyncio.Context().socket(zmq.REQ)
-    sock.connect(task["url"])
+    sock = _open(zmq.REQ, task, zmq.asyncio.Context())
 
-    async def once() -> None:
+    async def once(body: bytes) -> Any:
         await sock.send(body)
-        await sock.recv()
+        return await sock.recv()
 
-    await stop_watch_async(once, task["seconds"])
+    await aask_all(once, task)
 
 
 def ask_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(_aask(task))
 
 
+async def _areply(task: dict[str, Any]) -> None:
+    sock = _open(zmq.REP, task, zmq.asyncio.Context())
+    while True:
+        await sock.send(await sock.recv())
+
+
+def reply_asyncio(task: dict[str, Any]) -> None:
+    asyncio.run(_areply(task))
+
+
 async def _route(task: dict[str, Any]) -> None:
-    sock = _bound(zmq.asyncio.Context().socket(zmq.ROUTER), task["url"])
+    sock = _open(zmq.ROUTER, task, zmq.asyncio.Context())
     count = 0
     while True:
         await sock.send_multipart(await sock.recv_multipart())
         count += 1
-        if count % NOTE == 0:
+        if count % STEP == 0:
             await asyncio.sleep(0)
 
 
@@ -136,37 +196,26 @@ def reply_many(task: dict[str, Any]) -> None:
 
 async def _deal(task: dict[str, Any]) -> None:
     """``flight`` requests at a time over one DEALER, matched by an id in front, as ZeroMQ's guide has it."""
-    body, meter = b"x" * task["size"], Meter(task["seconds"])
-    sock = zmq.asyncio.Context().socket(zmq.DEALER)
-    sock.connect(task["url"])
+    sock = _open(zmq.DEALER, task, zmq.asyncio.Context())
     waiting: dict[bytes, asyncio.Future[bytes]] = {}
     loop = asyncio.get_running_loop()
-    done = last = 0
+    ids = itertools.count()
 
     async def take() -> None:
-        count = 0
-        while True:
+        for count in itertools.count(1):
             number, answer = await sock.recv_multipart()
             waiting.pop(number).set_result(answer)
-            count += 1
-            if count % NOTE == 0:
+            if count % STEP == 0:
                 await asyncio.sleep(0)
 
-    async def keep_asking() -> None:
-        nonlocal done, last
-        while True:
-            last += 1
-            number = last.to_bytes(4, "big")
-            future = waiting[number] = loop.create_future()
-            await sock.send_multipart([number, body])
-            await future
-            done += 1
+    async def once(body: bytes) -> bytes:
+        number = next(ids).to_bytes(4, "big")
+        future = waiting[number] = loop.create_future()
+        await sock.send_multipart([number, body])
+        return await future
 
-    tasks = [asyncio.create_task(take()), *(asyncio.create_task(keep_asking()) for _ in range(task["flight"]))]
-    seen = 0
-    while meter.add(done - seen):
-        seen = done
-        await asyncio.sleep(0.01)
+    tasks = [asyncio.create_task(take())]
+    await ask_in_flight(once, task, lambda each: tasks.append(asyncio.create_task(each())), asyncio.sleep)
     for each in tasks:
         each.cancel()
 

@@ -3,7 +3,8 @@
     python3 dev.py bench batching [--rounds N] [--seconds S] [--only TEXT] [--json]
 
 What is counted are messages of 16 B that the receiver has in hand. "One at a time" is a call, or a turn of ``async
-for``, for each of them at both ends; "many" hands over lists of 1,024 and takes what there is.
+for``, for each of them at both ends; "many" hands over lists of 1,024 and takes what there is. All are numbered and
+compared, which is a large part of what the fastest of these ways cost.
 """
 
 from __future__ import annotations
@@ -34,6 +35,16 @@ def group(transport: str, size: int) -> Group:
     return Group(f"{transport}, {size} B", ways, PROMISES if (transport, size) == ("tcp", 16) else ())
 
 
+def pays(way: str, unbatched: tuple[str, str]) -> Group:
+    """From which size on batches bring nothing."""
+    ways = []
+    for size in (16, 64, 256, 1024, 4096, 16384):
+        for name, batch in (("batched", True), ("one message each", None)):
+            task = {"size": size, "batch": batch, "many": 1024}
+            ways.append(Way(name, *unbatched, task=task, at=(size,), of="byte"))
+    return Group(f"{way}, tcp, batched or not, by the size of a message", tuple(ways))
+
+
 def sizes(way: str) -> Group:
     """How large a batch should be: the default is 1,024 messages, 64 KiB."""
     measured, other = WAYS[way]
@@ -49,6 +60,7 @@ GROUPS = (
     group("tcp", 256),
     sizes("nngkit trio, one at a time"),
     sizes("nngkit blocking, many"),
+    *(pays(way, WAYS[way]) for way in ("nngkit blocking, one at a time", "nngkit blocking, many")),
 )
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@
 
 Peers: a Pull that 1 to 1,000 Push peers saturate, each sending as much as is taken, and a Rep that 1 to 1,000 peers
 ask, each again as soon as it has its answer. The peers are plain TCP sockets of one process (``_crowd.py``), which
-cost so little that what is measured is the one socket that serves them; bare pynng is measured with the same peers.
+cost so little that what is measured is the one socket that serves them; bare pynng is measured with the same peers, and
+pyzmq with such that speak ZMTP. Idle: what memory a Pull has resident for each of so many connections that have sent
+one message and been silent since.
 
 Messages: one connection, nngkit at both ends, with and without batches; for each tenth of ``--messages`` the receiver's
 CPU in it and the memory it has resident after it. ``--seconds`` is not about these. They are few unless asked for:
@@ -14,21 +16,63 @@ unbatched, 10 million take about a minute.
 from __future__ import annotations
 
 import _measuring as bench
-from _measuring import Group, Way
+from _child import RUN_IN
+from _measuring import Group, Promise, Way, with_before
 
 PEERS = (1, 3, 10, 30, 100, 300, 1000)
+MANY = 1000  # connections, where there is one number of them
 STEPS = 10
-PULL = {"nngkit Pull, recv_many": "_nngkit:pull_many", "pynng Pull0": "_pynng:pull"}
-REP = {"nngkit Rep": "_nngkit:reply_measured", "pynng Rep0": "_pynng:reply_measured"}
+PULL = {
+    "nngkit Pull, recv": ("_nngkit:pull_crowd", "_crowd:push"),
+    "nngkit Pull, recv_many": ("_nngkit:pull_crowd_many", "_crowd:push"),
+    "pynng Pull0": ("_pynng:pull_crowd", "_crowd:push"),
+    "pyzmq PULL": ("_zmq:pull_crowd", "_crowd:push_zmtp"),
+}
+REP = {
+    "nngkit Rep": ("_nngkit:reply_measured", "_crowd:ask"),
+    "pynng Rep0": ("_pynng:reply_measured", "_crowd:ask"),
+}
+BOTH = {
+    "nngkit, recv": ("_nngkit:pull_crowd", "_nngkit:push_crowd"),
+    "nngkit, recv_many": ("_nngkit:pull_crowd_many", "_nngkit:push_crowd"),
+    "pynng": ("_pynng:pull_crowd", "_pynng:push_crowd"),
+    "pyzmq": ("_zmq:pull_crowd", "_zmq:push_crowd"),
+}
+HOLD = {
+    "nngkit Pull": ("_nngkit:hold_crowd", "_crowd:rest"),
+    "pynng Pull0": ("_pynng:hold_crowd", "_crowd:rest"),
+    "pyzmq PULL": ("_zmq:hold_crowd", "_crowd:rest_zmtp"),
+}
 
 
-def by_peers(what: str, contenders: dict[str, str], crowd: str) -> Group:
-    ways = (
-        Way(name, measured, crowd, task={"peers": count}, at=(count,), of="peer")
-        for count in PEERS
-        for name, measured in contenders.items()
-    )
+def by_peers(what: str, contenders: dict[str, tuple[str, str]]) -> Group:
+    def way(name: str, count: int) -> Way:
+        # longer with more: a queue for each of them, as pyzmq has, was filled while they connected and has to be read
+        task = {"peers": count, "run_in": RUN_IN + count / 1000}
+        return Way(name, *contenders[name], task=task, at=(count,), of="peer")
+
+    ways: list[Way] = []
+    for count in PEERS:
+        for name in contenders:
+            ways += with_before([way(name, count)]) if name.startswith("nngkit") else [way(name, count)]
     return Group(f"{what}, tcp, 16 B", tuple(ways))
+
+
+def both_ends() -> Group:
+    """A Pull and its peers, which are the same library's: sockets of one process, each sends a message in turn."""
+    ours = ("nngkit, recv", "nngkit, recv_many")
+    task = {"peers": MANY, "run_in": 1.0}
+    ways = {name: Way(name, *ends, task=task) for name, ends in BOTH.items()}
+    chosen = (*with_before(ways.pop(name) for name in ours), *ways.values())
+    promises = tuple(Promise(f"{name}, vs pyzmq", name, "pyzmq", 1.2, 2) for name in ours)
+    return Group(f"a Pull and {MANY:,} Push, each library at both ends, tcp, 16 B", chosen, promises)
+
+
+def idle() -> Group:
+    task = {"peers": MANY}
+    ways = [Way(name, *ends, task=task) for name, ends in HOLD.items()]
+    promise = Promise("memory of an idle connection", "nngkit Pull", None, 12, 8, "idle_kib")
+    return Group(f"{MANY:,} idle connections, tcp", (*with_before(ways[:1]), *ways[1:]), (promise,))
 
 
 def by_messages(messages: int) -> Group:
@@ -48,12 +92,14 @@ def by_messages(messages: int) -> Group:
 
 
 if __name__ == "__main__":
-    parser = bench.options(__doc__, rounds=3, seconds=1.0)
+    parser = bench.options(__doc__, rounds=5, seconds=1.0)
     parser.add_argument("--messages", type=int, default=1_000_000, help="on one connection (default %(default)s)")
     given = parser.parse_args()
     groups = (
-        by_peers("a Pull and its peers", PULL, "_crowd:push"),
-        by_peers("a Rep and its peers", REP, "_crowd:ask"),
+        by_peers("a Pull and its peers", PULL),
+        both_ends(),
+        idle(),
+        by_peers("a Rep and its peers", REP),
         by_messages(given.messages),
     )
     bench.run("growth", groups, given)

@@ -1,67 +1,88 @@
-"""One-way messages: nngkit beside bare pynng, pyzmq and C on NNG, in one run.
+"""One-way messages, each library at both ends, in one run: nngkit now and before, pynng, pyzmq, Zenoh, NATS, C on NNG.
 
     python3 dev.py bench one_way [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-The receiver is measured. On NNG the same sender saturates it: bare pynng, blocking, with a send buffer of 1,024; pyzmq
-has its own. Where the two ends share a process (inproc) the sender is a thread of it, and CPU is that of both.
+The receiver is measured; ``other_us`` is the CPU at the other end, a server's among it. "nngkit" is a call of ``send``
+and of ``recv`` for each message, "many" are lists of 256 and what there is. Senders saturate: bare pynng and C with a
+send buffer of 1,024, pyzmq and Zenoh with their own, NATS with up to 32,768 messages under way. Every message is
+numbered and compared. Where both ends share a process (inproc) the sender is a thread of it, and CPU is that of both.
 """
 
 from __future__ import annotations
 
 import _measuring as bench
-from _measuring import Group, Promise, Way
+from _measuring import Group, Promise, Way, before, with_before
 
-SIZES = {16: "16 B", 1024: "1 KiB", 65536: "64 KiB", 1 << 20: "1 MiB"}
-NNG = {
-    "nngkit recv": "_nngkit:pull",
-    "nngkit recv_many": "_nngkit:pull_many",
-    "the same with NNG's own threads": "_nngkit:pull_many_with_more_threads",
-    "nngkit trio arecv": "_nngkit:pull_trio",
-    "nngkit asyncio arecv": "_nngkit:pull_asyncio",
-    "nngkit trio arecv_many": "_nngkit:pull_many_trio",
-    "pynng": "_pynng:pull",
-    "pynng trio": "_pynng:pull_trio",
-    "pynng asyncio": "_pynng:pull_asyncio",
+SIZES = {16: "16 B", 1024: "1 KiB"}
+OURS = {
+    "nngkit": ("_nngkit:pull", "_nngkit:push"),
+    "nngkit asyncio": ("_nngkit:pull_asyncio", "_nngkit:push_asyncio"),
+    "nngkit trio": ("_nngkit:pull_trio", "_nngkit:push_trio"),
+    "nngkit many": ("_nngkit:pull_many", "_nngkit:push_many"),
 }
-ZMQ = {"pyzmq": "_zmq:pull", "pyzmq asyncio": "_zmq:pull_asyncio"}
-FLOOR = {"C, one at a time": "_floor:pull", "C, 64 posted": "_floor:ring"}
-SMALL = (
-    Promise("async receive vs pynng trio", "nngkit trio arecv", "pynng trio", 12, 25),
-    Promise("async receive vs pynng asyncio", "nngkit asyncio arecv", "pynng asyncio", 12, 25),
-    Promise("async receive, item by item, vs zmq.asyncio", "nngkit asyncio arecv", "pyzmq asyncio", 1.4, 2.5),
-    Promise("arecv_many vs 64 posted in C", "nngkit trio arecv_many", "C, 64 posted", 0.35, 0.5),
-    Promise("recv_many vs pynng", "nngkit recv_many", "pynng", 3, 6),
-)
-LENT = {"nngkit recv, copy=False": "_nngkit:pull_lent", "nngkit recv, 4 MiB ahead": "_nngkit:pull_far_ahead"}
-LARGE = (
-    Promise("recv vs pynng", "nngkit recv", "pynng", 0.9, 1.2),
-    Promise("recv vs pyzmq", "nngkit recv", "pyzmq", 0.9, 1.2),
-    Promise("recv, copy=False, vs pyzmq", "nngkit recv, copy=False", "pyzmq", 0.9, 1.2),
+NNG = {
+    "pynng": ("_pynng:pull", "_pynng:push"),
+    "pynng asyncio": ("_pynng:pull_asyncio", "_pynng:push"),
+    "pynng trio": ("_pynng:pull_trio", "_pynng:push"),
+}
+ZMQ = {
+    "pyzmq": ("_zmq:pull", "_zmq:push"),
+    "pyzmq asyncio": ("_zmq:pull_asyncio", "_zmq:push_asyncio"),
+}
+TCP = {"Zenoh": ("_zenoh:pull", "_zenoh:push"), "NATS": ("_nats:pull", "_nats:push")}
+FLOOR = {
+    "C, one at a time": ("_floor:pull", "_floor:push"),
+    "C, 64 posted": ("_floor:ring", "_floor:push"),
+    "C, 64 posted, bare pynng sends": ("_floor:ring", "_pynng:push"),
+}
+PROMISES = (
+    Promise("send and recv vs pyzmq", "nngkit", "pyzmq", 1, 1.3),
+    Promise("send and recv vs Zenoh", "nngkit", "Zenoh", 2.5, 3.5),
+    Promise("send and recv vs before", "nngkit", before("nngkit"), 6, 10),
+    Promise("send and recv vs 64 posted in C, both ends C", "nngkit", "C, 64 posted", 4, 6),
+    Promise("send and recv vs 64 posted in C, fed by pynng", "nngkit", "C, 64 posted, bare pynng sends", 4, 6),
+    Promise("asend and arecv, asyncio, vs zmq.asyncio", "nngkit asyncio", "pyzmq asyncio", 8, 15),
+    Promise("asend and arecv, trio, vs zmq.asyncio", "nngkit trio", "pyzmq asyncio", 8, 15),
+    Promise("send_many and recv_many vs pyzmq", "nngkit many", "pyzmq", 1.5, 2.5),
 )
 
 
 def group(transport: str, size: int) -> Group:
     task = {"transport": transport, "size": size}
-    nng = NNG | LENT if size >= 65536 else NNG
-    ways = [Way(name, way, "_pynng:push", task=task) for name, way in nng.items()]
-    ways += [Way(name, way, "_zmq:push", task=task) for name, way in ZMQ.items()]
+    ways = [*with_before(Way(name, *ends, task=task) for name, ends in OURS.items())]
+    rest = NNG | ZMQ
+    if transport == "tcp":
+        rest |= TCP
     if transport != "inproc":
-        ways += [Way(name, way, "_pynng:push", task=task) for name, way in FLOOR.items()]
-    promises = (SMALL if size == 16 else LARGE if size >= 65536 else ()) if transport == "tcp" else ()
-    return Group(f"{transport}, {SIZES[size]}", tuple(ways), promises)
+        rest |= FLOOR
+    ways += [Way(name, *ends, task=task) for name, ends in rest.items()]
+    return Group(f"{transport}, {SIZES[size]}", tuple(ways), PROMISES if (transport, size) == ("tcp", 16) else ())
 
 
-def unsaturated() -> Group:
-    """A sender without a send buffer: a hand-over between threads for each message, whoever receives."""
-    ways = [
-        Way(name, NNG.get(name) or FLOOR[name], "_pynng:push_without_buffer")
-        for name in ("nngkit recv", "nngkit trio arecv", "pynng", "pynng trio", "C, one at a time", "C, 64 posted")
-    ]
-    ways.append(Way("nngkit at both ends", NNG["nngkit trio arecv"], "_nngkit:push"))
-    return Group("tcp, 16 B, a sender without buffer", tuple(ways))
+def from_pynng(sender: str, how: str) -> Group:
+    """A sender that is not ours: bare pynng, whoever receives."""
+    ours = {
+        "nngkit recv": "_nngkit:pull",
+        "nngkit recv_many": "_nngkit:pull_many",
+        "nngkit trio arecv": "_nngkit:pull_trio",
+        "nngkit asyncio arecv": "_nngkit:pull_asyncio",
+    }
+    rest = {
+        "pynng": "_pynng:pull",
+        "pynng trio": "_pynng:pull_trio",
+        "C, one at a time": "_floor:pull",
+        "C, 64 posted": "_floor:ring",
+    }
+    ways = [*with_before(Way(name, measured, sender) for name, measured in ours.items())]
+    ways += [Way(name, measured, sender) for name, measured in rest.items()]
+    return Group(f"from bare pynng, {how}, tcp", tuple(ways))
 
 
-GROUPS = (*(group(transport, size) for transport in ("tcp", "ipc", "inproc") for size in SIZES), unsaturated())
+GROUPS = (
+    *(group(transport, size) for transport in ("tcp", "ipc", "inproc") for size in SIZES),
+    from_pynng("_pynng:push", "with a send buffer"),
+    from_pynng("_pynng:push_without_buffer", "without one"),
+)
 
 if __name__ == "__main__":
-    bench.run("one_way", GROUPS, bench.options(__doc__, rounds=3, seconds=1.0).parse_args())
+    bench.run("one_way", GROUPS, bench.options(__doc__, rounds=5, seconds=1.0).parse_args())

@@ -1,10 +1,11 @@
-"""Requests: one at a time, 64 in flight, and 2,000; nngkit beside bare pynng, pyzmq and C on NNG, in one run.
+"""Requests: one at a time, 64 in flight, and 2,000; each library at both ends, in one run.
 
     python3 dev.py bench round_trips [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-One at a time, over 10,000 round trips and more: on NNG the same server answers all (bare pynng, blocking), so that only
-the client differs; "both ends" has nngkit's and pynng's own, under trio. In flight on one socket, each has its own
-server: pynng's has a context for each request.
+The client is measured; ``other_us`` is the CPU of the server for each request, ``p50`` and ``p99`` are of 2,000 round
+trips and more. One at a time the servers block, but for "both ends" and nats-py's, which run in the loop that their
+client runs in; so do those of many requests in flight on one socket, where pynng's has a context for each request.
+Every reply is compared with what was asked.
 """
 
 from __future__ import annotations
@@ -12,57 +13,85 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import _measuring as bench
-from _measuring import Group, Promise, Way
+from _measuring import Group, Promise, Way, before, with_before
 
 FLIGHT, LARGE_FLIGHT = 64, 2000
-ONE = {
-    "nngkit": ("_nngkit:ask", "_pynng:reply"),
-    "nngkit trio": ("_nngkit:ask_trio", "_pynng:reply"),
-    "nngkit asyncio": ("_nngkit:ask_asyncio", "_pynng:reply"),
+OURS = {
+    "nngkit": ("_nngkit:ask", "_nngkit:reply"),
+    "nngkit asyncio": ("_nngkit:ask_asyncio", "_nngkit:reply"),
+    "nngkit trio": ("_nngkit:ask_trio", "_nngkit:reply"),
+    "nngkit asyncio, both ends": ("_nngkit:ask_asyncio", "_nngkit:reply_asyncio"),
+    "nngkit trio, both ends": ("_nngkit:ask_trio", "_nngkit:reply_trio"),
+    "nngkit, a server of bare pynng": ("_nngkit:ask", "_pynng:reply"),
+}
+OTHERS = {
     "pynng": ("_pynng:ask", "_pynng:reply"),
-    "pynng trio": ("_pynng:ask_trio", "_pynng:reply"),
     "pynng asyncio": ("_pynng:ask_asyncio", "_pynng:reply"),
+    "pynng trio": ("_pynng:ask_trio", "_pynng:reply"),
+    "pynng trio, both ends": ("_pynng:ask_trio", "_pynng:reply_trio"),
     "pyzmq": ("_zmq:ask", "_zmq:reply"),
     "pyzmq asyncio": ("_zmq:ask_asyncio", "_zmq:reply"),
-    "C": ("_floor:ask", "_pynng:reply"),
-    "both ends nngkit trio": ("_nngkit:ask_trio", "_nngkit:reply_trio"),
-    "both ends pynng trio": ("_pynng:ask_trio", "_pynng:reply_trio"),
+    "pyzmq asyncio, both ends": ("_zmq:ask_asyncio", "_zmq:reply_asyncio"),
+    "C": ("_floor:ask", "_floor:reply"),
 }
+TCP = {"Zenoh": ("_zenoh:ask", "_zenoh:reply"), "NATS": ("_nats:ask", "_nats:reply")}
 MANY = {
+    "nngkit asyncio": ("_nngkit:ask_many_asyncio", "_nngkit:reply_asyncio"),
     "nngkit trio": ("_nngkit:ask_many_trio", "_nngkit:reply_trio"),
-    "nngkit asyncio": ("_nngkit:ask_many_asyncio", "_nngkit:reply_trio"),
     "pynng trio, contexts": ("_pynng:ask_many", "_pynng:reply_many"),
     "pyzmq asyncio": ("_zmq:ask_many", "_zmq:reply_many"),
+    "NATS": ("_nats:ask", "_nats:reply"),
 }
+
+
+def p50(what: str, way: str, base: str, least: float, aim: float) -> Promise:
+    return Promise(f"p50, {what}", way, base, least, aim, "p50_us")
+
+
+ONE_PROMISES = (
+    p50("blocking, vs before", "nngkit", before("nngkit"), 0.5, 0.4),
+    p50("blocking, vs pynng", "nngkit", "pynng", 0.9, 0.7),
+    p50("blocking, vs pyzmq", "nngkit", "pyzmq", 1.5, 1.2),
+    p50("asyncio, both ends, vs zmq.asyncio", "nngkit asyncio, both ends", "pyzmq asyncio, both ends", 0.8, 0.6),
+    p50("trio, both ends, vs zmq.asyncio", "nngkit trio, both ends", "pyzmq asyncio, both ends", 0.8, 0.6),
+)
+IN_FLIGHT = {FLIGHT: (4, 6), LARGE_FLIGHT: (6, 10)}
+
+
+def ways(ours: dict[str, tuple[str, str]], rest: dict[str, tuple[str, str]], **task: object) -> tuple[Way, ...]:
+    both = with_before(Way(name, *ends, "other", task) for name, ends in ours.items())
+    return (*both, *(Way(name, *ends, "other", task) for name, ends in rest.items()))
 
 
 def one_at_a_time(transport: str) -> Group:
-    ways = [Way(name, way, other, "other", {"transport": transport}) for name, (way, other) in ONE.items()]
-    promises = (
-        Promise("async p50 vs pynng trio", "nngkit trio", "pynng trio", 0.85, 0.6, "p50_us"),
-        Promise("async p50 vs pynng, blocking", "nngkit trio", "pynng", 1.8, 1.2, "p50_us"),
-    )
-    return Group(f"one request at a time, {transport}, 16 B", tuple(ways), promises if transport == "tcp" else ())
+    rest = OTHERS | TCP if transport == "tcp" else OTHERS
+    promises = ONE_PROMISES if transport == "tcp" else ()
+    return Group(f"one request at a time, {transport}, 16 B", ways(OURS, rest, transport=transport), promises)
 
 
-def in_flight(transport: str, flight: int, names: Iterable[str] = MANY) -> Group:
-    task = {"transport": transport, "flight": flight}
-    ways = [Way(name, *MANY[name], "other", task) for name in names]
-    promises = (
-        Promise("vs pynng's contexts", "nngkit trio", "pynng trio, contexts", 4, 5),
-        Promise("vs zmq.asyncio", "nngkit trio", "pyzmq asyncio", 1.6, 2),
+def in_flight(transport: str, flight: int, without: Iterable[str] = ()) -> Group:
+    without = {*without} if transport == "tcp" else {*without, "NATS"}
+    chosen = {name: ends for name, ends in MANY.items() if name not in without}
+    ours = {name: chosen.pop(name) for name in ("nngkit asyncio", "nngkit trio")}
+    promises = tuple(
+        Promise(f"{name.removeprefix('nngkit ')}, vs zmq.asyncio", name, "pyzmq asyncio", *IN_FLIGHT[flight])
+        for name in ours
     )
-    asked = (transport, flight) == ("ipc", FLIGHT)
-    return Group(f"{flight:,} in flight, {transport}, 16 B", tuple(ways), promises if asked else ())
+    return Group(
+        f"{flight:,} in flight, {transport}, 16 B",
+        ways(ours, chosen, transport=transport, flight=flight),
+        promises if transport == "tcp" else (),
+    )
 
 
 GROUPS = (
     one_at_a_time("tcp"),
     one_at_a_time("ipc"),
-    in_flight("ipc", FLIGHT),
     in_flight("tcp", FLIGHT),
-    in_flight("ipc", LARGE_FLIGHT, ("nngkit trio", "pyzmq asyncio")),
+    in_flight("ipc", FLIGHT),
+    in_flight("tcp", LARGE_FLIGHT, ["pynng trio, contexts"]),
+    in_flight("ipc", LARGE_FLIGHT, ["pynng trio, contexts"]),
 )
 
 if __name__ == "__main__":
-    bench.run("round_trips", GROUPS, bench.options(__doc__, rounds=3, seconds=1.0).parse_args())
+    bench.run("round_trips", GROUPS, bench.options(__doc__, rounds=5, seconds=1.0).parse_args())

@@ -10,20 +10,25 @@ own surveyor, cooked, keeps 128 unread replies and drops the rest: ``part`` is h
 from __future__ import annotations
 
 import _measuring as bench
-from _measuring import Group, Way
+from _measuring import Group, Promise, Way, before, with_before
 
 SIZES = (10, 100, 1000, 10_000)
+WORSE = 1.1  # of what a median of a few surveys says when nothing has changed
 
 
 def group(count: int) -> Group:
     task = {"respondents": count // 2, "expected": count // 2 * 2, "others": 2}
-    ways = [Way("nngkit", "_nngkit:survey", "_pynng:respond", task=task)]
+    ways = [*with_before([Way("nngkit", "_nngkit:survey", "_pynng:respond", task=task)])]
     if count <= 1000:
         ways.append(Way("pynng, cooked", "_pynng:survey", "_pynng:respond", task=task))
-    return Group(f"{count:,} respondents, tcp", tuple(ways))
+    promises = (
+        Promise("time to the last reply, vs before", "nngkit", before("nngkit"), WORSE, 0.9, "p50_us"),
+        Promise("replies in time", "nngkit", None, 1, 1, "part"),
+    )
+    return Group(f"{count:,} respondents, tcp", tuple(ways), promises if count >= 1000 else ())
 
 
 GROUPS = tuple(group(count) for count in SIZES)
 
 if __name__ == "__main__":
-    bench.run("surveys", GROUPS, bench.options(__doc__, rounds=3, seconds=1.0).parse_args())
+    bench.run("surveys", GROUPS, bench.options(__doc__, rounds=5, seconds=1.0).parse_args())

@@ -13,7 +13,8 @@ is closed by ``with`` or ``async with``, and may be used by threads, trio tasks 
 docs/protocols.md says what each promises, queues and drops.
 """
 
-from ._pipes import PeerEvent, Pipe
+from ._connection import PeerEvent, Pipe, PipeStats
+from ._core import Cut
 from ._receiving import DEFAULT, Message
 from ._socket import UNLIMITED, Socket, Stats
 from ._tls import TLS
@@ -31,11 +32,13 @@ __all__ = [
     "UNLIMITED",
     "Batch",
     "Bus",
+    "Cut",
     "Message",
     "Pair0",
     "Pair1",
     "PeerEvent",
     "Pipe",
+    "PipeStats",
     "Pub",
     "Pull",
     "Push",

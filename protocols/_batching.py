@@ -1,10 +1,9 @@
-"""The sending side of ``batch=``: messages accepted and not yet handed to NNG, and what hands them over.
+"""The sending side of ``batch=``: messages accepted and not yet in the queue, and what hands them over.
 
 ::
 
-    send -> lane: items ... items       full, or its delay over          no room in NNG
-            appended, no lock, no C  -> one batch, offered at once   ->  a hand-over of its own: under way
-                                        (Queue.offer_batch)              nothing else is offered until it is done
+    send -> lane: items ... items       full, or its delay over          no room in the queue
+            appended, no lock, no C  -> one batch, offered at once   ->  again when the outbox says that there is
 
 A message is accepted once it stands in a lane. A send that finds no room waits before it appends: cancelled or timed
 out, it has sent nothing. Who hands over: the send that fills a batch, the alarm thread, and whoever flushes;
@@ -27,8 +26,7 @@ from typing import Any, Final
 from nngkit.errors import Closed, NngkitError
 
 from ._alarm import Alarm
-from ._nng import EAGAIN, error
-from ._sending import Handover, Queue
+from ._outbox import Outbox
 from .batch import HEAD, Batch
 
 MOST_LANES: Final = 1024  # topics with a batch begun; over that the oldest goes as it is
@@ -58,8 +56,8 @@ class Lane:
 class Batcher:
     """The batches of one socket. ``pack(key, items)`` makes the bytes of one."""
 
-    def __init__(self, queue: Queue, batch: Batch, pack: Pack, where: str) -> None:
-        self._queue = queue
+    def __init__(self, outbox: Outbox, batch: Batch, pack: Pack, where: str) -> None:
+        self._outbox = outbox
         self._pack = pack
         self._where = where
         self._most = batch.items
@@ -69,12 +67,9 @@ class Batcher:
         self._lanes: OrderedDict[bytes, Lane] = OrderedDict()
         self.handed = 0
         self._lost = 0
-        self._failed = 0
         self._closed: Closed | None = None
         self._lock = threading.Lock()
-        self._under_way: Handover | None = None
-        self._under_way_lane: Lane | None = None
-        self._under_way_items = 0
+        self._stuck = False  # a batch found no room
         self._alarm = Alarm(self._due)
         self.waiters: set[Any] = set()
 
@@ -151,13 +146,12 @@ class Batcher:
         with self._lock:
             for lane in list(self._lanes.values()):
                 self._pump(lane, full=False)
-            if self._failed:
-                raise error(self._failed, self._where)
-            return self._under_way is None and not self.waiting
+            return not self.waiting
 
     def wake(self) -> None:
-        """The hand-over is done (on an NNG thread, in its callback): the alarm takes it from here, and senders look."""
-        self._alarm.now()
+        """There is room again: the alarm takes it from here, and senders look."""
+        if self._stuck:
+            self._alarm.now()
         for waiter in self.waiters.copy():
             waiter.wake()
 
@@ -178,8 +172,6 @@ class Batcher:
             raise type(self._closed)(str(self._closed))
         if len(lane.items) >= lane.places:
             self._pump(lane, full=True)
-        if self._failed:
-            raise error(self._failed, self._where)
         return len(lane.items) < lane.places
 
     def _take_places(self, lane: Lane, data: bytes) -> None:
@@ -201,43 +193,19 @@ class Batcher:
 
     def _pump(self, lane: Lane, *, full: bool) -> None:
         """Offer a batch of ``lane``: a full one, or with ``full=False`` whatever there is. Never waits."""
-        if self._under_way is not None and not self._landed(self._under_way):
-            return
         count = len(lane.items)
         if not count or (full and count < lane.places):
             return
         packed = self._pack(lane.key, lane.items[:count])
-        code = self._queue.offer_batch(packed, lane.items, count, self)
-        if code == EAGAIN:
-            handover = Handover(self)
-            self._under_way, self._under_way_lane, self._under_way_items = handover, lane, count
-            try:
-                self._queue.begin(handover, packed, b"")
-            except BaseException:
-                if not self._queue.holds(handover):
-                    self._under_way = None
-                raise
+        # among the waiters first: room that comes after the look is told
+        self._outbox.waiters.add(self)
+        if not self._outbox.add_batch(packed, lane.items, count, self):
+            self._stuck = True
             return
-        self._failed = code
+        self._outbox.waiters.discard(self)
+        self._stuck = False
         lane.since = time.monotonic()
         self._clear_places(lane)
-
-    def _landed(self, handover: Handover) -> bool:
-        """Whether the batch under way has gone; then it leaves its lane."""
-        if not handover.done:
-            return False
-        code, lane, count = self._queue.finish(handover), self._under_way_lane, self._under_way_items
-        assert lane is not None
-        if code:
-            self._failed = code
-        else:
-            # no call from here to the end of the block: see offer_batch
-            self._under_way = None
-            self.handed += count
-            del lane.items[:count]
-        self._under_way = None
-        self._clear_places(lane)
-        return True
 
     def _clear_places(self, lane: Lane) -> None:
         lane.places = self._most
@@ -254,6 +222,7 @@ class Batcher:
             lanes = list(self._lanes.values())
             for lane in lanes:
                 lane.armed = False
+            self._stuck = False  # a look that was cut short may have left it; what follows says it again
             try:
                 now = time.monotonic()
                 for lane in lanes:
@@ -266,13 +235,10 @@ class Batcher:
                         del self._lanes[lane.key]
             except NngkitError:
                 return None  # the queue has closed; what is left is lost, and counted by ``free``
-            if self._under_way is not None and self._closed is None:
-                # it rings when that has landed: armed first, then looked at, as it may have just now
+            if self._stuck and self._closed is None:  # it rings when there is room
                 again = None
                 for lane in self._lanes.values():
                     lane.armed = True
-                if self._under_way.done:
-                    again = 0.0
         for waiter in self.waiters.copy():
             waiter.wake()
         return again
@@ -292,10 +258,6 @@ class Batcher:
         """Give everything back, after the queue has refused; how many messages were accepted and did not go."""
         self._alarm.close()
         with self._lock:
-            if self._under_way is not None:
-                self._under_way.settle()
-                self._under_way.done = True
-                self._landed(self._under_way)
             self._lost = self.waiting
             self._lanes.clear()
         return self._lost

@@ -1,4 +1,4 @@
-"""NNG as pynng ships it: its library handle, its error codes as ours, its counters, and its three global hazards.
+"""NNG as pynng ships it: its library handle, its error codes as ours, and its three global hazards.
 
 The hazards: NNG aborts a process that forks after first use and touches it in the child, an interpreter that exits
 with sockets open may hang in NNG's own clean-up, and NNG's threads take signals that Python's main thread waits for.
@@ -15,8 +15,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Container
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import pynng
 
@@ -25,9 +24,6 @@ from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, Forked, Nng
 lib: Any = pynng.lib
 ffi: Any = pynng.ffi
 NULL = ffi.NULL
-NONBLOCK: int = lib.NNG_FLAG_NONBLOCK
-EAGAIN: int = lib.NNG_EAGAIN
-FOREVER = 2**31 - 1  # the longest nng_sleep_aio takes, ms: 24 days, after which a waiter just looks again
 # NNG starts two threads a CPU for its callbacks, at most 16. More of them than CPUs only wait for each other's locks:
 # docs/benchmarks.md has both. NNG starts them with its first socket, so this is said now; where another user of pynng
 # was first, it has no effect.
@@ -75,40 +71,6 @@ def new_aio(callback: Any = NULL, argument: Any = NULL) -> Any:
     return slot[0]
 
 
-def new_message(body: Any, header: bytes = b"") -> Any:
-    """A message with a copy of ``body`` (any buffer) and ``header``; sent or freed by whoever asks."""
-    slot = ffi.new("nng_msg **")
-    size = len(body)
-    check(lib.nng_msg_alloc(slot, 0), "message")
-    message = slot[0]
-    if (size and (code := lib.nng_msg_append(message, body, size))) or (
-        header and (code := lib.nng_msg_header_append(message, header, len(header)))
-    ):
-        lib.nng_msg_free(message)
-        check(code, "message")
-    return message
-
-
-def pipe_id(message: Any) -> int:
-    """The id of the pipe a message came by."""
-    return int(lib.nng_pipe_id(lib.nng_msg_get_pipe(message)))
-
-
-def as_buffer(data: Any) -> Any:
-    """What cffi can read without a copy: ``bytes`` as they are, other buffers wrapped; a str is told so."""
-    if type(data) is bytes:
-        return data
-    if isinstance(data, str):
-        raise TypeError("a message is bytes, not str: encode it first")
-    if isinstance(data, bytes):
-        return data
-    view = memoryview(data)
-    if not view.contiguous:
-        return bytes(view)
-    # from_buffer keeps the object alive and exported until the cdata goes, which is after the copy into NNG
-    return ffi.from_buffer("char[]", view) if view.nbytes else b""
-
-
 def as_bytes(data: Any) -> bytes:
     """``data`` as bytes that stay what they are; a copy unless they are bytes already."""
     if type(data) is bytes:
@@ -116,55 +78,6 @@ def as_bytes(data: Any) -> bytes:
     if isinstance(data, str):
         raise TypeError("a message is bytes, not str: encode it first")
     return bytes(memoryview(data))
-
-
-def pipe_counters(wanted: Container[int] | None = None) -> dict[int, tuple[int, int]]:
-    """``{pipe id: (messages written, messages read)}`` of the ``wanted`` connections, or of all, at one instant.
-
-    NNG counts per pipe on tcp, ipc, abstract and tls; ws, wss and inproc stay at 0 (measured, NNG 1.11).
-    NNG copies the counters of the whole process, about 4 us a connection: not for a data path.
-    """
-    slot = ffi.new("nng_stat **")
-    check(lib.nng_stats_get(slot), "stats")
-    name_of, child_of, next_of, value_of = (
-        lib.nng_stat_name,
-        lib.nng_stat_child,
-        lib.nng_stat_next,
-        lib.nng_stat_value,
-    )
-    counters = {}
-    try:
-        scope = child_of(slot[0])
-        while scope:
-            if ffi.string(name_of(scope)) == b"pipe":
-                leaf = child_of(scope)
-                pipe = value_of(leaf)  # "id" comes first
-                if wanted is None or pipe in wanted:
-                    values = {}
-                    while leaf:
-                        values[ffi.string(name_of(leaf))] = value_of(leaf)
-                        leaf = next_of(leaf)
-                    counters[pipe] = (values[b"tx_msgs"], values[b"rx_msgs"])
-            scope = next_of(scope)
-    finally:
-        lib.nng_stats_free(slot[0])
-    return counters
-
-
-class Written:
-    """What NNG had written to each connection of this process when somebody last asked: one look serves all sockets."""
-
-    counters: ClassVar[dict[int, tuple[int, int]]] = {}
-
-    @classmethod
-    def of(cls, pipe: int) -> int:
-        """Messages written to ``pipe``, at least."""
-        return cls.counters.get(pipe, (0, 0))[0]
-
-    @classmethod
-    def look(cls) -> None:
-        """Bring it up to date."""
-        cls.counters = pipe_counters()
 
 
 class Closeable(Protocol):

@@ -9,9 +9,10 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from nngkit.errors import Closed, Full, TimedOut
+from nngkit.errors import Full, TimedOut
 
-from ._pipes import PeerEvent, Pipe, Pipes
+from ._connection import PeerEvent, Pipe, PipeStats
+from ._core import Core, Cut
 from ._waiters import ThreadWaiter, checkpoint_before, task_waiter
 
 EVENTS = 65536  # unread events a follower may leave: over that it is told, instead of eating memory
@@ -20,29 +21,44 @@ EVENTS = 65536  # unread events a follower may leave: over that it is told, inst
 class Peers:
     """What a socket tells about its connections."""
 
-    _pipes: Pipes
-    _reason: Closed | None
+    _core: Core
 
     def _check_open(self) -> None:
-        if (reason := self._reason) is not None:
-            raise type(reason)(str(reason))
+        self._core.check_open()
 
     @property
     def pipes(self) -> tuple[Pipe, ...]:
         """The connections there are now, oldest first."""
-        return tuple(self._pipes.present.copy().values())
+        return self._core.pipes()
+
+    @property
+    def pipe_stats(self) -> dict[Pipe, PipeStats]:
+        """What each of these connections has counted."""
+        found = {}
+        with self._core.lock:
+            for one in self._core.joined():
+                if one.pipe is not None:
+                    going = one.written_now()
+                    queued = len(one.out) + len(one.bodies) - going
+                    found[one.pipe] = PipeStats(one.machine.count, one.written + going, queued, one.dropped)
+        return found
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """The last connections that were cut for breaking the rules, and why: 64 at most."""
+        return tuple(self._core.cuts)
 
     def disconnect(self, pipe: Pipe) -> bool:
         """Cut one connection; False if it had gone. A dialler tries again, so who must stay out needs ``admit``."""
         self._check_open()
-        return self._pipes.disconnect(pipe)
+        return self._core.disconnect(pipe)
 
     def on_peer(self, callback: Callable[[PeerEvent], None]) -> Callable[[], None]:
         """Have ``callback(event)`` run for each peer that comes or goes; calling what is returned ends that.
 
-        It runs on an NNG thread: it has to be quick and must not close sockets.
+        It runs on whichever thread noticed, NNG's, ours or a caller's: it has to be quick and must not close sockets.
         """
-        return self._pipes.follow(callback)
+        return self._core.follow(callback)
 
     async def peer_events(self) -> AsyncIterator[PeerEvent]:
         """Peers as they come and go, those present first, until the socket is closed.
@@ -52,9 +68,9 @@ class Peers:
         await checkpoint_before()
         waiter = task_waiter()
         events: deque[PeerEvent] = deque(maxlen=EVENTS + 1)
-        self._pipes.waiters.add(waiter)
+        self._core.peer_waiters.add(waiter)
         present = {}
-        end = self._pipes.follow(events.append)
+        end = self._core.follow(events.append)
         try:
             for pipe in self.pipes:
                 present[pipe.id] = pipe
@@ -69,42 +85,42 @@ class Peers:
                         continue
                     present.pop(event.pipe.id, None)
                     yield event
-                if self._reason is not None:
+                if self._core.reason is not None:
                     return
                 await waiter.wait()
         finally:
             end()
-            self._pipes.waiters.discard(waiter)
+            self._core.peer_waiters.discard(waiter)
 
     def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """Block until ``n`` peers are connected. Raises TimedOut, Closed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         waiter = ThreadWaiter()
-        self._pipes.waiters.add(waiter)
+        self._core.peer_waiters.add(waiter)
         try:
             while not self._has_peers(n):
                 if not waiter.wait(deadline):
                     raise self._too_few(n, timeout)
         finally:
-            self._pipes.waiters.discard(waiter)
+            self._core.peer_waiters.discard(waiter)
 
     async def await_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """``wait_for_peers`` for a task. Cancelled, nothing has happened."""
         await checkpoint_before()
         deadline = None if timeout is None else time.monotonic() + timeout
         waiter = task_waiter()
-        self._pipes.waiters.add(waiter)
+        self._core.peer_waiters.add(waiter)
         try:
             while not self._has_peers(n):
                 if not await waiter.wait(deadline):
                     raise self._too_few(n, timeout)
         finally:
-            self._pipes.waiters.discard(waiter)
+            self._core.peer_waiters.discard(waiter)
 
     def _has_peers(self, n: int) -> bool:
         self._check_open()
-        return len(self._pipes.present) >= n
+        return self._core.count >= n
 
     def _too_few(self, n: int, timeout: float | None) -> TimedOut:
-        there = len(self._pipes.present)
+        there = self._core.count
         return TimedOut(f"{self!r}: {there} of {n} peers connected in {timeout} s", timeout)

@@ -1,6 +1,6 @@
-"""The receiving half of a socket: what waits for a ring, in the three ways a program can wait.
+"""The receiving half of a socket: what waits for an inbox, in the three ways a program can wait.
 
-The calls below hold what they took in a list until they return, and give it back to the ring if they raise: a timeout,
+The calls below hold what they took in a list until they return, and give it back to the inbox if they raise: a timeout,
 a cancellation or a Ctrl-C loses no message. That is why they are written out here, in the frame the caller sees, and
 not behind one more call. May not know: protocols.
 """
@@ -14,9 +14,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from nngkit.errors import Closed, TimedOut
 
-from ._nng import pipe_id
-from ._pipes import Pipe, Pipes
-from ._ring import SKIP, Ring
+from ._connection import Connection, Pipe
+from ._core import Core
+from ._inbox import Inbox
 from ._waiters import ThreadWaiter, in_trio, task_waiter
 
 BURST = 64  # items an async receive hands out of what was read ahead before it yields to other tasks
@@ -43,17 +43,18 @@ class Receiver(Generic[Item]):
     the socket's ``recv_timeout``. All raise TimedOut, Closed, Forked.
     """
 
-    _ring: Ring
+    _core: Core
+    _inbox: Inbox
     _recv_timeout: float | None
     _burst = 0
     _most_burst = BURST
 
     def recv(self, timeout: Timeout = DEFAULT) -> Item:
         """One message, waiting for it; a signal handler that raises (Ctrl-C) ends the wait and loses nothing."""
-        ring = self._ring
-        if ring.ready:
+        inbox = self._inbox
+        if inbox.ready:
             try:
-                for item in ring.pops:
+                for item in inbox.pops:
                     return item  # type: ignore[no-any-return]
             except IndexError:  # another thread was first
                 pass
@@ -62,7 +63,7 @@ class Receiver(Generic[Item]):
             self._fill(out, 1, timeout)
             return out[0]  # type: ignore[no-any-return]
         except BaseException:
-            ring.put_back(out)
+            inbox.put_back(out)
             raise
 
     def recv_many(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Item]:
@@ -72,16 +73,16 @@ class Receiver(Generic[Item]):
             self._fill(out, _positive(max), timeout)
             return out
         except BaseException:
-            self._ring.put_back(out)
+            self._inbox.put_back(out)
             raise
 
     async def arecv(self, timeout: Timeout = DEFAULT) -> Item:
         """One message. Cancelled, it has taken none. It yields when it waits, and at least every 64 messages."""
-        ring = self._ring
-        if self._burst and ring.ready:
+        inbox = self._inbox
+        if self._burst and inbox.ready:
             self._burst -= 1
             try:
-                for item in ring.pops:
+                for item in inbox.pops:
                     return item  # type: ignore[no-any-return]
             except IndexError:
                 pass
@@ -90,7 +91,7 @@ class Receiver(Generic[Item]):
             await self._afill(out, 1, timeout)
             return out[0]  # type: ignore[no-any-return]
         except BaseException:
-            ring.put_back(out)
+            inbox.put_back(out)
             raise
 
     async def arecv_many(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Item]:
@@ -100,29 +101,29 @@ class Receiver(Generic[Item]):
             await self._afill(out, _positive(max), timeout)
             return out
         except BaseException:
-            self._ring.put_back(out)
+            self._inbox.put_back(out)
             raise
 
     def _fill(self, out: list[Any], most: int, timeout: Timeout) -> None:
-        ring = self._ring
-        if ring.poll(most, out):
+        inbox = self._inbox
+        if inbox.poll(most, out):
             return
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
-        waiter = ThreadWaiter()
-        ring.watch(waiter)
+        core, waiter = self._core, ThreadWaiter()
+        inbox.waiters.add(waiter)
         try:
-            # looking twice: the first look arms the bell, the second sees what came in between
-            while not (ring.poll(most, out) or ring.poll(most, out)):
-                if not waiter.wait(deadline) and not ring.poll(most, out):
+            # looked at again once the waiter is known: what comes from then on wakes it
+            while not inbox.poll(most, out):
+                if not core.wait(waiter, deadline) and not inbox.poll(most, out):
                     raise TimedOut(f"{self!r}: nothing received in {seconds} s", seconds)
                 if out:
                     return
         finally:
-            ring.unwatch(waiter)
+            inbox.waiters.discard(waiter)
 
     async def _afill(self, out: list[Any], most: int, timeout: Timeout) -> None:
-        ring = self._ring
+        inbox = self._inbox
         trio_task = in_trio()
         if trio_task:
             await sys.modules["trio"].lowlevel.checkpoint_if_cancelled()
@@ -131,24 +132,25 @@ class Receiver(Generic[Item]):
             # After a call that had to wait, which yielded by itself, there is nothing to make up for.
             await sys.modules["asyncio"].sleep(0)
         self._burst = self._most_burst - 1
-        if ring.poll(most, out):
+        if inbox.poll(most, out):
             if trio_task:
                 await sys.modules["trio"].lowlevel.cancel_shielded_checkpoint()
             return
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
-        waiter = task_waiter()
+        core, waiter = self._core, task_waiter()
+        inbox.waiters.add(waiter)
         try:
-            # looking twice, as above, unless what rings tells of what is there already
-            while ring.watch(waiter) or not (ring.poll(most, out) or ring.poll(most, out)):
+            while not inbox.poll(most, out):
+                core.attend(waiter)
                 woken = await waiter.wait(deadline)
-                if ring.poll(most, out):
+                if inbox.poll(most, out):
                     break
                 if not woken:
                     raise TimedOut(f"{self!r}: nothing received in {seconds} s", seconds)
             self._burst = self._most_burst
         finally:
-            ring.unwatch(waiter)
+            inbox.waiters.discard(waiter)
 
     def __iter__(self) -> Iterator[Item]:
         """Message after message, blocking, until the socket is closed; ``recv_timeout`` holds for each."""
@@ -172,7 +174,7 @@ class _Iteration(Generic[Item]):
 
     def __init__(self, receiver: Receiver[Item]) -> None:
         self._receiver = receiver
-        self._pops: Iterator[Item] = receiver._ring.pops
+        self._pops: Iterator[Item] = receiver._inbox.pops
         self._left = 0  # items until it yields
 
     def __aiter__(self) -> _Iteration[Item]:
@@ -215,8 +217,6 @@ class Message(bytes):
 class MessageReceiver(Receiver[bytes]):
     """A Receiver of bytes that can tell, for whoever asks, which connection they came by."""
 
-    _pipes: Pipes
-
     def recv_msg(self, timeout: Timeout = DEFAULT) -> Message:
         """``recv``, with the pipe."""
         self._name_pipes()
@@ -225,7 +225,7 @@ class MessageReceiver(Receiver[bytes]):
             self._fill(out, 1, timeout)
             return self._message(out[0])
         except BaseException:
-            self._ring.put_back(out)
+            self._inbox.put_back(out)
             raise
 
     async def arecv_msg(self, timeout: Timeout = DEFAULT) -> Message:
@@ -236,7 +236,7 @@ class MessageReceiver(Receiver[bytes]):
             await self._afill(out, 1, timeout)
             return self._message(out[0])
         except BaseException:
-            self._ring.put_back(out)
+            self._inbox.put_back(out)
             raise
 
     def recv_msgs(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Message]:
@@ -255,23 +255,12 @@ class MessageReceiver(Receiver[bytes]):
 
     def _name_pipes(self) -> None:
         """From now on every message read knows its pipe; most programs never ask and do not pay for it."""
-        ring = self._ring
-        if ring.names_pipes:
-            return
-        before, split, pipes = ring.unpack, ring.split, self._pipes
+        if self._inbox.wrap is None:
+            self._inbox.name_pipes(_named)
 
-        def spread(message: Any, body: bytes) -> list[Message]:
-            assert split is not None
-            pipe = pipes.whose(pipe_id(message))
-            return [Message(item, pipe) for item in split(message, body)]
 
-        def unpack(message: Any, body: bytes) -> Any:
-            item = body if before is None else before(message, body)
-            return item if item is SKIP else Message(item, pipes.whose(pipe_id(message)))
-
-        if split is not None:
-            ring.split = spread
-        ring.unpack, ring.names_pipes = unpack, True
+def _named(connection: Connection, item: bytes) -> Message:
+    return Message(item, connection.pipe)
 
 
 def _positive(number: int) -> int:

@@ -1,4 +1,4 @@
-"""What a program sees of sending: one message or many, blocking or awaited, as they are or in batches.
+"""The sending half of a socket: one message or many, blocking or awaited, as they are or in batches.
 
 May not know: protocols.
 """
@@ -10,42 +10,62 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from nngkit.errors import Closed, Full, TimedOut
+from nngkit.errors import Full, TimedOut
 
 from ._batching import Batcher, Lane
-from ._nng import as_buffer, as_bytes
-from ._receiving import DEFAULT, Default, Timeout
-from ._sending import Sending
+from ._core import Core
+from ._nng import as_bytes
+from ._outbox import BREATH, SMALL, Outbox
+from ._receiving import BURST, DEFAULT, Default, Timeout
 from ._waiters import ThreadWaiter, Waiter, checkpoint_after, in_trio, sleep, task_waiter
 
 _BYTES_ONLY = frozenset((bytes,))
 
 
-class Sender(Sending):
+class Sender:
     """Sending, blocking or awaited (trio and asyncio), from as many threads and tasks at once as there are.
 
     A message is bytes or any contiguous buffer, copied before the call returns. ``timeout`` is in seconds, None waits
     for ever, and what is left out is the socket's ``send_timeout``; 0 does not wait. With the queue full,
-    ``when_full="block"`` waits (TimedOut), ``"drop"`` drops and counts, ``"raise"`` raises Full. Accepted means
-    queued in this process: only an answer from the peer proves more. All raise Closed, Forked.
+    ``when_full="block"`` waits (TimedOut), ``"drop"`` and ``"drop_oldest"`` drop and count, ``"raise"`` raises Full.
+    Accepted means queued in this process: only an answer from the peer proves more. All raise Closed, Forked.
 
     With ``batch=`` a message waits for company: until its batch is full, its delay is over, or ``flush``. "Queue full"
-    then means that a whole batch finds no room in NNG's queue.
+    then means that a whole batch finds no room in the queue.
     """
 
+    _core: Core
+    _outbox: Outbox
+    _send_timeout: float | None
     _batcher: Batcher | None = None
     _lane: Lane | None = None
-    _reason: Closed | None
-
-    def _frame(self, data: Any) -> Any:
-        """What goes on the wire for ``data``; protocols with a frame of their own override it."""
-        return as_buffer(data)
+    _header: bytes
+    _sends = 0
 
     def send(self, data: Any, timeout: Timeout = DEFAULT) -> None:
         """Queue one message. Interrupted or timed out, it was sent whole or not at all."""
+        outbox = self._outbox
+        queue = outbox.queue
+        if len(queue) < outbox.free and type(data) is bytes and len(data) < SMALL:
+            try:
+                if header := self._header:
+                    data = header + data
+                # appending so is one step for Python, which needs no lock and which no signal handler divides
+                queue += (data,)
+                if outbox.idle.peers:
+                    outbox.kick()
+                elif not len(queue) % BREATH:
+                    outbox.breathe()
+            except BaseException:
+                self._core.mend()
+                raise
+            return
+        self._send_slowly(data, timeout)
+
+    def _send_slowly(self, data: Any, timeout: Timeout) -> None:
         lane = self._lane
         if lane is None:
-            self._send(self._frame(data), b"", timeout)
+            self._send(self._header + as_bytes(data), timeout)
         elif type(data) is bytes and len(data) <= lane.small and len(lane.items) < lane.nearly:
             lane.items.append(data)
             if not lane.armed:
@@ -57,9 +77,25 @@ class Sender(Sending):
 
     async def asend(self, data: Any, timeout: Timeout = DEFAULT) -> None:
         """Queue one message. Cancelled, it was sent whole or not at all. Yields at least every 64, or once a batch."""
+        outbox = self._outbox
+        queue = outbox.queue
+        if len(queue) < outbox.free and type(data) is bytes and len(data) < SMALL and self._sends < BURST:
+            self._sends += 1
+            try:
+                if header := self._header:
+                    data = header + data
+                queue += (data,)
+                if outbox.idle.peers:
+                    outbox.kick()
+                elif not len(queue) % BREATH:
+                    outbox.breathe()
+            except BaseException:
+                self._core.mend()
+                raise
+            return
         lane = self._lane
         if lane is None:
-            await self._asend(self._frame(data), b"", timeout)
+            await self._asend(self._header + as_bytes(data), timeout)
         elif type(data) is bytes and len(data) <= lane.small and len(lane.items) < lane.nearly:
             lane.items.append(data)
             if not lane.armed:
@@ -69,6 +105,11 @@ class Sender(Sending):
             waiter = task_waiter()
             for until in self._fill_lane(lane, (as_bytes(data),), waiter, timeout):
                 await waiter.wait(until)
+
+    def _frames(self, items: Iterable[Any]) -> Sequence[bytes]:
+        """What goes on the wire for ``items``."""
+        held = messages(items)
+        return [self._header + item for item in held] if self._header else held
 
     def send_many(self, items: Iterable[Any], timeout: Timeout = DEFAULT) -> int:
         """Queue the messages in order; the number sent, which a TimedOut carries as ``sent``.
@@ -80,14 +121,14 @@ class Sender(Sending):
             for until in self._fill_lane(lane, held, waiter, timeout):
                 waiter.wait(until)
             return len(held)
-        frames = [self._frame(item) for item in items]
-        done = 0
+        frames = self._frames(items)
+        done, waiter = 0, ThreadWaiter()
         while True:
-            done += self._queue.offer_many(frames[done:] if done else frames)
+            done += self._add_many(frames[done:] if done else frames)
             if done == len(frames):
                 return done
             try:
-                self._send(frames[done], b"", timeout)
+                self._send(frames[done], timeout, waiter)
             except TimedOut as late:
                 late.sent = done
                 raise
@@ -101,24 +142,27 @@ class Sender(Sending):
             for until in self._fill_lane(lane, held, waiter, timeout):
                 await waiter.wait(until)
             return len(held)
-        frames = [self._frame(item) for item in items]
+        frames = self._frames(items)
         trio_task = in_trio()
         await _yield(trio_task)
         done = 0
         while True:
-            done += self._queue.offer_many(frames[done:] if done else frames)
+            done += self._add_many(frames[done:] if done else frames)
             if done == len(frames):
                 await checkpoint_after(trio_task)
                 return done
             try:
-                await self._asend(frames[done], b"", timeout)
+                await self._asend(frames[done], timeout)
             except TimedOut as late:
                 late.sent = done
                 raise
             done += 1
 
+    def _add_many(self, frames: Sequence[bytes]) -> int:
+        return self._outbox.add_many(frames)
+
     def flush(self, timeout: Timeout = DEFAULT) -> None:
-        """Hand all that waits in batches to NNG, waiting for room. Without ``batch=`` nothing ever waits there.
+        """Hand over all that waits in batches, waiting for room. Without ``batch=`` nothing ever waits there.
 
         Raises TimedOut, Closed; what was accepted stays so.
         """
@@ -133,11 +177,61 @@ class Sender(Sending):
         for until in self._flushing(waiter, timeout):
             await waiter.wait(until)
 
+    # ------------------------------------------------------------------ one message that may have to wait
+
+    def _send(self, body: bytes, timeout: Timeout, waiter: ThreadWaiter | None = None) -> None:
+        outbox = self._outbox
+        if outbox.add(body):
+            return
+        seconds, deadline = self._until(timeout)
+        waiter = waiter or ThreadWaiter()
+        outbox.waiters.add(waiter)
+        try:
+            while not outbox.add(body):
+                if waiter.wait(deadline):
+                    continue
+                if outbox.add(body):
+                    return
+                raise TimedOut(f"{self!r}: no room to send in {seconds} s", seconds)
+        finally:
+            outbox.waiters.discard(waiter)
+
+    async def _asend(self, body: bytes, timeout: Timeout) -> None:
+        await self._breathe()
+        outbox = self._outbox
+        if outbox.add(body):
+            return
+        seconds, deadline = self._until(timeout)
+        waiter = task_waiter()
+        outbox.waiters.add(waiter)
+        try:
+            while not outbox.add(body):
+                woken = await waiter.wait(deadline)
+                if outbox.add(body):
+                    break
+                if not woken:
+                    raise TimedOut(f"{self!r}: no room to send in {seconds} s", seconds)
+        finally:
+            outbox.waiters.discard(waiter)
+        self._sends = 0
+
+    async def _breathe(self) -> None:
+        """Now and then let others run and a cancellation in, before anything is handed over."""
+        self._sends += 1
+        if self._sends >= BURST:
+            self._sends = 0
+            await sys.modules["trio" if in_trio() else "asyncio"].sleep(0)
+
+    # ------------------------------------------------------------------ batches
+
     def _fill_lane(
         self, lane: Lane, items: Sequence[bytes], waiter: Waiter, timeout: Timeout
     ) -> Iterator[float | None]:
-        """Accept all of ``items``, for whoever can wait: yields until when."""
-        done, batcher, queue = 0, lane.batcher, self._queue
+        """Accept ``items``; yields until when to wait for room."""
+        batcher, outbox = lane.batcher, self._outbox
+        done = batcher.add_many(lane, items)
+        if done == len(items):
+            return
         seconds, deadline = self._until(timeout)
         batcher.waiters.add(waiter)
         try:
@@ -145,10 +239,10 @@ class Sender(Sending):
                 done += batcher.add_many(lane, items[done:] if done else items)
                 if done == len(items):
                     return
-                if queue.when_full == "drop":
-                    queue.dropped += len(items) - done
+                if outbox.when_full == "drop":
+                    outbox.dropped += len(items) - done
                     return
-                if queue.when_full == "raise":
+                if outbox.when_full == "raise":
                     raise Full(f"{self!r}: the sending queue is full")
                 if deadline is not None and time.monotonic() >= deadline:
                     late = TimedOut(f"{self!r}: no room to send in {seconds} s", seconds)
@@ -165,8 +259,7 @@ class Sender(Sending):
             batcher.waiters.add(waiter)
         try:
             while True:
-                if self._reason is not None:
-                    raise type(self._reason)(str(self._reason))
+                self._core.check_open()
                 if batcher is None or batcher.push():
                     return
                 if deadline is not None and time.monotonic() >= deadline:
@@ -179,6 +272,21 @@ class Sender(Sending):
     def _until(self, timeout: Timeout) -> tuple[float | None, float | None]:
         seconds = self._send_timeout if isinstance(timeout, Default) else timeout
         return seconds, None if seconds is None else time.monotonic() + seconds
+
+
+class Broadcaster(Sender):
+    """Sending to every peer. What finds no room for one is dropped for that one, so it never waits."""
+
+    def _send(self, body: bytes, timeout: Timeout, waiter: ThreadWaiter | None = None) -> None:
+        self._outbox.to_all((body,))
+
+    async def _asend(self, body: bytes, timeout: Timeout) -> None:
+        await self._breathe()
+        self._outbox.to_all((body,))
+
+    def _add_many(self, frames: Sequence[bytes]) -> int:
+        self._outbox.to_all(frames)
+        return len(frames)
 
 
 def messages(items: Iterable[Any]) -> Sequence[bytes]:

@@ -14,10 +14,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-from ._doorbells import AsyncioDoorbell, Doorbell, TrioDoorbell
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,21 +24,18 @@ if TYPE_CHECKING:
 
 
 class ThreadWaiter:
-    """A thread waiting on a lock; acquire is interrupted by signals, so Ctrl-C works."""
+    """A thread waiting on a lock; acquire is interrupted by signals, so Ctrl-C works.
 
-    __slots__ = ("__weakref__", "_gate")
+    ``polls``: while the thread waits for a descriptor instead, what makes that readable.
+    """
+
+    __slots__ = ("__weakref__", "_gate", "polls", "thread")
 
     def __init__(self) -> None:
         self._gate = threading.Lock()
         self._gate.acquire()
-
-    def beyond(self, homes: Container[object]) -> bool:
-        """Whether it waits outside those loops."""
-        return True
-
-    def rung_in(self, home: object) -> bool:
-        """A doorbell of that loop rang; whether to go on listening."""
-        return False
+        self.polls: Callable[[], None] | None = None
+        self.thread = 0
 
     def wake(self) -> None:
         # not asking locked() first: two threads may wake at once
@@ -48,6 +43,16 @@ class ThreadWaiter:
             self._gate.release()
         except RuntimeError:
             pass
+        if self.polls is not None and threading.get_ident() != self.thread:
+            self.polls()
+
+    def woken(self) -> bool:
+        """Whether it was woken since it last asked, without waiting."""
+        return self._gate.acquire(blocking=False)
+
+    def wake_from(self, home: object) -> None:
+        """``wake``, in the loop ``home``."""
+        self.wake()
 
     def wait(self, deadline: float | None = None) -> bool:
         if deadline is None:
@@ -60,40 +65,23 @@ class ThreadWaiter:
 class TrioWaiter:
     """The current trio task. ``wait`` is a checkpoint; cancelled, it leaves nothing behind."""
 
-    __slots__ = ("_lowlevel", "_set", "_task", "_token")
+    __slots__ = ("_lowlevel", "_set", "_task", "token")
 
     def __init__(self) -> None:
         self._lowlevel = sys.modules["trio"].lowlevel
-        self._token: trio.lowlevel.TrioToken = self._lowlevel.current_trio_token()
+        self.token: trio.lowlevel.TrioToken = self._lowlevel.current_trio_token()
         self._task: Any = None
         self._set = False
 
     @property
     def home(self) -> object:
         """What identifies the loop this waiter lives in."""
-        return self._token
+        return self.token
 
     @property
     def ended(self) -> bool:
         """Whether that loop is no more."""
         return not self.call(_nothing)
-
-    def beyond(self, homes: Container[object]) -> bool:
-        """Whether it waits outside those loops."""
-        return self._token not in homes
-
-    def rung_in(self, home: object) -> bool:
-        """A doorbell of that loop rang, in the loop. False: rings once, until this waiter listens again."""
-        if home is self._token:
-            self.wake_here()
-        return False
-
-    def doorbell(self, descriptor: int, rung: Callable[[], bool]) -> Doorbell | None:
-        """A doorbell in this waiter's loop, which is the running one; None if it can have none."""
-        try:
-            return TrioDoorbell(self._lowlevel, self._token, descriptor, rung)
-        except RuntimeError:
-            return None
 
     def wake(self) -> None:
         self.call(self.wake_here)
@@ -101,10 +89,17 @@ class TrioWaiter:
     def call(self, function: Any) -> bool:
         """Run ``function`` soon in the waiter's own loop, from any thread. False if that loop has ended."""
         try:
-            self._token.run_sync_soon(function)
+            self.token.run_sync_soon(function)
         except sys.modules["trio"].RunFinishedError:
             return False
         return True
+
+    def wake_from(self, home: object) -> None:
+        """``wake``, in the loop ``home``: no hop between threads if that is the waiter's own."""
+        if home is self.home:
+            self.wake_here()
+        else:
+            self.wake()
 
     def wake_here(self) -> None:
         """``wake`` from inside the waiter's own loop: no hop between threads."""
@@ -139,42 +134,22 @@ class TrioWaiter:
 class AsyncioWaiter:
     """The current asyncio task. Cancelled, it leaves nothing behind."""
 
-    __slots__ = ("_future", "_loop", "_set")
+    __slots__ = ("_future", "_set", "loop")
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop = sys.modules["asyncio"].get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = sys.modules["asyncio"].get_running_loop()
         self._future: asyncio.Future[None] | None = None
         self._set = False
 
     @property
     def home(self) -> object:
         """What identifies the loop this waiter lives in."""
-        return self._loop
+        return self.loop
 
     @property
     def ended(self) -> bool:
         """Whether that loop is no more."""
-        return self._loop.is_closed()
-
-    def beyond(self, homes: Container[object]) -> bool:
-        """Whether it waits outside those loops."""
-        return self._loop not in homes
-
-    def rung_in(self, home: object) -> bool:
-        """A doorbell of that loop rang, in the loop. False: rings once, until this waiter listens again."""
-        if home is self._loop:
-            self.wake_here()
-        return False
-
-    def doorbell(self, descriptor: int, rung: Callable[[], bool]) -> Doorbell | None:
-        """A doorbell in this waiter's loop, which is the running one; None if it can have none."""
-        bell = AsyncioDoorbell(self._loop, descriptor, rung)
-        try:
-            bell.listen()
-        except NotImplementedError:
-            bell.close()
-            return None
-        return bell
+        return self.loop.is_closed()
 
     def wake(self) -> None:
         self.call(self.wake_here)
@@ -182,10 +157,17 @@ class AsyncioWaiter:
     def call(self, function: Any) -> bool:
         """Run ``function`` soon in the waiter's own loop, from any thread. False if that loop has ended."""
         try:
-            self._loop.call_soon_threadsafe(function)
+            self.loop.call_soon_threadsafe(function)
         except RuntimeError:
             return False
         return True
+
+    def wake_from(self, home: object) -> None:
+        """``wake``, in the loop ``home``: no hop between threads if that is the waiter's own."""
+        if home is self.home:
+            self.wake_here()
+        else:
+            self.wake()
 
     def wake_here(self) -> None:
         """``wake`` from inside the waiter's own loop: no hop between threads."""
@@ -199,11 +181,11 @@ class AsyncioWaiter:
 
     async def wait(self, deadline: float | None = None) -> bool:
         if not self._set:
-            future = self._future = self._loop.create_future()
+            future = self._future = self.loop.create_future()
             if deadline is None:
                 await future
             else:
-                timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._release)
+                timer = self.loop.call_later(max(0.0, deadline - time.monotonic()), self._release)
                 try:
                     await future
                 finally:
@@ -249,6 +231,14 @@ async def checkpoint_after(trio_task: bool) -> None:
     """The schedule point that trio owes others once something was taken: it cannot be cancelled."""
     if trio_task:
         await sys.modules["trio"].lowlevel.cancel_shielded_checkpoint()
+
+
+def soon(function: Callable[[], None]) -> None:
+    """Run ``function`` in the running loop, when the tasks that are ready now have had their turn."""
+    if in_trio():
+        sys.modules["trio"].lowlevel.current_trio_token().run_sync_soon(function, idempotent=True)
+    else:
+        sys.modules["asyncio"].get_running_loop().call_soon(function)
 
 
 async def sleep(seconds: float) -> None:

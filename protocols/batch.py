@@ -98,6 +98,16 @@ def unpack(packed: bytes, *, largest: int, peer: str | None = None) -> list[byte
     return items
 
 
+def count(packed: bytes, start: int = 0) -> int:
+    """Return how many messages are in the array of ours that begins at ``start``."""
+    return max(1, _read_head(packed, start, 0x80)[0])
+
+
+def count_topic(body: bytes) -> int:
+    """Return how many messages are in a batch of ours that begins with a topic, numbered or not."""
+    return count(body, _U32.unpack_from(body, len(body) - _U32.size)[0])
+
+
 def _head(major: int, number: int) -> bytes:
     """CBOR's head of a byte string of ``number`` bytes (major 0x40) or an array of as many items (0x80)."""
     if number < 24:

@@ -6,38 +6,36 @@
         spoke.wait_for_peers(1)
         hub.send(b"to all")
 
-Best effort: NNG drops silently where a peer's queue is full, and a full-speed mesh fills NNG's own 16 places at once;
-the buffers here are 1024 by default. What has to arrive goes by other means (sequence numbers and repair, REQ/REP). It
+Best effort: what finds the queue of a peer full is dropped for that peer, and counted. What has to arrive goes by other
+means (sequence numbers and repair, REQ/REP). It
 reaches every pipe, whoever is behind it: decide with ``admit`` or TLS who may join. Protocol number 112.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ._nng import lib
+from ._inbox import WhenBehind
+from ._outbox import WhenFull
 from ._receiving import MessageReceiver
-from ._sender import Sender
-from ._sending import WhenFull
+from ._sender import Broadcaster
 from ._socket import Socket
+from .sp import BUS
 
 __all__ = ["Bus"]
 
 
-class Bus(Sender, MessageReceiver, Socket):
+class Bus(Broadcaster, MessageReceiver, Socket):
     """A node of a bus. ``send_buffer`` is a queue for each peer, ``recv_buffer`` one for all (1 to 8192).
 
-    ``send`` never waits. ``stats.written`` against messages sent times peers shows what was queued or dropped; after
-    ``drain()`` what is missing was dropped.
+    ``send`` never waits. With a queue full the newest message is dropped, with ``when_full="drop_oldest"`` the oldest.
+    A program that does not receive keeps the oldest.
     """
 
-    _opener: ClassVar[Any] = lib.nng_bus0_open
+    _protocol: ClassVar[int] = BUS
+    _when_behind: ClassVar[WhenBehind] = "oldest"
     _batches_in: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
-    _nng_recv_buffer: ClassVar[bool] = True
-    _nng_send_buffer: ClassVar[bool] = True
-    _sends_to_all: ClassVar[bool] = True
     _drains: ClassVar[bool] = True
-    _reads_at_once: ClassVar[bool] = True
-    _lends: ClassVar[bool] = True
-    _policies: ClassVar[tuple[WhenFull, ...]] = ("drop",)
+    _least_send_buffer: ClassVar[int] = 1
+    _policies: ClassVar[tuple[WhenFull, ...]] = ("drop", "drop_oldest")

@@ -14,34 +14,52 @@ and adds a hop count on the wire. The two do not talk to each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ._nng import lib
+from nngkit.errors import BadMessage
+
+from ._connection import Connection
+from ._outbox import WhenFull
 from ._receiving import MessageReceiver
 from ._sender import Sender
-from ._sending import WhenFull
-from ._socket import Socket
+from ._socket import Socket, weakly
+from .sp import PAIR0, PAIR1, split_hops
 
 __all__ = ["Pair0", "Pair1"]
 
 
 class _Pair(Sender, MessageReceiver, Socket):
+    _alone: ClassVar[bool] = True
+    _shares: ClassVar[bool] = True
     _batches_in: ClassVar[bool] = True
-    _lends: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
-    _nng_recv_buffer: ClassVar[bool] = True
-    _nng_send_buffer: ClassVar[bool] = True
     _drains: ClassVar[bool] = True
-    _policies: ClassVar[tuple[WhenFull, ...]] = ("block", "drop", "raise")
+    _policies: ClassVar[tuple[WhenFull, ...]] = ("block", "drop", "drop_oldest", "raise")
 
 
 class Pair0(_Pair):
     """One end of a pair, version 0: what nanomsg and nanocat speak."""
 
-    _opener: ClassVar[Any] = lib.nng_pair0_open
+    _protocol: ClassVar[int] = PAIR0
 
 
 class Pair1(_Pair):
     """One end of a pair, version 1: NNG's own."""
 
-    _opener: ClassVar[Any] = lib.nng_pair1_open
+    _protocol: ClassVar[int] = PAIR1
+    _header = b"\0\0\0\1"  # sent here, and through no device yet
+    _header_room: ClassVar[int] = len(_header)
+
+    def _set_up(self) -> None:
+        split = weakly(self._split_all, ()) if self._batch is not None else None
+
+        def unpack(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
+            try:
+                bodies = split_hops(messages)
+            except BadMessage as wrong:
+                connection.fault = wrong
+                return ()
+            return bodies if split is None else split(connection, bodies)
+
+        self._inbox.unpack = unpack

@@ -13,13 +13,13 @@ peers that have room. RFC: nanomsg SP pipeline, protocol numbers 80 (PUSH) and 8
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ._nng import lib
+from ._outbox import WhenFull
 from ._receiving import MessageReceiver
 from ._sender import Sender
-from ._sending import WhenFull
-from ._socket import MOST_BUFFER, Socket
+from ._socket import Socket
+from .sp import PULL, PUSH
 
 __all__ = ["Pull", "Push"]
 
@@ -27,23 +27,21 @@ __all__ = ["Pull", "Push"]
 class Push(Sender, Socket):
     """Sends each message to one peer. ``send_buffer`` (default 1024, 0 to 8192) is one queue for all peers."""
 
-    _opener: ClassVar[Any] = lib.nng_push0_open
+    _protocol: ClassVar[int] = PUSH
+    _shares: ClassVar[bool] = True
+    _swallows: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
-    _nng_send_buffer: ClassVar[bool] = True
     _drains: ClassVar[bool] = True
-    _policies: ClassVar[tuple[WhenFull, ...]] = ("block", "drop", "raise")
+    _policies: ClassVar[tuple[WhenFull, ...]] = ("block", "drop", "drop_oldest", "raise")
 
 
 class Pull(MessageReceiver, Socket):
-    """Receives from all peers, fairly. ``recv_buffer`` (default 128) messages are read ahead once receiving began.
+    """Receives from all peers, fairly. ``recv_buffer`` (default 128) messages are read ahead.
 
     Read-ahead hoards: a worker that takes long over each message should set ``recv_buffer=1``, so that its peers get
-    the rest. NNG itself holds one more message a connection, whatever the option says.
+    the rest; what the network's buffers hold of small messages is its own all the same.
     """
 
-    _opener: ClassVar[Any] = lib.nng_pull0_open
+    _protocol: ClassVar[int] = PULL
     _batches_in: ClassVar[bool] = True
-    _refuses_late: ClassVar[bool] = True
-    _lends: ClassVar[bool] = True
-    _depth: ClassVar[int] = MOST_BUFFER
     _default_recv_buffer: ClassVar[int] = 128

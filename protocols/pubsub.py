@@ -7,10 +7,10 @@
         pub.send(b"weather.oslo 3")
         sub.recv()
 
-A topic is a prefix of bytes. NNG matches it at the subscriber, so a publisher sends everything to everybody. Best
-effort: a subscriber whose queue is full loses messages and nobody is told (NNG has no event for it). Numbered messages
-make the loss visible: with ``sequence=True`` on both ends each message carries a trailer that ``Sub`` takes off and
-counts gaps by (``stats.lost``)::
+A topic is a prefix of bytes. It is matched at the subscriber, so a publisher sends everything to everybody. Best
+effort: what finds the queue of a subscriber full is dropped for it; the publisher counts that, the subscriber does not
+know. Numbered messages make the loss visible there: with ``sequence=True`` on both ends each message carries a trailer
+that ``Sub`` takes off and counts gaps by (``stats.lost``)::
 
     message = topic  body  origin: 8 bytes  number: u64  topic length: u32          (big-endian; docs/wire.md)
 
@@ -29,13 +29,15 @@ from typing import Any, ClassVar
 
 from nngkit.errors import BadMessage, ConfigError
 
-from ._nng import as_bytes, check, lib
+from ._connection import Connection
+from ._inbox import WhenBehind
+from ._nng import as_bytes
+from ._outbox import WhenFull
 from ._receiving import DEFAULT, MessageReceiver, Timeout
-from ._ring import SKIP
-from ._sender import Sender, messages
-from ._sending import WhenFull
-from ._socket import Socket
+from ._sender import Broadcaster, messages
+from ._socket import Socket, weakly
 from .batch import pack, pack_topic, split_topic, unpack
+from .sp import PUB, SUB
 
 __all__ = ["Pub", "Sub"]
 
@@ -45,20 +47,22 @@ MOST_TOPICS = 65536  # numbered topics remembered; over that the one longest unu
 Topic = bytes | str
 
 
-class Pub(Sender, Socket):
+class Pub(Broadcaster, Socket):
     """Publishes to all subscribers. ``send_buffer`` is a queue for each of them (1 to 8192). ``send`` never waits.
 
+    With a queue full its oldest message is dropped, with ``when_full="drop"`` the newest; both are counted.
+
     ``sequence``: number the messages of each topic; then a subscriber needs ``sequence=True`` too. With ``batch`` a
-    batch holds messages of one ``topic=``, and it is what NNG matches by: say it there and not in the data.
+    batch holds messages of one ``topic=``, which subscriptions are matched with: say it there and not in the data.
     """
 
-    _opener: ClassVar[Any] = lib.nng_pub0_open
+    _protocol: ClassVar[int] = PUB
+    _swallows: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
     _batches_by_topic: ClassVar[bool] = True
-    _nng_send_buffer: ClassVar[bool] = True
-    _sends_to_all: ClassVar[bool] = True
     _drains: ClassVar[bool] = True
-    _policies: ClassVar[tuple[WhenFull, ...]] = ("drop",)
+    _least_send_buffer: ClassVar[int] = 1
+    _policies: ClassVar[tuple[WhenFull, ...]] = ("drop_oldest", "drop")
 
     def __init__(self, *, sequence: bool = False, **options: Any) -> None:
         self._origin = os.urandom(8)
@@ -106,7 +110,7 @@ class Pub(Sender, Socket):
         count = 0
         with self._numbering:  # so that numbers go out in their order; a publisher never waits for room
             for data in items:
-                self._queue.offer(b"".join((head, as_bytes(data), self._trailer(head, 1))))
+                self._outbox.to_all((b"".join((head, as_bytes(data), self._trailer(head, 1))),))
                 count += 1
         return count
 
@@ -129,30 +133,26 @@ class Pub(Sender, Socket):
 class Sub(MessageReceiver, Socket):
     """Receives what begins with one of its topics; ``b""`` is everything, and without a topic there is nothing.
 
-    ``recv_buffer`` (default 1024) messages are kept for a slow reader; NNG then drops the oldest. ``topics``: one or
-    several to begin with. ``sequence``: the publishers number their messages: gaps are counted as ``lost``, what comes
-    twice (by two ways) as ``duplicate``, and what has no trailer is dropped and counted as ``bad``.
+    ``recv_buffer`` (default 1024) messages are kept for a slow reader, the newest; the others are counted as dropped.
+    ``topics``: one or several to begin with. ``sequence``: the publishers number their messages: gaps are counted as
+    ``lost``, what comes twice (by two ways) as ``duplicate``; what has no trailer is dropped and counted as ``bad``.
     """
 
-    _opener: ClassVar[Any] = lib.nng_sub0_open
+    _protocol: ClassVar[int] = SUB
+    _when_behind: ClassVar[WhenBehind] = "newest"
     _batches_in: ClassVar[bool] = True
-    _nng_recv_buffer: ClassVar[bool] = True
-    _reads_at_once: ClassVar[bool] = True
-    _lends: ClassVar[bool] = True
 
     def __init__(self, *, topics: Topic | Iterable[Topic] = (), sequence: bool = False, **options: Any) -> None:
         self._first_topics = [topics] if isinstance(topics, (bytes, str)) else list(topics)
         self._sequence = sequence
         self._topics: set[bytes] = set()
+        self._prefixes: tuple[bytes, ...] = ()
         self._next: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
         self._lost = self._duplicate = self._bad = 0
         super().__init__(**options)
 
     def _set_up(self) -> None:
-        if self._sequence:
-            if self._ring.lends:
-                raise ConfigError("copy", "numbered messages are taken apart: they cannot be lent", False)
-            self._ring.unpack = self._unnumber
+        self._change()
         for topic in self._first_topics:
             self.subscribe(topic)
 
@@ -163,29 +163,47 @@ class Sub(MessageReceiver, Socket):
 
     def subscribe(self, topic: Topic) -> None:
         """Receive messages that begin with ``topic`` too. Idempotent."""
-        self._change(lib.nng_sub0_socket_subscribe, topic)
-        self._topics.add(_topic(topic))
+        with self._core.lock:
+            self._core.check_open()
+            self._topics.add(_topic(topic))
+            self._change()
 
     def unsubscribe(self, topic: Topic) -> None:
-        """Receive them no more. Raises ConfigError if it was not subscribed to."""
-        self._change(lib.nng_sub0_socket_unsubscribe, topic)
-        self._topics.discard(_topic(topic))
+        """Receive them no more, those neither that were read ahead. Raises ConfigError if it was not subscribed to.
 
-    def _change(self, function: Any, topic: Topic) -> None:
-        data = _topic(topic)
-        with self._life:
-            self._check_open()
-            if (code := function(self._socket_id, data, len(data))) == lib.NNG_ENOENT:
+        In batches and with ``sequence`` what was read ahead still comes.
+        """
+        with self._core.lock:
+            self._core.check_open()
+            if (unwanted := _topic(topic)) not in self._topics:
                 raise ConfigError("topic", f"not subscribed to {topic!r}", topic)
-            check(code, repr(self))
+            self._topics.discard(unwanted)
+            self._change()
+        if self._batch is None:
+            self._inbox.take_back(lambda item: not item.startswith(self._prefixes))
 
-    def _unnumber(self, message: Any, body: bytes) -> Any:
-        if (numbered := _numbered(body)) is None:
+    def _change(self) -> None:
+        self._prefixes = () if not self._topics else (b"",) if b"" in self._topics else tuple(self._topics)
+        plain = self._prefixes == (b"",) and self._batch is None and not self._sequence
+        self._inbox.unpack = None if plain else weakly(self._unpack, ())
+
+    def _unpack(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
+        """Under the core's lock: those of our topics, without what only we put there."""
+        prefixes = self._prefixes
+        ours = [message for message in messages if message.startswith(prefixes)]
+        if self._batch is not None:
+            return self._split_all(connection, ours)
+        if not self._sequence:
+            return ours
+        return [body for message in ours if (body := self._unnumber(message)) is not None]
+
+    def _unnumber(self, message: bytes) -> bytes | None:
+        if (numbered := _numbered(message)) is None:
             self._bad += 1
-            return SKIP
+            return None
         origin, number, topic = numbered
         self._account((origin, topic), number, 1)
-        return body[: -TRAILER.size]
+        return message[: -TRAILER.size]
 
     def _account(self, key: tuple[bytes, bytes], number: int, count: int) -> None:
         # A signal handler that raises may have a message looked at twice: it must come out again, so a number seen
@@ -199,21 +217,21 @@ class Sub(MessageReceiver, Socket):
         if len(self._next) > MOST_TOPICS:
             self._next.popitem(last=False)
 
-    def _split(self, message: Any, body: bytes) -> list[Any]:
-        peer = self._peer_of(message)
+    def _split(self, connection: Connection, message: bytes) -> list[Any]:
+        peer = None if connection.pipe is None else connection.pipe.address
         if self._sequence:
-            if (numbered := _numbered(body)) is None:
+            if (numbered := _numbered(message)) is None:
                 raise BadMessage("batch", "no number where one was expected", peer)
             origin, number, topic = numbered
-            items = unpack(body[len(topic) : -TRAILER.size], largest=self._largest, peer=peer)
+            items = unpack(message[len(topic) : -TRAILER.size], largest=self._largest, peer=peer)
             self._account((origin, topic), number, len(items))
         else:
-            topic, packed = split_topic(body, peer)
+            topic, packed = split_topic(message, peer)
             items = unpack(packed, largest=self._largest, peer=peer)
         return [topic + item for item in items] if topic else items
 
     def _counters(self) -> dict[str, int]:
-        return {"lost": self._lost, "duplicate": self._duplicate, "bad": self._bad + self._ring.bad}
+        return {"lost": self._lost, "duplicate": self._duplicate, "bad": self._bad + self._inbox.bad}
 
 
 def _numbered(body: bytes) -> tuple[bytes, int, bytes] | None:

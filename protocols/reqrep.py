@@ -10,82 +10,75 @@
         req.request(b"hello", timeout=1.0)
 
 Many requests are under way on one socket, from threads and tasks alike, and many are open on one ``Rep``. At least
-once: a request whose peer was lost is sent again, so it may run twice. Both ends are raw sockets of NNG with our own
-ids, deadlines and resends; on the wire they are plain REQ (48) and REP (49), and talk to cooked peers.
-
-What is sent again when a peer is lost: NNG does not say which peer took a request. With one peer it was that one. With
-several, each unanswered request that may have gone to the lost one is sent again, after a short grace (a few round
-trips) in which the replies of the others arrive; a request that takes longer than that may then run on two of them.
+once: a request whose peer was lost is sent again, so it may run twice. Which peer took which request is known: those of
+a lost peer are sent again, and no others.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from nngkit.errors import TimedOut
 
 from ._alarm import Alarm
-from ._nng import as_buffer, lib
-from ._pipes import PeerEvent, Pipe
-from ._raw import Answerer, Pump, Question, alive, header_of
+from ._answering import Answerer, Answers, Question
+from ._asking import Asking, alive
+from ._connection import Connection, PeerEvent
+from ._nng import as_bytes
 from ._receiving import DEFAULT, Default, Timeout
-from ._ring import QueueRing, Ring
-from ._sending import Handover, Sending
-from ._socket import MOST_BUFFER, Socket
+from ._socket import MOST_BUFFER, Socket, weakly
 from ._waiters import ThreadWaiter, TrioWaiter, Waiter, task_waiter
+from .sp import HEADROOM, REP, REQ
 
 __all__ = ["Rep", "Req", "Request"]
 
 RESEND = 60.0  # seconds without a reply after which a request is sent again, as nanomsg and NNG do
-GRACE = (0.02, 1.0)  # seconds, least and most, that a survivor of a loss gets to answer
 
 
 class _Call:
-    """One request under way."""
+    """One request under way. ``queued``: it waits for a peer; ``peer``: the connection that took it."""
 
-    __slots__ = ("__weakref__", "handed_at", "hurried", "number", "ordinal", "reply", "resend_at", "waiter")
+    __slots__ = ("__weakref__", "number", "peer", "queued", "reply", "resend_at", "waiter")
 
     def __init__(self, waiter: Waiter) -> None:
         self.waiter = waiter
         self.number = 0
-        self.reply: tuple[int, bytes, int] | None = None
-        self.ordinal: int | None = None
-        self.handed_at = 0.0
+        self.reply: bytes | None = None
+        self.queued = False
+        self.peer: Connection | None = None
         self.resend_at: float | None = None
-        self.hurried = False  # whether to wake up for that in time, and not just at some time after
 
-    def take(self, reply: tuple[int, bytes, int]) -> bool:
+    def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
         first = self.reply is None
         if first:
-            self.reply = reply
+            self.reply = body
         return first
 
 
-class Req(Sending, Socket):
+class Req(Socket):
     """Asks. Requests go in turn to the peers that have room, and wait while there is none.
 
     ``resend``: seconds after which an unanswered request is sent again, None never (it still is when its peer is lost).
     """
 
-    _opener: ClassVar[Any] = lib.nng_req0_open_raw
-    _ring_kind: ClassVar[type[Ring]] = QueueRing
-    _nng_recv_buffer: ClassVar[bool] = True
-    _nng_send_buffer: ClassVar[bool] = True
+    _protocol: ClassVar[int] = REQ
+    _header_room: ClassVar[int] = HEADROOM
+    _shares: ClassVar[bool] = True
     _default_send_buffer: ClassVar[int] = MOST_BUFFER  # so that thousands in flight need no wait for room
 
     def __init__(self, *, resend: float | None = RESEND, **options: Any) -> None:
         self._resend = resend
         self._resent = 0
-        self._round_trip = 0.0
         self._alarm: Alarm | None = None
         super().__init__(**options)
 
     def _set_up(self) -> None:
-        self._pump = Pump(self._ring)
+        self._asking = Asking(self._core, self._largest)
         self._alarm = Alarm(self._overdue)
-        self._pipes.follow(self._peer)
+        self._outbox.took = weakly(self._took)
+        self._core.follow(weakly(self._peer))
 
     def request(self, data: Any, timeout: Timeout = DEFAULT) -> bytes:
         """The reply to ``data``. ``timeout`` seconds (left out: ``recv_timeout``) bound it all, waiting for a peer too.
@@ -95,13 +88,12 @@ class Req(Sending, Socket):
         """
         call = _Call(waiter := ThreadWaiter())
         try:
-            for until in self._converse(call, as_buffer(data), timeout):
-                waiter.wait(until)
+            for until in self._converse(call, as_bytes(data), timeout):
+                self._core.wait(waiter, until)
             assert call.reply is not None
-            return call.reply[1]
+            return call.reply
         finally:
-            self._pipes.waiters.discard(waiter)
-            self._pump.leave(call)
+            self._asking.leave(call)
 
     async def arequest(self, data: Any, timeout: Timeout = DEFAULT) -> bytes:
         """``request`` for a task. Cancelled, the request may have run; its reply will be dropped."""
@@ -109,101 +101,87 @@ class Req(Sending, Socket):
         if isinstance(waiter, TrioWaiter):
             await waiter.checkpoint_if_cancelled()
         try:
-            for until in self._converse(call, as_buffer(data), timeout):
+            for until in self._converse(call, as_bytes(data), timeout):
+                self._core.attend(waiter)
                 await waiter.wait(until)
             assert call.reply is not None
-            return call.reply[1]
+            return call.reply
         finally:
-            self._pipes.waiters.discard(waiter)
-            self._pump.leave(call)
+            self._asking.leave(call)
 
-    def _converse(self, call: _Call, body: Any, timeout: Timeout) -> Iterator[float | None]:
+    def _converse(self, call: _Call, body: bytes, timeout: Timeout) -> Iterator[float | None]:
         """One request from beginning to end, for whoever can wait: yields until when, returns with the reply there."""
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
-        home = None if isinstance(call.waiter, ThreadWaiter) else call.waiter.home
-        self._check_open()
-        self._pump.enter(call)
-        header = header_of(call.number)
-        while True:
-            # Nothing is handed to NNG while nobody is there: it would keep it for the next peer, however late.
-            if not self._pipes.present:
-                self._pipes.waiters.add(call.waiter)
-                while not self._pipes.present:
-                    self._check(deadline, seconds, "no peer is connected")
-                    yield deadline
-                self._pipes.waiters.discard(call.waiter)
-            call.ordinal = self._queue.sent
-            if not self._queue.offer_message(body, header):
-                handover = Handover(call.waiter)
-                try:
-                    try:
-                        self._queue.begin(handover, body, header)
-                        while not handover.done:
-                            self._check(deadline, seconds, "the peers take no more")
-                            yield deadline
-                    finally:
-                        code = self._queue.finish(handover)
-                except BaseException:
-                    self._queue.finish(handover)  # see Sending._send
-                    raise
-                if code:
-                    self._queue.raise_for(code, seconds)
-            call.handed_at = now = time.monotonic()
-            call.hurried = False
-            if self._resend is None:
-                call.resend_at = None
-            else:
-                call.resend_at = now + self._resend
-                assert self._alarm is not None
-                self._alarm.set(self._resend)
+        core, outbox = self._core, self._outbox
+        core.check_open()
+        add = outbox.add if isinstance(call.waiter, ThreadWaiter) else outbox.add_soon
+        message = self._asking.enter(call) + body
+        try:
             while True:
-                # with a bell that will ring for it, there is nothing to look for
-                if call.reply is None and not self._pump.will_ring(home):
-                    self._pump.run(home)
-                if call.reply is not None:
-                    self._round_trip += (time.monotonic() - call.handed_at - self._round_trip) / 8
-                    return
-                if (again := call.resend_at) is not None and time.monotonic() >= again:
-                    break
-                self._check(deadline, seconds, "no reply")
-                if again is None or not call.hurried:
+                # Nothing is queued while nobody is there: the next peer would get it, however late.
+                if not core.present:
+                    yield from self._until(lambda: bool(core.present), core.peer_waiters, call, deadline, seconds)
+                call.queued = True
+                call.resend_at = None if self._resend is None else time.monotonic() + self._resend
+                if not add(message):
+                    yield from self._until(lambda: add(message), outbox.waiters, call, deadline, seconds)
+                if self._resend is not None:
+                    assert self._alarm is not None
+                    self._alarm.set(self._resend)
+                while call.reply is None:
+                    if call.resend_at is not None and time.monotonic() >= call.resend_at and not call.queued:
+                        break
+                    self._check(deadline, seconds, "no reply")
                     yield deadline
-                else:
-                    yield again if deadline is None else min(deadline, again)
-            self._resent += 1
+                if call.reply is not None:
+                    return
+                self._resent += 1
+        finally:
+            if call.queued:
+                outbox.withdraw(message)
+
+    def _until(
+        self, done: Any, waiters: set[Any], call: _Call, deadline: float | None, seconds: float | None
+    ) -> Iterator[float | None]:
+        waiters.add(call.waiter)
+        try:
+            while not done():
+                what = "the peers take no more" if self._core.present else "no peer is connected"
+                self._check(deadline, seconds, what)
+                yield deadline
+        finally:
+            waiters.discard(call.waiter)
 
     def _check(self, deadline: float | None, seconds: float | None, what: str) -> None:
-        self._check_open()
+        self._core.check_open()
         if deadline is not None and time.monotonic() >= deadline:
             raise TimedOut(f"{self!r}: {what} in {seconds} s", seconds)
 
+    def _took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
+        """Under the core's lock: a connection took requests; None: it ended, and they are back in the queue."""
+        asking = self._asking.asking
+        for message in messages:
+            call = asking.get(int.from_bytes(message[:4], "big"))
+            if call is not None:
+                assert isinstance(call, _Call)
+                call.peer = connection
+                call.queued = connection is None
+
     def _peer(self, event: PeerEvent) -> None:
-        # NNG thread. A request still in NNG's queue is not lost with a pipe: it goes to the next one by itself.
+        """On an NNG thread: send again what a lost peer had taken."""
         if event.kind == "joined":
             return
-        pipes = self._pipes
-        if pipes.blind() or not pipes.counted:
-            taken = self._queue.sent
-        else:
-            # one message a pipe may have been taken and not been written
-            taken = pipes.written()[0] + pipes.written_to_gone + pipes.left + len(pipes.present)
-        grace = min(max(GRACE[0], 4 * self._round_trip), GRACE[1]) if pipes.present else 0.0
-        again = time.monotonic() + grace
-        for call in alive(self._pump.asking):
-            if isinstance(call, _Call) and call.ordinal is not None and call.ordinal < taken:
-                if call.resend_at is None or again < call.resend_at:
-                    call.resend_at = again
-                    call.hurried = True
+        for call in alive(self._asking.asking):
+            if isinstance(call, _Call) and call.peer is not None and call.peer.number == event.pipe.id:
+                call.resend_at = 0.0
                 call.waiter.wake()
 
     def _overdue(self) -> float | None:
-        # One alarm for all requests: a timer each would cost more than the rest of the wait. Those that are to be sent
-        # again sooner than that (``hurried``) wait until then by themselves.
         now = time.monotonic()
         due = [
             (call.resend_at, call)
-            for call in alive(self._pump.asking)
+            for call in alive(self._asking.asking)
             if isinstance(call, _Call) and call.resend_at is not None
         ]
         for at, call in due:
@@ -212,11 +190,10 @@ class Req(Sending, Socket):
         return min((at - now for at, _ in due if at > now), default=None)
 
     def _counters(self) -> dict[str, int]:
-        self._pump.run()
-        return {"late": self._pump.late, "resent": self._resent}
+        return {"late": self._asking.late, "received": self._asking.received, "resent": self._resent}
 
     def _woken(self) -> None:
-        self._pump.wake_all()
+        self._asking.wake_all()
 
     def _free(self) -> None:
         if self._alarm is not None:
@@ -231,8 +208,8 @@ class Request(Question):
 
     __slots__ = ("_answered",)
 
-    def __init__(self, socket: Answerer[Any], body: bytes, header: bytes, pipe: Pipe | None) -> None:
-        super().__init__(socket, body, header, pipe)
+    def __init__(self, answers: Answers, body: bytes, header: bytes, connection: Connection) -> None:
+        super().__init__(answers, body, header, connection)
         self._answered = False
 
     def _answering(self) -> None:
@@ -244,9 +221,8 @@ class Request(Question):
 class Rep(Answerer[Request]):
     """Answers. ``recv`` and iteration give each Request; ``recv_buffer`` (default 1024) wait their turn.
 
-    Replies to one peer are held back before NNG's 64 places for it are full, as it would drop the rest.
+    ``send_buffer`` (default 1024) answers are queued for each peer.
     """
 
-    _opener: ClassVar[Any] = lib.nng_rep0_open_raw
+    _protocol: ClassVar[int] = REP
     _question: ClassVar[type[Question]] = Request
-    _queued: ClassVar[int] = 64

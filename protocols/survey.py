@@ -10,9 +10,7 @@
         result = surveyor.survey(b"who is there?", timeout=0.5)
         result.replies, result.expected, result.answered
 
-Many surveys may be under way on one socket. Both ends are raw sockets of NNG: a cooked surveyor keeps 128 unread
-replies and silently drops the rest, a raw one takes them all (1,000 of 1,000, also with the program busy for 300 ms in
-between). On the wire they are plain SURVEYOR (98) and RESPONDENT (99), and talk to cooked peers.
+Many surveys may be under way on one socket, and every reply that comes in time is handed out, however many come.
 """
 
 from __future__ import annotations
@@ -24,21 +22,19 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from ._nng import as_buffer, lib
-from ._pipes import PeerEvent, Pipe
-from ._raw import Answerer, Pump, Question, alive, header_of
+from ._answering import Answerer, Question
+from ._asking import Asking, alive
+from ._connection import Connection, PeerEvent, Pipe
+from ._nng import as_bytes
+from ._outbox import WhenFull
 from ._receiving import DEFAULT, Default, Timeout
-from ._ring import QueueRing, Ring
-from ._sending import Sending
-from ._socket import Socket
+from ._socket import Socket, weakly
 from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
+from .sp import HEADROOM, RESPONDENT, SURVEYOR
 
 __all__ = ["Query", "Reply", "Respondent", "Survey", "SurveyResult", "Surveyor"]
 
 SURVEY_TIME = 1.0  # seconds, NNG's own default for a survey
-QUEUED = 16  # surveys NNG queues for one pipe before it drops
-UNHEARD = 8  # surveys after which it is worth asking NNG what it has written
-PATIENCE = 0.25  # seconds that a burst of surveys waits for a pipe before it is taken to stand still
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +71,8 @@ class Survey:
         self._surveyor = surveyor
         self._started = time.monotonic()
         self._deadline = None if timeout is None else self._started + timeout
-        self._asked = surveyor._pipes.present.copy()
-        self._missing = set(self._asked)
+        self._asked: dict[int, Pipe | None] = {}
+        self._missing: set[int] = set()
         self._answered: set[int] = set()
         self._replies: deque[Reply] = deque()  # given out once, so that a survey without end does not grow
         self._each = each
@@ -84,14 +80,18 @@ class Survey:
         self._last: object = None
         self.number = 0
 
-    def take(self, reply: tuple[int, bytes, int]) -> bool:
-        """For the pump: one reply."""
-        if reply is self._last:
+    def asked(self, pipes: dict[int, Pipe | None]) -> None:
+        """For the surveyor: who was asked."""
+        self._asked = pipes
+        self._missing = set(pipes)
+
+    def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
+        """For the surveyor: one reply."""
+        if message is self._last:
             return False
-        _, body, pipe = reply
-        where = self._asked.get(pipe) or self._surveyor._pipes.find(pipe)
-        self._replies.append(Reply(body, where, time.monotonic() - self._started))
-        self._last = reply
+        pipe = connection.number
+        self._replies += (Reply(body, connection.pipe, time.monotonic() - self._started),)
+        self._last = message
         self._answered.add(pipe)
         self._missing.discard(pipe)
         return self._each or self._complete
@@ -151,7 +151,7 @@ class Survey:
 
     def close(self) -> None:
         """Its replies are wanted no longer; those still to come count as late. Idempotent."""
-        self._surveyor._pump.leave(self)
+        self._surveyor._asking.leave(self)
 
     def __enter__(self) -> Self:
         return self
@@ -162,21 +162,17 @@ class Survey:
         self.close()
 
 
-class Surveyor(Sending, Socket):
-    """Asks all peers at once."""
+class Surveyor(Socket):
+    """Asks all peers at once. ``send_buffer`` is a queue of surveys for each peer; what finds it full is dropped."""
 
-    _opener: ClassVar[Any] = lib.nng_surveyor0_open_raw
-    _ring_kind: ClassVar[type[Ring]] = QueueRing
-    _nng_recv_buffer: ClassVar[bool] = True
-    _nng_send_buffer: ClassVar[bool] = True
+    _protocol: ClassVar[int] = SURVEYOR
+    _header_room: ClassVar[int] = HEADROOM
+    _least_send_buffer: ClassVar[int] = 1
+    _policies: ClassVar[tuple[WhenFull, ...]] = ("drop", "drop_oldest")
 
     def _set_up(self) -> None:
-        self._pump = Pump(self._ring)
-        self._unheard = 0
-        self._seen: dict[int, int] = {}
-        self._still: set[int] = set()
-        self._forgiven: dict[int, int] = {}
-        self._pipes.follow(self._peer)
+        self._asking = Asking(self._core, self._largest)
+        self._core.follow(weakly(self._peer))
 
     def survey(self, data: Any, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
         """Ask and collect for ``timeout`` seconds (left out: ``recv_timeout``, else 1 s); no reply is no error.
@@ -185,8 +181,7 @@ class Surveyor(Sending, Socket):
         """
         waiter = ThreadWaiter()
         with self._begin(waiter, timeout, each=False, early=early) as survey:
-            for until in self._hand_over(survey, data):
-                waiter.wait(until)
+            self._ask(survey, data)
             for until in survey._waits():
                 waiter.wait(until)
         return survey.result()
@@ -196,19 +191,17 @@ class Surveyor(Sending, Socket):
         await checkpoint_before()
         waiter = task_waiter()
         with self._begin(waiter, timeout, each=False, early=early) as survey:
-            for until in self._hand_over(survey, data):
-                await waiter.wait(until)
+            self._ask(survey, data)
             for until in survey._waits():
                 await waiter.wait(until)
         return survey.result()
 
     def start(self, data: Any, timeout: Timeout = DEFAULT, *, early: bool = False) -> Survey:
-        """Ask, and return once NNG has the question; what is returned gives the replies. Times as for ``survey``."""
+        """Ask, and return; what is returned gives the replies. Times as for ``survey``."""
         waiter = ThreadWaiter()
         survey = self._begin(waiter, timeout, each=True, early=early)
         try:
-            for until in self._hand_over(survey, data):
-                waiter.wait(until)
+            self._ask(survey, data)
         except BaseException:
             survey.close()
             raise
@@ -220,8 +213,7 @@ class Surveyor(Sending, Socket):
         waiter = task_waiter()
         survey = self._begin(waiter, timeout, each=True, early=early)
         try:
-            for until in self._hand_over(survey, data):
-                await waiter.wait(until)
+            self._ask(survey, data)
         except BaseException:
             survey.close()
             raise
@@ -246,58 +238,28 @@ class Surveyor(Sending, Socket):
             timeout = SURVEY_TIME if self._recv_timeout is None else self._recv_timeout
         return Survey(self, waiter, timeout, each=each, early=early)
 
-    def _hand_over(self, survey: Survey, data: Any) -> Iterator[float | None]:
-        """Give the question to NNG; yields until when to wait before."""
-        self._pump.enter(survey)
+    def _ask(self, survey: Survey, data: Any) -> None:
+        """Send the question to all who are there."""
+        message = self._asking.enter(survey) + as_bytes(data)
+        survey.asked({pipe.id: pipe for pipe in self.pipes})
+        self._outbox.to_all((message,))
         # who left since they were counted was not there to be taken off
-        survey._missing &= self._pipes.present.keys()
-        for pause in self._paced():
-            yield time.monotonic() + pause
-        self._send(as_buffer(data), header_of(survey.number), 0.0)
+        survey._missing &= self._core.present.keys()
 
     def _collect(self, survey: Survey) -> None:
         self._check_open()
-        self._pump.run(None if isinstance(survey.waiter, ThreadWaiter) else survey.waiter.home)
 
     def _peer(self, event: PeerEvent) -> None:
         if event.kind == "left":
-            for survey in alive(self._pump.asking):
+            for survey in alive(self._asking.asking):
                 if isinstance(survey, Survey):
                     survey.gone(event.pipe.id)
 
-    def _paced(self) -> Iterator[float]:
-        """Yield pauses while one more survey might overrun what NNG queues for a pipe that is not standing still."""
-        self._unheard += 1
-        if self._unheard < UNHEARD:
-            return
-        start, pause = time.monotonic(), 0.0005
-        written = first = self._pipes.written_by_pipe()
-        for pipe in [pipe for pipe in self._still if first.get(pipe) != self._seen.get(pipe)]:
-            # It moves again. What NNG dropped for it meanwhile will never be written, so its count starts anew.
-            self._still.discard(pipe)
-            self._forgiven[pipe] = self._behind(pipe, first.get(pipe, 0)) + self._forgiven.get(pipe, 0)
-        while full := {pipe for pipe in written if self._behind(pipe, written[pipe]) > QUEUED - UNHEARD} - self._still:
-            if time.monotonic() - start > PATIENCE:
-                self._still |= {pipe for pipe in full if written[pipe] == first[pipe]}
-                break
-            yield pause
-            pause = min(pause * 2, 0.01)
-            written = self._pipes.written_by_pipe()
-        self._seen = written
-        self._forgiven = {pipe: count for pipe, count in self._forgiven.items() if pipe in written}
-        self._unheard = 0
-
-    def _behind(self, pipe: int, written: int) -> int:
-        """Surveys that NNG may hold for a pipe."""
-        sent = self._queue.sent
-        return sent - self._pipes.sent_at_join.get(pipe, sent) - written - self._forgiven.get(pipe, 0)
-
     def _counters(self) -> dict[str, int]:
-        self._pump.run()
-        return {"late": self._pump.late}
+        return {"late": self._asking.late, "received": self._asking.received}
 
     def _woken(self) -> None:
-        self._pump.wake_all()
+        self._asking.wake_all()
 
 
 class Query(Question):
@@ -307,11 +269,7 @@ class Query(Question):
 
 
 class Respondent(Answerer[Query]):
-    """Answers surveys. ``recv`` and iteration give each Query.
+    """Answers surveys. ``recv`` and iteration give each Query. ``send_buffer`` answers are queued for each peer."""
 
-    Answers to one peer are held back before NNG's 2 places for it are full, as it would drop the rest.
-    """
-
-    _opener: ClassVar[Any] = lib.nng_respondent0_open_raw
+    _protocol: ClassVar[int] = RESPONDENT
     _question: ClassVar[type[Question]] = Query
-    _queued: ClassVar[int] = 2

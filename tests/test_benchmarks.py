@@ -12,19 +12,36 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SPARK = "pipeline_spark"
+IDLING = {"idle_us", "idle_kib"}  # what there is to say of connections that do nothing; may be next to none
 SHORT = {
-    "one_way": ["--only", "tcp, 16 B", "--only", "a sender without buffer"],
-    "round_trips": ["--only", "64 in flight, ipc", "--only", "2,000 in flight"],
-    "batching": ["--only", "tcp, 16 B"],
+    "one_way": ["--only", "tcp, 16 B"],
+    "round_trips": ["--only", "64 in flight, tcp", "--only", "Zenoh", "--only", "a server of bare pynng"],
+    "batching": ["--only", "ipc, 16 B", "--only", ", 16 bytes"],
     "documents": [
         *("--only", "30% lost", "--only", "5 edits each", "--only", "64 in flight", "--only", "comes late"),
-        *("--only", "viewers", "--only", "history", "--edits", "600", "--longer", "1"),
+        *("--only", "as fast as it goes", "--only", "history", "--edits", "600", "--longer", "1"),
     ],
-    "growth": ["--only", ", 3 peers", "--only", "1,000 peers", "--only", "one connection", "--messages", "20000"],
+    "growth": [
+        "--only",
+        "many, 3 peers",
+        "--only",
+        "pyzmq PULL, 3 peers",
+        "--only",
+        "Rep, 3 peers",
+        "--only",
+        "idle",
+        "--only",
+        "one connection",
+        "--messages",
+        "20000",
+    ],
+    "large": ["--only", "C, 64 posted", "--only", "Zenoh"],
+    "paced": ["--only", "nngkit trio", "--only", "NATS"],
     "pipeline": ["--only", "appended", "--only", "one record", "--only", "replay at 2,000"],
-    "publishing": ["--only", "tcp, 16 B"],
+    "publishing": ["--only", "nngkit batched", "--only", "pyzmq", "--only", "Zenoh"],
     "start_up": ["--only", "import pynng"],
     "surveys": ["--only", "10 respondents"],
+    "transports": ["--only", "bare pynng sends", "--only", "ws, masked, 16 B"],
 }
 
 
@@ -45,8 +62,41 @@ def test_a_benchmark_measures_every_way(name: str, tmp_path: Path) -> None:
     assert groups
     for group in groups:
         for row in group["rows"]:
+            if row.keys() & IDLING:
+                continue
             assert row.get("per_second", row.get("p50_us", row.get("p50_ms"))) > 0, row
             assert row["cpu_us"] > 0, row
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[0, 1, 2, 4], [1], [0, 0], [0, 2, 1]],
+    ids=["one is missing", "the first", "doubled", "in another order"],
+)
+def test_a_wrong_message_ends_the_run(messages: list[int]) -> None:
+    check = "import sys, _numbered as n; n.Due(16).check([n.numbered(16)(int(word)) for word in sys.argv[1:]])"
+    words = [sys.executable, "-c", check, *map(str, messages)]
+    done = subprocess.run(words, cwd=ROOT / "benchmarks", capture_output=True, text=True, timeout=55)
+    assert done.returncode == 1
+    assert "wrong message" in done.stderr
+
+
+@pytest.mark.parametrize("fault", ["missing", "doubled"])
+def test_a_wrong_message_of_a_crowd_ends_the_run(fault: str) -> None:
+    check = """
+import sys, _numbered as n
+messages = [n.member_message(i % n.CROWD_TURN, member, 16) for member in range(3) for i in range(40)]
+if sys.argv[1:]:
+    messages[50:51] = [] if sys.argv[1] == "missing" else messages[50:51] * 2
+roll = n.Roll(16)
+roll.add(messages)
+roll.check()
+"""
+    for words, code in (([], 0), ([fault], 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", check, *words], cwd=ROOT / "benchmarks", capture_output=True, text=True, timeout=55
+        )
+        assert done.returncode == code, done.stderr
 
 
 @pytest.mark.slow

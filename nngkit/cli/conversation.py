@@ -14,6 +14,7 @@ like any other; while sending, or with an answer to give, it is `Stopped`, as in
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,7 @@ __all__ = ["Conversation"]
 FOR_EVER: Final = 1e8  # seconds, where None would mean something else
 LAST_MESSAGES: Final = 65536  # printed after an interrupt, at most: a fast sender must not keep us from ending
 BATCH: Final = 256  # messages printed and flushed at once
+STANDSTILL: Final = 1.0  # seconds in which no peer takes a message: then who publishes has done what can be done
 FIRST_LOOK: Final = 0.1  # seconds a connection may take before it is asked why it does not come: it takes 1 to 10 ms
 
 
@@ -46,6 +48,7 @@ class Conversation:
         self._failed: NngkitError | None = None
         self._turn = threading.Lock()  # held while a batch is sent
         self._over = False
+        self._linger: float | None = None  # seconds that the end may take, the socket's own if nothing is said
         options: dict[str, Any] = {
             "recv_max_size": plan.recv_max_size,
             "name": plan.name,
@@ -73,11 +76,12 @@ class Conversation:
         finally:
             if self.plan.protocol == "bus":
                 self._stop_stream()  # what it would send now, nobody would count
-            if self.sent and self.plan.protocol in ("pub", "bus"):
-                self.socket.drain()  # what is unwritten then was dropped
-            self.stats = self.socket.stats
-            self.ever_connected = self.stats.joined > 0
-            self.socket.close()
+            self.socket.drain(self._linger)
+            there = self.socket.stats
+            self.socket.close(0.0)
+            # what was left over is dropped now, and counted so; who was there is as it was before
+            self.stats = dataclasses.replace(self.socket.stats, pipes=there.pipes, left=there.left)
+            self.ever_connected = there.joined > 0
 
     # ------------------------------------------------------------------ connecting
 
@@ -200,6 +204,14 @@ class Conversation:
 
     def _written(self) -> None:
         """Wait until what was sent is on its way; who publishes has no promise to keep, and waits for a standstill."""
+        if self.plan.protocol == "pub":
+            before = -1
+            while not self.socket.drain(STANDSTILL):
+                if (written := self.socket.stats.written) == before:
+                    self._linger = 0.0
+                    return
+                before = written
+            return
         seconds = FOR_EVER if self.plan.send_timeout is None else self.plan.send_timeout
         if not self.socket.drain(seconds):
             raise Stopped("send", TimedOut(f"not all was taken in {seconds:g} s", seconds))

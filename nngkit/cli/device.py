@@ -279,7 +279,9 @@ def stats_text(fields: dict[str, Any]) -> str:
     ]
     for side in ("front", "back"):
         counted = fields[side]
-        found = [f"{name} {counted[name]}" for name in ("dropped", "too_large", "bad", "lost") if counted[name]]
+        found = [
+            f"{name} {counted[name]}" for name in ("dropped", "broken", "too_large", "bad", "lost") if counted[name]
+        ]
         words.append(", ".join([f"{side} {counted['pipes']} peers", *found]))
     words += [f"{name} {fields[name]}" for name in ("captured", "uncaptured") if fields[name]]
     return "; ".join(words)

@@ -26,13 +26,14 @@ def nng_reason(error: NngkitError, url: str = "") -> str:
     if isinstance(error, TimedOut):
         return "Timed out"
     if isinstance(error, Unreachable):
-        return error.reason.removeprefix("cannot listen: ").removeprefix("cannot dial: ")
+        reason = error.reason.removeprefix("cannot listen: ").removeprefix("cannot dial: ")
+        return reason[:1].upper() + reason[1:]  # ours are lower-cased
     text = str(error)
     if "no transport" in text or "needs tls" in text:
         return "Not supported"
     if "not an address" in text:
         return "Invalid argument"
-    if "address invalid" in text or "a port from 1" in text:
+    if "address invalid" in text or "a port from" in text:
         return "Address invalid"
     return text.removeprefix(f"listen: {url}: ").removeprefix(f"dial: {url}: ").capitalize()
 

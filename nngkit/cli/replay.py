@@ -115,6 +115,11 @@ async def _replay(arguments: argparse.Namespace) -> int:
         seconds = time.monotonic() - started
         fields = replay_fields(done, seconds)
         out(json_line(fields) if arguments.json else replay_text(fields))
+    stats = socket.stats
+    if arguments.protocol in ("pub", "push", "pair") and stats.dropped + stats.broken:
+        ended = f"{stats.broken} were being sent when their connection ended"
+        say(NAME, f"{stats.dropped} messages were dropped, {ended}")
+        code = code or (0 if arguments.protocol == "pub" else 1)  # who publishes promises its best, and no more
     return code
 
 

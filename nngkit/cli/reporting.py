@@ -4,7 +4,7 @@
 code  when
 ====  ===============================================================================================
 0     all that was asked for was done
-1     less was received than --expect, or than requests were sent
+1     less was received than --expect, or than requests were sent; a connection ended amid a message of push or pair
 2     an option, an address, an input that is not what it was said to be
 3     nothing could be listened at, or nobody was ever connected
 4     a time ran out with nothing received, or before all was sent
@@ -34,7 +34,7 @@ def run(plan: Plan, say: Callable[[str], None], *, stats: bool, as_json: bool) -
         try:
             try:
                 conversation.run()
-                code = _shortfall(conversation, say)
+                code = _shortfall(conversation, say) or _broken(conversation)
             except Stopped as stopped:
                 error = stopped.error
                 say(str(named(error, stopped.stage) if isinstance(error, ConfigError) else error))
@@ -73,16 +73,23 @@ def _shortfall(conversation: Conversation, say: Callable[[str], None]) -> int:
     return 1 if received else 4
 
 
+def _broken(conversation: Conversation) -> int:
+    """A message that went down with its connection, where the protocol promises more than its best."""
+    return 1 if conversation.stats.broken and conversation.plan.protocol in ("push", "pair0", "pair1") else 0
+
+
 def _losses(conversation: Conversation, say: Callable[[str], None]) -> None:
-    """What a protocol that may drop has dropped."""
-    stats, plan = conversation.stats, conversation.plan
-    if plan.protocol in ("pub", "bus") and stats.unwritten:
-        say(f"{stats.unwritten} messages were dropped: who receives them was too slow")
-    everything = plan.topics == (b"",) or plan.protocol == "bus"
-    if plan.protocol in ("sub", "bus") and everything and not plan.expect and stats.read > stats.received:
-        say(f"{stats.read - stats.received} messages that came were not printed: this side was too slow, or has ended")
-    if stats.dropped:
-        say(f"{stats.dropped} messages were dropped for want of room")
+    """What was dropped, here or on the way out, and what nobody knows to have arrived."""
+    stats, protocol = conversation.stats, conversation.plan.protocol
+    # a bus drops on both ways, and all that comes by one is either received or dropped
+    unseen = {"sub": stats.dropped, "bus": stats.read - stats.received}.get(protocol, 0)
+    if dropped := stats.dropped - unseen:
+        slow = "who receives them was too slow, or left" if protocol in ("pub", "bus") else "nobody took them"
+        say(f"{dropped} messages were dropped: {slow}")
+    if unseen:
+        say(f"{unseen} messages that came were dropped: this side was too slow")
+    if stats.broken:
+        say(f"{stats.broken} messages were being sent when their connection ended: nobody knows whether they arrived")
     if stats.too_large:
         say(f"{stats.too_large} messages were too large")
 

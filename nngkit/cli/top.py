@@ -43,7 +43,6 @@ NAME: Final = "nngkit top"
 ROOM: Final = 1 << 20  # bytes of looks that wait for a slow reader
 CLEAR: Final = "\033[H\033[J"
 WAYS: Final = ("sub", "bus", "pull")
-COUNTED: Final = ("tcp", "ipc", "unix", "abstract", "tls+tcp")  # transports whose messages NNG counts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -175,9 +174,6 @@ def flow_fields(
 ) -> dict[str, Any]:
     """What was seen, in JSON; docs/schemas/top.json."""
     stats, now = socket.stats, time.monotonic()
-    # NNG counts what it read on some transports; what it let go for its topic is no loss, and a batch is many
-    told = way != "pull" and not arguments.topic and not arguments.batch
-    told = told and all(pipe.address.startswith(COUNTED) for pipe in socket.pipes)
     rows = [
         {
             "peer": row.peer,
@@ -204,7 +200,7 @@ def flow_fields(
         "bytes": flows.total.size,
         "per_second": round(flows.total.per_second, 3),
         "bytes_per_second": round(flows.total.bytes_per_second, 1),
-        "dropped": max(0, stats.read - stats.received) if told else None,
+        "dropped": stats.dropped if way != "pull" else None,  # who pulls holds its peers back instead
         "lost": stats.lost if arguments.sequence else None,
         "bad": stats.bad,
     }

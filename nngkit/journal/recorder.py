@@ -76,11 +76,12 @@ class Stream:
 
     @property
     def unseen(self) -> int:
-        """Messages that the socket refused: too large, or not what they should be."""
+        """Messages that the socket did not hand over: too large, not what they should be, or faster than this was."""
         if self.socket is None:
             return 0
         stats = self.socket.stats
-        return stats.too_large + stats.bad
+        behind = stats.dropped if isinstance(self.socket, (Sub, Bus)) else 0  # of others, what is dropped is answers
+        return stats.too_large + stats.bad + behind
 
 
 @dataclass(frozen=True, slots=True)

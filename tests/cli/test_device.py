@@ -376,7 +376,7 @@ def test_wrong_usage_is_one_line(arguments: list[str], code: int, says: str) -> 
 def test_an_address_in_use_is_exit_code_3() -> None:
     with Pull(listen=ANY) as pull:
         done = nngkit("device", "bus", "--front-listen", ANY, "--back-listen", pull.address)
-    assert_fails(done, 3, f"nngkit device: {pull.address}: cannot listen: Address in use")
+    assert_fails(done, 3, f"nngkit device: {pull.address}: cannot listen: address in use")
 
 
 def test_the_schema_knows_every_kind() -> None:

@@ -214,6 +214,16 @@ def test_replay_sends_what_was_recorded(journal: Path) -> None:
     assert fields["late_p50"] is not None
 
 
+def test_what_a_replay_could_not_send_by_its_end_is_said(journal: Path) -> None:
+    options = ("--dial", "tcp://127.0.0.1:1", "--peers", "0", "--speed", "max", "--linger", "0.1", "--json")
+    done = nngkit("replay", str(journal), "push", *options)
+    records = valid(done.stdout, "replay.json")["records"]
+    assert records > 0
+    assert done.returncode == 1
+    told = f"{records} messages were dropped, 0 were being sent when their connection ended"
+    assert done.stderr.splitlines()[-1] == f"nngkit replay: {told}"
+
+
 def test_replay_ends_at_a_signal_and_says_how_far_it_came(journal: Path) -> None:
     with Running("replay", str(journal), "pub", "--listen", ANY, "--json", "--speed", "0.001") as running:
         with Sub(dial=running.addresses()[0], topics=b"") as sub:

@@ -50,7 +50,10 @@ def test_the_stand_in_meets_the_original(
     if (name, pattern) != ("nngcat", "reqrep"):
         # a request waits for a peer by itself; told to repeat it, nngcat gives up ("Cannot set recv timeout") if none
         # is there within the interval, which on a busy machine is less than a stand-in takes to start
-        speaking += ["--interval", INTERVAL[name]]
+        # nngcat's surveys take 1 s: where the interval is as long, two of its timers end at once, and one time in a
+        # hundred NNG 1.5.2 waits for itself ever after (its threads then: two in nni_mtx_lock, and no survey is sent)
+        twice = (name, pattern, we) == ("nngcat", "survey", "hear")
+        speaking += ["--interval", "2" if twice else INTERVAL[name]]
     if pattern not in ("pipeline", "pubsub"):  # nngcat has no format for who only sends
         speaking.append("--quoted")
     hearing = [hears, "--quoted"]

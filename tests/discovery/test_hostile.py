@@ -125,10 +125,24 @@ async def test_replies_to_surveys_that_never_were_are_nobodys() -> None:
         await RawPeer.connect(discovery.address) as peer,
     ):
         await discovery.await_for_peers(timeout=WAIT)
-        for number in (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF):
+        for number in (0x80000000, 0x80000001, 0xFFFFFFFF):
             await peer.send(struct.pack(">I", number), says(GOOD))
         assert await discovery.discover() == {}
-        assert discovery.stats.late >= 1  # those with the bit that ends a header; NNG takes the others for hops
+        assert discovery.stats.late == 3
+
+
+@pytest.mark.parametrize("number", [0, 1, 0x7FFFFFFF])
+async def test_who_replies_without_the_bit_that_ends_a_header_is_cut_off(number: int) -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.2) as discovery,
+        await RawPeer.connect(discovery.address) as peer,
+    ):
+        await discovery.await_for_peers(timeout=WAIT)
+        await peer.send(struct.pack(">I", number), says(GOOD))
+        assert await peer.ended()
+        await until(lambda: discovery.stats.cut == 1)
+        assert await discovery.discover() == {}
+        assert (discovery.stats.bad, discovery.stats.late) == (1, 0)
 
 
 async def test_what_one_peer_says_touches_no_other_peers_provider() -> None:

@@ -205,6 +205,24 @@ async def test_without_room_sub_drops_and_counts_and_pull_holds_back(
     assert sum(record.topic == "s" for record in records) == stream.received - stream.dropped
 
 
+async def test_what_came_faster_than_it_was_recorded_is_counted(tmp_path: Path) -> None:
+    async with (
+        Recorder(tmp_path) as recorder,
+        Pub(listen=ANY) as pub,
+        Sub(dial=pub.address, topics=b"", recv_buffer=16) as sub,
+        trio.open_nursery() as nursery,
+    ):
+        await pub.await_for_peers(1)
+        for number in range(100):
+            await pub.asend(b"%d" % number)
+        await until(lambda: sub.stats.read == 100)
+        nursery.start_soon(recorder.record, sub, "s")
+        await until(lambda: recorder.stats.streams and recorder.stats.streams[0].received == 16)
+        assert recorder.stats.streams[0].unseen == 84
+        nursery.cancel_scope.cancel()
+    assert [record.value for record in read(tmp_path)] == [b"%d" % number for number in range(84, 100)]
+
+
 async def test_cancelled_it_records_what_the_socket_holds(tmp_path: Path) -> None:
     async with Pull(listen=ANY) as pull, Push(dial=pull.address) as push:
         async with Recorder(tmp_path) as recorder, trio.open_nursery() as nursery:

@@ -3,27 +3,33 @@
     python closing.py COUNT SEED
 
 Six workers (two threads, two trio tasks, two asyncio tasks) send, receive, ask and answer on whatever pair of sockets
-is current; the main thread makes pairs and has one of three places close them at a random moment. Prints the number of
-closes and what the workers saw. A hang is ended by faulthandler with all stacks, an abort ends the process by itself.
+is current; the main thread makes pairs, on all transports, and has one of three places close them at a random moment.
+Prints the number of closes and what the workers saw. A hang is ended by faulthandler with all stacks, an abort ends
+the process by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import faulthandler
+import os
 import queue
 import random
+import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import trio
+import trustme
 
 from nngkit.errors import Closed, NngkitError
-from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
+from nngkit.protocols import TLS, Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
 
 COUNT, SEED = int(sys.argv[1]), int(sys.argv[2])
 chance = random.Random(SEED)
@@ -33,17 +39,45 @@ over = threading.Event()
 NAP = 0.0003  # seconds between tries on a closed socket, so that the workers leave the machine to the closing
 HOLD = 0.05  # seconds any one call of a worker may last, so that workers move on to the next pair
 
-PAIRS: list[Callable[[str], tuple[Any, Any]]] = [
-    lambda url: (push := Push(listen=url, linger=0.0), Pull(dial=push.address, linger=0.0)),
-    lambda url: (push := Push(listen=url, linger=0.0, batch=True), Pull(dial=push.address, linger=0.0, batch=True)),
-    lambda url: (bus := Bus(listen=url, linger=0.0, batch=True), Bus(dial=bus.address, linger=0.0, batch=True)),
-    lambda url: (pair := Pair0(listen=url, linger=0.0), Pair0(dial=pair.address, linger=0.0)),
-    lambda url: (pair := Pair1(listen=url, linger=0.0), Pair1(dial=pair.address, linger=0.0)),
-    lambda url: (bus := Bus(listen=url, linger=0.0), Bus(dial=bus.address, linger=0.0)),
-    lambda url: (pub := Pub(listen=url, linger=0.0), Sub(dial=pub.address, topics="", linger=0.0)),
-    lambda url: (rep := Rep(listen=url, linger=0.0), Req(dial=rep.address, linger=0.0)),
-    lambda url: (surveyor := Surveyor(listen=url), Respondent(dial=surveyor.address, linger=0.0)),
+PAIRS: list[tuple[Any, dict[str, Any], Any, dict[str, Any]]] = [  # who listens, and who dials
+    (Push, {}, Pull, {}),
+    (Push, {"batch": True}, Pull, {"batch": True}),
+    (Bus, {"batch": True}, Bus, {"batch": True}),
+    (Pair0, {}, Pair0, {}),
+    (Pair1, {}, Pair1, {}),
+    (Bus, {}, Bus, {}),
+    (Pub, {}, Sub, {"topics": ""}),
+    (Rep, {}, Req, {}),
+    (Surveyor, {}, Respondent, {}),
 ]
+SCHEMES = ("tcp", "inproc", "ipc", "ws", "tls+tcp", "wss")
+
+
+def tls() -> TLS:
+    """For both ends: each shows a certificate for localhost and demands one."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    return TLS(
+        ca=authority.cert_pem.bytes(),
+        cert=certificate.cert_chain_pems[0].bytes(),
+        key=certificate.private_key_pem.bytes(),
+        server_name="localhost",
+    )
+
+
+def pair(everybody: TLS, folder: str) -> tuple[Any, Any]:
+    """Two sockets that are about to meet."""
+    scheme = chance.choice(SCHEMES)
+    url = {
+        "tcp": "tcp://127.0.0.1:0",
+        "tls+tcp": "tls+tcp://127.0.0.1:0",
+        "ws": "ws://127.0.0.1:0/brick",
+        "wss": "wss://127.0.0.1:0/brick",
+    }.get(scheme, f"{scheme}://{folder}/{chance.random()}")
+    both: dict[str, Any] = {"linger": 0.0, "tls": everybody if scheme in ("tls+tcp", "wss") else None}
+    kind, ours, other, theirs = chance.choice(PAIRS)
+    one = kind(listen=url, **both, **ours)
+    return one, other(dial=one.address, **both, **theirs)
 
 
 def sends(socket: Any) -> bool:
@@ -116,11 +150,9 @@ def main() -> None:
     boxes: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue(), queue.SimpleQueue()]
     done: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    def pair() -> tuple[Any, Any]:
-        kind = chance.choice(PAIRS)
-        return kind(chance.choice(("tcp://127.0.0.1:0", f"inproc://{SEED}-{chance.random()}")))
-
-    current.append(pair())
+    folder = tempfile.mkdtemp(prefix="closing")
+    new = partial(pair, tls(), folder)
+    current.append(new())
 
     async def in_trio() -> None:
         async with trio.open_nursery() as nursery:
@@ -143,17 +175,23 @@ def main() -> None:
         old = current[0]
         time.sleep(chance.random() * 0.003)  # the random moment
         if chance.random() < 0.5:
-            current[0] = pair()
+            current[0] = new()
         for socket in old if chance.random() < 0.5 else old[::-1]:
             where = chance.randrange(3)
             if where == 2:
                 socket.close()
             else:
                 boxes[where].put(socket)
-                done.get(timeout=30)
+                try:
+                    done.get(timeout=30)
+                except queue.Empty:
+                    faulthandler.dump_traceback()
+                    sys.stderr.write(f"a close hangs: {socket!r}\n")
+                    sys.stderr.flush()
+                    os._exit(1)
             closes += 1
         if current[0] is old:
-            current[0] = pair()
+            current[0] = new()
     over.set()
     for socket in current[0]:
         socket.close()
@@ -161,6 +199,7 @@ def main() -> None:
         thread.join(30)
         assert not thread.is_alive(), "a worker hangs"
     assert seen["Closed"], "no close was ever met by a worker"
+    shutil.rmtree(folder)
     sys.stdout.write(f"{closes} {dict(seen)}\n")
 
 

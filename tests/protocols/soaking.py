@@ -96,7 +96,7 @@ def sockets(count: int) -> dict[str, float]:
     gc.collect()
     deadline = time.monotonic() + 10
     while descriptors() > before and time.monotonic() < deadline:
-        time.sleep(0.01)  # NNG closes descriptors on threads of its own and tells nobody
+        time.sleep(0.01)  # the last are closed on other threads
     return {
         "sockets": count,
         "descriptors_left": descriptors() - before,

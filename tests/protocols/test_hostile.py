@@ -1,16 +1,19 @@
 """Strangers who speak the handshake and then lie: each listener lives on, and serves its honest peer at once.
 
-The stranger is a plain socket. What NNG sees alone, it answers by closing the connection, and all a brick can count is
-``joined`` and ``left``; the tests say so where it is so. The frame of each lie is in test_wire.py.
+The stranger is a plain socket. Who breaks the rules is cut, counted (``cut``, ``bad``, ``too_large``) and named in
+``cuts``. The frame of each lie is in test_wire.py, the limits of time and number in test_limits.py.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,11 +39,11 @@ from tests.protocols.raw_peer import (
     hello,
     read,
 )
-from tests.protocols.wires import WAIT, Background, eventually
+from tests.protocols.wires import BLOCKING, WAIT, Background, Pattern, Wire, eventually
 
 TCP = "tcp://127.0.0.1:0"
 LIMIT = 1000
-HEADROOM = 64  # bytes of protocol headers that NNG lets in on top
+HEADROOM = 64  # bytes of protocol headers that are let in on top
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ LISTENERS = [
     Listener(Respondent, Surveyor, RESPONDENT, SURVEYOR, ID),
     Listener(Bus, Bus, BUS, BUS),
 ]
+KEEP = (Req, Rep, Surveyor, Respondent)  # their headers may be long, so they look at the body
 every = pytest.mark.parametrize("listener", LISTENERS, ids=lambda listener: listener.kind.__name__)
 
 
@@ -104,12 +108,24 @@ def works(ours: Any, peer: Any) -> None:
 
 
 def came(ours: Any, count: int) -> None:
-    """NNG has told of ``count`` in all: who is cut before it has, has neither come nor gone."""
+    """``count`` have come in all: who is cut before has neither come nor gone."""
     eventually(lambda: ours.stats.joined == count)
 
 
+def cut(ours: Any, stranger: RawPeer | socket.socket, *, reason: str, **counters: int) -> None:
+    """It was cut for ``reason``, and that is what the counters say."""
+    connection = stranger.socket if isinstance(stranger, RawPeer) else stranger
+    counters.setdefault("cut", 1)
+    eventually(lambda: ours.stats.cut == counters["cut"])
+    assert {name: getattr(ours.stats, name) for name in counters} == counters
+    last = ours.cuts[-1]
+    assert last.address == "tcp://{}:{}".format(*connection.getsockname())
+    assert reason in last.reason
+    assert 0 <= time.monotonic() - last.time < WAIT
+
+
 def left(ours: Any, count: int) -> None:
-    """Those who came have gone, ``count`` in all: a stranger's end of it closes before NNG says so."""
+    """Those who came have gone, ``count`` in all: a stranger's end of it closes before it is counted."""
     eventually(lambda: ours.stats.left == count)
 
 
@@ -123,7 +139,7 @@ def left(ours: Any, count: int) -> None:
     ids=["noise", "http", "half a hello", "nothing", "protocol 0", "protocol 65535", "its own", "a neighbour's"],
 )
 def test_a_handshake_that_is_none(listener: Listener, said: bytes | str) -> None:
-    """NNG alone sees these: what never finished its handshake is no pipe, and counted nowhere."""
+    """What never finished its handshake is no pipe; what was wrong is counted, what is not complete waits."""
     if isinstance(said, str):  # a protocol that exists, and is not the one this listener talks to
         said = hello(listener.number if said == "its own" and listener.number != listener.stranger else 0x40)
     with listener.open() as ours, closing(connect(ours.address)) as connection:
@@ -132,6 +148,7 @@ def test_a_handshake_that_is_none(listener: Listener, said: bytes | str) -> None
         if len(said) >= 8:
             with pytest.raises(EOFError):
                 read(connection, 1)
+            cut(ours, connection, reason="bad hello", bad=1, too_large=0)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
         assert (ours.stats.joined, ours.stats.refused) == (1, 0)
@@ -140,7 +157,7 @@ def test_a_handshake_that_is_none(listener: Listener, said: bytes | str) -> None
 @pytest.mark.slow
 @every
 def test_three_hundred_connections_that_say_nothing(listener: Listener) -> None:
-    """NNG alone sees them, and gives each ten seconds; their descriptors come back when they go."""
+    """Each has ten seconds; their descriptors come back when they go."""
     before = len(os.listdir("/proc/self/fd"))
     with listener.open() as ours:
         with ExitStack() as strangers:
@@ -152,7 +169,7 @@ def test_three_hundred_connections_that_say_nothing(listener: Listener) -> None:
         left(ours, 1)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
-        eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 8)  # the listener's own, and what NNG keeps
+        eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 8)  # the listener's, and NNG's
 
 
 # ---- lengths ---------------------------------------------------------------------------------------------------------
@@ -165,60 +182,97 @@ def test_three_hundred_connections_that_say_nothing(listener: Listener) -> None:
     ids=["wraps around", "largest", "negative", "4 GiB", "one too many"],
 )
 def test_a_length_over_the_limit(listener: Listener, length: int) -> None:
-    """NNG alone sees it, and closes; the brick sees that somebody left."""
     with listener.open() as ours:
-        for _ in range(3):
+        for count in (1, 2, 3):
             with RawPeer(ours.address, listener.stranger) as stranger:
                 ours.wait_for_peers(1, WAIT)
                 stranger.socket.sendall(LENGTH.pack(length) + b"x" * 16)
                 assert stranger.closed()
+                cut(ours, stranger, reason=f"{length} bytes is over the limit", cut=count, too_large=count, bad=0)
             eventually(lambda: not ours.pipes)
         left(ours, 3)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
-            for _ in range(3):  # at once: it may be gone before NNG announces it, and is then counted nowhere
+            for _ in range(3):  # at once, in the same breath as the hello
                 with suppress(OSError, EOFError), RawPeer(ours.address, listener.stranger) as stranger:
                     stranger.socket.sendall(LENGTH.pack(length) + b"x" * 16)
                     assert stranger.closed()
                 if listener.kind is not Push:  # which may have given its message to the one that was going
                     works(ours, peer)
         eventually(lambda: not ours.pipes and ours.stats.joined == ours.stats.left)
+        eventually(lambda: ours.stats.too_large == ours.stats.cut)
 
 
 @pytest.mark.parametrize(
-    "listener",
-    [one for one in LISTENERS if one.header is not None],
-    ids=lambda listener: listener.kind.__name__,
+    "listener", [one for one in LISTENERS if one.kind not in KEEP], ids=lambda listener: listener.kind.__name__
 )
-def test_a_message_between_our_limit_and_that_of_nng(listener: Listener) -> None:
-    """The one oversize that a brick sees: it drops the message, and keeps the connection."""
+def test_one_byte_over_the_limit(listener: Listener) -> None:
+    header = listener.header or b""
+    with listener.open() as ours:
+        with RawPeer(ours.address, listener.stranger) as stranger:
+            ours.wait_for_peers(1, WAIT)
+            stranger.send(header + b"x" * LIMIT)
+            if listener.header is not None:
+                assert ours.recv(timeout=WAIT) == b"x" * LIMIT
+            stranger.send(header + b"x" * (LIMIT + 1))
+            assert stranger.closed()
+            cut(ours, stranger, reason="over the limit of 1000", too_large=1, bad=0)
+        with listener.honest_peer(ours) as peer:
+            works(ours, peer)
+
+
+@pytest.mark.parametrize(
+    "listener", [one for one in LISTENERS if one.kind in KEEP], ids=lambda listener: listener.kind.__name__
+)
+def test_a_body_over_the_limit_with_room_for_a_longer_header(listener: Listener) -> None:
+    """It is dropped and counted, and the connection stays: a header may be so long, and then the body is not."""
     assert listener.header is not None
     with listener.open() as ours:
         with RawPeer(ours.address, listener.stranger) as stranger:
             ours.wait_for_peers(1, WAIT)
             for size in (LIMIT + 1, LIMIT + HEADROOM - len(listener.header)):
                 stranger.send(listener.header + b"x" * size)
-            eventually(lambda: look(ours) or ours.stats.too_large == 2)
-            assert (ours.stats.pipes, ours.stats.received) == (1, 0)
+            eventually(lambda: ours.stats.too_large == 2)
+            assert (ours.stats.pipes, ours.stats.received, ours.stats.cut) == (1, 0, 0)
         left(ours, 1)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
 
 
-def look(ours: Any) -> bool:
-    """Have it look at what came, without waiting: whether something is there to receive."""
-    if isinstance(ours, (Req, Surveyor)):
-        return False  # asking for its counters makes them look
+def unanswered(asking: Callable[[], Any]) -> bool:
+    """Whether the question gets no reply."""
     try:
-        ours.recv(timeout=0)
+        return not asking().replies
     except TimedOut:
-        return False
-    return True
+        return True
+
+
+@pytest.mark.parametrize("wire", ["inproc", "ipc", "ws", "wss", "tls+tcp"], indirect=True)
+@pytest.mark.parametrize("pattern", ["pair0", "pair1", "reqrep", "pipeline", "bus", "pubsub", "survey"], indirect=True)
+def test_a_message_over_the_limit_on_other_transports(pattern: Pattern, wire: Wire) -> None:
+    size = 200_000
+    with (
+        pattern.open_second(listen=wire.address(), recv_max_size=size, **wire.options) as ours,
+        pattern.first(dial=ours.address, reconnect=0.02, linger=0.0, **wire.options) as theirs,
+    ):
+        theirs.wait_for_peers(1, WAIT)
+        ours.wait_for_peers(1, WAIT)
+        if pattern.answered:
+            assert unanswered(partial(pattern.say(theirs), b"x" * (size + 100), timeout=0.2))
+        else:
+            theirs.send(b"x" * (size + 100))
+        eventually(lambda: ours.stats.cut >= 1)
+        assert ours.stats.too_large == ours.stats.cut
+        assert f"over the limit of {size}" in ours.cuts[-1].reason
+        eventually(lambda: ours.stats.left >= 1)
+        ours.wait_for_peers(1, WAIT)
+        theirs.wait_for_peers(1, WAIT)
+        assert pattern.carry(BLOCKING, theirs, ours, [b"y" * size]) == [b"y" * size]
 
 
 @every
 def test_half_a_message_and_then_silence(listener: Listener) -> None:
-    """Nobody closes such a connection: it may be slow. It is a pipe that can be seen, and cut."""
+    """It may be slow, and has a minute (test_limits.py). It is a pipe that can be seen, and cut."""
     with listener.open() as ours, RawPeer(ours.address, listener.stranger) as stranger:
         stranger.socket.sendall(LENGTH.pack(500) + (listener.header or b"") + b"x" * 10)
         ours.wait_for_peers(1, WAIT)
@@ -257,20 +311,23 @@ def test_a_request_that_a_silent_worker_has_is_asked_again_when_it_is_cut() -> N
 
 @every
 def test_empty_messages(listener: Listener) -> None:
-    """Messages, where there are no headers; elsewhere NNG alone sees them, and closes, or (PUSH) reads on."""
+    """Messages, where there are no headers; thrown away by who only sends; elsewhere a header without an end."""
     count = 50
     with listener.open() as ours:
         with RawPeer(ours.address, listener.stranger) as stranger:
-            if listener.header == b"":
-                ours.wait_for_peers(1, WAIT)
+            ours.wait_for_peers(1, WAIT)
+            if listener.header:
+                stranger.send(b"")
+                assert stranger.closed()
+                cut(ours, stranger, reason="bad ", bad=1, too_large=0)
+            else:
                 for _ in range(count):
                     stranger.send(b"")
-                assert [ours.recv(timeout=WAIT) for _ in range(count)] == [b""] * count
-                assert ours.stats.received == count
-            else:
-                ours.wait_for_peers(1, WAIT)
-                stranger.send(b"")
-                assert listener.kind is Push or stranger.closed()
+                if listener.header is not None:
+                    assert [ours.recv(timeout=WAIT) for _ in range(count)] == [b""] * count
+                    assert ours.stats.received == count
+                eventually(lambda: ours.stats.read == count)
+                assert ours.stats.cut == 0
         left(ours, 1)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
@@ -298,13 +355,14 @@ def test_headers_alone_are_empty_messages(listener: Listener) -> None:
     "listener", [one for one in LISTENERS if one.kind in (Rep, Respondent)], ids=lambda one: one.kind.__name__
 )
 def test_a_question_whose_header_has_no_end(listener: Listener) -> None:
-    """NNG alone sees it: one that ends too soon cuts the connection, one with too many hops is dropped."""
+    """One that ends too soon cuts the connection, one with too many hops is dropped."""
     with listener.open() as ours, listener.honest_peer(ours) as peer:
         for number, words in enumerate((1, 2, 7), start=2):
             with RawPeer(ours.address, listener.stranger) as stranger:
                 came(ours, number)
                 stranger.send(b"\0\0\0\1" * words)
                 assert stranger.closed()
+                cut(ours, stranger, reason="bad header", cut=number - 1, bad=number - 1)
             works(ours, peer)
         left(ours, 3)
         with RawPeer(ours.address, listener.stranger) as stranger:
@@ -344,8 +402,9 @@ def test_replies_to_nobody(listener: Listener) -> None:
             result = asking.result()
             assert (result if listener.kind is Req else result.replies[0].body) == b"answer"
             assert ours.stats.late == len(flood) + 3
-            stranger.send(b"\0\0\0\1no reply: its id lacks the top bit")  # NNG alone sees this one
+            stranger.send(b"\0\0\0\1no reply: its id lacks the top bit")
             assert stranger.closed()
+            cut(ours, stranger, reason="bad reply", bad=1)
         left(ours, 1)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)

@@ -108,7 +108,7 @@ def test_a_place_that_cannot_be_listened_on_is_unreachable() -> None:
 
 
 def test_an_ip_address_that_is_not_ours_is_no_address() -> None:
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):  # RFC 5737: nobody's; for NNG as wrong as a misspelled one
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):  # RFC 5737: nobody's
         Push(listen="tcp://192.0.2.1:0")
 
 
@@ -140,6 +140,16 @@ WRONG: tuple[tuple[str, Any], ...] = (
     ("recv_window", 0),
     ("send_buffer", -1),
     ("send_buffer", 8193),
+    ("send_window", 0),
+    ("send_window", -1),
+    ("handshake_timeout", -1),
+    ("handshake_timeout", "soon"),
+    ("idle_timeout", -0.1),
+    ("idle_timeout", math.nan),
+    ("max_pipes", -1),
+    ("max_pipes", 1.5),
+    ("max_pipes_per_host", -1),
+    ("max_pipes_per_host", True),
     ("when_full", "perhaps"),
     ("when_full", ""),
     ("reconnect", 0),
@@ -160,7 +170,10 @@ def test_a_wrong_option_is_a_config_error_that_names_it(option: str, value: Any)
     assert wrong.value.value is value
 
 
-@pytest.mark.parametrize(("kind", "policy"), [(Pub, "raise"), (Bus, "block"), (Req, "drop"), (Pull, "raise")])
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [(Pub, "raise"), (Bus, "block"), (Surveyor, "raise"), (Req, "drop"), (Rep, "drop_oldest"), (Pull, "raise")],
+)
 def test_a_policy_that_the_protocol_does_not_have_is_refused(kind: Callable[..., Any], policy: str) -> None:
     with pytest.raises(ConfigError, match="when_full"):
         kind(when_full=policy)
@@ -277,9 +290,8 @@ def test_a_question_cannot_be_answered_after_close(tcp: Wire, caller: Caller) ->
 
 def waiting(sock: Any) -> int:
     """How many wait on ``sock`` by now: nothing public tells."""
-    asking = len(sock._pump.asking) if hasattr(sock, "_pump") else 0
-    watching = len(sock._ring._waiters) - (1 if hasattr(sock, "_pump") else 0)  # the pump watches for all
-    return asking + watching + len(sock._queue._waiting) + len(sock._pipes.waiters)
+    asking = len(sock._asking.asking) if hasattr(sock, "_asking") else 0
+    return asking + len(sock._inbox.waiters) + len(sock._outbox.waiters) + len(sock._core.peer_waiters)
 
 
 WAITS: dict[str, tuple[Callable[..., Any], str, tuple[Any, ...]]] = {
@@ -312,7 +324,7 @@ def test_close_wakes_those_who_wait_for_peers() -> None:
     sock = Pull(listen=TCP)
     waiters = [Background(sock.wait_for_peers), Background(trio.run, sock.await_for_peers)]
     waiters.append(Background(trio.run, partial(sock.await_for_peers, 1, WAIT)))
-    eventually(lambda: len(sock._pipes.waiters) == 3)
+    eventually(lambda: waiting(sock) == 3)
     sock.close()
     assert [type(waiter.error()) for waiter in waiters] == [Closed] * 3
 
@@ -324,7 +336,7 @@ def test_close_ends_the_peer_events(tcp: Wire) -> None:
     with Push(listen=tcp.address()) as push:
         pull = Pull(dial=push.address)
         following = Background(trio.run, follow, push)
-        eventually(lambda: len(push._pipes.waiters) == 1)
+        eventually(lambda: waiting(push) == 1)
         push.wait_for_peers(1, WAIT)
         pull.close()
         eventually(lambda: push.stats.left == 1)
@@ -344,7 +356,7 @@ def test_close_ends_the_requests_under_way(tcp: Wire) -> None:
 def test_close_ends_requests_that_wait_for_a_peer() -> None:
     req = Req(listen=TCP)
     askers = [caller.start(req.request, b"?") for caller in CALLERS]
-    eventually(lambda: len(req._pipes.waiters) == len(askers))
+    eventually(lambda: waiting(req) == 2 * len(askers))  # each for a peer, and for its reply
     req.close()
     assert [type(asker.error()) for asker in askers] == [Closed] * len(askers)
 
@@ -484,13 +496,24 @@ ENDINGS = {
     push.send_many([b"x" * 1000] * 100)
 """,
 }
+# the same over ws, besides
+OVER_WS = """
+    for one, other in ((Pair0, Pair0), (Pair1, Pair1), (Push, Pull), (Rep, Req), (Bus, Bus), (Pub, Sub),
+                       (Surveyor, Respondent)):
+        listener = one(listen="ws://127.0.0.1:0/brick")
+        dialler = other(dial=listener.address)
+        listener.wait_for_peers(1, 15)
+        ours.append(listener)
+        theirs.append(dialler)
+    takers += [sock for sock in ours[11:] + theirs[11:] if hasattr(sock, "arecv")]
+"""
 QUIET_THREADS = """
     threading.excepthook = lambda _: None  # their sockets are closed under them, which they may say
 """
 
 
 def exits(ending: str) -> None:
-    program = OPEN_AT_EXIT + QUIET_THREADS + ENDINGS[ending] + "\n    print(time.monotonic(), flush=True)\n"
+    program = OPEN_AT_EXIT + OVER_WS + QUIET_THREADS + ENDINGS[ending] + "\n    print(time.monotonic(), flush=True)\n"
     done = run_python(program, timeout=2 * WAIT)
     took = time.monotonic() - float(done.stdout.strip() or 0)
     assert done.returncode == 0, done.stderr
@@ -530,6 +553,30 @@ def test_what_was_sent_before_close_arrives(wire: Wire, closer: Caller, sender_l
         closing = closer.start(push.close)
         assert [pull.recv(timeout=WAIT) for _ in bodies] == bodies
         closing.result()
+
+
+def test_close_lingers_for_a_slow_peer_until_it_has_everything() -> None:
+    total = 200  # of 64 KiB, far more than the network's own buffers take
+    with Push(listen=TCP, send_buffer=1000) as push, RawPeer(push.address, PULL) as slow:
+        push.wait_for_peers(1, WAIT)
+        for _ in range(total):
+            push.send(LARGE)
+        closing = Background(push.close, linger=WAIT)
+        for _ in range(total):
+            assert slow.recv() == LARGE
+        closing.result()
+        assert slow.closed()
+        assert (push.stats.written, push.stats.unwritten, push.stats.dropped) == (total, 0, 0)
+
+
+def test_what_close_could_not_write_is_counted_as_dropped_or_broken() -> None:
+    push, peer = stalled(0.0)
+    with peer:
+        push.close()
+        stats = push.stats
+        assert stats.dropped > 0
+        assert stats.broken <= 1
+        assert stats.sent == stats.written + stats.dropped + stats.broken
 
 
 def stalled(linger: float) -> tuple[Push, RawPeer]:

@@ -52,7 +52,7 @@ def test_two_thousand_sockets_give_their_descriptors_back() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_message_of_one_gibibyte_goes_each_way() -> None:
-    """Both ends in one process hold the body that is sent, NNG's copies of it, and the one received."""
+    """Both ends are one process: the body sent is there before; of the one received, the pieces and what they make."""
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if available < 6 << 30:
         pytest.skip(f"needs 6 GiB of free memory, there are {available >> 20} MiB")

@@ -351,13 +351,104 @@ ASKING = """
         assert reply == question[::-1], (question, reply)
     assert len(seen) == len(set(seen)), "asked twice"
     assert {question for question, _ in asked} <= set(seen)
-    assert not req._pump.asking, "a request that ended is still waited for"
+    assert not req._asking.asking, "a request that ended is still waited for"
     stats = req.stats
     assert stats.resent == 0
     assert stats.late <= interrupts
     rep.close()
     thread.join()
     req.close()
+    print("done")
+"""
+
+PUBLISHING = """
+    got = []
+    sub = Sub(listen=URL, topics="", recv_buffer=8192)
+    pub = Pub(dial=sub.address, send_buffer=8192, linger=30)
+    pub.wait_for_peers(1, 15)
+
+    def consume():
+        for body in sub:
+            got.append(number(body))
+
+    thread = threading.Thread(target=consume, daemon=True)
+    thread.start()
+    count = 0
+    returned = []
+
+    def publish():
+        global count, waiting
+        if waiting or not count % 100:
+            waiting = True  # so that nothing is dropped; an interrupt does not end that
+            if pub.stats.sent - len(got) > 2000:
+                time.sleep(0.0005)
+                return
+            waiting = False
+        count += 1
+        pub.send(b"%08d" % count)
+        returned.append(count)
+
+    waiting = False
+    hammer(publish)
+    assert pub.drain(10), pub.stats  # what the last interrupt has cut goes out without another send
+    end = time.monotonic() + 10
+    while len(got) < pub.stats.written:
+        assert time.monotonic() < end, (len(got), pub.stats, sub.stats)
+        time.sleep(0.01)
+    assert (pub.stats.dropped, sub.stats.dropped) == (0, 0)
+    assert got == sorted(set(got)), "out of order, or doubled"
+    assert not set(returned) - set(got), f"lost: {sorted(set(returned) - set(got))[:10]} {interrupts}"
+    assert pub.stats.sent == len(got), (pub.stats.sent, len(got))
+    pub.close(), sub.close()
+    thread.join()
+    print("done")
+"""
+
+ANSWERING = """
+    rep = Rep(listen=URL)
+    req = Req(dial=rep.address)
+    req.wait_for_peers(1, 15)
+    over = threading.Event()
+    asked = []
+    lost = []
+
+    def ask(who):
+        count = 0
+        while not over.is_set():
+            count += 1
+            question = b"%d %d" % (who, count)
+            try:
+                asked.append((question, req.request(question, timeout=1)))
+            except TimedOut:
+                lost.append(question)
+
+    threads = [threading.Thread(target=ask, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    answered = []
+
+    def answer():
+        question = rep.recv(timeout=30)
+        taken.append(question.body)
+        question.reply(question.body[::-1])
+        answered.append(question.body)
+
+    taken = []
+    hammer(answer)
+    over.set()
+    while any(thread.is_alive() for thread in threads):
+        try:
+            question = rep.recv(timeout=0.05)
+        except TimedOut:
+            continue
+        question.reply(question.body[::-1])
+    assert len(asked) > 20, len(asked)
+    for question, reply in asked:
+        assert reply == question[::-1], (question, reply)
+    # a question is lost only where the handler interrupted its answer
+    assert not set(lost) & set(answered), (sorted(set(lost) & set(answered))[:5], interrupts)
+    assert len(lost) <= interrupts
+    rep.close(), req.close()
     print("done")
 """
 
@@ -370,6 +461,8 @@ PROGRAMS = {
     "send_many": SENDING,
     "send, timed out": SENDING,
     "request": ASKING,
+    "publish": PUBLISHING,
+    "reply": ANSWERING,
 }
 
 

@@ -303,7 +303,7 @@ def test_secrets_are_not_shown(identity: Identity) -> None:
 
 @pytest.mark.slow
 def test_wss_listeners_close_a_thousand_times_without_an_abort(identity: Identity) -> None:
-    """Bare NNG frees the HTTP server while an accept still runs: about one close in a thousand aborts the process."""
+    """NNG's own HTTP server, which is not used here, aborts the process about once in a thousand (docs/nng.md)."""
     own = identity("server", ca=None)
     program = """
         import sys

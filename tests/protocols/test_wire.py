@@ -31,7 +31,7 @@ from tests.protocols.raw_peer import (
     http_head,
     read,
 )
-from tests.protocols.wires import WAIT, Background, Wire, eventually
+from tests.protocols.wires import CALLERS, WAIT, Background, Caller, Wire, eventually
 
 ALL = [
     (Pair0, PAIR0, PAIR0),
@@ -79,6 +79,8 @@ def test_a_wrong_hello_ends_the_connection(said: bytes) -> None:
         with pytest.raises(EOFError):
             read(connection, 1)
         assert (push.stats.pipes, push.stats.joined) == (0, 0)
+        eventually(lambda: (push.stats.cut, push.stats.bad) == (1, 1))
+        assert [cut.address for cut in push.cuts] == ["tcp://{}:{}".format(*connection.getsockname())]
 
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ def test_an_ipc_frame_of_another_kind_ends_the_connection(sockets: Path) -> None
         theirs.send(b"x")
         assert theirs.closed()
         eventually(lambda: pull.stats.left == 1)
-        assert pull.stats.received == 0
+        assert (pull.stats.received, pull.stats.cut, pull.stats.bad) == (0, 1, 1)
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
@@ -111,24 +113,29 @@ def test_a_length_over_the_limit_ends_the_connection_and_nobody_else_notices(tra
     with (
         Pull(listen=Wire(transport, sockets).address(), recv_max_size=1000) as pull,
         RawPeer(pull.address, PUSH) as good,
-        RawPeer(pull.address, PUSH) as bad,
     ):
-        pull.wait_for_peers(2, WAIT)
-        for length in (2**64 - 40, 1065):  # NNG leaves 64 bytes of room for protocol headers
-            with RawPeer(pull.address, PUSH) as worse:
-                worse.socket.sendall(worse.prefix + struct.pack(">Q", length))
-                assert worse.closed()
-        bad.send(b"x" * 1001)
+        pull.wait_for_peers(1, WAIT)
+        for count, length in enumerate((2**64 - 40, 1001), start=1):
+            with RawPeer(pull.address, PUSH) as bad:
+                bad.socket.sendall(bad.prefix + struct.pack(">Q", length))
+                assert bad.closed()
+            eventually(lambda count=count: pull.stats.too_large == count)  # type: ignore[misc]
+            assert pull.cuts[-1].reason == f"message of {length} bytes is over the limit of 1000"
         good.send(b"x" * 1000)
         assert pull.recv(timeout=WAIT) == b"x" * 1000
+        assert (pull.stats.cut, pull.stats.bad, pull.stats.left) == (2, 0, 2)
 
-        def counted() -> bool:
-            # who receives opens what came, and counts it: of two connections either may be the first to be read
-            with pytest.raises(TimedOut):
-                pull.recv(timeout=0)
-            return pull.stats.too_large == 1
 
-        eventually(counted)
+@pytest.mark.parametrize("caller", CALLERS, indirect=True, ids=lambda caller: caller.name)
+def test_what_came_before_the_fault_is_received_at_once(caller: Caller) -> None:
+    with facing(lambda **options: Pull(recv_max_size=1000, **options), PUSH) as (pull, theirs):
+        waiting = caller.start(pull.recv)
+        eventually(lambda: pull._inbox.waiters)
+        frame = struct.pack(">Q", 4) + b"good"
+        theirs.socket.sendall(frame * 2 + struct.pack(">Q", 1001))
+        assert waiting.result() == b"good"
+        assert theirs.closed()
+        assert pull.recv(timeout=WAIT) == b"good"
 
 
 # ---- headers ---------------------------------------------------------------------------------------------------------
@@ -153,6 +160,7 @@ def test_pair1_sends_a_hop_count_of_one_and_lets_up_to_eight_in() -> None:
         assert [ours.recv(timeout=WAIT) for _ in range(3)] == [b"1", b"8", b"2"]
         theirs.send(WORD.pack(256))
         assert theirs.closed()
+        eventually(lambda: (ours.stats.cut, ours.stats.bad) == (1, 1))
 
 
 def test_a_request_has_an_id_with_the_top_bit_set_and_the_reply_brings_it_back() -> None:
@@ -219,6 +227,7 @@ def test_a_question_with_more_than_eight_words_of_header_is_dropped_and_one_with
         assert ours.recv(timeout=WAIT).body == b"near"
         theirs.send(b"\0\0\0\1abc")
         assert theirs.closed()
+        eventually(lambda: (ours.stats.cut, ours.stats.bad) == (1, 1))
         with pytest.raises(TimedOut):
             ours.recv(timeout=0)
 
@@ -229,6 +238,7 @@ def test_a_reply_too_short_for_an_id_cuts_the_connection(kind: Callable[..., Any
         theirs.send(b"abc")
         assert theirs.closed()
         eventually(lambda: ours.stats.left == 1)
+        assert (ours.stats.cut, ours.stats.bad) == (1, 1)
 
 
 # ---- the trailer of numbered messages --------------------------------------------------------------------------------

@@ -91,6 +91,28 @@ def test_they_talk_to_each_other_in_one_process() -> None:
     assert said(BEGIN + program) == "done"
 
 
+def test_inproc_addresses_are_each_ones_own() -> None:
+    """Ours are pairs of sockets in this process, and not NNG's inproc: both may have the same name."""
+    program = """
+    with Pull(listen="inproc://name") as ours, Push(dial="inproc://name") as push:
+        with pynng.Push0() as stranger:
+            try:
+                stranger.dial("inproc://name", block=True)
+            except pynng.ConnectionRefused:
+                pass
+            else:
+                raise AssertionError("it met our socket")
+        with pynng.Pull0(listen="inproc://name", recv_timeout=15000) as theirs:
+            with pynng.Push0(dial="inproc://name", send_timeout=15000) as their_push:
+                their_push.send(b"theirs")
+                push.send(b"ours")
+                assert theirs.recv() == b"theirs"
+                assert ours.recv(timeout=15) == b"ours"
+    print("done")
+"""
+    assert said(BEGIN + program) == "done"
+
+
 def test_callbacks_and_errors_of_pynng_are_its_own() -> None:
     program = """
     came, went = threading.Event(), threading.Event()

@@ -202,7 +202,7 @@ class Pattern:
     @contextmanager
     def connected(self, wire: Wire, *, first_listens: bool = True, **options: Any) -> Iterator[tuple[Any, Any]]:
         one, two = self.pair(wire, first_listens=first_listens, **options)
-        # who spoke closes first: where NNG counts nothing (ws, inproc) it would linger for a peer that has gone
+        # who spoke closes first, while the other is still there to take what is on its way
         with two, one:
             yield one, two
 

@@ -1,0 +1,131 @@
+"""What contenders need of the machine, beside the packages of .venv: the C program, nngkit before, NATS, certificates.
+
+Each is made when it is first asked for. `missing` says why one cannot take part; the others go on without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+RESULTS = Path(os.environ.get("NNGKIT_BENCH_RESULTS", ROOT / "build" / "bench"))  # elsewhere for tests
+BOUND = 120.0  # seconds any one measurement may take before it is given up
+
+BEFORE = "7885009"  # the last commit whose sockets are NNG's own
+BEFORE_FOLDER = ROOT / "build" / "before"
+
+
+@functools.cache
+def floor() -> Path | None:
+    """The C program, built if a compiler and NNG's headers are here; None if they are not."""
+    source, program = HERE / "_floor.c", RESULTS / "floor"
+    compiler = shutil.which("cc")
+    if compiler is None or not Path("/usr/include/nng/nng.h").exists():
+        return None
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        command = [compiler, "-O2", "-pthread", "-o", str(program), str(source), "-lnng"]
+        subprocess.run(command, check=True, timeout=BOUND)
+    return program
+
+
+@functools.cache
+def exported() -> Path | None:
+    """A folder with nngkit as it was at `BEFORE`, to be put on PYTHONPATH; None where the clone does not have it."""
+    here = BEFORE_FOLDER / BEFORE
+    if not here.exists():
+        command = ["git", "-C", str(ROOT), "archive", BEFORE, "nngkit", "protocols"]
+        try:
+            archive = subprocess.run(command, capture_output=True, check=True, timeout=BOUND).stdout
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        BEFORE_FOLDER.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.mkdtemp(dir=BEFORE_FOLDER)
+        subprocess.run(["tar", "-x", "-C", scratch], input=archive, check=True, timeout=BOUND)
+        os.rename(scratch, here)  # whole or not at all
+    return here
+
+
+def environment_before() -> dict[str, str]:
+    """Of a process that imports it. PYTHONPATH comes before the editable install of this checkout."""
+    folder = str(exported())
+    return os.environ | {"PYTHONPATH": folder, "NNGKIT_BENCH_BEFORE": folder}
+
+
+def _nats_server() -> str | None:
+    # Debian keeps it where a plain user's PATH does not lead
+    return shutil.which("nats-server", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
+
+
+@contextmanager
+def nats(directory: str) -> Iterator[tuple[str, int]]:
+    """A NATS server on a free port of its own choice: its URL and its process's id."""
+    program = _nats_server()
+    assert program is not None
+    command = [program, "--addr", "127.0.0.1", "--port", "-1", "--ports_file_dir", directory, "--log", os.devnull]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield _nats_url(process, Path(directory)), process.pid
+    finally:
+        process.kill()
+        process.wait(BOUND)
+
+
+def _nats_url(process: subprocess.Popen[bytes], directory: Path) -> str:
+    end = time.monotonic() + BOUND
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise SystemExit(f"{process.args}: ended early with exit code {process.returncode}")
+        for path in directory.glob("*.ports"):
+            try:
+                url: str = json.loads(path.read_text())["nats"][0]
+            except ValueError:  # not written yet
+                continue
+            return url
+        time.sleep(0.005)
+    raise SystemExit("nats-server does not say where it listens")
+
+
+def certificates(directory: str) -> dict[str, str]:
+    """Paths of a CA's certificate, and of a key and a certificate for localhost, made anew."""
+    import trustme
+
+    paths = {name: str(Path(directory, f"{name}.pem")) for name in ("ca", "cert", "key")}
+    ca = trustme.CA()
+    localhost = ca.issue_cert("localhost", "127.0.0.1")
+    ca.cert_pem.write_to_path(paths["ca"])
+    localhost.private_key_pem.write_to_path(paths["key"])
+    for index, blob in enumerate(localhost.cert_chain_pems):
+        blob.write_to_path(paths["cert"], append=index > 0)
+    return paths
+
+
+@functools.cache
+def _missing(module: str) -> str | None:
+    if module == "_floor" and floor() is None:
+        return "no C compiler or no nng.h (Debian: libnng-dev): without the ways in C"
+    if module == "_nats" and _nats_server() is None:
+        return "no nats-server (Debian: nats-server): without NATS"
+    needed = {"_nats": "nats", "_zenoh": "zenoh", "_zmq": "zmq"}.get(module)
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        return f"no Python package {needed}, which the dev group has: without it"
+    return None
+
+
+def missing(*functions: str, before: bool) -> str | None:
+    """Why a way of these functions cannot be measured here; None if it can."""
+    if before and exported() is None:
+        return f"commit {BEFORE} is not in this clone, or there is no git: without nngkit as it was before"
+    reasons = (_missing(each.partition(":")[0]) for each in functions if each)
+    return next(filter(None, reasons), None)

@@ -1,0 +1,144 @@
+"""NATS: a server of its own for each measurement (``_contenders.py``), and nats-py, which is asyncio's, at both ends.
+
+NATS holds no publisher back: who is slow is cut off or loses messages. So the receiver of what may not be lost tells
+now and then what it has, and its sender waits while there is too much under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import nats
+
+from _child import fail, say
+from _numbered import Audience, aask_all, asend_all, ask_in_flight, numbered, taker
+
+SUBJECT, TAKEN = "bench", "bench.taken"
+BLOCK = 4096  # messages between two words of the receiver
+BLOCK_BYTES = 1 << 22
+BLOCKS = 8  # under way at most; nats-py keeps 524,288 messages and 128 MiB, and drops the rest
+
+
+def _block(task: dict[str, Any]) -> int:
+    return max(1, min(BLOCK, BLOCK_BYTES // int(task["size"])))
+
+
+async def _failed(error: Exception) -> None:
+    fail(f"NATS: {error!r}")
+
+
+async def _connected(task: dict[str, Any]) -> Any:
+    return await nats.connect(task["url"], error_cb=_failed, allow_reconnect=False)
+
+
+async def _push(task: dict[str, Any]) -> None:
+    client = await _connected(task)
+    room, count, block = asyncio.Semaphore(BLOCKS), 0, _block(task)
+
+    async def taken(_: Any) -> None:
+        room.release()
+
+    await client.subscribe(TAKEN, cb=taken)
+
+    async def send(message: bytes) -> None:
+        nonlocal count
+        if count % block == 0:
+            await room.acquire()
+            await asyncio.sleep(0)
+        count += 1
+        await client.publish(SUBJECT, message)
+
+    await asend_all(send, task, asyncio.sleep)
+
+
+def push(task: dict[str, Any]) -> None:
+    asyncio.run(_push(task))
+
+
+async def _pull(task: dict[str, Any]) -> None:
+    client, take = await _connected(task), taker(task)
+    count, block = 0, _block(task)
+
+    async def came(message: Any) -> None:
+        nonlocal count
+        count += 1
+        if count % block == 0:
+            await client.publish(TAKEN, b"")
+        take(message.data)
+
+    await client.subscribe(SUBJECT, cb=came)
+    await client.flush()
+    say(url=task["url"])
+    await asyncio.Event().wait()
+
+
+def pull(task: dict[str, Any]) -> None:
+    asyncio.run(_pull(task))
+
+
+async def _reply(task: dict[str, Any]) -> None:
+    client = await _connected(task)
+
+    async def answer(message: Any) -> None:
+        await message.respond(message.data)
+
+    await client.subscribe(SUBJECT, cb=answer)
+    await client.flush()
+    say(url=task["url"])
+    await asyncio.Event().wait()
+
+
+def reply(task: dict[str, Any]) -> None:
+    asyncio.run(_reply(task))
+
+
+async def _ask(task: dict[str, Any]) -> None:
+    client = await _connected(task)
+
+    async def once(body: bytes) -> Any:
+        return (await client.request(SUBJECT, body, timeout=30)).data
+
+    if "flight" not in task:
+        await aask_all(once, task)
+        return
+    tasks: list[asyncio.Task[None]] = []
+    await ask_in_flight(once, task, lambda each: tasks.append(asyncio.create_task(each())), asyncio.sleep)
+
+
+def ask(task: dict[str, Any]) -> None:
+    asyncio.run(_ask(task))
+
+
+async def _publish(task: dict[str, Any]) -> None:
+    client, message = await _connected(task), numbered(task["size"])
+    say(url=task["url"])
+    for number in itertools.count(1):
+        await client.publish(SUBJECT, message(number))
+        if number % 64 == 0:
+            await asyncio.sleep(0)  # who has room in its buffer never lets go of the loop, which does the writing
+
+
+def publish(task: dict[str, Any]) -> None:
+    asyncio.run(_publish(task))
+
+
+async def _subscribe(task: dict[str, Any]) -> None:
+    audience = Audience(task)
+
+    async def subscribe_one(place: int) -> None:
+        async def came(message: Any) -> None:
+            audience.add(place, [message.data])
+
+        client = await _connected(task)
+        await client.subscribe(SUBJECT, cb=came)
+
+    for place in range(task["subscribers"]):
+        await subscribe_one(place)
+    while audience.look():  # noqa: ASYNC110 - what is waited for is time
+        await asyncio.sleep(audience.PAUSE)
+
+
+def subscribe(task: dict[str, Any]) -> None:
+    asyncio.run(_subscribe(task))

@@ -1,0 +1,115 @@
+"""Zenoh for Python: two peers on loopback, one connection, no scouting and no router.
+
+What is sent is put with congestion control that blocks, as nothing may be lost; what is published is dropped where
+there is no room, which is Zenoh's default. Subscribers have handlers of their own kind, as its documentation shows it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import threading
+import time
+from typing import Any
+
+import zenoh
+
+from _child import say
+from _numbered import Audience, ask_all, numbered, receive_all, send_all
+
+KEY = "bench"
+
+
+def _listening(task: dict[str, Any]) -> Any:
+    """A session that listens at a port that was free a moment ago: Zenoh does not tell which it has."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"tcp/127.0.0.1:{server.getsockname()[1]}"
+    session = _session(task, listen=url)
+    task["url"] = url
+    return session
+
+
+def _session(task: dict[str, Any], **endpoints: str) -> Any:
+    shared_memory = bool(task.get("shared_memory"))
+    config = zenoh.Config()
+    config.insert_json5("mode", '"peer"')
+    config.insert_json5("scouting/multicast/enabled", "false")
+    # else what is larger than 3 KiB goes through memory that both share, and not through TCP
+    config.insert_json5("transport/shared_memory/enabled", json.dumps(shared_memory))
+    for end in ("listen", "connect"):
+        config.insert_json5(f"{end}/endpoints", json.dumps([endpoints[end]] if end in endpoints else []))
+    return zenoh.open(config)
+
+
+def _wait_for(matching: Any) -> None:
+    while not matching.matching_status.matching:
+        time.sleep(0.001)
+
+
+def push(task: dict[str, Any]) -> None:
+    with _session(task, connect=task["url"]) as session:
+        publisher = session.declare_publisher(KEY, congestion_control=zenoh.CongestionControl.BLOCK)
+        _wait_for(publisher)
+        send_all(publisher.put, task)
+
+
+def pull(task: dict[str, Any]) -> None:
+    with _listening(task) as session:
+        recv = session.declare_subscriber(KEY).recv
+        say(url=task["url"])
+
+        def once() -> bytes:
+            came: bytes = recv().payload.to_bytes()
+            return came
+
+        receive_all(once, task)
+
+
+def reply(task: dict[str, Any]) -> None:
+    with _listening(task) as session:
+        queries = session.declare_queryable(KEY)
+        say(url=task["url"])
+        for query in queries:
+            with query:
+                query.reply(KEY, query.payload)
+
+
+def ask(task: dict[str, Any]) -> None:
+    with _session(task, connect=task["url"]) as session:
+        querier = session.declare_querier(KEY)
+        _wait_for(querier)
+
+        def once(body: bytes) -> bytes:
+            (answer,) = querier.get(payload=body)
+            came: bytes = answer.ok.payload.to_bytes()
+            return came
+
+        ask_all(once, task)
+
+
+def publish(task: dict[str, Any]) -> None:
+    message = numbered(task["size"])
+    with _listening(task) as session:
+        say(url=task["url"])
+        publisher = session.declare_publisher(KEY)
+        while len(session.info.peers_zid()) < task["subscribers"]:
+            time.sleep(0.01)
+        for number in itertools.count(1):
+            publisher.put(message(number))
+
+
+def subscribe(task: dict[str, Any]) -> None:
+    """A session and a thread for each subscriber."""
+    audience = Audience(task)
+
+    def read(place: int) -> None:
+        with _session(task, connect=task["url"]) as session:
+            recv = session.declare_subscriber(KEY).recv
+            while True:
+                audience.add(place, [recv().payload.to_bytes()])
+
+    for place in range(task["subscribers"]):
+        threading.Thread(target=read, args=(place,), daemon=True).start()
+    while audience.look():
+        time.sleep(audience.PAUSE)

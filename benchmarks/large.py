@@ -1,0 +1,55 @@
+"""Large messages, each library at both ends, in one run.
+
+    python3 dev.py bench large [--rounds N] [--seconds S] [--only TEXT] [--json]
+
+The receiver is measured; ``other_us`` is the CPU at the other end. 17 messages, one after the other, are sent over and
+over, so what is sent comes from memory more than from a cache. The length of each and the number it begins with are
+compared, and not all of it. pyzmq copies at both ends, as its calls do unless told otherwise; with copy=False, which
+there was before, nngkit's receiver was lent NNG's own memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import _measuring as bench
+from _measuring import Group, Promise, Way, before, with_before
+
+SIZES = {1 << 16: "64 KiB", 1 << 20: "1 MiB"}
+OURS = {
+    "nngkit": ("_nngkit:pull", "_nngkit:push"),
+    "nngkit, 4 MiB ahead": ("_nngkit:pull_far_ahead", "_nngkit:push"),
+    "nngkit asyncio": ("_nngkit:pull_asyncio", "_nngkit:push_asyncio"),
+}
+LENT = Way(before("nngkit, copy=False"), "_nngkit:pull_lent", "_nngkit:push", before=True)
+OTHERS = {
+    "pynng": ("_pynng:pull", "_pynng:push"),
+    "pyzmq": ("_zmq:pull", "_zmq:push"),
+    "pyzmq asyncio": ("_zmq:pull_asyncio", "_zmq:push_asyncio"),
+    "C, 64 posted": ("_floor:ring", "_floor:push"),
+}
+TCP = {"Zenoh": ("_zenoh:pull", "_zenoh:push"), "NATS": ("_nats:pull", "_nats:push")}
+SHARED = ("Zenoh, shared memory", *TCP["Zenoh"])  # what Zenoh does on one machine unless told otherwise: no TCP at all
+PROMISES = (
+    Promise("vs before", "nngkit", before("nngkit"), 1.3, 2),
+    Promise("vs pyzmq", "nngkit", "pyzmq", 1, 1.5),
+)
+
+
+def group(transport: str, size: int) -> Group:
+    task = {"transport": transport, "size": size}
+    rest = OTHERS | TCP if transport == "tcp" else OTHERS
+    ways = (
+        *with_before(Way(name, *ends, task=task) for name, ends in OURS.items()),
+        replace(LENT, task=task),
+        *(Way(name, *ends, task=task) for name, ends in rest.items()),
+    )
+    if transport == "tcp":
+        ways += (Way(*SHARED, task={**task, "shared_memory": True}),)
+    return Group(f"{transport}, {SIZES[size]}", ways, PROMISES)
+
+
+GROUPS = tuple(group(transport, size) for transport in ("tcp", "ipc") for size in SIZES)
+
+if __name__ == "__main__":
+    bench.run("large", GROUPS, bench.options(__doc__, rounds=5, seconds=1.0).parse_args())

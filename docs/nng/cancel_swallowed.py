@@ -1,0 +1,36 @@
+"""Under asyncio, cancelling an arecv whose message has just arrived has no effect.
+
+pynng 0.9.0 (NNG 1.11.0). pynng shields its future and reports only NNG's result.
+Expected: CancelledError, and the next arecv returns the message.
+Observed: the cancelled task returns the message and goes on.
+"""
+
+import asyncio
+import os
+import signal
+import time
+
+import pynng
+
+signal.alarm(30)  # ends a run that hangs
+
+
+async def main():
+    with (
+        pynng.Pair0(listen="tcp://127.0.0.1:0") as one,
+        pynng.Pair0(dial=f"tcp://{one.listeners[0].local_address}") as other,
+    ):
+        task = asyncio.ensure_future(one.arecv())
+        await asyncio.sleep(0.1)
+        other.send(b"x")
+        time.sleep(0.3)  # noqa: ASYNC251  the message arrives, and the loop does not run
+        task.cancel()
+        try:
+            return await task
+        except asyncio.CancelledError as error:
+            return error
+
+
+result = asyncio.run(main())
+print(f"a cancelled arecv returned {result!r}", flush=True)
+os._exit(0 if result == b"x" else 1)  # not sys.exit: NNG's cleanup at exit may hang

@@ -1,0 +1,136 @@
+"""Addresses: which transport an URL names, whether it can be used, and what is bound in the end.
+
+May not know: sockets, connections.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from nngkit.errors import ConfigError
+
+__all__ = ["Address", "parse", "several"]
+
+SCHEMES: Final = ("tcp", "tcp4", "tcp6", "ipc", "unix", "abstract", "inproc", "ws", "ws4", "ws6")
+TLS_SCHEMES: Final = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss", "wss4", "wss6")
+MOST_PATH: Final = 107  # bytes of an ipc path: what a sockaddr_un holds
+# the stream that carries a WebSocket
+_CARRIERS: Final = {
+    "ws": "tcp",
+    "ws4": "tcp4",
+    "ws6": "tcp6",
+    "wss": "tls+tcp",
+    "wss4": "tls+tcp4",
+    "wss6": "tls+tcp6",
+}
+_PORTS: Final = {"ws": 80, "wss": 443}  # where an address for WebSocket says none
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An URL taken apart. ``stream`` is what NNG is asked for; ``path`` is a WebSocket's, "/" if it has none."""
+
+    url: str
+    scheme: str
+    stream: str
+    host: str
+    port: int | None
+    path: str
+
+    @property
+    def tls(self) -> bool:
+        return self.scheme in TLS_SCHEMES
+
+    @property
+    def web(self) -> bool:
+        """Whether it is a WebSocket."""
+        return self.scheme in _CARRIERS
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a Unix socket: SP frames have one byte more there."""
+        return self.scheme in ("ipc", "unix", "abstract")
+
+    @property
+    def ported(self) -> bool:
+        """Whether it has a port."""
+        return not self.local and self.scheme != "inproc"
+
+    def bound(self, port: int) -> str:
+        """Return the address that was bound, where it left something open."""
+        host = self.host
+        if host in ("", "*"):
+            host = "0.0.0.0"
+        if ":" in host:
+            host = f"[{host}]"
+        return f"{self.scheme}://{host}:{port}{'' if self.path == '/' and not self.url.endswith('/') else self.path}"
+
+
+def parse(what: str, url: str) -> Address:
+    """Return the parts of ``url``; ``what`` is "listen" or "dial". Raises ConfigError that shows it."""
+    if not isinstance(url, str) or "://" not in url:
+        raise ConfigError(what, f"{url}: not an address; it looks like tcp://host:port or ipc:///path", url)
+    scheme, _, rest = url.partition("://")
+    if scheme not in SCHEMES and scheme not in TLS_SCHEMES:
+        known = ", ".join(sorted({*SCHEMES, *TLS_SCHEMES}))
+        raise ConfigError(what, f"{url}: no transport {scheme!r} in this NNG; there are {known}", url)
+    if scheme in ("ipc", "unix", "abstract", "inproc"):
+        why = _unusable_name(what, scheme, rest)
+        if why:
+            raise ConfigError(what, f"{url}: {why}", url)
+        return Address(url, scheme, url, "", None, "/")
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError as malformed:  # brackets that do not match
+        raise ConfigError(what, f"{url}: {malformed}", url) from malformed
+    port = _port(what, url, parts)
+    if port is None and scheme in _CARRIERS:
+        port = _PORTS[scheme[:3] if scheme.startswith("wss") else "ws"]
+    if what == "dial" and not port:
+        raise ConfigError(what, f"{url}: to dial takes a port from 1 to 65535", url)
+    if what == "dial" and not host:
+        raise ConfigError(what, f"{url}: to dial takes a host", url)
+    carrier = _CARRIERS.get(scheme, scheme)
+    name = f"[{host}]" if ":" in host else host
+    # the host as it was written: urlsplit has lower-cased it, which is no harm to a name
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Address(url, scheme, f"{carrier}://{name}:{port or 0}", host, port, path)
+
+
+def _unusable_name(what: str, scheme: str, rest: str) -> str | None:
+    if scheme in ("ipc", "unix"):
+        if not rest:
+            return f"to {what} takes a path or a name"
+        if len(rest.encode()) > MOST_PATH:
+            return f"a path of more than {MOST_PATH} bytes"
+    elif scheme == "abstract":
+        if what == "dial" and not rest:
+            return "to dial takes a path or a name"
+        if len(rest.encode()) > MOST_PATH:
+            return f"a name of more than {MOST_PATH} bytes"
+    elif not rest:
+        return f"to {what} takes a path or a name"
+    return None
+
+
+def _port(what: str, url: str, parts: SplitResult) -> int | None:
+    try:
+        return parts.port
+    except ValueError as wrong:  # not a number, or too large a one
+        least = 1 if what == "dial" else 0
+        raise ConfigError(what, f"{url}: to {what} takes a port from {least} to 65535", url) from wrong
+
+
+def several(what: str, value: object) -> tuple[str, ...]:
+    """Return one address, several or none as a tuple. Raises ConfigError."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    try:
+        return tuple(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ConfigError(what, f"{value!r}: neither an address nor several", value) from None

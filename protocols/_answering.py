@@ -1,0 +1,164 @@
+"""Answering: what REP and RESPONDENT share. Many questions are open at once, and each answer goes back to who asked.
+
+May not know: what a request or a survey means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from nngkit.errors import BadMessage, NngkitError
+
+from ._connection import JOINED, Connection, Pipe
+from ._core import Core
+from ._nng import as_bytes
+from ._receiving import BURST, Receiver
+from ._socket import MIB, Socket
+from ._waiters import ThreadWaiter, Waiter, sleep, task_waiter
+from .sp import HEADROOM, split_question
+
+PATIENCE: Final = 0.25  # seconds that a peer may keep an answerer waiting before its answers are dropped instead
+
+
+class Answers:
+    """How answers of one socket get to who asked; it does not keep the socket alive."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._outbox = core.outbox
+        self._count = 0
+
+    async def breathe(self) -> None:
+        """Now and then let others run and a cancellation in, before anything is handed over."""
+        self._count += 1
+        if self._count >= BURST:
+            self._count = 0
+            await sleep(0)
+
+    def answer(self, connection: Connection, answer: bytes, *, soon: bool = False) -> bool:
+        """Queue one answer, or drop it; False if it may wait for room."""
+        core, outbox = self._core, self._outbox
+        try:
+            with core.lock:
+                core.check_open()
+                if connection.stage != JOINED:
+                    outbox.dropped += 1
+                elif outbox.offer(connection, answer):
+                    connection.clogged = False
+                    outbox.fanned += 1
+                    if soon:
+                        outbox.go_soon(connection)
+                    else:
+                        outbox.go(connection)
+                elif connection.clogged:
+                    outbox.dropped += 1
+                    connection.dropped += 1
+                else:
+                    return False
+        except NngkitError:
+            raise
+        except BaseException:
+            core.mend()
+            raise
+        finally:
+            core.tell()
+        return True
+
+    def answering(self, connection: Connection, answer: bytes, waiter: Waiter) -> Iterator[float]:
+        """Queue one answer when there is room; yields until when to wait for it."""
+        deadline = time.monotonic() + PATIENCE
+        self._outbox.waiters.add(waiter)
+        try:
+            while not self.answer(connection, answer):
+                if time.monotonic() >= deadline:
+                    connection.clogged = True
+                else:
+                    yield deadline
+        finally:
+            self._outbox.waiters.discard(waiter)
+
+
+class Question:
+    """What an answering socket received: ``body``, and the ``pipe`` it came by."""
+
+    __slots__ = ("_answers", "_connection", "_header", "body")
+
+    def __init__(self, answers: Answers, body: bytes, header: bytes, connection: Connection) -> None:
+        self.body = body
+        self._header = header
+        self._answers = answers
+        self._connection = connection
+
+    @property
+    def pipe(self) -> Pipe | None:
+        """The connection it came by, which may have ended since."""
+        return self._connection.pipe
+
+    def reply(self, data: Any) -> None:
+        """Send the answer, once (RuntimeError). Blocks while the queue of earlier answers to this peer is full.
+
+        A peer that does not read for 0.25 s has its answers dropped, and counted in ``stats.dropped``, until it reads
+        again, as it has when it went away. Raises Closed.
+        """
+        answer = self._header + as_bytes(data)
+        self._answering()
+        if self._answers.answer(self._connection, answer):
+            return
+        waiter = ThreadWaiter()
+        for until in self._answers.answering(self._connection, answer, waiter):
+            waiter.wait(until)
+
+    async def areply(self, data: Any) -> None:
+        """``reply`` for a task. Cancelled, the answer was sent whole or not at all."""
+        answer = self._header + as_bytes(data)
+        self._answering()
+        await self._answers.breathe()
+        if self._answers.answer(self._connection, answer, soon=True):
+            return
+        waiter = task_waiter()
+        for until in self._answers.answering(self._connection, answer, waiter):
+            await waiter.wait(until)
+
+    def _answering(self) -> None:
+        """What the protocol has to say against one more answer."""
+
+    def __repr__(self) -> str:
+        peer = self.pipe.address if self.pipe else "a peer that left"
+        return f"<{type(self).__name__} {len(self.body)} bytes from {peer}>"
+
+
+Asked = TypeVar("Asked", bound=Question)
+
+
+class Answerer(Receiver[Asked], Socket, Generic[Asked]):
+    """The answering side of REQ/REP and SURVEY."""
+
+    _question: ClassVar[type[Question]] = Question
+    _drains: ClassVar[bool] = True
+    _header_room: ClassVar[int] = HEADROOM
+    _default_send_window: ClassVar[int] = 4 * MIB
+    _least_send_buffer: ClassVar[int] = 1
+
+    def _set_up(self) -> None:
+        inbox, largest, question, answers = self._inbox, self._largest, self._question, Answers(self._core)
+
+        def unpack(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
+            questions: list[Question] = []
+            for message in messages:
+                try:
+                    split = split_question(message)
+                except BadMessage as wrong:
+                    connection.fault = wrong
+                    break
+                if split is None:
+                    continue  # through too many devices
+                header, body = split
+                if len(body) > largest:
+                    inbox.too_large += 1
+                    continue
+                questions.append(question(answers, body, header, connection))
+            return questions
+
+        inbox.unpack = unpack

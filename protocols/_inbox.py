@@ -1,0 +1,284 @@
+"""What was received and nobody has taken yet: one queue a socket, with a cap, and what happens when it is full.
+
+``full``: "hold" stops reading from peers until there is room again; "newest" and "oldest" say which messages are kept
+by sockets that read on all the same (SUB, BUS). What holds peers back is exact: a message over the cap stays in the
+bytes of its connection, and is not a message yet.
+
+A receive call takes from ``ready`` without the lock, and asks ``poll`` when that is empty. What it took and could not
+return it puts back. May not know: protocols, event loops.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from nngkit.errors import BadMessage, Closed, TooLarge
+
+from ._connection import JOINED, Connection
+from ._streams import atomically
+from .routing import Rotation, fair
+
+if TYPE_CHECKING:
+    from ._core import Core
+
+MOST_REFUSED: Final = 64  # errors kept for receivers that do not ask; beyond, the oldest are only counted
+ENDLESS: Final = 1 << 62
+
+WhenBehind = Literal["hold", "newest", "oldest"]
+_call = operator.call
+
+
+class Inbox:
+    """See above. ``cap`` messages and ``window`` bytes are read ahead.
+
+    ``unpack(connection, messages) -> items`` looks into messages as they come, and may leave some out. It may be called
+    twice for the same ones, before they count. It takes what it
+    has dealt with in ``connection.seen``, where doing it twice would show. ``bad``, ``too_large``: counted by it too.
+    """
+
+    def __init__(self, core: Core, *, cap: int, window: int, full: WhenBehind) -> None:
+        self._core = core
+        self._cap = cap
+        self._window = window
+        self._full = full
+        self.ready: deque[Any] = deque()
+        # popping through an iterator: FOR_ITER, STORE, RETURN have no point where a signal handler can run
+        self.pops = iter(self.ready.popleft, None)
+        self.unpack: Callable[[Connection, Sequence[bytes]], Sequence[Any]] | None = None
+        self.swallows = False  # nobody receives here: what comes is unpacked, and gone
+        self.most = ENDLESS  # messages unpacked at once, where each holds many
+        self.wrap: Callable[[Connection, Any], Any] | None = None  # makes an item one that knows its pipe
+        self.received = 0
+        self.dropped = 0
+        self.too_large = 0
+        self.bad = 0
+        self.refused: deque[BadMessage | TooLarge] = deque(maxlen=MOST_REFUSED)
+        self.waiters: set[Any] = set()
+        self._held: Rotation[Connection] = Rotation()
+        self._ahead = 0  # bytes read since nothing was ready
+        self.added = 0  # items that ever came here
+        self._runs: deque[list[Any]] = deque()  # [number of items up to there, connection they came by]
+        self._source: Connection | None = None
+
+    # ------------------------------------------------------------------ from connections, under the lock
+
+    def take_in(self, connection: Connection) -> bool:
+        """Move its complete messages here; whether it may read on."""
+        machine, ready = connection.machine, self.ready
+        holds = self._full == "hold" and not self.swallows
+        while machine.more or connection.fresh or connection.looked != machine.fed:
+            room = ENDLESS
+            if holds:
+                if not ready:
+                    self._ahead = 0
+                room = self._cap - len(ready)
+                if room <= 0 or (ready and self._ahead >= self._window):
+                    self._held.add(connection)
+                    return False
+                if self._held and len(self._held) > (connection in self._held):
+                    room = min(room, fair(room, len(self._held) + (connection not in self._held)))
+            connection.looked = machine.fed
+            self._move(connection, min(room, self.most))
+            if (ready or self.refused) and self.waiters:
+                self._core.wakes = True
+            if connection.fault is not None:
+                return True
+        if machine.said:
+            connection.write(now=True)
+        if machine.ended and connection.fault is None:
+            connection.fault = "the peer closed"
+        if holds and ready and self._ahead >= self._window:
+            self._held.add(connection)
+            return False
+        self._held.discard(connection)
+        return True
+
+    def _move(self, connection: Connection, room: int) -> None:
+        machine = connection.machine
+        direct = self.unpack is None and self._full != "oldest" and self.wrap is None
+        ready = self.ready
+        try:
+            machine.take(ready if direct else connection.fresh, room)
+        except (BadMessage, TooLarge) as wrong:
+            connection.fault = wrong
+        if direct:
+            new = machine.count - connection.taken_in
+            connection.taken_in += new
+            self.received += new
+            self.added += new
+        else:
+            fresh = connection.fresh
+            items = fresh if self.unpack is None else self.unpack(connection, fresh)
+            if self.wrap is not None:
+                wrap = self.wrap
+                items = [wrap(connection, item) for item in items]
+            new, lost = len(items), 0
+            if self._full == "oldest" and (lost := max(0, len(ready) + new - self._cap)):
+                items = items[: new - lost]
+            # in steps without a call, where no signal handler can come between
+            ready += items
+            self.received += new - lost
+            self.added += new - lost
+            self.dropped += lost
+            connection.dropped += lost
+            connection.fresh = []
+            connection.seen = 0
+        if connection is not self._source:
+            self._note_source(connection)
+        self._runs[-1][0] = self.added
+        if self._full == "newest":
+            for _ in range(len(ready) - self._cap):
+                try:
+                    ready.popleft()
+                except IndexError:  # a receiver has taken it
+                    break
+                self.dropped += 1
+                self.received -= 1
+                connection.dropped += 1
+
+    def _note_source(self, connection: Connection) -> None:
+        """Remember that items from now on come by ``connection``, for those who ask before they were read."""
+        runs = self._runs
+        first = self.added - len(self.ready)
+        while runs and runs[0][0] <= first:
+            runs.popleft()
+        runs.append([self.added, connection])
+        self._source = connection
+
+    def name_pipes(self, wrap: Callable[[Connection, Any], Any]) -> None:
+        """From now on make every item one that knows its pipe, those that were read ahead too."""
+        with self._core.lock:
+            if self.wrap is not None:
+                return
+            ready = self.ready
+            plain: list[Any] = []
+            atomically((plain.extend, ready), (ready.clear,))
+            at = self.added - len(plain)
+            named: list[Any] = []
+            runs = list(self._runs)
+            for item in plain:
+                while runs and runs[0][0] <= at:
+                    runs.pop(0)
+                named.append(wrap(runs[0][1], item) if runs else item)
+                at += 1
+            ready.extend(named)
+            self.wrap = wrap
+
+    def read(self, size: int) -> None:
+        """Note that so many bytes came."""
+        self._ahead += size
+
+    def holds_back(self, connection: Connection) -> bool:
+        """Whether it is not read from for want of room."""
+        return connection in self._held
+
+    def take_rest(self, connection: Connection) -> None:
+        """Take in what came before the peer closed, also over the cap: at most what one reception brought."""
+        fault = connection.fault
+        while connection.machine.more or connection.fresh or connection.looked != connection.machine.fed:
+            connection.looked = connection.machine.fed
+            connection.fault = None
+            self._move(connection, self.most)
+            if connection.fault is not None:
+                break
+        connection.fault = fault
+        if self.ready and self.waiters:
+            self._core.wakes = True
+
+    def blame(self, fault: Exception) -> None:
+        """Count what a connection was cut for."""
+        if isinstance(fault, TooLarge):
+            self.too_large += 1
+        else:
+            self.bad += 1
+
+    def forget(self, connection: Connection) -> None:
+        """It has ended."""
+        self._held.discard(connection)
+        if self._source is connection:
+            self._source = None
+
+    # ------------------------------------------------------------------ taking
+
+    def poll(self, most: int, out: list[Any] | deque[Any]) -> bool:
+        """Move up to ``most`` items into ``out``; False if there are none. Raises Closed, BadMessage, TooLarge."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                ready = self.ready
+                if not ready:
+                    self._refill()
+                if ready:
+                    if len(ready) <= most:
+                        atomically((out.extend, ready), (ready.clear,))
+                    else:
+                        some = list(itertools.islice(ready, most))
+                        # lazily, so that all of it happens in one call into C
+                        steps = map(out.extend, (some,)), map(_call, itertools.repeat(ready.popleft, most))
+                        deque(itertools.chain.from_iterable(steps), 0)
+                    return True
+                if self.refused:
+                    raise self.refused.popleft()
+        except (Closed, BadMessage, TooLarge):
+            raise
+        except BaseException:
+            core.mend()
+            raise
+        finally:
+            core.tell()
+        return False
+
+    def _refill(self) -> None:
+        """Read from those that were held back, each in its turn."""
+        self._ahead = 0
+        for connection in self._held:
+            if connection.stage == JOINED:
+                self._held.turn(connection)
+                connection.advance(now=True)
+                if connection.fault is not None:
+                    self._core.lose(connection)
+            else:
+                self._held.discard(connection)
+            if self.ready:
+                return
+
+    def put_back(self, out: list[Any]) -> None:
+        """Put what a call took but could not return in front again."""
+        if not out:
+            return
+        with self._core.lock:
+            ready = self.ready
+            if self._full == "newest" and (over := len(out) + len(ready) - self._cap) > 0:
+                del out[:over]  # they are the oldest
+                self.dropped += over
+            ready.extendleft(reversed(out))
+        self.wake()
+
+    def take_back(self, unwanted: Callable[[Any], bool]) -> None:
+        """Drop items that were read ahead and are not wanted any more."""
+        with self._core.lock:
+            ready = self.ready
+            taken: list[Any] = []
+            atomically((taken.extend, ready), (ready.clear,))  # who receives finds nothing, and waits for the lock
+            try:
+                kept = [item for item in reversed(taken) if not unwanted(item)]
+            except BaseException:
+                ready.extendleft(reversed(taken))
+                raise
+            ready.extendleft(kept)
+
+    def wake(self) -> None:
+        """Wake all who wait."""
+        for waiter in self.waiters.copy():
+            waiter.wake()
+
+    def refuse(self, reason: Closed) -> None:
+        """Hand out nothing more."""
+        with self._core.lock:
+            self.ready.clear()
+        self.wake()

@@ -1,0 +1,605 @@
+"""NNG's byte streams: listening, dialling, and the operations that bring bytes.
+
+::
+
+    Aio         one operation at a time; NNG calls `owner.completed(which)` on a thread of its own
+    Listener    accepts, again and again; each stream goes to `accepted(stream, address)`
+    Dialer      connects, and again when told that its connection has ended
+    wrap        a descriptor of ours as a stream: inproc is a pair of sockets in this process
+
+What has to be known of NNG here is in docs/nng.md. Two rules keep memory whole:
+
+* an operation is posted only while none is under way on the same aio (a second one aborts the process);
+* an aio is freed when its last callback has come, by ``nng_aio_reap``, never by the callback itself.
+
+So whoever owns aios stays in ``_ending`` from its close until its last callback.
+May not know: SP, messages, sockets of ours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import operator
+import random
+import socket as sockets
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+from nngkit.errors import Closed, ConfigError, NngkitError, Unreachable
+
+from ._addresses import Address
+from ._alarm import Alarm
+from ._nng import check, error, ffi, lib, new_aio, strerror
+from ._tls import TLS
+
+log = logging.getLogger("nngkit.protocols")
+
+SHORTEST: Final = 0.05  # seconds between two tries of a dialler, at first
+NO_DESCRIPTORS: Final = lib.NNG_ENOFILES
+BURIAL: Final = 0.01  # seconds between two looks at what is to be freed
+BREATH: Final = 0.05  # seconds to the next accept where there were no descriptors: it fails at once otherwise
+
+_numbers = itertools.count(1)
+_owners: dict[int, Owner] = {}
+_ending: dict[int, Owner] = {}  # closed, with callbacks still to come
+_all_ended = threading.Condition()
+
+
+@ffi.callback("void (*)(void *)")  # type: ignore[untyped-decorator]
+def _completed(argument: Any) -> None:
+    number = int(ffi.cast("uintptr_t", argument))
+    owner = _owners.get(number >> 2)
+    if owner is None:
+        return
+    try:
+        owner.completed(number & 3)
+    except Exception:
+        log.exception("%r: a completed operation could not be dealt with", owner)
+
+
+def atomically(*calls: tuple[Any, ...]) -> None:
+    """Make the calls, each (function, *arguments) into C, with no point between them where a signal handler runs."""
+    deque(itertools.starmap(operator.call, calls), 0)
+
+
+class Owner:
+    """What has operations under way, and stays until it is closed. ``number`` is unique in the process."""
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        _owners[self.number] = self
+
+    def aio(self, which: int) -> Any:
+        """Return a fresh aio whose completions are told to ``completed(which)``; ``which`` is 0 to 3."""
+        return new_aio(_completed, ffi.cast("void *", self.number << 2 | which))
+
+    def completed(self, which: int) -> None:
+        """Deal with the end of an operation. On an NNG thread."""
+        raise NotImplementedError
+
+    def ending(self) -> None:
+        """Stay until ``ended``: callbacks are still to come."""
+        _ending[self.number] = self
+
+    def ended(self, *aios: Any) -> None:
+        """Free the aios: no callback is to come any more, but for the one that may just call this."""
+        for aio in aios:
+            lib.nng_aio_reap(aio)
+        _owners.pop(self.number, None)
+        if _ending.pop(self.number, None) is not None and not _ending:
+            with _all_ended:
+                _all_ended.notify_all()
+
+
+class Graveyard:
+    """Frees aios when their callbacks, which are C's, have come: nobody is told, so it looks now and then."""
+
+    def __init__(self) -> None:
+        self._dead: deque[tuple[Any, object]] = deque()
+        self._alarm = Alarm(self._look)
+
+    def add(self, aio: Any, keeps: object) -> None:
+        """Free ``aio`` soon; ``keeps`` is what NNG may write to until then."""
+        self._dead.append((aio, keeps))
+        self._alarm.set(BURIAL)
+
+    def _look(self) -> float | None:
+        for _ in range(len(self._dead)):
+            aio, keeps = self._dead.popleft()
+            if lib.nng_aio_busy(aio):
+                self._dead.append((aio, keeps))
+            else:
+                lib.nng_aio_reap(aio)
+        return BURIAL if self._dead else None
+
+
+_graveyard: Graveyard | None = None
+
+
+def bury(aio: Any, keeps: object) -> None:
+    """Free ``aio`` when nothing is under way on it. ``keeps``: what is kept until then."""
+    global _graveyard
+    if _graveyard is None:
+        _graveyard = Graveyard()
+    if lib.nng_aio_busy(aio):
+        _graveyard.add(aio, keeps)
+    else:
+        lib.nng_aio_reap(aio)
+
+
+def wait_until_ended(numbers: list[int], timeout: float) -> bool:
+    """Block until the owners of those numbers have had their last callback; False after ``timeout`` seconds.
+
+    NNG has ended their operations, so this is a matter of its threads' turn.
+    """
+    if not any(number in _ending for number in numbers):
+        return True
+    with _all_ended:
+        return _all_ended.wait_for(lambda: not any(number in _ending for number in numbers), timeout)
+
+
+# ---- options ---------------------------------------------------------------------------------------------------------
+
+
+def _configure(kind: str, handle: Any, address: Address, tls: Any) -> None:
+    """Set what both ends of a stream need."""
+    setting = getattr(lib, f"nng_stream_{kind}_set_bool")
+    if address.ported:
+        setting(handle, b"tcp-nodelay", True)  # off by default on streams: one stall of 40 ms at the start of each
+        setting(handle, b"tcp-keepalive", True)
+    if tls is not None:
+        check(getattr(lib, f"nng_stream_{kind}_set_ptr")(handle, b"tls-config", tls._tls_config), address.url)
+
+
+def _config(tls: TLS | None, address: Address, what: str) -> Any:
+    if not address.tls:
+        return None
+    if tls is None:
+        raise ConfigError(what, f"{address.url}: needs tls=TLS(...)", address.url)
+    return tls.config(server=what == "listen", host=address.host)
+
+
+def close(stream: Any) -> None:
+    """Close and free a stream: what is under way on it ends, and its callbacks come."""
+    lib.nng_stream_close(stream)
+    lib.nng_stream_free(stream)
+
+
+# ---- listening -------------------------------------------------------------------------------------------------------
+
+
+class Listener:
+    """Accepts streams at ``address`` for one socket. Raises ConfigError, Unreachable where it cannot.
+
+    ``accepted(stream, listener)`` is called on an NNG thread and owns the stream. Listeners for WebSocket of one
+    process may share host and port, and are told apart by path: then the first of them gets each stream, ``sibling``
+    says whose it is once the request was read, and ``inherited(stream, listener, bytes read)`` is called for that one.
+    """
+
+    inproc: ClassVar[dict[str, Listener]] = {}
+    _ports: ClassVar[dict[tuple[str, str, int], Port]] = {}
+    _sharing: ClassVar[threading.RLock] = threading.RLock()
+
+    def __init__(
+        self,
+        address: Address,
+        tls: TLS | None,
+        accepted: Callable[[Any, Listener], None],
+        inherited: Callable[[Any, Listener, bytes], None],
+    ) -> None:
+        self.address = address
+        self.accepted = accepted
+        self.inherited = inherited
+        self._port: Port | None = None
+        if address.scheme == "inproc":
+            if Listener.inproc.setdefault(address.url, self) is not self:
+                raise Unreachable(address.url, "cannot listen: address in use")
+            self.bound = address.url
+            return
+        with self._sharing:
+            key = (address.stream.partition("://")[0], address.host, address.port or 0)
+            port = self._ports.get(key) if address.web else None
+            if port is None:
+                port = Port(address, tls)
+                if address.web:
+                    self._ports[key[0], key[1], port.number_bound() or 0] = port
+            elif port.tls != tls or any(one.path == self.path for one in port.members):
+                raise Unreachable(address.url, "cannot listen: address in use")
+            port.members = (*port.members, self)
+            self._port = port
+        self.bound = port.bound(address)
+
+    @property
+    def path(self) -> str:
+        """The path of a WebSocket, without a query."""
+        return self.address.path.partition("?")[0]
+
+    @property
+    def number(self) -> int:
+        """Whose end is waited for."""
+        return 0 if self._port is None else self._port.number
+
+    def start(self) -> None:
+        """Begin to accept."""
+        if self._port is not None:
+            self._port.start()
+
+    def sibling(self, path: str) -> Listener | None:
+        """The listener at the same port that answers to ``path``; None if that is this one, or none."""
+        others = () if self._port is None else self._port.members
+        return next((one for one in others if one is not self and one.path == path), None)
+
+    @property
+    def shares(self) -> bool:
+        """Whether there are others at the same port."""
+        return self._port is not None and len(self._port.members) > 1
+
+    def meet(self) -> Any:
+        """Return a stream whose other end was accepted here: inproc only. Raises Closed, OSError."""
+        ours, theirs = sockets.socketpair()
+        try:
+            mine = wrap(ours)
+        except BaseException:
+            theirs.close()
+            raise
+        try:
+            other = wrap(theirs)
+        except BaseException:
+            close(mine)
+            raise
+        if Listener.inproc.get(self.address.url) is not self:
+            close(mine)
+            close(other)
+            raise Closed(self.bound)
+        self.accepted(mine, self)
+        return other
+
+    def close(self) -> None:
+        """Accept no more. The address is free when this returns."""
+        if self.address.scheme == "inproc":
+            if Listener.inproc.get(self.address.url) is self:
+                del Listener.inproc[self.address.url]
+            return
+        with self._sharing:
+            port = self._port
+            assert port is not None
+            port.members = tuple(one for one in port.members if one is not self)
+            last = not port.members
+            if last:
+                for key, one in list(self._ports.items()):
+                    if one is port:
+                        del self._ports[key]
+        if last:
+            port.close()
+
+
+class Port(Owner):
+    """NNG's listener at one address, for the listeners that share it."""
+
+    def __init__(self, address: Address, tls: TLS | None) -> None:
+        self.tls = tls
+        self.members: tuple[Listener, ...] = ()
+        self._address = address
+        self._lock = threading.RLock()  # a finalizer may close in the middle of anything
+        self._started = False
+        self._closed = False
+        self._pending = False
+        self._let_go = False  # by the thread that closes it
+        self._aio: Any = None
+        self._config = _config(tls, address, "listen")
+        self._alarm: Alarm | None = None
+        slot = ffi.new("nng_stream_listener **")
+        self._fail(lib.nng_stream_listener_alloc(slot, address.stream.encode()))
+        self._listener = slot[0]
+        try:
+            _configure("listener", self._listener, address, self._config)
+            self._fail(lib.nng_stream_listener_listen(self._listener))
+        except BaseException:
+            lib.nng_stream_listener_free(self._listener)
+            raise
+        super().__init__()
+
+    def _fail(self, code: int) -> None:
+        if not code:
+            return
+        url = self._address.url
+        mapped = error(code, "listen")
+        if isinstance(mapped, ConfigError):
+            raise ConfigError("listen", f"{url}: {mapped.why}", url)
+        raise Unreachable(url, f"cannot listen: {strerror(code)}")
+
+    def number_bound(self) -> int | None:
+        """The port of a transport that has ports."""
+        if not self._address.ported:
+            return None
+        port = ffi.new("int *")
+        check(lib.nng_stream_listener_get_int(self._listener, b"tcp-bound-port", port), self._address.url)
+        return int(port[0])
+
+    def bound(self, address: Address) -> str:
+        """What is bound for a listener at ``address``."""
+        if port := self.number_bound():
+            return address.bound(port) if not address.port or address.host in ("", "*") else address.url
+        if address.url == "abstract://":
+            where = ffi.new("nng_sockaddr *")
+            check(lib.nng_stream_listener_get_addr(self._listener, b"local-address", where), address.url)
+            name = bytes(ffi.buffer(where.s_abstract.sa_name, where.s_abstract.sa_len))
+            return f"abstract://{name.decode('ascii', 'replace')}"
+        return address.url
+
+    def start(self) -> None:
+        """Begin to accept. Idempotent."""
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+            self._aio = self.aio(0)
+        self._post()
+
+    def _post(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._pending = True
+                lib.nng_stream_listener_accept(self._listener, self._aio)
+
+    def completed(self, which: int) -> None:
+        code = lib.nng_aio_result(self._aio)
+        stream = None if code else ffi.cast("nng_stream *", lib.nng_aio_get_output(self._aio, 0))
+        with self._lock:
+            self._pending = False
+            closed, last = self._closed, self._let_go
+        if closed:
+            if stream is not None:
+                close(stream)
+            if last:
+                self._free()
+            return
+        if stream is not None:
+            try:
+                members = self.members
+                if members:
+                    members[0].accepted(stream, members[0])
+                else:
+                    close(stream)
+            finally:
+                self._post()
+        elif code == NO_DESCRIPTORS:
+            log.warning("%s: no descriptors for another connection", self._address.url)
+            if self._alarm is None:
+                self._alarm = Alarm(self._again)
+            self._alarm.set(BREATH)
+        else:
+            self._post()
+
+    def _again(self) -> None:
+        self._post()
+
+    def close(self) -> None:
+        """Accept no more. The address is free when this returns."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            pending = self._pending
+            if pending:
+                self.ending()
+        if self._alarm is not None:
+            self._alarm.close()
+        lib.nng_stream_listener_close(self._listener)
+        if pending:
+            lib.nng_aio_abort(self._aio, lib.NNG_ECLOSED)
+        with self._lock:
+            self._let_go = True  # and the callback frees, if it is still to come
+            pending = self._pending
+        if not pending:
+            self._free()
+
+    def _free(self) -> None:
+        lib.nng_stream_listener_free(self._listener)
+        if self._aio is not None:
+            self.ended(self._aio)
+        else:
+            self.ended()
+
+
+# ---- dialling --------------------------------------------------------------------------------------------------------
+
+
+class Dialer(Owner):
+    """Connects to ``address``, again and again until it succeeds, and again after ``lost``.
+
+    ``connected(stream, dialer)`` is called on an NNG thread and owns the stream. ``longest``: seconds between two
+    tries.
+    """
+
+    def __init__(
+        self, address: Address, tls: TLS | None, longest: float, connected: Callable[[Any, Dialer], None]
+    ) -> None:
+        self.address = address
+        self.failure = ""  # why the last try was in vain
+        self._connected = connected
+        self._longest = longest
+        self._pause = min(SHORTEST, longest)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._pending = False
+        self._let_go = False  # by the thread that closes it
+        self._aio: Any = None
+        self._dialer: Any = None
+        self._config = _config(tls, address, "dial")
+        super().__init__()
+        self._alarm = Alarm(self._again)
+        if address.scheme == "inproc":
+            return
+        slot = ffi.new("nng_stream_dialer **")
+        if code := lib.nng_stream_dialer_alloc(slot, address.stream.encode()):
+            raise ConfigError("dial", f"{address.url}: {strerror(code)}", address.url)
+        self._dialer = slot[0]
+        _configure("dialer", self._dialer, address, self._config)
+
+    def start(self) -> None:
+        """Make the first try."""
+        if self._dialer is None:
+            self._alarm.set(0.0)
+            return
+        self._aio = self.aio(0)
+        self._again()
+
+    def _again(self) -> None:
+        if self._dialer is None:
+            self._meet()
+            return
+        with self._lock:
+            if not self._closed and not self._pending:
+                self._pending = True
+                lib.nng_stream_dialer_dial(self._dialer, self._aio)
+
+    def _meet(self) -> None:
+        listener = Listener.inproc.get(self.address.url)
+        if self._closed:
+            return
+        try:
+            if listener is None:
+                raise Closed(self.address.url)
+            stream = listener.meet()
+        except (NngkitError, OSError) as wrong:
+            self.failure = str(wrong)
+            self._retry()
+        else:
+            self._connected(stream, self)
+
+    def completed(self, which: int) -> None:
+        code = lib.nng_aio_result(self._aio)
+        stream = None if code else ffi.cast("nng_stream *", lib.nng_aio_get_output(self._aio, 0))
+        with self._lock:
+            self._pending = False
+            closed, last = self._closed, self._let_go
+        if closed:
+            if stream is not None:
+                close(stream)
+            if last:
+                self._free()
+        elif stream is not None:
+            self._connected(stream, self)
+        else:
+            self.failure = strerror(code)
+            self._retry()
+
+    def _retry(self) -> None:
+        # a random part of the pause, so that many who lost one listener do not all come back at once
+        pause = self._pause * random.uniform(0.5, 1.0)
+        self._pause = min(self._pause * 2, self._longest)
+        if not self._closed:
+            self._alarm.set(pause)
+
+    def lost(self, *, joined: bool) -> None:
+        """Try again: the connection has ended. ``joined``: it had been one, so the pauses begin anew."""
+        if joined:
+            self._pause = min(SHORTEST, self._longest)
+        self._retry()
+
+    def close(self) -> None:
+        """Try no more."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            pending = self._pending
+            if pending:
+                self.ending()
+        self._alarm.close()
+        if self._dialer is None:
+            self.ended()
+            return
+        lib.nng_stream_dialer_close(self._dialer)
+        with self._lock:
+            self._let_go = True
+            pending = self._pending
+        if not pending:
+            self._free()
+
+    def _free(self) -> None:
+        lib.nng_stream_dialer_free(self._dialer)
+        if self._aio is not None:
+            self.ended(self._aio)
+        else:
+            self.ended()
+
+
+# ---- streams ---------------------------------------------------------------------------------------------------------
+
+_wrapping = threading.Lock()
+
+
+def wrap(sock: sockets.socket) -> Any:
+    """Return ``sock`` as a stream, which owns it from then on."""
+    slot = ffi.new("nng_stream_listener **")
+    check(lib.nng_stream_listener_alloc(slot, b"socket://"), "inproc")
+    listener, aio = slot[0], new_aio()
+    try:
+        check(lib.nng_stream_listener_listen(listener), "inproc")
+        lib.nng_stream_listener_accept(listener, aio)
+        check(lib.nng_stream_listener_set_int(listener, b"socket:fd", sock.fileno()), "inproc")
+        sock.detach()
+        lib.nng_aio_wait(aio)  # it has what it waited for
+        check(lib.nng_aio_result(aio), "inproc")
+        return ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0))
+    finally:
+        lib.nng_aio_free(aio)
+        lib.nng_stream_listener_close(listener)
+        lib.nng_stream_listener_free(listener)
+
+
+def remote(stream: Any) -> str | None:
+    """Return the host and port at the other end; None if it has none, or has gone."""
+    where = ffi.new("nng_sockaddr *")
+    if lib.nng_stream_get_addr(stream, b"remote-address", where):
+        return None
+    if where.s_family == lib.NNG_AF_INET:
+        host = sockets.inet_ntop(sockets.AF_INET, bytes(ffi.buffer(ffi.addressof(where.s_in, "sa_addr"))))
+        return f"{host}:{sockets.ntohs(where.s_in.sa_port)}"
+    if where.s_family == lib.NNG_AF_INET6:
+        host = sockets.inet_ntop(sockets.AF_INET6, bytes(ffi.buffer(ffi.addressof(where.s_in6, "sa_addr"))))
+        return f"[{host}]:{sockets.ntohs(where.s_in6.sa_port)}"
+    return None
+
+
+def peer_process(stream: Any) -> int | None:
+    """Return the id of the process at the other end of a Unix socket; None where that is not known."""
+    number = ffi.new("uint64_t *")
+    return None if lib.nng_stream_get_uint64(stream, b"ipc:peer-pid", number) else int(number[0])
+
+
+def common_name(stream: Any) -> str | None:
+    """Return the common name in the certificate of the peer."""
+    name = ffi.new("char **")
+    # a certificate without one gives NULL, and no error
+    if lib.nng_stream_get_string(stream, b"tls-peer-cn", name) or not name[0]:
+        return None
+    text = bytes(ffi.string(name[0])).decode("utf-8", "replace")
+    lib.nng_strfree(name[0])
+    return text
+
+
+def alternative_names(stream: Any) -> tuple[str, ...]:
+    """Return the subject alternative names in the certificate of the peer."""
+    slot = ffi.new("void **")
+    if lib.nng_stream_get_ptr(stream, b"tls-peer-alt-names", slot) or not slot[0]:
+        return ()
+    array = ffi.cast("char **", slot[0])
+    names: list[str] = []
+    while array[len(names)]:
+        names.append(bytes(ffi.string(array[len(names)])).decode("utf-8", "replace"))
+    for index in range(len(names)):
+        lib.nng_strfree(array[index])
+    lib.nng_free(slot[0], (len(names) + 1) * ffi.sizeof("char *"))
+    return tuple(names)
+
+
+def verified(stream: Any) -> bool:
+    """Return whether the certificate of the peer was checked; meant after the handshake only."""
+    checked = ffi.new("bool *")
+    return not lib.nng_stream_get_bool(stream, b"tls-verified", checked) and bool(checked[0])

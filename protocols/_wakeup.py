@@ -1,0 +1,211 @@
+"""A descriptor that NNG writes to without Python, for the threads and event loops that wait for a socket.
+
+A callback in Python runs on a thread of NNG's: it has to get the interpreter, and then to wake who waits. So while
+somebody waits, receptions complete into C's ``fflush`` of a FILE on an eventfd: armed, it holds 8 bytes, and the first
+completion writes them; not armed it writes nothing. Who waits polls the descriptor, and reads the connections itself::
+
+    wakeup.arm()                       the next completion makes `fd` readable
+    wakeup.clear()                     it has been seen
+    watch(loop's waiter, fd, woken)    `woken()` runs in that loop whenever it is
+
+Linux has eventfd; elsewhere ``WakeUp.available`` is False, and callbacks in Python do all of it, somewhat slower.
+May not know: NNG, connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ._waiters import AsyncioWaiter, TaskWaiter
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import trio
+
+_AVAILABLE: Final = hasattr(os, "eventfd") and sys.platform == "linux"
+
+
+def _functions() -> Any:
+    """C's own functions, called without letting the interpreter go: none of them waits."""
+    libc = ctypes.PyDLL(None, use_errno=True)
+    libc.fdopen.argtypes, libc.fdopen.restype = (ctypes.c_int, ctypes.c_char_p), ctypes.c_void_p
+    libc.fclose.argtypes = (ctypes.c_void_p,)
+    size = ctypes.c_size_t
+    libc.fwrite.argtypes, libc.fwrite.restype = (ctypes.c_char_p, size, size, ctypes.c_void_p), size
+    return libc
+
+
+_libc: Any = _functions() if _AVAILABLE else None
+_ONE: Final = (1).to_bytes(8, sys.byteorder)
+
+
+class WakeUp:
+    """See above. ``callback`` and ``argument`` are what an aio is made with, as numbers."""
+
+    __slots__ = ("_armed", "_file", "argument", "callback", "fd")
+
+    available: bool = _AVAILABLE
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._file = _libc.fdopen(self.fd, b"w")
+        if not self._file:
+            os.close(self.fd)
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self._armed = False
+        self.callback: int = ctypes.cast(_libc.fflush, ctypes.c_void_p).value or 0
+        self.argument: int = self._file
+
+    def arm(self) -> None:
+        """Have the next completion make the descriptor readable."""
+        if not self._armed:
+            self._armed = True
+            _libc.fwrite(_ONE, 8, 1, self._file)
+
+    def clear(self) -> None:
+        """Make it unreadable again. If it was readable, it is armed no more."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return
+        self._armed = False
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None):
+            _libc.fclose(self._file)
+
+
+class Nudge:
+    """A descriptor for one thread that polls, which nobody else reads."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def set(self) -> None:
+        """Make it readable, from any thread."""
+        os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        """Make it unreadable again."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+
+    def __del__(self) -> None:
+        if (fd := getattr(self, "fd", None)) is not None:
+            os.close(fd)
+
+
+class AsyncioWatch:
+    """A descriptor watched by an asyncio loop. Raises NotImplementedError where the loop cannot (Windows' proactor)."""
+
+    __slots__ = ("_descriptor", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, descriptor: int, woken: Callable[[], None]) -> None:
+        self._descriptor = -1
+        self._loop = loop
+        copy = os.dup(descriptor)  # the socket may close its own at any time
+        try:
+            loop.add_reader(copy, woken)
+        except BaseException:
+            os.close(copy)
+            raise
+        self._descriptor = copy
+
+    @property
+    def ended(self) -> bool:
+        """Whether the loop is no more."""
+        return self._loop.is_closed()
+
+    def close(self) -> None:
+        """Watch no more; from any thread. Idempotent."""
+        if sys.modules["asyncio"]._get_running_loop() is self._loop:
+            self._stop()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._stop)
+        except RuntimeError:  # closed, and with it what it watched
+            self._stop()
+
+    def _stop(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        if not self._loop.is_closed():
+            self._loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+    def __del__(self) -> None:
+        # a loop that was closed before it ran ``_stop``
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class TrioWatch:
+    """A descriptor watched by a trio run, as a system task. Raises RuntimeError where the run is about to end."""
+
+    __slots__ = ("_closing", "_descriptor", "_lowlevel", "_token", "_woken", "ended")
+
+    def __init__(
+        self, lowlevel: Any, token: trio.lowlevel.TrioToken, descriptor: int, woken: Callable[[], None]
+    ) -> None:
+        self._lowlevel = lowlevel
+        self._token = token
+        self._woken = woken
+        self._closing = False
+        self.ended = False
+        self._descriptor = os.dup(descriptor)
+        try:
+            lowlevel.spawn_system_task(self._watch)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    async def _watch(self) -> None:
+        lowlevel, descriptor = self._lowlevel, self._descriptor
+        try:
+            while not self._closing:
+                await lowlevel.wait_readable(descriptor)
+                if not self._closing:
+                    self._woken()
+        except sys.modules["trio"].ClosedResourceError:  # from ``_stop``
+            pass
+        finally:
+            self.ended = True
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Watch no more; from any thread. Idempotent."""
+        try:
+            self._token.run_sync_soon(self._stop)
+        except sys.modules["trio"].RunFinishedError:
+            pass  # which ended the task
+
+    def _stop(self) -> None:
+        self._closing = True
+        if not self.ended:
+            self._lowlevel.notify_closing(self._descriptor)
+
+
+Watch = AsyncioWatch | TrioWatch
+
+
+def watch(waiter: TaskWaiter, descriptor: int, woken: Callable[[], None]) -> Watch | None:
+    """Have ``woken()`` run in the waiter's loop, the running one, whenever ``descriptor`` is readable.
+
+    None if this loop watches no descriptors.
+    """
+    try:
+        if isinstance(waiter, AsyncioWaiter):
+            return AsyncioWatch(waiter.loop, descriptor, woken)
+        return TrioWatch(sys.modules["trio"].lowlevel, waiter.token, descriptor, woken)
+    except (NotImplementedError, RuntimeError):
+        return None

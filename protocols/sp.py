@@ -1,0 +1,437 @@
+"""SP over a byte stream as a pure machine: bytes in, messages out, as h11 is for HTTP.
+
+::
+
+    ours, theirs = Machine(PUSH), Machine(PULL)
+    wire = b"".join(ours.said)                  # the hello; `said` holds what is to be sent now
+    wire += b"".join(ours.frames([b"work", b"more work"]))
+    theirs.feed(wire)                           # however the stream cut it
+    messages = []
+    theirs.take(messages)                       # [b"work", b"more work"]
+
+A connection begins with a hello of 8 bytes from each side, which the other checks (RFC "SP over TCP", nanomsg
+sp-tcp-mapping-01)::
+
+    hello = 00 53 50 00  protocol: u16  00 00
+    frame = length: u64  body                     tcp, tls+tcp
+    frame = 01  length: u64  body                 ipc, unix, abstract
+
+Some protocols begin the body with a header of 32-bit words, most significant byte first::
+
+    PAIR1                       hops: u32, 1 where it was sent, one more at each device
+    REQ, REP,                   zero to seven words without the top bit, one for each device on the way,
+    SURVEYOR, RESPONDENT        then the id of the question, with the top bit set
+
+What is kept of bytes that are not a message yet is at most one message of ``limit`` bytes and what one ``feed``
+brought, however small the pieces are in which it came.
+
+A signal handler of Python's main thread may raise between any two calls. So ``feed`` and ``take`` work on local names,
+and change the machine in lines without a call at their end: either all of it has happened or nothing. ``fed`` and
+``count`` tell a caller who was interrupted which.
+
+Pure: no socket, no clock, no thread. Raises BadMessage and TooLarge of ``nngkit.errors``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, MutableSequence, Sequence
+from ctypes import c_char_p, c_ssize_t, memmove, py_object, pythonapi
+from functools import lru_cache
+from itertools import repeat
+from typing import Any, Final
+
+from nngkit.errors import BadMessage, TooLarge
+
+__all__ = [
+    "BUS",
+    "NAMES",
+    "PAIR0",
+    "PAIR1",
+    "PEERS",
+    "PUB",
+    "PULL",
+    "PUSH",
+    "REP",
+    "REQ",
+    "RESPONDENT",
+    "SUB",
+    "SURVEYOR",
+    "TOP_BIT",
+    "Machine",
+    "hello",
+    "split_hops",
+    "split_question",
+    "split_reply",
+]
+
+# Protocol numbers (nanomsg sp-protocol-ids; PAIR1 is NNG's)
+PAIR0, PAIR1, PUB, SUB, REQ, REP, PUSH, PULL, SURVEYOR, RESPONDENT, BUS = 16, 17, 32, 33, 48, 49, 80, 81, 98, 99, 112
+PEERS: Final = {
+    PAIR0: PAIR0,
+    PAIR1: PAIR1,
+    PUB: SUB,
+    SUB: PUB,
+    REQ: REP,
+    REP: REQ,
+    PUSH: PULL,
+    PULL: PUSH,
+    SURVEYOR: RESPONDENT,
+    RESPONDENT: SURVEYOR,
+    BUS: BUS,
+}
+NAMES: Final = {  # as WebSocket subprotocols and log lines say them
+    PAIR0: "pair",
+    PAIR1: "pair1",
+    PUB: "pub",
+    SUB: "sub",
+    REQ: "req",
+    REP: "rep",
+    PUSH: "push",
+    PULL: "pull",
+    SURVEYOR: "surveyor",
+    RESPONDENT: "respondent",
+    BUS: "bus",
+}
+
+MIB: Final = 1 << 20
+HELLO: Final = 8  # bytes
+HEADROOM: Final = 64  # bytes a message may have beyond the limit: protocol headers, which the limit does not mean
+LARGE: Final = 16 * 1024  # bytes from which a body is received in place: below, one more copy costs less than the calls
+IN_PLACE: Final = 16 * MIB  # bytes that have to arrive before more are taken: a length alone must not cost so much
+PIECES: Final = 1024  # of a message, after which they are joined: an object of Python's costs 33 bytes and a pointer
+APART: Final = 32 * 1024  # bytes from which a body is a buffer of its own in a write, and is not copied
+RUN: Final = 32  # frames of one length taken in one step; more is no faster, and fewer fit into small queues
+BLOCK: Final = 64  # messages taken one by one before the next look for a run, which costs as much as four
+SHORT: Final = 1024  # bytes of a body up to which such runs pay
+TOP_BIT: Final = 0x80000000  # ends the header of a question
+MOST_WORDS: Final = 8  # words of a header: NNG and nanomsg drop what came through more devices
+MOST_HOPS: Final = 8  # of a PAIR1 message
+
+Messages = MutableSequence[Any]  # a list or a deque: a signal does not come in the midst of their +=
+
+_LENGTHS = {8: struct.Struct(">Q").unpack_from, 9: struct.Struct(">xQ").unpack_from}  # by the bytes of a frame's head
+_WORD = struct.Struct(">I")
+
+_blank: Any = pythonapi.PyBytes_FromStringAndSize  # bytes of a size whose content is still to be written
+_blank.restype, _blank.argtypes = py_object, (c_char_p, c_ssize_t)
+_BODY: Final = bytes.__basicsize__ - 1  # where the content of a bytes object begins
+
+
+def hello(protocol: int) -> bytes:
+    """Return what a peer of ``protocol`` says first."""
+    return b"\0SP\0" + protocol.to_bytes(2, "big") + b"\0\0"
+
+
+@lru_cache(512)
+def _run(size: int, head: int) -> tuple[Any, Any]:
+    """Return what unpacks the bodies, and what the heads, of a run of frames with bodies of ``size``."""
+    bodies = struct.Struct(f"{head}x{size}s" * RUN).unpack_from
+    heads = struct.Struct(f"{head}s{size}x" * RUN).unpack_from
+    return bodies, heads
+
+
+class Machine:
+    """One side of a connection. ``protocol`` is ours; the peer's must be the one that belongs to it.
+
+    ``limit``: bytes of the largest message let in; up to ``headroom`` more pass, for protocol headers. ``ipc``: the
+    framing of Unix sockets. ``in_place``: bodies of LARGE bytes and more are offered by ``place``, to be received into.
+
+    ``said``: bytes to be sent now, in order: take the list and put an empty one in its place. ``open``: the peer's
+    hello was right, so messages may flow. ``fed``: calls of ``feed`` and ``fill``; ``count``: messages handed out.
+    ``asks`` and ``ended`` belong to handshakes that SP does not have: they stay False.
+    """
+
+    __slots__ = (
+        "_body",
+        "_data",
+        "_filled",
+        "_first",
+        "_have",
+        "_head",
+        "_headroom",
+        "_in_place",
+        "_joined",
+        "_limit",
+        "_need",
+        "_parts",
+        "_peer",
+        "_pos",
+        "count",
+        "fed",
+        "open",
+        "said",
+    )
+
+    asks = False
+    ended = False
+
+    def __init__(
+        self, protocol: int, *, limit: int = MIB, headroom: int = HEADROOM, ipc: bool = False, in_place: bool = False
+    ) -> None:
+        self._peer = PEERS[protocol]
+        self._limit = limit + headroom
+        self._headroom = headroom
+        self._head = 9 if ipc else 8
+        self._first = b"\1" if ipc else b""
+        self._in_place = in_place
+        self._data = b""  # what is being taken apart, from _pos on
+        self._pos = 0
+        self._parts: list[bytes] = []  # what came after it
+        self._joined = 0  # of these, the first so many are joined pieces
+        self._have = 0  # bytes in both
+        self._need = HELLO  # bytes that are enough to go on
+        self._body: bytes | None = None  # being received in place, _filled bytes of it so far
+        self._filled = 0
+        self.said = [hello(protocol)]
+        self.open = False
+        self.fed = 0
+        self.count = 0
+
+    # ------------------------------------------------------------------ receiving
+
+    @property
+    def begun(self) -> bool:
+        """Whether the hello, or a message, has begun or is awaited, and is not complete."""
+        return not self.open or self._have > 0 or self._body is not None
+
+    @property
+    def more(self) -> bool:
+        """Whether a complete message may still be inside."""
+        body = self._body
+        return self._have >= self._need or (body is not None and self._filled == len(body))
+
+    def feed(self, data: bytes) -> None:
+        """Add what came next on the stream."""
+        size = len(data)
+        body = self._body
+        if self._parts and len(self._parts) - self._joined >= PIECES:
+            self._join()
+        if body is not None:
+            part = min(len(body) - self._filled, size)
+            memmove(id(body) + _BODY + self._filled, data, part)  # nobody has seen the object yet
+            self._filled += part
+            if part < size:
+                self._parts += (data[part:],)
+                self._have += size - part
+            self.fed += 1
+        elif self._have:
+            self._parts += (data,)
+            self._have += size
+            self.fed += 1
+        else:
+            self._data = data
+            self._pos = 0
+            self._have = size
+            self.fed += 1
+
+    def _join(self) -> None:
+        parts, joined = self._parts, self._joined
+        piece = b"".join(parts[joined:])
+        # from here on no call: see the module's first lines
+        parts[joined:] = (piece,)
+        self._joined = joined + 1
+
+    def place(self) -> tuple[bytes, int] | None:
+        """Return a body to be received into directly, and how many bytes of it are there; None: use ``feed``."""
+        body = self._body
+        return None if body is None or self._filled == len(body) else (body, self._filled)
+
+    def fill(self, size: int, data: bytes = b"") -> None:
+        """Note that ``size`` more bytes are in place; ``data`` came behind the body, if that is complete by it."""
+        more = len(data)
+        self._filled += size
+        if more:
+            self._parts += (data,)
+            self._have += more
+        self.fed += 1
+
+    def take(self, out: Messages, most: int = 1 << 62) -> None:
+        """Append the messages that are complete to ``out``, up to ``most``.
+
+        Raises BadMessage and TooLarge after what came before the fault was appended; the stream is then of no use.
+        """
+        body = self._body
+        if body is not None:
+            if self._filled < len(body) or most < 1:
+                return
+            self._body = None
+            self._filled = 0
+            out += (body,)
+            self.count += 1
+            most -= 1
+        if self._have < self._need:
+            return
+        data, pos = self._data, self._pos
+        if self._parts:
+            data, pos = b"".join((data[pos:], *self._parts)), 0
+        end = len(data)
+        opened = self.open
+        if not opened:
+            self._check_hello(data)
+            opened, pos = True, HELLO
+        head, limit = self._head, self._limit
+        unpack = _LENGTHS[head]
+        marked = head == 9
+        suspect = marked or end > limit  # no body that is over the limit fits into less
+        items: list[bytes] = []
+        add = items.append
+        fault: BadMessage | TooLarge | None = None
+        need, final = head, end - head
+        body = None
+        filled = size = start = 0
+        stuck = False  # at a frame that is not complete, or at fault
+        while most > 0 and pos <= final:
+            if most >= RUN and pos + RUN * head <= end:
+                (size,) = unpack(data, pos)
+                length = RUN * (head + size)
+                far = pos + length - head - size
+                first = data[pos : pos + head]
+                if (
+                    data[far : far + head] == first  # most tries that are in vain end here
+                    and size <= limit
+                    and size < SHORT
+                    and (not marked or data[pos] == 1)
+                ):
+                    bodies, heads = _run(size, head)
+                    while pos + length <= end and most >= RUN and set(heads(data, pos)) == {first}:
+                        items += bodies(data, pos)
+                        pos += length
+                        most -= RUN
+            # This loop is where the time goes. CPython 3.11 compares and jumps in one step only while jumps are short:
+            # what is rare is done elsewhere.
+            for _ in repeat(None, most if most < BLOCK else BLOCK):
+                if pos > final:
+                    break
+                (size,) = unpack(data, pos)
+                start = pos + head
+                behind = start + size
+                if behind > end or (suspect and (size > limit or (marked and data[pos] != 1))):
+                    stuck = True
+                    break
+                add(data[start:behind])
+                pos = behind
+            else:
+                most -= BLOCK
+                continue
+            break
+        if stuck:
+            if size > limit or (marked and data[pos] != 1):
+                fault = self._fault(size, data[pos])
+            elif self._in_place and size > IN_PLACE and end - pos < IN_PLACE:
+                need = IN_PLACE  # that much has to have come before memory is taken for all of it
+            elif self._in_place and size >= LARGE:
+                body, filled = _blank(None, size), end - start
+                memmove(id(body) + _BODY, data[start:], filled)
+                pos = end
+            else:
+                need = head + size
+        count = len(items)
+        left = end - pos
+        if not left:
+            data, pos = b"", 0
+        elif left < need or pos > left:  # do not hold on to what was handed out, nor copy the rest again and again
+            data, pos = data[pos:], 0
+        # from here to the raise no call: see the module's first lines
+        self.open = opened
+        self._data = data
+        self._pos = pos
+        self._parts = []
+        self._joined = 0
+        self._have = left
+        self._need = need
+        self._body = body
+        self._filled = filled
+        out += items
+        self.count += count
+        if fault is not None:
+            raise fault
+
+    def _check_hello(self, data: bytes) -> None:
+        if data[:4] != b"\0SP\0" or data[6:8] != b"\0\0":
+            raise BadMessage("hello", f"{data[:8].hex(' ')} is not SP")
+        protocol = int.from_bytes(data[4:6], "big")
+        if protocol != self._peer:
+            theirs = NAMES.get(protocol, f"protocol {protocol}")
+            raise BadMessage("hello", f"{theirs} where {NAMES[self._peer]} was expected")
+
+    def _fault(self, size: int, first: int) -> BadMessage | TooLarge:
+        if self._first and first != 1:
+            return BadMessage("frame", f"begins with {first} and not 1")
+        return TooLarge(size, self._limit - self._headroom)
+
+    # ------------------------------------------------------------------ sending
+
+    def frames(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Return the frames of ``bodies`` as buffers for one write: small ones joined, large ones as they are."""
+        first = bodies[0]
+        size = len(first)
+        if len(bodies) == 1:
+            head = self._first + size.to_bytes(8, "big")
+            return [head + first] if size < APART else [head, first]
+        if size < APART and len(set(map(len, bodies))) == 1:  # one head, joined on
+            head = self._first + size.to_bytes(8, "big")
+            return [head + head.join(bodies)]
+        out: list[bytes] = []
+        small: list[bytes] = []
+        one, last, head = self._first, -1, b""
+        for body in bodies:
+            size = len(body)
+            if size != last:
+                head, last = one + size.to_bytes(8, "big"), size
+            small.append(head)
+            if size < APART:
+                small.append(body)
+            else:
+                out += (b"".join(small), body)
+                small = []
+        if small:
+            out.append(b"".join(small))
+        return out
+
+    def cost(self, size: int) -> int:
+        """Return the bytes that a message of ``size`` takes on the wire."""
+        return self._head + size
+
+    def end(self) -> bytes:
+        """Return what is said before the stream is closed: SP has no such word."""
+        return b""
+
+
+# ---- headers ---------------------------------------------------------------------------------------------------------
+
+
+def split_question(message: bytes) -> tuple[bytes, bytes] | None:
+    """Return header and body of a request or survey; None if it came through too many devices, and is to be dropped.
+
+    Raises BadMessage where the header has no end: the peer does not speak the protocol.
+    """
+    size = len(message)
+    if size >= 4 and message[0] & 0x80:  # no device on the way, as nearly always
+        return message[:4], message[4:]
+    for at in range(4, MOST_WORDS * 4, 4):
+        if at + 4 > size:
+            raise BadMessage("header", f"{size} bytes, and no id in them")
+        if message[at] & 0x80:
+            return message[: at + 4], message[at + 4 :]
+    return None
+
+
+def split_reply(message: bytes) -> tuple[int, bytes]:
+    """Return the id and body of a reply. Raises BadMessage where there is none."""
+    if len(message) < 4 or not message[0] & 0x80:
+        raise BadMessage("reply", f"{len(message)} bytes without an id")
+    return _WORD.unpack_from(message)[0], message[4:]
+
+
+def split_hops(messages: Iterable[bytes]) -> list[bytes]:
+    """Return the bodies of PAIR1 messages; those with more than 8 hops are dropped. Raises BadMessage."""
+    bodies = []
+    for message in messages:
+        if message[:4] != b"\0\0\0\1":
+            if len(message) < 4 or message[:3] != b"\0\0\0":
+                raise BadMessage("header", "no hop count")
+            if message[3] > MOST_HOPS:
+                continue
+        bodies.append(message[4:])
+    return bodies

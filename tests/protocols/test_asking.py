@@ -1,0 +1,331 @@
+"""Questions and answers: any number at once, in any order, asked again exactly when they have to be."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import pytest
+import trio
+
+from nngkit.errors import TimedOut
+from nngkit.protocols import Rep, Req, Respondent, Surveyor
+from tests.protocols.raw_peer import PULL, REP, REQ, RESPONDENT, WORD, RawPeer
+from tests.protocols.wires import WAIT, Background, Wire, eventually, said
+
+TCP = "tcp://127.0.0.1:0"
+SOON = 0.3  # seconds in which what must not come would have come
+
+
+# ---- requests --------------------------------------------------------------------------------------------------------
+
+
+def taken_back(ask: Callable[[], Any], rep: Rep) -> Any:
+    """Await ``ask()`` under trio until ``rep`` has its request, and cancel it; the request."""
+
+    async def main() -> Any:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            request = await rep.arecv(timeout=WAIT)
+            nursery.cancel_scope.cancel()
+        return request
+
+    return trio.run(main)
+
+
+def test_others_are_answered_while_one_was_cancelled() -> None:
+    with Rep(listen=TCP) as rep, Req(dial=rep.address) as req:
+        asking = Background(req.request, b"first", timeout=WAIT)
+        first = rep.recv(timeout=WAIT)
+        second = taken_back(lambda: req.arequest(b"second"), rep)
+        second.reply(b"too late")
+        first.reply(b"1")
+        assert asking.result() == b"1"
+        eventually(lambda: req.stats.late == 1)
+
+
+def test_twenty_requests_are_open_at_once_and_answered_backwards() -> None:
+    with Rep(listen=TCP) as rep, Req(dial=rep.address) as req:
+        asking = [Background(req.request, b"%d" % number, timeout=WAIT) for number in range(20)]
+        requests = [rep.recv(timeout=WAIT) for _ in range(20)]
+        for request in reversed(requests):
+            request.reply(request.body)
+        assert [one.result() for one in asking] == [b"%d" % number for number in range(20)]
+
+
+def test_a_request_is_answered_once() -> None:
+    with Rep(listen=TCP) as rep, Req(dial=rep.address) as req:
+        asking = Background(req.request, b"?", timeout=WAIT)
+        request = rep.recv(timeout=WAIT)
+        request.reply(b"!")
+        with pytest.raises(RuntimeError, match="already"):
+            request.reply(b"!!")
+        assert asking.result() == b"!"
+
+
+def test_an_answer_that_finds_no_room_waits_for_it() -> None:
+    large = b"x" * (4 << 20)  # more than the network's buffers take, and more than the queue of a peer
+    questions = [WORD.pack(0x80000000 + number) + b"question" for number in range(3)]
+    with Rep(listen=TCP) as rep, RawPeer(rep.address, REQ) as slow:
+
+        def answer() -> None:
+            for _ in questions:
+                rep.recv(timeout=WAIT).reply(large)
+
+        for question in questions:
+            slow.send(question)
+        answering = Background(answer)
+        assert [len(slow.recv()) for _ in questions] == [4 + len(large)] * 3
+        answering.result()
+        assert rep.stats.dropped == 0
+
+
+def test_an_answer_to_one_who_has_left_is_dropped_and_counted() -> None:
+    with Rep(listen=TCP) as rep:
+        with RawPeer(rep.address, REQ) as asker:
+            asker.send(WORD.pack(0x80000000) + b"question")
+            request = rep.recv(timeout=WAIT)
+        eventually(lambda: not rep.pipes)
+        request.reply(b"answer")
+        assert (rep.stats.sent, rep.stats.dropped) == (0, 1)
+        assert request.pipe is not None
+
+
+@pytest.mark.parametrize("wire", ["tcp", "inproc"], indirect=True)
+def test_the_first_requests_of_four_new_clients_are_answered(wire: Wire) -> None:
+    """At once: what is answered before anybody was told of the peer must find it."""
+    for _ in range(20):
+        with Rep(listen=wire.address()) as rep:
+
+            def answer(rep: Rep = rep) -> None:
+                for _ in range(4):
+                    request = rep.recv(timeout=WAIT)
+                    request.reply(request.body.upper())
+
+            def ask(body: bytes, url: str = rep.address) -> bytes:
+                with Req(dial=url) as req:
+                    return req.request(body, timeout=WAIT)
+
+            answering = Background(answer)
+            asking = [Background(ask, b"q%d" % number) for number in range(4)]
+            assert [one.result() for one in asking] == [b"Q%d" % number for number in range(4)]
+            answering.result()
+            assert (rep.stats.sent, rep.stats.dropped) == (4, 0)
+
+
+def test_thousands_of_requests_at_once_go_through_queues_of_sixteen() -> None:
+    program = """
+        import trio
+        from nngkit.errors import Closed
+        from nngkit.protocols import Rep, Req
+
+        async def answer(rep):
+            async for request in rep:
+                await request.areply(request.body)
+
+        async def ask(req, number, answered):
+            assert await req.arequest(b"%d" % number, timeout=40) == b"%d" % number
+            answered.append(number)
+
+        async def main():
+            answered = []
+            async with Rep(listen="tcp://127.0.0.1:0", send_buffer=16) as rep, \\
+                       Req(dial=rep.address, send_buffer=16) as req, trio.open_nursery() as nursery:
+                for _ in range(4):
+                    nursery.start_soon(answer, rep)
+                for at_once in (64, 200, 500, 1000, 1000, 1000, 1000, 236):
+                    async with trio.open_nursery() as asking:
+                        for number in range(at_once):
+                            asking.start_soon(ask, req, number, answered)
+                nursery.cancel_scope.cancel()
+            print(len(answered), rep.stats.dropped)
+
+        trio.run(main)
+    """
+    assert said(program, timeout=55) == "5000 0"
+
+
+# ---- asked again -----------------------------------------------------------------------------------------------------
+
+
+def heard(peer: RawPeer, count: int) -> list[bytes]:
+    """The next ``count`` requests that came to ``peer``, their ids with them."""
+    return [peer.recv() for _ in range(count)]
+
+
+def nothing_comes(peer: RawPeer) -> bool:
+    """Whether nothing comes to ``peer`` for a while."""
+    peer.socket.settimeout(SOON)
+    try:
+        return not peer.socket.recv(1)
+    except TimeoutError:
+        return True
+    finally:
+        peer.socket.settimeout(WAIT)
+
+
+def test_the_requests_of_a_lost_peer_are_asked_again_and_no_others() -> None:
+    total = 40
+    with Req(listen=TCP, linger=0.0) as req, RawPeer(req.address, REP) as stays:
+        with RawPeer(req.address, REP) as goes:
+            req.wait_for_peers(2, WAIT)
+            asking = [Background(req.request, b"%d" % number, timeout=WAIT) for number in range(total)]
+            eventually(lambda: req.stats.written == total)
+            each = {pipe.address: stats.written for pipe, stats in req.pipe_stats.items()}
+            mine, its = (heard(peer, each["tcp://{}:{}".format(*peer.socket.getsockname())]) for peer in (stays, goes))
+            assert len(mine) + len(its) == total
+            assert mine
+            assert its
+        again = heard(stays, len(its))
+        assert sorted(again) == sorted(its)  # with the same ids: a reply to the first would do
+        assert nothing_comes(stays)
+        assert req.stats.resent == len(its)
+        for message in mine + again:
+            stays.send(message)
+        assert [one.result() for one in asking] == [b"%d" % number for number in range(total)]
+        assert req.stats.late == 0
+
+
+@pytest.mark.parametrize("resend", [60.0, None], ids=["in a minute", "never"])
+def test_a_request_of_a_lost_peer_is_asked_once_more_and_not_again_and_again(resend: float | None) -> None:
+    with Req(listen=TCP, resend=resend, linger=0.0) as req:
+        with RawPeer(req.address, REP) as first:
+            asking = Background(req.request, b"question", timeout=WAIT)
+            message = first.recv()
+        for count in (1, 2):
+            with RawPeer(req.address, REP) as other:
+                assert other.recv() == message
+                assert nothing_comes(other)
+                assert req.stats.resent == count
+        with RawPeer(req.address, REP) as last:
+            last.send(last.recv())
+            assert asking.result() == b"question"
+
+
+def test_what_was_queued_for_a_lost_peer_goes_to_the_next_without_being_asked_again() -> None:
+    large = b"x" * (1 << 20)
+    with Req(listen=TCP, linger=0.0, resend=None) as req:
+        with RawPeer(req.address, REP):  # it reads nothing
+            asking = [Background(req.request, large + b"%d" % number, timeout=WAIT) for number in range(20)]
+            eventually(lambda: req.stats.unwritten > 5 and req.stats.sent == 20)
+            before = req.stats
+        with RawPeer(req.address, REP) as other:
+            messages = heard(other, 20)
+            assert len(set(messages)) == 20
+            assert nothing_comes(other)
+            for message in messages:
+                other.send(message[:4] + message[-2:])
+        assert sorted(one.result() for one in asking) == sorted((large + b"%d" % n)[-2:] for n in range(20))
+        assert req.stats.resent <= before.written + 1  # those written, and one that was being written
+
+
+def test_a_request_that_is_not_answered_is_asked_again_after_a_while() -> None:
+    with Req(listen=TCP, resend=0.1) as req, RawPeer(req.address, REP) as forgetful:
+        start = time.monotonic()
+        asking = Background(req.request, b"question", timeout=WAIT)
+        first, second, third = heard(forgetful, 3)
+        assert first == second == third
+        assert time.monotonic() - start >= 0.2
+        forgetful.send(first)
+        assert asking.result() == b"question"
+        assert req.stats.resent >= 2
+        forgetful.send(first)
+        eventually(lambda: req.stats.late == 1)
+
+
+def test_a_peer_that_was_cut_off_takes_no_request_along() -> None:
+    with Req(listen=TCP) as req, Rep(dial=req.address, reconnect=0.02) as rep:
+        asking = Background(req.request, b"question", timeout=WAIT)
+        rep.recv(timeout=WAIT)
+        req.disconnect(req.pipes[0])
+        rep.recv(timeout=WAIT).reply(b"answer")
+        assert asking.result() == b"answer"
+        assert req.stats.resent == 1
+
+
+def test_a_wrong_peer_gets_no_request() -> None:
+    with Req(listen=TCP, linger=0.0) as req:
+        with pytest.raises(EOFError), RawPeer(req.address, PULL) as stranger:
+            stranger.recv()
+        with pytest.raises(TimedOut, match="no peer is connected"):
+            req.request(b"question", timeout=0.05)
+
+
+# ---- surveys ---------------------------------------------------------------------------------------------------------
+
+
+def flood(respondent: RawPeer, total: int) -> None:
+    """Answer the survey that comes ``total`` times."""
+    header = respondent.recv()[:4]
+    frames = (header + b"%d" % number for number in range(total))
+    respondent.socket.sendall(b"".join(struct.pack(">Q", len(frame)) + frame for frame in frames))
+
+
+def test_a_surveyor_keeps_every_reply_until_it_is_read() -> None:
+    everything = [b"%d" % number for number in range(1000)]
+    with Surveyor(listen=TCP) as surveyor, RawPeer(surveyor.address, RESPONDENT) as respondent:
+        surveyor.wait_for_peers(1, WAIT)
+        stream = surveyor.survey_iter(b"who?", timeout=WAIT)
+        flooding = Background(flood, respondent, 1000)
+        first = next(stream)  # the iterator asks when it is first asked
+        flooding.result()
+        eventually(lambda: surveyor.stats.read == 1000)
+        assert [first.body, *(reply.body for reply in islice(stream, 999))] == everything
+
+
+def test_eight_surveys_are_under_way_at_once() -> None:
+    with Respondent(listen=TCP) as respondent, Surveyor(dial=respondent.address) as surveyor:
+        surveyor.wait_for_peers(1, WAIT)
+        asking = [Background(surveyor.survey, b"%d" % number, timeout=WAIT, early=True) for number in range(8)]
+        queries = [respondent.recv(timeout=WAIT) for _ in range(8)]
+        for query in reversed(queries):
+            query.reply(query.body)
+        assert [one.result().replies[0].body for one in asking] == [b"%d" % number for number in range(8)]
+
+
+def test_looking_for_replies_never_waits_and_ends_nothing() -> None:
+    with Respondent(listen=TCP) as respondent, Surveyor(dial=respondent.address) as surveyor:
+        surveyor.wait_for_peers(1, WAIT)
+        with surveyor.start(b"who?", timeout=WAIT) as survey:
+            start = time.monotonic()
+            assert survey.fresh() == []
+            assert time.monotonic() - start < WAIT / 2
+            query = respondent.recv(timeout=WAIT)
+            query.reply(b"I")
+            assert next(iter(survey)).body == b"I"
+            query.reply(b"and again")
+            eventually(lambda: surveyor.stats.received == 2)
+            assert [reply.body for reply in survey.fresh()] == [b"and again"]
+
+
+def test_replies_that_come_too_late_are_counted() -> None:
+    gate = threading.Event()
+    with Respondent(listen=TCP) as respondent, Surveyor(dial=respondent.address) as surveyor:
+        surveyor.wait_for_peers(1, WAIT)
+
+        def respond() -> None:
+            query = respondent.recv(timeout=WAIT)
+            gate.wait(WAIT)
+            query.reply(b"late")
+
+        responding = Background(respond)
+        assert surveyor.survey(b"who?", timeout=0.02).replies == ()
+        gate.set()
+        responding.result()
+        eventually(lambda: surveyor.stats.late == 1)
+
+
+def test_a_survey_does_not_wait_for_those_who_leave() -> None:
+    with Surveyor(listen=TCP) as surveyor, RawPeer(surveyor.address, RESPONDENT) as stays:
+        with RawPeer(surveyor.address, RESPONDENT) as goes:
+            surveyor.wait_for_peers(2, WAIT)
+            asking = Background(surveyor.survey, b"who?", timeout=WAIT, early=True)
+            stays.send(stays.recv()[:4] + b"I")
+            goes.recv()
+        result = asking.result()
+        assert ([reply.body for reply in result.replies], result.expected, result.answered) == ([b"I"], 2, 1)
+        assert result.elapsed < WAIT / 2

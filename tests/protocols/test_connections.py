@@ -1,0 +1,341 @@
+"""Connections: who is let in and what that costs, how they are kept, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import os
+import socket
+import textwrap
+import threading
+import time
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from nngkit.errors import TimedOut
+from nngkit.protocols import Bus, Pair0, PeerEvent, Pipe, Pull, Push
+from tests.protocols.raw_peer import (
+    BUS,
+    LENGTH,
+    PAIR0,
+    PUSH,
+    RawPeer,
+    connect,
+    hello,
+    http_head,
+    read,
+    upgrade_request,
+)
+from tests.protocols.wires import WAIT, Wire, eventually, said
+
+TCP = "tcp://127.0.0.1:0"
+
+
+class Strangers:
+    """For ``admit``: lets nobody in who was drawn here."""
+
+    def __init__(self) -> None:
+        self._addresses: set[str] = set()
+
+    def add(self, connection: socket.socket) -> None:
+        self._addresses.add("tcp://{}:{}".format(*connection.getsockname()))
+
+    def admit(self, pipe: Pipe) -> bool:
+        return pipe.address not in self._addresses
+
+
+# ---- who is let in ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reading", [True, False], ids=["somebody receives", "nobody receives"])
+def test_what_a_refused_peer_sends_is_never_received_and_never_counted(reading: bool) -> None:
+    strangers = Strangers()
+    with Pull(listen=TCP, admit=strangers.admit) as pull:
+        receiving = threading.Thread(target=lambda: list(pull))
+        if reading:
+            receiving.start()
+        port = urlsplit(pull.address).port
+        for count in range(1, 31):
+            with socket.socket() as stranger:
+                stranger.bind(("127.0.0.1", 0))
+                strangers.add(stranger)
+                stranger.connect(("127.0.0.1", port))
+                stranger.sendall(hello(PUSH) + 3 * (LENGTH.pack(7) + b"refused"))
+                eventually(lambda count=count: pull.stats.refused == count)  # type: ignore[misc]
+        with Push(dial=pull.address) as push:
+            push.send(b"welcome")
+            if not reading:
+                assert pull.recv(timeout=WAIT) == b"welcome"
+                with pytest.raises(TimedOut):
+                    pull.recv(timeout=0.1)
+            eventually(lambda: pull.stats.received == 1)
+        eventually(lambda: pull.stats.left == 1)
+        assert (pull.stats.joined, pull.stats.read, pull.stats.cut) == (1, 1, 0)
+        pull.close()
+        if reading:
+            receiving.join(WAIT)
+
+
+def test_a_refused_peer_gets_our_hello_and_nothing_else() -> None:
+    strangers = Strangers()
+    with (
+        Bus(listen=TCP, admit=strangers.admit) as bus,
+        closing(connect(bus.address)) as connection,
+        Bus(dial=bus.address) as honest,
+    ):
+        strangers.add(connection)
+        connection.sendall(hello(BUS))
+        eventually(lambda: bus.stats.refused == 1)
+        bus.wait_for_peers(1, WAIT)
+        bus.send(b"secret")
+        assert honest.recv(timeout=WAIT) == b"secret"
+        assert read(connection, 8) == hello(BUS)
+        with pytest.raises(EOFError) as end:
+            read(connection, 1)
+        assert end.value.args == (b"",)
+
+
+def test_admit_keeps_a_stranger_out_of_a_pair() -> None:
+    strangers = Strangers()
+    with Pair0(listen=TCP, admit=strangers.admit) as pair, closing(connect(pair.address)) as connection:
+        strangers.add(connection)
+        connection.sendall(hello(PAIR0))
+        eventually(lambda: pair.stats.refused == 1)
+        with Pair0(dial=pair.address) as honest:
+            honest.send(b"it is me")
+            assert pair.recv(timeout=WAIT) == b"it is me"
+
+
+def test_admit_that_fails_refuses() -> None:
+    def admit(pipe: Pipe) -> bool:
+        raise LookupError(pipe.address)
+
+    with Pull(listen=TCP, admit=admit) as pull, closing(connect(pull.address)) as connection:
+        connection.sendall(hello(PUSH))
+        assert read(connection, 8)
+        with pytest.raises(EOFError):
+            read(connection, 1)
+        assert (pull.stats.refused, pull.stats.joined) == (1, 0)
+
+
+@pytest.mark.parametrize("wire", ["tcp", "ipc", "ws", "wss", "tls+tcp", "inproc"], indirect=True)
+def test_the_dialler_may_refuse_too_and_tries_again(wire: Wire) -> None:
+    asked: list[Pipe] = []
+
+    def admit(pipe: Pipe) -> bool:
+        asked.append(pipe)
+        return len(asked) > 2
+
+    with Pull(listen=wire.address(), **wire.options) as pull:
+        with Push(dial=pull.address, admit=admit, reconnect=0.02, **wire.options) as push:
+            push.send(b"at the third try")
+            assert pull.recv(timeout=WAIT) == b"at the third try"
+            assert (push.stats.refused, push.stats.joined) == (2, 1)
+        assert all(pipe.dialed for pipe in asked)
+
+
+def test_admit_sees_the_path_and_the_origin_of_a_websocket() -> None:
+    asked: list[tuple[str | None, str | None]] = []
+
+    def admit(pipe: Pipe) -> bool:
+        asked.append((pipe.path, pipe.origin))
+        return pipe.origin is None
+
+    with Pull(listen="ws://127.0.0.1:0/brick", admit=admit) as pull:
+        with closing(connect(pull.address)) as browser:
+            browser.sendall(upgrade_request("127.0.0.1", "/brick", "pull.sp.nanomsg.org"))
+            assert http_head(browser).startswith(b"HTTP/1.1 403 ")
+            while browser.recv(4096):
+                pass
+        with Push(dial=pull.address) as push:
+            push.send(b"from a program")
+            assert pull.recv(timeout=WAIT) == b"from a program"
+            assert (pull.pipes[0].path, push.pipes[0].path) == ("/brick", None)
+        assert asked == [("/brick", "http://elsewhere.example"), ("/brick", None)]
+        assert pull.stats.refused == 1
+
+
+def test_a_peer_that_is_cut_as_soon_as_it_joined_comes_again() -> None:
+    with Pull(listen=TCP) as pull, Push(dial=pull.address, reconnect=0.01) as push:
+
+        def cut(event: PeerEvent) -> None:
+            if event.kind == "joined":
+                pull.disconnect(event.pipe)
+
+        end = pull.on_peer(cut)
+        eventually(lambda: pull.stats.left > 20)
+        end()
+        push.wait_for_peers(1, WAIT)
+        push.send(b"in the end")
+        assert pull.recv(timeout=WAIT) == b"in the end"
+
+
+# ---- why they went ---------------------------------------------------------------------------------------------------
+
+
+def reasons(ours: Any) -> list[str]:
+    """Grows by the reason of each peer that leaves."""
+    found: list[str] = []
+    ours.on_peer(lambda event: found.append(event.reason) if event.kind == "left" else None)
+    return found
+
+
+@pytest.mark.parametrize("wire", ["tcp", "ipc", "ws", "wss", "tls+tcp", "inproc"], indirect=True)
+def test_an_event_says_why_a_peer_has_left(wire: Wire) -> None:
+    with Pull(listen=wire.address(), recv_max_size=1000, **wire.options) as pull:
+        why = reasons(pull)
+        with Push(dial=pull.address, reconnect=0.02, linger=0.0, **wire.options) as push:
+            pull.wait_for_peers(1, WAIT)
+            assert pull.disconnect(pull.pipes[0])
+            pull.wait_for_peers(1, WAIT)
+            push.send(b"x" * 1001)
+            eventually(lambda: len(why) == 2)
+            pull.wait_for_peers(1, WAIT)
+        eventually(lambda: len(why) == 3)
+        assert why == ["disconnected", "message of 1001 bytes is over the limit of 1000", "the peer closed"]
+        with Push(dial=pull.address, **wire.options) as push:
+            pull.wait_for_peers(1, WAIT)
+            pull.close()
+        assert why[3:] == ["closed"]
+
+
+def test_an_event_names_what_the_system_said() -> None:
+    with Pull(listen=TCP) as pull:
+        why = reasons(pull)
+        with RawPeer(pull.address, PUSH) as peer:
+            pull.wait_for_peers(1, WAIT)
+            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # close is a reset
+        eventually(lambda: why)
+        assert why[0] in ("connection reset", "the peer closed")
+        assert (pull.stats.cut, pull.stats.left) == (0, 1)
+
+
+def test_those_who_joined_have_no_reason() -> None:
+    with Pull(listen=TCP) as pull:
+        events: list[PeerEvent] = []
+        pull.on_peer(events.append)
+        with Push(dial=pull.address):
+            pull.wait_for_peers(1, WAIT)
+        eventually(lambda: len(events) == 2)
+        assert [(event.kind, bool(event.reason)) for event in events] == [("joined", False), ("left", True)]
+
+
+# ---- how they are kept -----------------------------------------------------------------------------------------------
+
+
+def keepalive_timers(port: int) -> list[bool]:
+    """For both ends of each connection of a listener at ``port``: whether the kernel's keepalive timer runs."""
+    timers = []
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, _, timer, *_ = line.split()
+        if state == "01" and port in (int(local.partition(":")[2], 16), int(remote.partition(":")[2], 16)):
+            timers.append(timer.startswith("02:"))
+    return timers
+
+
+@pytest.mark.parametrize("wire", ["tcp", "ws", "tls+tcp", "wss"], indirect=True)
+def test_both_ends_have_the_kernel_look_whether_the_other_lives(wire: Wire) -> None:
+    # what it cannot do, notice a silent partition within seconds, is a matter of heartbeats above the bricks
+    with Pair0(listen=wire.address(), **wire.options) as one, Pair0(dial=one.address, **wire.options) as other:
+        one.wait_for_peers(1, WAIT)
+        other.wait_for_peers(1, WAIT)
+        port = urlsplit(one.address).port or 0
+        eventually(lambda: keepalive_timers(port) == [True, True])  # until then it waits for acknowledgements
+
+
+def test_a_dialler_that_is_sent_away_comes_again_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, Pair0() as pair:
+        server.settimeout(WAIT)
+        pair.dial(f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        times = []
+        for _ in range(12):
+            server.accept()[0].close()
+            times.append(time.monotonic())
+        pauses = [after - before for before, after in pairwise(times)]
+        assert median(pauses) < 0.3  # at most 0.1 s, and what a busy machine takes
+
+
+# ---- and what is left of them ----------------------------------------------------------------------------------------
+
+# how many descriptors are left after many cycles of a listener that closes as soon as somebody has connected
+CYCLES = """
+    import os, sys, time
+    from nngkit.protocols import Pair1, TLS
+
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    def quiet():
+        # some are closed later, on other threads
+        last, since = descriptors(), time.monotonic()
+        while time.monotonic() - since < 2:
+            time.sleep(0.01)
+            if (now := descriptors()) < last:
+                last, since = now, time.monotonic()
+        return last
+
+    def cycle(url):
+        with Pair1(listen=url) as listener:
+            with Pair1(dial=listener.address) as dialer:
+                dialer.wait_for_peers(1, 20)
+
+    url, count = sys.argv[1], int(sys.argv[2])
+    for _ in range(20):  # what is opened once
+        cycle(url)
+    before = quiet()
+    for _ in range(count):
+        cycle(url)
+    print(quiet() - before)
+"""
+
+
+def left(url: str, cycles: int, seconds: float) -> int:
+    return int(said(textwrap.dedent(CYCLES), url, str(cycles), timeout=seconds))
+
+
+def test_a_listener_closed_right_after_a_connection_was_made_keeps_no_descriptors() -> None:
+    assert left(TCP, 50, WAIT) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(250)
+@pytest.mark.parametrize("wire", ["tcp", "ipc", "ws", "inproc"], indirect=True)
+def test_it_keeps_none_after_1500_times_either(wire: Wire) -> None:
+    assert left(wire.address(), 1500, 110) == 0
+
+
+@pytest.mark.parametrize("wire", ["tcp", "ws", "tls+tcp", "wss"], indirect=True)
+def test_strangers_who_come_and_go_leave_no_descriptors(wire: Wire) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    with Pull(listen=wire.address(), **wire.options) as pull:
+
+        def come_and_go(words: bytes, times: int) -> None:
+            for _ in range(times):
+                with closing(connect(pull.address.replace("wss:", "ws:").replace("tls+tcp:", "tcp:"))) as connection:
+                    connection.sendall(words)
+
+        def strangers(times: int) -> None:
+            for words in (b"", b"\0SP", hello(PUSH), hello(PAIR0), b"GET / HTTP/1.1\r\n\r\n"):
+                come_and_go(words, times)
+
+        strangers(2)
+        eventually(lambda: pull.stats.joined == pull.stats.left)
+        before = descriptors()
+        strangers(20)
+        eventually(lambda: pull.stats.joined == pull.stats.left and descriptors() <= before)
+
+
+@pytest.mark.parametrize("wire", ["tcp", "ws", "tls+tcp", "wss", "ipc", "abstract", "inproc"], indirect=True)
+def test_an_address_is_free_as_soon_as_its_socket_is_closed(wire: Wire) -> None:
+    with Pull(listen=wire.address(), **wire.options) as pull:
+        url = pull.address
+    for _ in range(10):
+        with Pull(listen=url, **wire.options) as pull, Push(dial=url, **wire.options) as push:
+            push.send(b"x")
+            assert pull.recv(timeout=WAIT) == b"x"

@@ -1,0 +1,110 @@
+"""Large messages: received straight into their final bytes, whole whatever comes meanwhile, and freed after that."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+from typing import Any
+
+from nngkit.protocols import Pull, Push
+from tests.protocols.alarms import alarms_raise
+from tests.protocols.soaking import forget_peak, peak, resident
+from tests.protocols.wires import WAIT, Wire
+
+MIB = 1 << 20
+
+
+def patterned(number: int, size: int) -> bytes:
+    return (number.to_bytes(4, "big") * (size // 4 + 1))[:size]
+
+
+def send_patterns(push: Push, count: int, size: int) -> None:
+    for number in range(count):
+        push.send(patterned(number, size), timeout=WAIT)
+
+
+def test_messages_of_every_size_arrive_as_they_were_sent(wire: Wire) -> None:
+    sizes = [
+        0,
+        1,
+        1000,
+        *(edge + more for edge in (4096, 16384, 32768, 65536, 262_144) for more in (-1, 0, 1)),
+        900_000,
+    ]
+    with Pull(listen=wire.address(), **wire.options) as pull, Push(dial=pull.address, **wire.options) as push:
+        for _ in range(2):
+            sending = threading.Thread(
+                target=push.send_many, args=([patterned(number, size) for number, size in enumerate(sizes)],)
+            )
+            sending.start()
+            for number, size in enumerate(sizes):
+                got: Any = pull.recv(timeout=WAIT)
+                assert type(got) is bytes
+                assert got == patterned(number, size)
+            sending.join(WAIT)
+
+
+def test_what_was_received_stays_as_it_is_while_more_comes_and_when_the_socket_has_closed() -> None:
+    with Pull(listen="tcp://127.0.0.1:0") as pull, Push(dial=pull.address) as push:
+        sending = threading.Thread(target=send_patterns, args=(push, 300, 50_000))
+        sending.start()
+        kept = [pull.recv(timeout=WAIT) for _ in range(300)]
+        sending.join(WAIT)
+    gc.collect()
+    for number, message in enumerate(kept):
+        assert message == patterned(number, 50_000)
+
+
+def test_what_was_received_is_freed(tcp: Wire) -> None:
+    before = resident()
+    forget_peak()  # other tests of this process may have been larger
+    with Pull(listen=tcp.address()) as pull, Push(dial=pull.address, send_buffer=4) as push:
+        sending = threading.Thread(target=send_patterns, args=(push, 1000, MIB))
+        sending.start()
+        for _ in range(1000):
+            assert len(pull.recv(timeout=WAIT)) == MIB
+        sending.join(WAIT)
+        # 1,000 MiB came by; kept, they would show
+        assert peak() - before < 500 * MIB
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupted(total: int, size: int) -> None:
+    """Receive ``total`` messages while a signal handler raises at any time."""
+    interrupts = 0
+    got: list[bytes] = []
+    with (
+        Pull(listen="tcp://127.0.0.1:0") as pull,
+        Push(dial=pull.address) as push,
+        alarms_raise(Interrupted),
+    ):
+        sending = threading.Thread(target=send_patterns, args=(push, total, size))
+        sending.start()
+        while len(got) < total:
+            batch: list[bytes] = []
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0003)
+                batch = pull.recv_many(64, timeout=WAIT)
+            except Interrupted:
+                interrupts += 1
+            finally:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interrupted:
+                    interrupts += 1
+            got += batch
+        sending.join(WAIT)
+    assert interrupts > 0
+    assert got == [patterned(number, size) for number in range(total)]
+
+
+def test_a_signal_handler_that_raises_at_any_time_loses_nothing() -> None:
+    interrupted(3000, 3000)
+
+
+def test_nor_does_it_in_the_midst_of_large_ones() -> None:
+    interrupted(500, 100_000)

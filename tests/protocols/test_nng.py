@@ -1,0 +1,106 @@
+"""What docs/nng.md says of NNG and pynng is still so: every script of docs/nng/ is run, each in a process of its own.
+
+A script that fails here shows that NNG or pynng has changed: then the page, and what the bricks do about it, may change
+too. Nothing here imports the bricks.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+SCRIPTS = sorted(path.stem for path in (DOCS / "nng").glob("*.py"))
+WAIT = 45.0  # seconds for one script; each ends itself before
+
+# The defects that depend on chance, and for how many seconds each is tried: their result is shown and not asserted.
+BY_CHANCE = {
+    "aio_stop_completing": 4,
+    "close_while_receiving": 5,
+    "exit_with_sockets_open": 4,
+    "listener_close_leaks": 4,
+    "pipe_events_order": 4,
+    "push_departing_pipe": 8,
+    "push_young_pipe": 8,
+    "raw_send_kept": 8,
+    "signal_unnoticed": 4,
+    "stream_tls_cancel": 2,
+    "stream_ws_dialer_close": 4,
+    "wss_dialer_close": 6,
+    "wss_listener_close": 5,
+}
+# The defects that end a child of the script each time, with the signal that its line must show.
+CRASHES = {
+    "fork_aborts": "-6",
+    "long_name": "-11",
+    "stream_exit_aborts": "-6",
+    "stream_partial_fault": "-6",
+    "stream_post_pending": "-6",
+    "unlimited_size": "-6",
+}
+SLOW = {
+    *BY_CHANCE,
+    "fork_aborts",
+    "half_messages_kept",
+    "pair_starved",
+    "raw_queues_drop",
+    "sleep_exit_hangs",
+    "stream_exit_aborts",
+    "stream_post_pending",
+    "stream_tls_cancel_stalls",
+    "stream_tls_silent_leave",
+    "surveyor_keeps_128",
+    "tls_auth_mode_none",
+}
+
+
+def result_of(script: str, *arguments: str) -> tuple[int, str]:
+    """Run `script`; return its exit code and the one line that it prints."""
+    command = [sys.executable, str(DOCS / "nng" / f"{script}.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
+    (line,) = done.stdout.splitlines() or [f"nothing printed: {done.stderr}"]
+    return done.returncode, line
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(script, marks=pytest.mark.slow) if script in SLOW else script
+        for script in SCRIPTS
+        if script not in BY_CHANCE
+    ],
+)
+def test_defect_shows(script: str) -> None:
+    code, line = result_of(script)
+    assert code == 0, line
+    if (ending := CRASHES.get(script)) is not None:
+        assert re.search(rf"(?<!\d){ending}\b", line), line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", BY_CHANCE)
+def test_defect_by_chance_is_tried(script: str) -> None:
+    code, line = result_of(script, str(BY_CHANCE[script]))
+    print(f"{script}: {line}")  # noqa: T201
+    assert code in (0, 1), line
+
+
+def test_page_names_every_script_and_every_script_is_there() -> None:
+    named = re.findall(r"\(nng/(\w+)\.py\)", (DOCS / "nng.md").read_text())
+    assert sorted(set(named)) == SCRIPTS
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script_says_what_it_shows(script: str) -> None:
+    head = (DOCS / "nng" / f"{script}.py").read_text().split('"""')[1]
+    assert "pynng 0.9.0 (NNG 1.11.0)" in head
+    assert re.search(r"^Expected\b.*:", head, re.MULTILINE)
+    assert re.search(r"^Observed:", head, re.MULTILINE)
+
+
+def test_lists_name_scripts() -> None:
+    assert {*BY_CHANCE, *CRASHES, *SLOW} <= {*SCRIPTS}
