@@ -14,7 +14,7 @@ docs/protocols.md says what each promises, queues and drops.
 """
 
 from ._connection import PeerEvent, Pipe, PipeStats
-from ._core import Cut
+from ._limits import Cut
 from ._receiving import DEFAULT, Message
 from ._socket import UNLIMITED, Socket, Stats
 from ._tls import TLS

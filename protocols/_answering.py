@@ -68,14 +68,16 @@ class Answers:
 
     def answering(self, connection: Connection, answer: bytes, waiter: Waiter) -> Iterator[float]:
         """Queue one answer when there is room; yields until when to wait for it."""
-        deadline = time.monotonic() + PATIENCE
+        deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
         self._outbox.waiters.add(waiter)
         try:
             while not self.answer(connection, answer):
-                if time.monotonic() >= deadline:
-                    connection.clogged = True
-                else:
+                if time.monotonic() < deadline:
                     yield deadline
+                elif connection.progress_written() == written:
+                    connection.clogged = True
+                else:  # the peer does read, and others were faster to take the room
+                    deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
         finally:
             self._outbox.waiters.discard(waiter)
 

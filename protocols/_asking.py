@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, Protocol
+from weakref import ref
 
 from nngkit.errors import BadMessage
 
@@ -22,29 +22,6 @@ from ._connection import Connection
 from ._core import Core
 from ._waiters import TaskWaiter, ThreadWaiter, Waiter
 from .sp import TOP_BIT, split_reply
-
-Kept = TypeVar("Kept")
-
-
-class Ids:
-    """Ids of 31 bits from a random start, so that a restarted process does not take replies to its former self."""
-
-    def __init__(self) -> None:
-        self._next = int.from_bytes(os.urandom(4), "big") & 0x7FFFFFFF
-        self._lock = threading.Lock()
-
-    def take(self, used: Container[int]) -> int:
-        """Return an id that nobody in ``used`` has, with the top bit set."""
-        with self._lock:
-            while True:
-                self._next = (self._next + 1) & 0x7FFFFFFF
-                if (number := self._next | TOP_BIT) not in used:
-                    return number
-
-
-def alive(kept: WeakValueDictionary[int, Kept]) -> list[Kept]:
-    """Return what is in ``kept``, while other threads put in and take out: its own ``values`` would raise then."""
-    return [one for reference in kept.valuerefs() if (one := reference()) is not None]
 
 
 class Asker(Protocol):
@@ -61,15 +38,19 @@ class Asker(Protocol):
 
 
 class Asking:
-    """The askers of one socket. ``late`` counts replies that nobody waits for any more, ``received`` all."""
+    """The askers of one socket by id. ``late`` counts replies whose asker has left, ``received`` all.
+
+    Ids have 31 bits and start at random, so that a restarted process does not take replies to its former self.
+    """
 
     def __init__(self, core: Core, largest: int) -> None:
         self._core = core
         self._largest = largest
-        self._ids = Ids()
+        self._last_id = int.from_bytes(os.urandom(4), "big") & 0x7FFFFFFF
         self._entry = threading.Lock()
-        # Weak: a signal handler that raises can keep a caller from leaving, and then its frame's end takes it out.
-        self.asking: WeakValueDictionary[int, Asker] = WeakValueDictionary()
+        # weak: a signal handler that raises can keep a caller from leaving; the end of its frame then takes it out
+        self._asking: dict[int, ref[Asker]] = {}
+        self._drop_dead = self._died
         self.late = 0
         self.received = 0
         self._answered: deque[Waiter] = deque()
@@ -78,18 +59,42 @@ class Asking:
 
     def enter(self, asker: Asker) -> bytes:
         """Give ``asker`` the id under which it may ask; the header with it. ``leave`` undoes it."""
+        asking = self._asking
         with self._entry:
-            asker.number = number = self._ids.take(self.asking)
-            self.asking[number] = asker
+            number = self._last_id
+            while True:
+                number = (number + 1) & 0x7FFFFFFF | TOP_BIT
+                if number not in asking:
+                    break
+            self._last_id = asker.number = number
+            asking[number] = ref(asker, self._drop_dead)
         return number.to_bytes(4, "big")
 
     def leave(self, asker: Asker) -> None:
         """It asks no more. Idempotent."""
-        self.asking.pop(asker.number, None)
+        self._asking.pop(asker.number, None)
+
+    def _died(self, dead: ref[Asker]) -> None:
+        for number in [*self._asking]:
+            if self._asking.get(number) is dead:
+                del self._asking[number]
+
+    def __len__(self) -> int:
+        return len(self._asking)
+
+    def find(self, number: int) -> Asker | None:
+        """Return who asks under that id."""
+        found = self._asking.get(number)
+        return None if found is None else found()
+
+    def askers(self) -> list[Asker]:
+        """Return all who ask now; from any thread."""
+        references = list(self._asking.values())  # in one step of C
+        return [asker for reference in references if (asker := reference()) is not None]
 
     def _hand_out(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
         """Under the core's lock: give each reply to who asked."""
-        asking, answered = self.asking, self._answered
+        asking, answered = self._asking, self._answered
         for index in range(connection.seen, len(messages)):
             message = messages[index]
             try:
@@ -101,7 +106,7 @@ class Asking:
             if len(body) > self._largest:
                 self._core.inbox.too_large += 1
                 self.received -= 1
-            elif (asker := asking.get(number)) is None:
+            elif (found := asking.get(number)) is None or (asker := found()) is None:
                 self.late += 1
             elif asker.take(message, body, connection):
                 answered += (asker.waiter,)
@@ -126,13 +131,15 @@ class Asking:
                     loops.setdefault(waiter.home, (waiter, []))[1].append(waiter.wake_here)
             for first, wakes in loops.values():
                 first.call(wakes[0] if len(wakes) == 1 else partial(_call_all, wakes))
+            if home is not None and len(told) > 1:
+                self._core.outbox.expect()  # the next questions of those woken here go out together
         except BaseException:
             answered.extendleft(told)
             raise
 
     def wake_all(self) -> None:
         """Have all who ask look again."""
-        for asker in alive(self.asking):
+        for asker in self.askers():
             asker.waiter.wake()
 
 

@@ -95,7 +95,7 @@ class Batcher:
             self._arm(lane)
 
     def add(self, lane: Lane, data: bytes) -> bool:
-        """Accept one message; False if there is no room for it now. Raises Closed, and what NNG said."""
+        """Accept one message; False if there is no room for it now. Raises Closed."""
         with self._lock:
             if not self._has_room(lane):
                 return False
@@ -142,7 +142,7 @@ class Batcher:
                 self._added(lane)
 
     def push(self) -> bool:
-        """Hand over what there is, full or not, as far as NNG has room; whether nothing is left. Raises as ``add``."""
+        """Hand over what there is, full or not, as far as there is room; whether nothing is left. Raises as ``add``."""
         with self._lock:
             for lane in list(self._lanes.values()):
                 self._pump(lane, full=False)

@@ -4,9 +4,9 @@
 
     rx, tx     one operation each at most; NNG's callback sets it IDLE and goes on
                IDLE -> POSTED -> IDLE; who sees it complete before the callback goes on in its place
-    waking     the same for reading, on an aio whose callback is C's and only wakes who waits (`_wakeup.py`): LISTENING
     now        the same operation tried at once on the core's aio without a callback, and taken back if it has to wait:
                no thread of NNG's is involved while there is something to read, or room to write (not under TLS)
+    polled     the core's poller tells when there is something to read, and it is read so; nothing is posted then
 
     SHAKING -> ASKING -> JOINED -> CLOSED      hello (or HTTP), then `admit`, then messages
 
@@ -28,19 +28,20 @@ from nngkit.errors import BadMessage, NngkitError, TooLarge
 
 from . import _streams as streams
 from ._addresses import Address
-from ._nng import ffi, lib, new_aio, strerror
-from ._streams import Owner, atomically, bury
+from ._nng import ffi, lib, strerror, uninitialized
+from ._streams import Owner, atomically
 
 if TYPE_CHECKING:
     from ._core import Core
 
 RX: Final = 0
 TX: Final = 1
-IDLE, POSTED, SPENT, LISTENING = 0, 1, 2, 3
+IDLE, POSTED, SPENT = 0, 1, 2
 SHAKING, ASKING, JOINED, CLOSED = 0, 1, 2, 3
 
-FIRST: Final = 4096  # bytes of the buffer of a quiet connection
-MOST: Final = 256 * 1024  # of a busy one: larger chunks are no faster
+FIRST: Final = 4096  # bytes of the buffer of a quiet connection that is not polled
+MOST: Final = 256 * 1024  # of a busy one, and of those that share the core's: larger chunks are no faster
+CHUNKS: Final = 8  # receptions in a row, after which others have their turn
 BEHIND: Final = 4096  # bytes received behind a large body: what follows it mostly comes with it
 CHUNK: Final = 64 * 1024  # bytes of messages in one write
 APART_LIMIT: Final = 32 * 1024  # bytes of a body that a machine may leave as a buffer of its own
@@ -49,7 +50,6 @@ PIECES: Final = 8  # buffers of one write: NNG takes no more
 _count, _result, _busy = lib.nng_aio_count, lib.nng_aio_result, lib.nng_aio_busy
 _cancel, _wait, _set_iov = lib.nng_aio_cancel, lib.nng_aio_wait, lib.nng_aio_set_iov
 _receive, _send = lib.nng_stream_recv, lib.nng_stream_send
-_uninitialized = ffi.new_allocator(should_clear_after_alloc=False)
 _from_buffer = ffi.from_buffer
 
 
@@ -100,11 +100,20 @@ class Connection(Owner):
     """See above. ``fault``: why it has to end; whoever finds it set has the core lose the connection."""
 
     def __init__(
-        self, core: Core, stream: Any, machine: Any, address: Address, url: str, dialer: Any, listener: Any
+        self,
+        core: Core,
+        stream: Any,
+        descriptor: int | None,
+        machine: Any,
+        address: Address,
+        url: str,
+        dialer: Any,
+        listener: Any,
     ) -> None:
         super().__init__()
         self.core = core
         self.stream = stream
+        self.descriptor = descriptor  # None: not known
         self.machine = machine
         self.address = address
         self.url = url  # what both ends share, where they do not know each other by address
@@ -126,15 +135,15 @@ class Connection(Owner):
         self._rx = self.aio(RX)
         self.rx_state = IDLE
         self._rx_owed = False  # the callback of its last operation has not come
-        self._waking: list[Any] = []  # two aios: one may still be in its callback when the next is posted
-        self._listening: Any = None
-        self._wakeup: Any = None
+        self.polled = False
+        self.hung_up = False  # the peer will send no more: what is read after this ends with that
         self._fed = 0
         self._size = FIRST
-        self._buffer = _uninitialized("char[]", FIRST)
+        self._buffer = uninitialized("char[]", FIRST)
         self._view = ffi.buffer(self._buffer)
         self._place: tuple[bytes, int] | None = None
-        self._full = False
+        self._asked = 0  # bytes that the reception under way may bring
+        self._fed_short = False  # the last one brought less than that
         self._large = False
         self._stocked = False
         # writing
@@ -181,11 +190,10 @@ class Connection(Owner):
         heir = None
         with core.lock:
             if which == RX:
-                core.callbacks += 1
                 self._rx_owed = False
                 if self.rx_state == POSTED:
                     if self.stage != CLOSED:
-                        self._harvest(self._rx)
+                        self._harvest()
                     self.rx_state = IDLE
             else:
                 if self.tx_state == POSTED and self.stage != CLOSED:
@@ -202,12 +210,12 @@ class Connection(Owner):
                 if heir is None:
                     self._shake()
             elif self.stage == JOINED:
-                self.advance(now=False)
+                self.advance()
             if self.fault is not None:
                 core.lose(self)
             asking = self.stage == ASKING and which == RX
         if heir is not None:
-            heir.inherited(self.stream, heir, self._heard)
+            heir.inherited(self.stream, self.descriptor, heir, self._heard)
         elif asking:
             core.greet(self)
         core.tell()
@@ -258,51 +266,55 @@ class Connection(Owner):
 
     # ------------------------------------------------------------------ reading
 
-    def advance(self, *, now: bool) -> None:
+    def poll(self) -> None:
+        """Be read when the poller tells of something, if the descriptor is known. Only while IDLE."""
+        if self.descriptor is not None and self.prompt and self.core.poller.add(self):
+            self.polled = True
+            self._buffer = self._view = None  # it reads to the core's
+
+    def advance(self, *, now: bool = False) -> None:
         """Take in what there is and read on, until nothing is there, or the inbox holds this connection back.
 
-        ``now``: by a thread that has nothing else to do; False: in a callback, where NNG's own thread reads on.
+        ``now``: by a thread that has nothing else to do, where NNG's own would else read on.
         """
         core = self.core
         if core.reading is not None or core.writing is not None:
             core.settle()  # another thread was cut short, and lets go of the lock on its way out
-        while True:
-            if self.rx_state != IDLE:
-                aio = self._rx if self.rx_state == POSTED else self._listening
-                if not self._complete(aio):
-                    if self._stocked and core.inbox.take_in(self):
-                        self._stocked = False
-                    return
-                self._harvest(aio)
-                self.rx_state = IDLE
-                if self.fault is not None:
-                    return
+        if self.rx_state == POSTED:
+            if not self._complete(self._rx):
+                if self._stocked and core.inbox.take_in(self):
+                    self._stocked = False
+                return
+            self._harvest()
+            self.rx_state = IDLE
+        chunks = 0
+        while self.fault is None:
             if not core.inbox.take_in(self):
-                # held back: one more reception is left posted, so that a peer that leaves is noticed
+                # held back: one more reception is made or left posted, so that a peer that leaves is noticed
                 if not self._stocked and not self._rx_owed:
-                    self._stocked = True
-                    self.post()
+                    if self.polled:
+                        self._stocked = self._read_now()
+                    else:
+                        self._stocked = True
+                        self.post()
                 return
             self._stocked = False
             if self.fault is not None or self.stage != JOINED:
                 return
-            listens = core.listens and self.prompt
-            # of large bodies the rest is mostly there; else an operation in vain would cost more than it saves
-            if self.prompt and (now or self._large or (self._rx_owed and not listens)):
-                if self._read_now():
-                    continue
-                if self.fault is not None:
+            if self.polled:
+                if chunks and self._fed_short and not self.hung_up:
+                    return  # that was all: the poller tells of what comes from now on
+                if chunks == CHUNKS:
+                    core.poller.repeat(self)
                     return
-            if listens and self._listen():
-                return
-            if not self._rx_owed:
-                self.post()
-            return  # its callback goes on
-
-    @property
-    def heard(self) -> bool:
-        """Whether something came that who waits is to read."""
-        return self.rx_state == LISTENING and self._complete(self._listening)
+            # of large bodies the rest is mostly there; else an operation in vain would cost more than it saves
+            elif not (self.prompt and (now or self._large or self._rx_owed)):
+                break
+            if not self._read_now():
+                break
+            chunks += 1
+        if not self.polled and not self._rx_owed and self.fault is None:
+            self.post()  # its callback goes on
 
     @staticmethod
     def _complete(aio: Any) -> bool:
@@ -310,90 +322,69 @@ class Connection(Owner):
 
     def post(self) -> None:
         """Have NNG read on. Only while IDLE."""
-        pieces = self._aim()
-        iov = self.core.iov
-        _set_iov(self._rx, pieces, iov)
+        pieces = self._aim(self._buffer, self._size)
+        _set_iov(self._rx, pieces, self.core.iov)
         atomically(
             (setattr, self, "rx_state", POSTED),
             (setattr, self, "_rx_owed", True),
             (_receive, self.stream, self._rx),
         )
 
-    def _listen(self) -> bool:
-        """Have NNG read on, and wake who waits; False if that cannot be now."""
-        if not self._waking:
-            wakeup = self.core.wakeup
-            assert wakeup is not None
-            self._wakeup = wakeup
-            callback = ffi.cast("void (*)(void *)", wakeup.callback)
-            argument = ffi.cast("void *", wakeup.argument)
-            self._waking = [new_aio(callback, argument), new_aio(callback, argument)]
-        for aio in self._waking:
-            if not _busy(aio):
-                pieces = self._aim()
-                _set_iov(aio, pieces, self.core.iov)
-                atomically(
-                    (setattr, self, "rx_state", LISTENING),
-                    (setattr, self, "_listening", aio),
-                    (_receive, self.stream, aio),
-                )
-                return True
-        return False
-
-    def unlisten(self) -> None:
-        """Have NNG call back again, as nobody waits any more."""
-        if self.rx_state == LISTENING and not self._complete(self._listening):
-            _cancel(self._listening)  # which ends it here and now, on what is not TLS
-        self.advance(now=False)
-
-    def _aim(self) -> int:
-        """Say where the next bytes go; the number of pieces."""
+    def _aim(self, buffer: Any, size: int) -> int:
+        """Say where the next bytes go: to their place or ``buffer``, of ``size`` bytes; return the number of pieces."""
         machine, iov = self.machine, self.core.iov
         place = machine.place()
         if place is not None:
             body, filled = place
+            left = len(body) - filled
+            behind = min(BEHIND, size)
             iov[0].iov_buf = _from_buffer(body) + filled
-            iov[0].iov_len = len(body) - filled
-            iov[1].iov_buf = self._buffer
-            iov[1].iov_len = min(BEHIND, self._size)
+            iov[0].iov_len = left
+            iov[1].iov_buf = buffer
+            iov[1].iov_len = behind
+            self._asked = left + behind
             self._place = place
             self._large = True
             return 2
-        if self._full:
-            size = min(self._size * 4, MOST)
-            self._buffer = _uninitialized("char[]", size)
-            self._view = ffi.buffer(self._buffer)
-            self._size = size
-            self._full = False
-        iov[0].iov_buf = self._buffer
         # behind a large body another one is likely: little of it is read here, to be copied, and the rest in its place
-        iov[0].iov_len = min(BEHIND, self._size) if self._large else self._size
+        asked = min(BEHIND, size) if self._large else size
+        iov[0].iov_buf = buffer
+        iov[0].iov_len = asked
+        self._asked = asked
         self._place = None
         return 1
 
-    def _absorb(self, size: int) -> None:
-        """Give the machine ``size`` bytes that came to where ``_aim`` said."""
+    def _absorb(self, size: int, view: Any) -> None:
+        """Give the machine ``size`` bytes that came to where ``_aim`` said, ``view`` being of its buffer."""
         machine = self.machine
         if machine.fed == self._fed:
             self.core.inbox.read(size)
             place = self._place
             if place is None:
-                self._full = size == self._size and size < MOST
-                self._large = self._large and size == BEHIND
-                data = self._view[:size]
+                self._large = self._large and size == self._asked
+                data = view[:size]
                 if self._heard is not None and self.stage == SHAKING:
                     self._heard += data
                 machine.feed(data)
             else:
                 part = min(size, len(place[0]) - place[1])
-                machine.fill(part, self._view[: size - part])
+                machine.fill(part, view[: size - part])
         self._fed = machine.fed
 
-    def _harvest(self, aio: Any) -> None:
-        size = _count(aio)
+    def _grow(self) -> None:
+        """Have more room for what comes, as this reception filled it."""
+        size = min(self._size * 4, MOST)
+        self._buffer = uninitialized("char[]", size)
+        self._view = ffi.buffer(self._buffer)
+        self._size = size
+
+    def _harvest(self) -> None:
+        size = _count(self._rx)
         if size:
-            self._absorb(size)
-        elif (code := _result(aio)) != lib.NNG_ECANCELED:
+            self._absorb(size, self._view)
+            if self._place is None and size == self._size < MOST:
+                self._grow()
+        elif (code := _result(self._rx)) != lib.NNG_ECANCELED:
             self._failed(code)
 
     def _failed(self, code: int) -> None:
@@ -408,7 +399,7 @@ class Connection(Owner):
         core = self.core
         aio = core.now
         core.settle()
-        pieces = self._aim()
+        pieces = self._aim(core.buffer, MOST) if self.polled else self._aim(self._buffer, self._size)
         _set_iov(aio, pieces, core.iov)
         atomically((setattr, core, "reading", self), (_receive, self.stream, aio))
         if _busy(aio):
@@ -421,7 +412,8 @@ class Connection(Owner):
         core = self.core
         size = _count(core.now)
         if size:
-            self._absorb(size)
+            self._absorb(size, core.view if self.polled else self._view)
+            self._fed_short = size < self._asked
             core.reading = None
             return True
         code = _result(core.now)
@@ -429,6 +421,10 @@ class Connection(Owner):
         if code != lib.NNG_ECANCELED:
             self._failed(code)
         return False
+
+    def progress_written(self) -> tuple[int, int]:
+        """Return what changes when bytes are written."""
+        return self.written, self.done
 
     def progress_made(self) -> tuple[int, int]:
         """Return what changes when bytes come."""
@@ -539,7 +535,7 @@ class Connection(Owner):
     def mend(self) -> None:
         """Go on where a signal handler that raised cut this thread short."""
         if self.rx_state == IDLE and not self._rx_owed:
-            self.advance(now=False)
+            self.advance()
         if self.tx_state == IDLE and self.fault is None:
             self.write(now=True)
 
@@ -602,14 +598,11 @@ class Connection(Owner):
             self._write_now()
         self.stage = CLOSED
         self.ending()
+        if self.polled:
+            core.poller.remove(self)  # before its descriptor is another's
         streams.close(self.stream)
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:
         if not self._rx_owed and self.tx_state == IDLE:
-            for aio in self._waking:
-                # its callback is C's, and tells nobody that it has come; until then it needs what it writes to
-                bury(aio, (self._wakeup, self._buffer, self._place))
-            self._waking = []
-            self._wakeup = None
             self.ended(self._rx, self._tx)

@@ -24,15 +24,24 @@ from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, Forked, Nng
 lib: Any = pynng.lib
 ffi: Any = pynng.ffi
 NULL = ffi.NULL
+uninitialized = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+def _cpus() -> int:
+    """Return the number of CPUs of this process; all of the machine where the system knows no less (macOS, Windows)."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return os.cpu_count() or 1 if affinity is None else len(affinity(0))
+
+
 # NNG starts two threads a CPU for its callbacks, at most 16. More of them than CPUs only wait for each other's locks:
 # docs/benchmarks.md has both. NNG starts them with its first socket, so this is said now; where another user of pynng
 # was first, it has no effect.
-lib.nng_init_set_parameter(lib.NNG_INIT_NUM_TASK_THREADS, max(2, min(16, len(os.sched_getaffinity(0)))))
+lib.nng_init_set_parameter(lib.NNG_INIT_NUM_TASK_THREADS, max(2, min(16, _cpus())))
 # Python runs signal handlers in the main thread, and what gets that out of read() or a lock is the signal itself. The
 # kernel gives it to any thread that does not block it, and often to one that is just starting: Ctrl-C is then noted,
 # and nobody looks until the wait is over (109 of 600 programs interrupted as they began to listen, six of them a CPU).
 # So NNG's threads block all but faults, which would kill without a word of faulthandler's.
-_FAULTS = {getattr(signal, f"SIG{name}") for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP")}
+_FAULTS = {getattr(signal, f"SIG{name}", None) for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP")}
 EXIT_SECONDS = 2.0  # what all open sockets together may take at interpreter exit: noticed, but not a hang
 
 
@@ -115,7 +124,8 @@ def register(socket: Closeable) -> None:
 def _start() -> None:
     """Have NNG start its threads: they inherit the signals this one blocks. No effect if NNG was in use before."""
     global _started
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals().difference(_FAULTS))
+    if hasattr(signal, "pthread_sigmask"):  # Windows lacks it, and signals that go to a thread
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals().difference(_FAULTS))
     lib.nng_aio_free(new_aio())  # NNG starts all of its threads with the first thing it makes
     _started = True
 
@@ -146,4 +156,5 @@ def _close_all() -> None:
 
 # Registered after pynng's own hook, so that it runs before it: NNG may only be torn down once nothing is open.
 atexit.register(_close_all)
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # Windows lacks it, and fork
+    os.register_at_fork(after_in_child=_after_fork)

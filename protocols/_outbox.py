@@ -34,6 +34,7 @@ _strerror = lib.nng_strerror
 
 WhenFull = Literal["block", "drop", "drop_oldest", "raise"]
 
+TOGETHER: Final = 128  # messages of a loop's turn after which a write need not wait for its end
 COMPANY: Final = 64  # messages in a burst to all that make it worth to write to each peer
 SOON: Final = 0.001  # seconds that fewer wait for more
 BREATH: Final = 128  # messages appended between two moments in which NNG's callback may take the interpreter
@@ -97,6 +98,8 @@ class Outbox:
         try:
             with core.lock:
                 core.check_open()
+                if self.queue and self.idle.peers:
+                    self._flush(many=True)  # what tasks added, and waits for the end of their loop's turn
                 while self._full(len(data)):
                     if not self._make_room():
                         return self._refused()
@@ -116,17 +119,25 @@ class Outbox:
             return self.add(data)
         try:
             queue += (data,)
-            at = perf_counter()
-            if self.idle.peers and at - self._last > TURN:
+            if self._due:
+                if len(queue) >= TOGETHER and self.idle.peers:
+                    self.kick()
+                elif perf_counter() > self._due:  # that loop has ended, or is stuck
+                    self.expect()
+            elif self.idle.peers and perf_counter() - self._last > TURN:
                 self.kick()
-            elif at > self._due:
-                self._due = at + OVERDUE
-                soon(self._flush_now)
-                self._flusher.set(SOON)  # the loop's next turn may be long in coming
+            else:
+                self.expect()
         except BaseException:
             self._core.mend()
             raise
         return True
+
+    def expect(self) -> None:
+        """Write what tasks of the running loop add from now on when those that are ready have had their turn."""
+        self._due = perf_counter() + OVERDUE
+        soon(self._flush_now)
+        self._flusher.set(SOON)  # the loop's next turn may be long in coming
 
     def _flush_now(self) -> None:
         self._due = 0.0
@@ -347,6 +358,11 @@ class Outbox:
         size = len(data)
         out = connection.out
         while len(out) >= self.cap or (out and connection.out_bytes + size > self.window):
+            if not connection.tx_state and self._write_out(connection):  # it waited for company
+                out = connection.out
+                if connection.stage != JOINED:
+                    return False
+                continue
             if self.when_full != "drop_oldest":
                 return False
             oldest, weight = len(out[0]), self._weight(out[:1])
@@ -357,6 +373,14 @@ class Outbox:
         out += (data,)
         connection.out_bytes += size
         return True
+
+    def _write_out(self, connection: Connection) -> bool:
+        """Write what is queued for one peer, now; False if none of it could be."""
+        before = len(connection.out)
+        connection.write(now=True)
+        if connection.fault is not None:
+            self._core.lose(connection)
+        return len(connection.out) < before
 
     def go(self, connection: Connection) -> None:
         """Write what was offered. Under the lock."""

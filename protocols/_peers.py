@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from nngkit.errors import Full, TimedOut
 
 from ._connection import PeerEvent, Pipe, PipeStats
-from ._core import Core, Cut
+from ._core import Core
+from ._limits import Cut
 from ._waiters import ThreadWaiter, checkpoint_before, task_waiter
 
 EVENTS = 65536  # unread events a follower may leave: over that it is told, instead of eating memory
@@ -46,7 +47,7 @@ class Peers:
     @property
     def cuts(self) -> tuple[Cut, ...]:
         """The last connections that were cut for breaking the rules, and why: 64 at most."""
-        return tuple(self._core.cuts)
+        return tuple(self._core.guard.cuts)
 
     def disconnect(self, pipe: Pipe) -> bool:
         """Cut one connection; False if it had gone. A dialler tries again, so who must stay out needs ``admit``."""

@@ -110,12 +110,12 @@ class Receiver(Generic[Item]):
             return
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
-        core, waiter = self._core, ThreadWaiter()
+        poller, waiter = self._core.poller, ThreadWaiter()
         inbox.waiters.add(waiter)
         try:
             # looked at again once the waiter is known: what comes from then on wakes it
             while not inbox.poll(most, out):
-                if not core.wait(waiter, deadline) and not inbox.poll(most, out):
+                if not poller.wait(waiter, deadline) and not inbox.poll(most, out):
                     raise TimedOut(f"{self!r}: nothing received in {seconds} s", seconds)
                 if out:
                     return
@@ -138,11 +138,11 @@ class Receiver(Generic[Item]):
             return
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
-        core, waiter = self._core, task_waiter()
+        poller, waiter = self._core.poller, task_waiter()
         inbox.waiters.add(waiter)
         try:
             while not inbox.poll(most, out):
-                core.attend(waiter)
+                poller.attend(waiter)
                 woken = await waiter.wait(deadline)
                 if inbox.poll(most, out):
                     break

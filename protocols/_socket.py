@@ -24,8 +24,9 @@ from nngkit.errors import BadMessage, Closed, ConfigError, Forked, NngkitError, 
 from ._addresses import Address, parse, several
 from ._batching import Batcher, Lane
 from ._connection import Connection, Pipe
-from ._core import Core, Limits
+from ._core import Core
 from ._inbox import WhenBehind
+from ._limits import Limits
 from ._nng import register, unregister
 from ._outbox import WhenFull
 from ._peers import Peers
@@ -85,14 +86,15 @@ class Socket(Peers):
 
     ``listen``, ``dial``: one address or several. ``name``: for messages. ``recv_max_size``: bytes of the largest
     message let in, UNLIMITED (0) is 1 GiB. ``recv_timeout``, ``send_timeout``: seconds, None waits for ever.
-    ``recv_buffer``, ``recv_window``: messages and bytes read ahead. ``send_buffer``, ``send_window``: messages and
-    bytes queued for sending. ``when_full``: "block", "drop", "drop_oldest" or "raise", as the protocol allows.
-    ``tls``: for tls+tcp and wss. ``reconnect``: seconds between tries of a dialler at most. ``linger``: seconds that
-    close may take to send what was accepted. ``admit``: called on an NNG thread with each new Pipe; false refuses the
-    connection. ``handshake_timeout``: seconds until a connection has said hello; ``idle_timeout``: seconds that a peer
-    may pause in the middle of a message; None: for ever. ``max_pipes``, ``max_pipes_per_host``: connections accepted
-    at a time, 0 is no limit. ``batch``: many messages in one, True or a Batch, at both ends or neither (PUSH, PULL,
-    PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size`` is then about each of them, and the buffers count batches.
+    ``recv_buffer``, ``recv_window``: messages and bytes read ahead (Surveyor: replies kept by each survey).
+    ``send_buffer``, ``send_window``: messages and bytes queued for sending. ``when_full``: "block", "drop",
+    "drop_oldest" or "raise", as the protocol allows. ``tls``: for tls+tcp and wss. ``reconnect``: seconds between tries
+    of a dialler at most. ``linger``: seconds that close may take to send what was accepted. ``admit``: called on an NNG
+    thread with each new Pipe; false refuses the connection. ``handshake_timeout``: seconds until a connection has said
+    hello; ``idle_timeout``: seconds that a peer may pause in the middle of a message; None: for ever. ``max_pipes``,
+    ``max_pipes_per_host``: connections accepted at a time, 0 is no limit. ``batch``: many messages in one, True or a
+    Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size`` is then about
+    each of them, and the buffers count batches.
 
     Raises ConfigError for a value or URL that cannot be used, Unreachable where it cannot listen, Forked.
     """
@@ -109,6 +111,8 @@ class Socket(Peers):
     _batches_by_topic: ClassVar[bool] = False
     _drains: ClassVar[bool] = False
     _default_recv_buffer: ClassVar[int] = 1024
+    _most_recv_buffer: ClassVar[int] = MOST_BUFFER
+    _default_recv_window: ClassVar[int] = WINDOW
     _default_send_buffer: ClassVar[int] = 1024
     _default_send_window: ClassVar[int] = 64 * MIB
     _least_send_buffer: ClassVar[int] = 0
@@ -124,7 +128,7 @@ class Socket(Peers):
         recv_timeout: float | None = None,
         send_timeout: float | None = None,
         recv_buffer: int | None = None,
-        recv_window: int = WINDOW,
+        recv_window: int | None = None,
         send_buffer: int | None = None,
         send_window: int | None = None,
         when_full: WhenFull | None = None,
@@ -148,8 +152,10 @@ class Socket(Peers):
         recv_max_size = _whole("recv_max_size", recv_max_size, 0, LARGEST) or LARGEST
         if recv_buffer is None:
             recv_buffer = self._default_recv_buffer
-        recv_buffer = _whole("recv_buffer", recv_buffer, 1, MOST_BUFFER)
-        recv_window = _whole("recv_window", recv_window, 1, 1 << 62)
+        self._recv_buffer = recv_buffer = _whole("recv_buffer", recv_buffer, 1, self._most_recv_buffer)
+        if recv_window is None:
+            recv_window = self._default_recv_window
+        self._recv_window = recv_window = _whole("recv_window", recv_window, 1, 1 << 62)
         if send_buffer is None:
             send_buffer = self._default_send_buffer
         send_buffer = _whole("send_buffer", send_buffer, self._least_send_buffer, MOST_BUFFER)
@@ -316,7 +322,7 @@ class Socket(Peers):
                     "joined": core.joined_ever,
                     "left": core.left_ever,
                     "refused": core.refused_ever,
-                    "cut": core.cut_ever,
+                    "cut": core.guard.cut_ever,
                     **self._counters(),
                 }
             )

@@ -3,7 +3,7 @@
 ::
 
     Aio         one operation at a time; NNG calls `owner.completed(which)` on a thread of its own
-    Listener    accepts, again and again; each stream goes to `accepted(stream, address)`
+    Listener    accepts, again and again; each stream goes to `accepted(stream, descriptor, listener)`
     Dialer      connects, and again when told that its connection has ended
     wrap        a descriptor of ours as a stream: inproc is a pair of sockets in this process
 
@@ -21,15 +21,18 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
+import os
 import random
 import socket as sockets
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
+from urllib.parse import unquote_to_bytes
 
 from nngkit.errors import Closed, ConfigError, NngkitError, Unreachable
 
+from . import _descriptors as descriptors
 from ._addresses import Address
 from ._alarm import Alarm
 from ._nng import check, error, ffi, lib, new_aio, strerror
@@ -39,7 +42,6 @@ log = logging.getLogger("nngkit.protocols")
 
 SHORTEST: Final = 0.05  # seconds between two tries of a dialler, at first
 NO_DESCRIPTORS: Final = lib.NNG_ENOFILES
-BURIAL: Final = 0.01  # seconds between two looks at what is to be freed
 BREATH: Final = 0.05  # seconds to the next accept where there were no descriptors: it fails at once otherwise
 
 _numbers = itertools.count(1)
@@ -94,42 +96,6 @@ class Owner:
                 _all_ended.notify_all()
 
 
-class Graveyard:
-    """Frees aios when their callbacks, which are C's, have come: nobody is told, so it looks now and then."""
-
-    def __init__(self) -> None:
-        self._dead: deque[tuple[Any, object]] = deque()
-        self._alarm = Alarm(self._look)
-
-    def add(self, aio: Any, keeps: object) -> None:
-        """Free ``aio`` soon; ``keeps`` is what NNG may write to until then."""
-        self._dead.append((aio, keeps))
-        self._alarm.set(BURIAL)
-
-    def _look(self) -> float | None:
-        for _ in range(len(self._dead)):
-            aio, keeps = self._dead.popleft()
-            if lib.nng_aio_busy(aio):
-                self._dead.append((aio, keeps))
-            else:
-                lib.nng_aio_reap(aio)
-        return BURIAL if self._dead else None
-
-
-_graveyard: Graveyard | None = None
-
-
-def bury(aio: Any, keeps: object) -> None:
-    """Free ``aio`` when nothing is under way on it. ``keeps``: what is kept until then."""
-    global _graveyard
-    if _graveyard is None:
-        _graveyard = Graveyard()
-    if lib.nng_aio_busy(aio):
-        _graveyard.add(aio, keeps)
-    else:
-        lib.nng_aio_reap(aio)
-
-
 def wait_until_ended(numbers: list[int], timeout: float) -> bool:
     """Block until the owners of those numbers have had their last callback; False after ``timeout`` seconds.
 
@@ -174,9 +140,10 @@ def close(stream: Any) -> None:
 class Listener:
     """Accepts streams at ``address`` for one socket. Raises ConfigError, Unreachable where it cannot.
 
-    ``accepted(stream, listener)`` is called on an NNG thread and owns the stream. Listeners for WebSocket of one
-    process may share host and port, and are told apart by path: then the first of them gets each stream, ``sibling``
-    says whose it is once the request was read, and ``inherited(stream, listener, bytes read)`` is called for that one.
+    ``accepted(stream, descriptor, listener)`` is called on an NNG thread and owns the stream; ``descriptor`` is None
+    where it is not known. Listeners for WebSocket of one process may share host and port, and are told apart by path:
+    then the first of them gets each stream, ``sibling`` says whose it is once the request was read, and
+    ``inherited(stream, descriptor, listener, bytes read)`` is called for that one.
     """
 
     inproc: ClassVar[dict[str, Listener]] = {}
@@ -187,8 +154,8 @@ class Listener:
         self,
         address: Address,
         tls: TLS | None,
-        accepted: Callable[[Any, Listener], None],
-        inherited: Callable[[Any, Listener, bytes], None],
+        accepted: Callable[[Any, int | None, Listener], None],
+        inherited: Callable[[Any, int | None, Listener, bytes], None],
     ) -> None:
         self.address = address
         self.accepted = accepted
@@ -237,16 +204,16 @@ class Listener:
         """Whether there are others at the same port."""
         return self._port is not None and len(self._port.members) > 1
 
-    def meet(self) -> Any:
-        """Return a stream whose other end was accepted here: inproc only. Raises Closed, OSError."""
+    def meet(self) -> tuple[Any, int]:
+        """Return a stream whose other end was accepted here, and its descriptor. Raises Closed, OSError."""
         ours, theirs = sockets.socketpair()
         try:
-            mine = wrap(ours)
+            mine, number = wrap(ours)
         except BaseException:
             theirs.close()
             raise
         try:
-            other = wrap(theirs)
+            other, others = wrap(theirs)
         except BaseException:
             close(mine)
             raise
@@ -254,8 +221,8 @@ class Listener:
             close(mine)
             close(other)
             raise Closed(self.bound)
-        self.accepted(mine, self)
-        return other
+        self.accepted(mine, number, self)
+        return other, others
 
     def close(self) -> None:
         """Accept no more. The address is free when this returns."""
@@ -361,7 +328,7 @@ class Port(Owner):
             try:
                 members = self.members
                 if members:
-                    members[0].accepted(stream, members[0])
+                    members[0].accepted(stream, self._descriptor(stream), members[0])
                 else:
                     close(stream)
             finally:
@@ -373,6 +340,14 @@ class Port(Owner):
             self._alarm.set(BREATH)
         else:
             self._post()
+
+    def _descriptor(self, stream: Any) -> int | None:
+        if not self._address.local:
+            return _descriptor(stream, self._address)
+        if not descriptors.available:
+            return None
+        with descriptors.one_at_a_time:  # the next is accepted when this one is dealt with
+            return descriptors.newcomer(_path(self.bound(self._address)), dialed=False)
 
     def _again(self) -> None:
         self._post()
@@ -411,12 +386,12 @@ class Port(Owner):
 class Dialer(Owner):
     """Connects to ``address``, again and again until it succeeds, and again after ``lost``.
 
-    ``connected(stream, dialer)`` is called on an NNG thread and owns the stream. ``longest``: seconds between two
-    tries.
+    ``connected(stream, descriptor, dialer)`` is called on an NNG thread and owns the stream; ``descriptor`` is None
+    where it is not known. ``longest``: seconds between two tries.
     """
 
     def __init__(
-        self, address: Address, tls: TLS | None, longest: float, connected: Callable[[Any, Dialer], None]
+        self, address: Address, tls: TLS | None, longest: float, connected: Callable[[Any, int | None, Dialer], None]
     ) -> None:
         self.address = address
         self.failure = ""  # why the last try was in vain
@@ -429,6 +404,7 @@ class Dialer(Owner):
         self._let_go = False  # by the thread that closes it
         self._aio: Any = None
         self._dialer: Any = None
+        self._found: int | None = None
         self._config = _config(tls, address, "dial")
         super().__init__()
         self._alarm = Alarm(self._again)
@@ -452,10 +428,25 @@ class Dialer(Owner):
         if self._dialer is None:
             self._meet()
             return
+        if self.address.local and descriptors.available:
+            with descriptors.one_at_a_time:  # NNG makes a Unix socket before this call returns
+                descriptors.look()
+                self._dial()
+                self._found = descriptors.newcomer(_path(self.address.url), dialed=True)
+        else:
+            self._dial()
+
+    def _dial(self) -> None:
         with self._lock:
             if not self._closed and not self._pending:
                 self._pending = True
                 lib.nng_stream_dialer_dial(self._dialer, self._aio)
+
+    def _descriptor(self, stream: Any) -> int | None:
+        if not self.address.local:
+            return _descriptor(stream, self.address)
+        with descriptors.one_at_a_time:
+            return self._found
 
     def _meet(self) -> None:
         listener = Listener.inproc.get(self.address.url)
@@ -464,12 +455,12 @@ class Dialer(Owner):
         try:
             if listener is None:
                 raise Closed(self.address.url)
-            stream = listener.meet()
+            stream, descriptor = listener.meet()
         except (NngkitError, OSError) as wrong:
             self.failure = str(wrong)
             self._retry()
         else:
-            self._connected(stream, self)
+            self._connected(stream, descriptor, self)
 
     def completed(self, which: int) -> None:
         code = lib.nng_aio_result(self._aio)
@@ -483,7 +474,7 @@ class Dialer(Owner):
             if last:
                 self._free()
         elif stream is not None:
-            self._connected(stream, self)
+            self._connected(stream, self._descriptor(stream), self)
         else:
             self.failure = strerror(code)
             self._retry()
@@ -531,40 +522,60 @@ class Dialer(Owner):
 
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
-_wrapping = threading.Lock()
 
-
-def wrap(sock: sockets.socket) -> Any:
-    """Return ``sock`` as a stream, which owns it from then on."""
+def wrap(sock: sockets.socket) -> tuple[Any, int]:
+    """Return ``sock`` as a stream, which owns it from then on, and its descriptor."""
     slot = ffi.new("nng_stream_listener **")
     check(lib.nng_stream_listener_alloc(slot, b"socket://"), "inproc")
-    listener, aio = slot[0], new_aio()
+    listener, aio, number = slot[0], new_aio(), sock.fileno()
     try:
         check(lib.nng_stream_listener_listen(listener), "inproc")
         lib.nng_stream_listener_accept(listener, aio)
-        check(lib.nng_stream_listener_set_int(listener, b"socket:fd", sock.fileno()), "inproc")
+        check(lib.nng_stream_listener_set_int(listener, b"socket:fd", number), "inproc")
         sock.detach()
         lib.nng_aio_wait(aio)  # it has what it waited for
         check(lib.nng_aio_result(aio), "inproc")
-        return ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0))
+        return ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0)), number
     finally:
         lib.nng_aio_free(aio)
         lib.nng_stream_listener_close(listener)
         lib.nng_stream_listener_free(listener)
 
 
-def remote(stream: Any) -> str | None:
-    """Return the host and port at the other end; None if it has none, or has gone."""
+def _descriptor(stream: Any, address: Address) -> int | None:
+    """Return the descriptor of a TCP stream; None where it is not known, or of no use: TLS reads ahead of its user."""
+    if not descriptors.available or address.tls:
+        return None
+    local, remote = _endpoint(stream, b"local-address"), _endpoint(stream, b"remote-address")
+    return None if local is None or remote is None else descriptors.by_names(local, remote)
+
+
+def _path(url: str) -> bytes:
+    """Return the name of a Unix socket as the system has it."""
+    scheme, _, name = url.partition("://")
+    return b"\0" + unquote_to_bytes(name) if scheme == "abstract" else os.fsencode(name)
+
+
+def _endpoint(stream: Any, which: bytes) -> descriptors.Endpoint | None:
     where = ffi.new("nng_sockaddr *")
-    if lib.nng_stream_get_addr(stream, b"remote-address", where):
+    if lib.nng_stream_get_addr(stream, which, where):
         return None
     if where.s_family == lib.NNG_AF_INET:
         host = sockets.inet_ntop(sockets.AF_INET, bytes(ffi.buffer(ffi.addressof(where.s_in, "sa_addr"))))
-        return f"{host}:{sockets.ntohs(where.s_in.sa_port)}"
+        return host, sockets.ntohs(where.s_in.sa_port)
     if where.s_family == lib.NNG_AF_INET6:
         host = sockets.inet_ntop(sockets.AF_INET6, bytes(ffi.buffer(ffi.addressof(where.s_in6, "sa_addr"))))
-        return f"[{host}]:{sockets.ntohs(where.s_in6.sa_port)}"
+        return host, sockets.ntohs(where.s_in6.sa_port)
     return None
+
+
+def remote(stream: Any) -> str | None:
+    """Return the host and port at the other end; None if it has none, or has gone."""
+    endpoint = _endpoint(stream, b"remote-address")
+    if endpoint is None:
+        return None
+    host, port = endpoint
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def peer_process(stream: Any) -> int | None:

@@ -1,25 +1,20 @@
-"""A descriptor that NNG writes to without Python, for the threads and event loops that wait for a socket.
+"""Descriptors that wake a thread or an event loop.
 
-A callback in Python runs on a thread of NNG's: it has to get the interpreter, and then to wake who waits. So while
-somebody waits, receptions complete into C's ``fflush`` of a FILE on an eventfd: armed, it holds 8 bytes, and the first
-completion writes them; not armed it writes nothing. Who waits polls the descriptor, and reads the connections itself::
+::
 
-    wakeup.arm()                       the next completion makes `fd` readable
-    wakeup.clear()                     it has been seen
-    watch(loop's waiter, fd, woken)    `woken()` runs in that loop whenever it is
+    Nudge                               makes a thread that polls look up
+    watch(loop's waiter, fd, woken)     `woken()` runs in that loop whenever `fd` is readable
 
-Linux has eventfd; elsewhere ``WakeUp.available`` is False, and callbacks in Python do all of it, somewhat slower.
 May not know: NNG, connections.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ._waiters import AsyncioWaiter, TaskWaiter
 
@@ -27,58 +22,6 @@ if TYPE_CHECKING:
     import asyncio
 
     import trio
-
-_AVAILABLE: Final = hasattr(os, "eventfd") and sys.platform == "linux"
-
-
-def _functions() -> Any:
-    """C's own functions, called without letting the interpreter go: none of them waits."""
-    libc = ctypes.PyDLL(None, use_errno=True)
-    libc.fdopen.argtypes, libc.fdopen.restype = (ctypes.c_int, ctypes.c_char_p), ctypes.c_void_p
-    libc.fclose.argtypes = (ctypes.c_void_p,)
-    size = ctypes.c_size_t
-    libc.fwrite.argtypes, libc.fwrite.restype = (ctypes.c_char_p, size, size, ctypes.c_void_p), size
-    return libc
-
-
-_libc: Any = _functions() if _AVAILABLE else None
-_ONE: Final = (1).to_bytes(8, sys.byteorder)
-
-
-class WakeUp:
-    """See above. ``callback`` and ``argument`` are what an aio is made with, as numbers."""
-
-    __slots__ = ("_armed", "_file", "argument", "callback", "fd")
-
-    available: bool = _AVAILABLE
-
-    def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._file = _libc.fdopen(self.fd, b"w")
-        if not self._file:
-            os.close(self.fd)
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        self._armed = False
-        self.callback: int = ctypes.cast(_libc.fflush, ctypes.c_void_p).value or 0
-        self.argument: int = self._file
-
-    def arm(self) -> None:
-        """Have the next completion make the descriptor readable."""
-        if not self._armed:
-            self._armed = True
-            _libc.fwrite(_ONE, 8, 1, self._file)
-
-    def clear(self) -> None:
-        """Make it unreadable again. If it was readable, it is armed no more."""
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            return
-        self._armed = False
-
-    def __del__(self) -> None:
-        if getattr(self, "_file", None):
-            _libc.fclose(self._file)
 
 
 class Nudge:
@@ -205,7 +148,7 @@ def watch(waiter: TaskWaiter, descriptor: int, woken: Callable[[], None]) -> Wat
     """
     try:
         if isinstance(waiter, AsyncioWaiter):
-            return AsyncioWatch(waiter.loop, descriptor, woken)
-        return TrioWatch(sys.modules["trio"].lowlevel, waiter.token, descriptor, woken)
+            return AsyncioWatch(waiter.home, descriptor, woken)
+        return TrioWatch(sys.modules["trio"].lowlevel, waiter.home, descriptor, woken)
     except (NotImplementedError, RuntimeError):
         return None

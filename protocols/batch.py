@@ -1,4 +1,4 @@
-"""Many small messages in one of NNG's: opt-in on PUSH/PULL, PAIR, BUS and PUB/SUB, with ``batch=`` at both ends.
+"""Many small messages in one: opt-in on PUSH/PULL, PAIR, BUS and PUB/SUB, with ``batch=`` at both ends.
 
 ::
 
@@ -7,9 +7,9 @@
         push.flush()            # or now
         pull.recv()
 
-NNG takes a hand-over between threads for each message, whatever its size; a batch pays it once. On the wire a batch is
-one CBOR array of byte strings (docs/wire.md). On PUB/SUB it holds messages of one topic, whose bytes stand in front so
-that NNG matches it as ever, and whose length ends it::
+A message costs a call, a frame and a place in queues at both ends, whatever its size; a batch pays that once. On the
+wire a batch is one CBOR array of byte strings (docs/wire.md). On PUB/SUB it holds messages of one topic, whose bytes
+stand in front so that subscribers match it as any message, and whose length ends it::
 
     batch = [* bstr]                          PUSH, PAIR, BUS
     batch = topic  [* bstr]  length: u32      PUB   (with sequence=True the trailer of pubsub.py, which has it too)

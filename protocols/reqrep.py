@@ -24,7 +24,7 @@ from nngkit.errors import TimedOut
 
 from ._alarm import Alarm
 from ._answering import Answerer, Answers, Question
-from ._asking import Asking, alive
+from ._asking import Asking
 from ._connection import Connection, PeerEvent
 from ._nng import as_bytes
 from ._receiving import DEFAULT, Default, Timeout
@@ -89,7 +89,7 @@ class Req(Socket):
         call = _Call(waiter := ThreadWaiter())
         try:
             for until in self._converse(call, as_bytes(data), timeout):
-                self._core.wait(waiter, until)
+                self._core.poller.wait(waiter, until)
             assert call.reply is not None
             return call.reply
         finally:
@@ -102,7 +102,7 @@ class Req(Socket):
             await waiter.checkpoint_if_cancelled()
         try:
             for until in self._converse(call, as_bytes(data), timeout):
-                self._core.attend(waiter)
+                self._core.poller.attend(waiter)
                 await waiter.wait(until)
             assert call.reply is not None
             return call.reply
@@ -126,13 +126,13 @@ class Req(Socket):
                 call.resend_at = None if self._resend is None else time.monotonic() + self._resend
                 if not add(message):
                     yield from self._until(lambda: add(message), outbox.waiters, call, deadline, seconds)
-                if self._resend is not None:
-                    assert self._alarm is not None
-                    self._alarm.set(self._resend)
+                if self._resend is not None and (alarm := self._alarm) is not None and not alarm.ticking:
+                    alarm.set(self._resend)
                 while call.reply is None:
                     if call.resend_at is not None and time.monotonic() >= call.resend_at and not call.queued:
                         break
-                    self._check(deadline, seconds, "no reply")
+                    if core.reason is not None or deadline is not None:
+                        self._check(deadline, seconds, "no reply")
                     yield deadline
                 if call.reply is not None:
                     return
@@ -160,9 +160,9 @@ class Req(Socket):
 
     def _took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
         """Under the core's lock: a connection took requests; None: it ended, and they are back in the queue."""
-        asking = self._asking.asking
+        find = self._asking.find
         for message in messages:
-            call = asking.get(int.from_bytes(message[:4], "big"))
+            call = find(int.from_bytes(message[:4], "big"))
             if call is not None:
                 assert isinstance(call, _Call)
                 call.peer = connection
@@ -172,7 +172,7 @@ class Req(Socket):
         """On an NNG thread: send again what a lost peer had taken."""
         if event.kind == "joined":
             return
-        for call in alive(self._asking.asking):
+        for call in self._asking.askers():
             if isinstance(call, _Call) and call.peer is not None and call.peer.number == event.pipe.id:
                 call.resend_at = 0.0
                 call.waiter.wake()
@@ -181,7 +181,7 @@ class Req(Socket):
         now = time.monotonic()
         due = [
             (call.resend_at, call)
-            for call in alive(self._asking.asking)
+            for call in self._asking.askers()
             if isinstance(call, _Call) and call.resend_at is not None
         ]
         for at, call in due:

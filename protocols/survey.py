@@ -10,7 +10,8 @@
         result = surveyor.survey(b"who is there?", timeout=0.5)
         result.replies, result.expected, result.answered
 
-Many surveys may be under way on one socket, and every reply that comes in time is handed out, however many come.
+Many surveys may be under way on one socket. Each keeps the replies that nobody has taken yet, up to ``recv_buffer``
+replies and ``recv_window`` bytes; replies over that are dropped and counted.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from ._answering import Answerer, Question
-from ._asking import Asking, alive
+from ._asking import Asking
 from ._connection import Connection, PeerEvent, Pipe
 from ._nng import as_bytes
 from ._outbox import WhenFull
 from ._receiving import DEFAULT, Default, Timeout
-from ._socket import Socket, weakly
+from ._socket import MIB, Socket, weakly
 from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
 from .sp import HEADROOM, RESPONDENT, SURVEYOR
 
@@ -51,12 +52,14 @@ class SurveyResult:
     """All replies in the order they came, ``expected``: peers connected when asked, ``answered``: peers that replied.
 
     A peer may reply more than once (a device relays many), so ``len(replies)`` may be more than ``answered``.
+    ``dropped`` counts replies dropped for want of room (``recv_buffer``, ``recv_window``); their peers have answered.
     """
 
     replies: tuple[Reply, ...]
     expected: int
     answered: int
     elapsed: float
+    dropped: int = 0
 
 
 class Survey:
@@ -75,6 +78,8 @@ class Survey:
         self._missing: set[int] = set()
         self._answered: set[int] = set()
         self._replies: deque[Reply] = deque()  # given out once, so that a survey without end does not grow
+        self._size = 0  # bytes of their bodies
+        self._dropped = 0
         self._each = each
         self._early = early
         self._last: object = None
@@ -86,18 +91,27 @@ class Survey:
         self._missing = set(pipes)
 
     def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
-        """For the surveyor: one reply."""
-        if message is self._last:
-            return False
+        """Keep one reply, or drop and count it; for the surveyor, under the core's lock. True: wake the waiter."""
         pipe = connection.number
-        self._replies += (Reply(body, connection.pipe, time.monotonic() - self._started),)
-        self._last = message
+        if message is not self._last:
+            reply = Reply(body, connection.pipe, time.monotonic() - self._started)
+            surveyor, inbox = self._surveyor, self._surveyor._inbox
+            kept, size = len(self._replies), self._size + len(body)
+            # from here in lines without a call: no signal handler can run between keeping a reply and noting it
+            if not kept or (kept < surveyor._recv_buffer and size <= surveyor._recv_window):
+                self._replies += (reply,)
+                self._size = size
+            else:
+                self._dropped += 1
+                inbox.dropped += 1
+                connection.dropped += 1
+            self._last = message
         self._answered.add(pipe)
         self._missing.discard(pipe)
         return self._each or self._complete
 
     def gone(self, pipe: int) -> None:
-        """For the surveyor, on an NNG thread: who left will not answer."""
+        """Expect no answer of a peer that has left; for the surveyor, on any thread."""
         if pipe in self._missing:
             self._missing.discard(pipe)
             self.waiter.wake()
@@ -109,15 +123,23 @@ class Survey:
     def fresh(self) -> list[Reply]:
         """The replies that have arrived by now and were not given out before; never waits. Raises Closed."""
         self._surveyor._collect(self)
-        fresh = []
-        while self._replies:
-            fresh.append(self._replies.popleft())
-        return fresh
+        if not self._replies:
+            return []
+        empty: deque[Reply] = deque()
+        with self._surveyor._core.lock:  # replies come in under it
+            taken, self._replies, self._size = self._replies, empty, 0
+        return list(taken)
+
+    @property
+    def dropped(self) -> int:
+        """Replies dropped because ``recv_buffer`` replies or ``recv_window`` bytes were waiting to be taken."""
+        return self._dropped
 
     def result(self) -> SurveyResult:
         """The replies so far that ``fresh`` or an iteration has not given out, and the counts of all."""
         elapsed = time.monotonic() - self._started
-        return SurveyResult(tuple(self._replies), len(self._asked), len(self._answered), elapsed)
+        with self._surveyor._core.lock:  # one moment for replies and counts
+            return SurveyResult(tuple(self._replies), len(self._asked), len(self._answered), elapsed, self._dropped)
 
     def _waits(self) -> Iterator[float | None]:
         """Collect, and yield until when to wait for more, until there is nothing more to wait for."""
@@ -133,9 +155,10 @@ class Survey:
         waiter = self.waiter
         if not isinstance(waiter, ThreadWaiter):
             raise TypeError("this survey was started by a task: use `async for`")
+        poller = self._surveyor._core.poller
         for until in self._waits():
             yield from self.fresh()
-            waiter.wait(until)
+            poller.wait(waiter, until)
         yield from self.fresh()
 
     async def __aiter__(self) -> AsyncIterator[Reply]:
@@ -145,6 +168,7 @@ class Survey:
         for until in self._waits():
             for reply in self.fresh():
                 yield reply
+            self._surveyor._core.poller.attend(waiter)
             await waiter.wait(until)
         for reply in self.fresh():
             yield reply
@@ -163,10 +187,17 @@ class Survey:
 
 
 class Surveyor(Socket):
-    """Asks all peers at once. ``send_buffer`` is a queue of surveys for each peer; what finds it full is dropped."""
+    """Asks all peers at once. ``send_buffer`` is a queue of surveys for each peer; what finds it full is dropped.
+
+    ``recv_buffer`` and ``recv_window`` bound the replies of each survey that nobody has taken yet; replies over that
+    are dropped and counted, in ``stats.dropped`` and in the survey's own ``dropped``.
+    """
 
     _protocol: ClassVar[int] = SURVEYOR
     _header_room: ClassVar[int] = HEADROOM
+    _default_recv_buffer: ClassVar[int] = 65_536  # replies, of each survey: six times what 10,000 peers say
+    _most_recv_buffer: ClassVar[int] = 1 << 20
+    _default_recv_window: ClassVar[int] = 64 * MIB  # as much as a queue for sending
     _least_send_buffer: ClassVar[int] = 1
     _policies: ClassVar[tuple[WhenFull, ...]] = ("drop", "drop_oldest")
 
@@ -183,7 +214,7 @@ class Surveyor(Socket):
         with self._begin(waiter, timeout, each=False, early=early) as survey:
             self._ask(survey, data)
             for until in survey._waits():
-                waiter.wait(until)
+                self._core.poller.wait(waiter, until)
         return survey.result()
 
     async def asurvey(self, data: Any, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
@@ -193,6 +224,7 @@ class Surveyor(Socket):
         with self._begin(waiter, timeout, each=False, early=early) as survey:
             self._ask(survey, data)
             for until in survey._waits():
+                self._core.poller.attend(waiter)
                 await waiter.wait(until)
         return survey.result()
 
@@ -251,12 +283,13 @@ class Surveyor(Socket):
 
     def _peer(self, event: PeerEvent) -> None:
         if event.kind == "left":
-            for survey in alive(self._asking.asking):
+            for survey in self._asking.askers():
                 if isinstance(survey, Survey):
                     survey.gone(event.pipe.id)
 
     def _counters(self) -> dict[str, int]:
-        return {"late": self._asking.late, "received": self._asking.received}
+        # nothing else is dropped on the way in
+        return {"late": self._asking.late, "received": self._asking.received - self._inbox.dropped}
 
     def _woken(self) -> None:
         self._asking.wake_all()

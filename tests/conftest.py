@@ -1,7 +1,7 @@
-"""What every test lives by: slow tests on request, programs that may be missing, no skips in CI, nothing left running.
+"""Rules for every test: slow tests on request, missing programs, no skips in CI, nothing left running.
 
 Nothing here hands out port numbers: a test listens on port 0 (``Pull(listen="tcp://127.0.0.1:0")``) and dials what
-``address`` says. A number picked beforehand can be taken by somebody else before it is used.
+``address`` says. A number picked beforehand can be taken by another process before it is used.
 
 ``async def`` tests run under trio. asyncio is tested from plain functions, with ``asyncio.run`` inside.
 """
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the slow ones out, unless --slow, -m or a test's own name asks for them."""
+    """Deselect slow tests, unless --slow, -m or a test's own name asks for them."""
     if config.getoption("--slow") or config.option.markexpr or any("::" in argument for argument in config.args):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)  # after the tests' own parameters: they name it first
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """With --times: each test that often. The scope makes it run after run, and not test after test."""
+    """Repeat all tests as --times says. The session scope orders them run by run, not test by test."""
     if (times := metafunc.config.getoption("--times")) > 1:
         metafunc.fixturenames.append("run")
         ids = [f"run {number} of {times}" for number in range(1, times + 1)]
@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def run(request: pytest.FixtureRequest) -> int:
-    """Which one of --times this is, from 0 on."""
+    """The number of this run of --times, from 0 on."""
     number: int = request.param
     return number
 
@@ -71,7 +71,7 @@ while True:
 
 @pytest.fixture(scope="session", autouse=True)
 def load(request: pytest.FixtureRequest) -> Generator[None]:
-    """The busy processes of --busy, from the first test to the last."""
+    """Keep the busy processes of --busy running, from the first test to the last."""
     with contextlib.ExitStack() as stack:
         for _ in range(request.config.getoption("--busy")):
             process = subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE)
@@ -133,18 +133,21 @@ def nothing_left_running() -> Generator[None]:
 
 
 def _belongs_to_a_library(thread: threading.Thread) -> bool:
-    """NNG's own threads, once they have called into Python, trio's workers, the one alarm thread of the process, and
-    those on which Spark's Java calls back."""
+    """Return True for threads that outlive a test on purpose.
+
+    These are NNG's threads (once they have called into Python), trio's workers, the alarm thread of the process, and
+    threads on which Spark's Java calls back.
+    """
     target = getattr(getattr(thread, "_target", None), "__self__", thread)
     return (
         isinstance(thread, threading._DummyThread)
-        or thread.name.startswith(("Trio", "nngkit-alarm"))
+        or thread.name.startswith(("Trio", "nngkit-alarm", "nngkit-reader"))
         or type(target).__module__.startswith("py4j")
     )
 
 
 def _children() -> dict[int, str]:
-    """The live and unreaped children of this process; none are seen where there is no /proc."""
+    """Return the live and unreaped children of this process by pid; none where there is no /proc."""
     found = {}
     for listing in Path("/proc/self/task").glob("*/children"):
         try:

@@ -112,7 +112,7 @@ class Conversation:
         self.socket.dial(url)
         patience = FIRST_LOOK
         while not connected.wait(patience):
-            # NNG goes on trying and does not say why; a connection of our own is told
+            # the dialer goes on trying and does not say why; a connection of our own is told
             if (why := refusal(url)) is not None:
                 raise Unreachable(url, why)
             patience = 5 * FIRST_LOOK

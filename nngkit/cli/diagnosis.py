@@ -343,7 +343,7 @@ def _websocket(seen: Seen, mine: str | None) -> tuple[Finding, str | None]:
         return _problem(
             "ws-path",
             f"an HTTP server without a WebSocket at {path} (404)",
-            "an NNG listener answers to its own path and its own host only, both written as it listens",
+            "a listener answers to its own path and its own host only, both written as it listens",
         ), None
     if statuses & {400, 426, 501}:
         return _problem("ws-protocol", "a WebSocket server that knows none of the protocols (400)", None), None

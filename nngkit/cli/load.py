@@ -85,7 +85,7 @@ async def until(socket: Any, true: Callable[[], Any]) -> None:
     """Wait until that is so, looking whenever a peer comes or goes: counters also know of one that did both since."""
     token, changed = trio.lowlevel.current_trio_token(), trio.Event()
 
-    def look(_: PeerEvent) -> None:  # on a thread of NNG's
+    def look(_: PeerEvent) -> None:  # on any thread
         with suppress(trio.RunFinishedError):
             token.run_sync_soon(lambda: changed.set())  # noqa: PLW0108 - `changed` is another one by then
 

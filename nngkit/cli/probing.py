@@ -1,10 +1,10 @@
 """Looking at an address from outside, as a program without NNG: what `nngkit doctor` goes by.
 
-The standard library's sockets, as NNG does not tell why it cannot connect, or what the other side said. Over tcp, ipc
-and TLS nothing is sent where a peer says hello first, so no socket ever takes this for a peer. What is silent is sent
-one HTTP request. A WebSocket says what it is only by letting somebody in: there this is a peer for a moment.
+The standard library's sockets, as a dialer does not tell why it cannot connect, or what the other side said. Over tcp,
+ipc and TLS nothing is sent where a peer says hello first, so no socket ever takes this for a peer. What is silent is
+sent one HTTP request. A WebSocket says what it is only by letting somebody in: there this is a peer for a moment.
 
-The HTTP here is one request and its status line: what a library would add is not needed, and none is installed.
+The HTTP here is one request and its status line: what a library would add is not needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why nobody answers at an address: asked by a plain connection, as NNG dials in silence. Knows no NNG.
+"""Why nobody answers at an address: asked by a plain connection, as a dialer tries in silence. Knows no NNG.
 
 ::
 

@@ -7,7 +7,7 @@
     PEER                  TOPIC         MESSAGES  RATE     BYTES      SIZES    QUIET
     tcp://127.0.0.1:5555  weather.oslo  4810      402.1/s  40.2 kB/s  100-100  0s
 
-In NNG every process sees its own sockets alone: nobody can be asked for another's peers and drops. So this is a peer
+Every process sees its own sockets alone: nobody can be asked for another's peers and drops. So this is a peer
 itself: a subscriber, a node of a bus, a puller (which takes the messages from the others), or a caller of a discovery
 daemon, which knows the most of all.
 """

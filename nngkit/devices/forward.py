@@ -9,7 +9,7 @@ How a queue asks: each Request of `Rep` is asked again through `Req`, all of the
 way back to the asker (his connection, the devices he came by, his id) stays with the Request; on the other side the
 question has an id of our own. So peers on both sides see nothing but a REP and a REQ, a lost answerer's requests go to
 the next one at once, and replies are paced. What that costs: the device remembers what is under way (`in_flight`,
-`timeout`), and NNG's count of hops begins anew, so that a ring of devices is not noticed by it.
+`timeout`), and the count of hops begins anew, so that a ring of devices is not noticed by it.
 
 What goes one way goes in turns of up to 256 messages: taken from the one socket, handed to the other, which holds the
 first back while it has no room (PUSH, PAIR), or drops and counts (PUB, BUS).

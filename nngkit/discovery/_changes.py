@@ -45,7 +45,7 @@ class Changes:
 
     def ring(self) -> None:
         """Have everybody who waits look again; from any thread."""
-        with suppress(trio.RunFinishedError):  # an NNG thread that is a moment late: nobody is left to be told
+        with suppress(trio.RunFinishedError):  # a thread that is a moment late: nobody is left to be told
             self._token.run_sync_soon(self._rung, idempotent=True)
 
     def _rung(self) -> None:

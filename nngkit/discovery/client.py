@@ -79,7 +79,7 @@ class DaemonClient:
         self._req.close(0.0)
 
     def _peer(self, event: PeerEvent) -> None:
-        self._met = True  # on an NNG thread
+        self._met = True  # on any thread
 
     @property
     def connected(self) -> bool:
@@ -87,7 +87,7 @@ class DaemonClient:
         return bool(self._req.pipes)
 
     def on_connection(self, call: Callable[[PeerEvent], None]) -> Callable[[], None]:
-        """Have `call` run, on an NNG thread, when the connection comes or goes; what is returned ends that."""
+        """Call `call`, on any thread, when the connection comes or goes; return a function that ends that."""
         return self._req.on_peer(call)
 
     async def resolve(self, name: str, zone: str = "") -> Provider:

@@ -176,5 +176,5 @@ class Daemon:
         return Changed(discovery.id, discovery.version).encode()
 
     def _peer(self, event: PeerEvent) -> None:
-        if event.kind == "left":  # on an NNG thread
+        if event.kind == "left":  # on any thread
             self.discovery.wake()

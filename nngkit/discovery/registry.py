@@ -127,7 +127,7 @@ class Registry:
     # Inputs
 
     def pipe_joined(self, pipe: int, now: float) -> tuple[Event, ...]:
-        """A connection stands. Twice is once. One that has left does not come back: NNG never gives an id again."""
+        """A connection stands. Twice is once. One that has left does not come back: no id is given twice."""
         self._clock(now)
         self._table.join(pipe)
         return ()

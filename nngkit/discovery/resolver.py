@@ -166,7 +166,7 @@ class Resolver:
         """One daemon, for ever: wait for a change, fetch, tell."""
         token = trio.lowlevel.current_trio_token()
 
-        def peer(event: PeerEvent) -> None:  # on an NNG thread
+        def peer(event: PeerEvent) -> None:  # on any thread
             if event.kind == "left":
                 with suppress(trio.RunFinishedError):
                     token.run_sync_soon(self._lost, client)

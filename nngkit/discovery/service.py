@@ -42,7 +42,7 @@ log = logging.getLogger("nngkit.discovery")
 QUERY_SIZE: Final = 64 * 1024  # a control message; a query is under 200 bytes
 ANSWERING: Final = 64  # answers under way at once: one to a daemon that does not read takes 0.25 s
 GOOD_BYE: Final = 1.0  # seconds that leaving may take, with a daemon that does not read
-LINGER: Final = 0.2  # seconds for NNG to write what was said
+LINGER: Final = 0.2  # seconds in which accepted answers are still written
 HEARD: Final = 0.25  # seconds that a daemon may take to hang up, as ours do when they have heard a good-bye
 
 
@@ -285,7 +285,7 @@ class Service:
         return frozenset(queries)
 
     def _peer(self, event: PeerEvent) -> None:
-        self._soon(self._look_again)  # from an NNG thread
+        self._soon(self._look_again)  # from any thread
 
     def _look_again(self) -> None:
         self._gone.set()
@@ -308,7 +308,7 @@ class Service:
 
 
 def _short(text: str, limit: int = 63) -> str:
-    """What NNG takes for a socket's name: a service's may be twice as long."""
+    """Return the beginning of `text` that fits a socket's name: a service's may be twice as long."""
     return text.encode()[:limit].decode(errors="ignore")
 
 

@@ -2,12 +2,13 @@
 
 One lock stands around the registry, because two kinds of threads feed it:
 
- * NNG's threads say that a connection came or went. That goes straight into the registry, not by way of the event
-   loop: a provider that was killed leaves `resolve` within milliseconds, also while the loop is busy.
+ * The thread that notices that a connection came or went (mostly one of NNG's) says so. That goes straight into the
+   registry, not by way of the event loop: a provider that was killed leaves `resolve` within milliseconds, also while
+   the loop is busy.
  * The loop's tasks bring replies. A round is two surveys, CBOR and then the article's text form; each is a task that
    feeds the registry as replies come in, and stays for those that come late, until 8 newer rounds have ended.
 
-Nothing but registry calls happens under the lock, so NNG's threads wait microseconds for it, and never in a circle.
+Nothing but registry calls happens under the lock, so threads wait microseconds for it, and never in a circle.
 May not know: when a round is due.
 """
 
@@ -37,7 +38,6 @@ __all__ = ["Surveys"]
 log = logging.getLogger("nngkit.discovery")
 
 REPLY_SIZE: Final = 128 * 1024  # twice what a reply may have: a mistake is counted, only abuse costs the connection
-READ_AHEAD: Final = 8192  # replies NNG may hold while the loop is busy; its own cap
 LATE_ROUNDS: Final = 8  # ended rounds that still take replies; each costs two tasks
 FLOOD: Final = (
     16_384  # replies of one connection to one survey, or 256 bytes of them: 1,024 services behind it say less
@@ -87,7 +87,7 @@ class Surveys:
         self.registry = registry
         self.lock = threading.Lock()
         self.changes = Changes()
-        self.socket = Surveyor(name="discovery", recv_max_size=REPLY_SIZE, recv_buffer=READ_AHEAD, tls=tls, admit=admit)
+        self.socket = Surveyor(name="discovery", recv_max_size=REPLY_SIZE, tls=tls, admit=admit)
         self._id = id
         self._text = text
         self._background = background
@@ -223,7 +223,7 @@ class Surveys:
     # Connections
 
     def _peer(self, event: PeerEvent) -> None:
-        # On one of NNG's threads: nothing here may wait for the loop.
+        # On the thread that noticed, mostly one of NNG's: nothing here may wait for the loop.
         with self.lock:
             if event.kind == "joined":
                 self.changes.note(self.registry.pipe_joined(event.pipe.id, self._clock()))

@@ -51,10 +51,10 @@ __all__ = ["Exchange", "Owner"]
 
 log = logging.getLogger("nngkit.documents")
 
-GOOD_BYE: Final = 0.5  # seconds that NNG may take to write the last words
+GOOD_BYE: Final = 0.5  # seconds that writing the last words may take
 AGAIN: Final = 1.0  # seconds between two tries to join somebody who is not there
 ASKED: Final = 5.0  # seconds that a small answer may take, and a chunk: 256 KiB at 50 KB/s
-MANY_BUFFERED: Final = 4096  # messages for each peer in NNG's queue: what is beyond is dropped, and asked for again
+MANY_BUFFERED: Final = 4096  # messages queued for each peer: what is beyond is dropped, and asked for again
 REPEATED: Final = 4096  # bytes of a beat that is kept, to know it when it comes again
 GRAIN: Final = 0.002  # seconds that weather may delay a message beyond what it says
 TURN: Final = 64  # messages heard before others may run, and the disk may say that it is full
@@ -238,7 +238,7 @@ class Exchange:
     # ------------------------------------------------------------------ what others say
 
     def _peer_event(self, event: PeerEvent) -> None:
-        # NNG's thread: the loop is told
+        # on any thread: the loop is told
         try:
             self._loop.run_sync_soon(self._met if event.kind == "joined" else self._parted, event.pipe.id)
         except trio.RunFinishedError:

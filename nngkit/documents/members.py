@@ -1,6 +1,6 @@
 """Who is on the BUS: which connection speaks for whom, who can be asked where, and who has not been heard for long.
 
-NNG's BUS says which connection a message came by, and no more. So the first message on each is a beat, which says who
+A BUS says which connection a message came by, and no more. So the first message on each is a beat, which says who
 is there, and from then on that connection speaks for that one alone, unless it says that it relays for others. Pure:
 connections are their numbers, `now` is given.
 """

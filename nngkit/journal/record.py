@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 VERSION: Final = 1
-LARGEST: Final = (1 << 30) + (1 << 20)  # bytes of a record: the largest message that NNG lets in here, and 1 MiB beside
+LARGEST: Final = (1 << 30) + (1 << 20)  # bytes of a record: the largest message that a socket lets in, and 1 MiB beside
 MOST_TOPIC: Final = 1024  # bytes; a name for people
 _LOG_MAGIC: Final = b"NNGKITJ\n"
 _HEAD_MAGIC: Final = b"NNGJHEAD"

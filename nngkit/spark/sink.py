@@ -8,7 +8,7 @@
 protocol    what a finished task means
 ==========  ==============================================================================================
 ``req``     every row is on the recorder's disk; doubled by retries, and the ids say which (at least once)
-``push``    every row was taken by a peer, or by NNG's connection to one (lost with a peer that dies)
+``push``    every row was taken by a peer, or by the connection to one (lost with a peer that dies)
 ``pub``     every row was handed out to whoever was there (best effort)
 ==========  ==============================================================================================
 
@@ -203,7 +203,7 @@ def _socket(options: WriteOptions) -> Any:
 
 
 def _send(socket: Push | Pub, messages: Iterator[list[bytes]], options: WriteOptions) -> Sent:
-    """To PULL or SUB; returns when NNG has written it all."""
+    """Send to PULL or SUB; return when all is written."""
     sent = 0
     # A PUB without a peer drops; and for a PUSH this is the error to have, instead of one about a full buffer.
     socket.wait_for_peers(1, timeout=options.timeout)

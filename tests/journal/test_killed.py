@@ -112,4 +112,4 @@ async def test_nothing_that_was_acknowledged_is_lost_and_nothing_is_there_twice(
     assert jobs == sorted(set(jobs))
     missing = len(pushed) - len(set(jobs) & set(pushed))
     sys.stdout.write(f"PULL: {len(pushed)} pushed, {missing} lost by {RUNS} kills\n")
-    assert missing < RUNS * 5000, "what NNG and the kernel hold for one peer"
+    assert missing < RUNS * 5000, "what the sockets and the kernel hold for one peer"

@@ -259,6 +259,45 @@ def test_a_dialler_that_is_sent_away_comes_again_at_once() -> None:
         assert median(pauses) < 0.3  # at most 0.1 s, and what a busy machine takes
 
 
+# a dialer that is told its address when no descriptor is left, and the outcome with 0, 1 and enough of them
+OUT_OF_DESCRIPTORS = """
+    import logging, os, resource, sys
+    from nngkit.errors import TimedOut
+    from nngkit.protocols import Pull, Push
+
+    logging.getLogger("nngkit.protocols").addHandler(logging.NullHandler())  # a listener warns that it cannot accept
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+    def take_all():
+        taken = []
+        while True:
+            try:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                return taken
+
+    with Pull(listen=sys.argv[1]) as pull, Push(reconnect=0.02) as push:
+        taken = take_all()
+        push.dial(pull.address)
+        for free in (0, 1):
+            try:
+                push.wait_for_peers(1, 0.1)
+            except TimedOut:
+                print("no peer with", free)
+            os.close(taken.pop())
+        for file in taken:
+            os.close(file)
+        push.send(b"connected")
+        print(pull.recv(timeout=20).decode())
+"""
+
+
+@pytest.mark.parametrize("wire", ["inproc", "tcp"], indirect=True)
+def test_a_dialer_without_descriptors_tries_again_until_there_are_some(wire: Wire) -> None:
+    lines = said(textwrap.dedent(OUT_OF_DESCRIPTORS), wire.address()).splitlines()
+    assert lines == ["no peer with 0", "no peer with 1", "connected"]
+
+
 # ---- and what is left of them ----------------------------------------------------------------------------------------
 
 # how many descriptors are left after many cycles of a listener that closes as soon as somebody has connected

@@ -162,6 +162,13 @@ WRONG: tuple[tuple[str, Any], ...] = (
 )
 
 
+def test_a_surveyor_may_keep_a_million_replies_of_each_survey() -> None:
+    with Surveyor(recv_buffer=1 << 20):
+        pass
+    with pytest.raises(ConfigError, match="from 1 to 1048576"):
+        Surveyor(recv_buffer=(1 << 20) + 1)
+
+
 @pytest.mark.parametrize(("option", "value"), WRONG)
 def test_a_wrong_option_is_a_config_error_that_names_it(option: str, value: Any) -> None:
     with pytest.raises(ConfigError) as wrong:
@@ -290,7 +297,7 @@ def test_a_question_cannot_be_answered_after_close(tcp: Wire, caller: Caller) ->
 
 def waiting(sock: Any) -> int:
     """How many wait on ``sock`` by now: nothing public tells."""
-    asking = len(sock._asking.asking) if hasattr(sock, "_asking") else 0
+    asking = len(sock._asking) if hasattr(sock, "_asking") else 0
     return asking + len(sock._inbox.waiters) + len(sock._outbox.waiters) + len(sock._core.peer_waiters)
 
 

@@ -34,7 +34,7 @@ from tests.protocols.raw_peer import (
     hello,
     read,
 )
-from tests.protocols.wires import BLOCKING, WAIT, Background, Pattern, Wire, eventually
+from tests.protocols.wires import BLOCKING, CALLERS, WAIT, Background, Caller, Pattern, Wire, eventually
 
 TCP = "tcp://127.0.0.1:0"
 LARGE = b"x" * 65536
@@ -455,9 +455,9 @@ def test_who_only_sends_reads_what_comes_and_throws_it_away(kind: Callable[..., 
 # ---- questions and answers -------------------------------------------------------------------------------------------
 
 
-def test_surveyor_takes_every_reply_however_many_come_at_once() -> None:
+def test_surveyor_takes_every_reply_of_thousands_that_come_at_once() -> None:
     total = 5000
-    with Surveyor(listen=TCP, recv_buffer=8) as surveyor, RawPeer(surveyor.address, RESPONDENT) as theirs:
+    with Surveyor(listen=TCP) as surveyor, RawPeer(surveyor.address, RESPONDENT) as theirs:
         surveyor.wait_for_peers(1, WAIT)
         replies = surveyor.survey_iter(b"who?", timeout=WAIT)
         asking = Background(lambda: [number(reply.body) for reply in islice(replies, total)])
@@ -465,6 +465,71 @@ def test_surveyor_takes_every_reply_however_many_come_at_once() -> None:
         for one in range(total):
             theirs.send(header + numbered(one))
         assert asking.result() == list(range(total))
+        assert surveyor.stats.dropped == 0
+
+
+def wait_until_read(sock: Any, total: int) -> None:
+    """Wait until so many messages have come, dropped ones included."""
+    eventually(lambda: sock.stats.read == total)
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "kept"),
+    [
+        ({"recv_buffer": 8}, 6, 8),
+        ({"recv_window": 8000}, 1000, 8),
+        ({"recv_window": 8999}, 1000, 8),
+        ({"recv_window": 1}, 1000, 1),  # one reply always fits
+    ],
+    ids=["8 replies", "8 kB", "almost 9 kB", "1 byte"],
+)
+def test_a_survey_keeps_replies_up_to_its_cap_until_they_are_taken(
+    options: dict[str, Any], size: int, kept: int
+) -> None:
+    """The newest replies are dropped and counted; once replies were taken there is room again."""
+    total = 20
+    with Surveyor(listen=TCP, **options) as surveyor, RawPeer(surveyor.address, RESPONDENT) as theirs:
+        surveyor.wait_for_peers(1, WAIT)
+        with surveyor.start(b"who?", timeout=WAIT) as survey:
+            header = theirs.recv()[:4]
+            for again in (1, 2):
+                for one in range(total):
+                    theirs.send(header + numbered(one).ljust(size))
+                wait_until_read(surveyor, again * total)
+                dropped = again * (total - kept)
+                assert survey.dropped == survey.result().dropped == surveyor.stats.dropped == dropped
+                assert [counted.dropped for counted in surveyor.pipe_stats.values()] == [dropped]
+                assert surveyor.stats.received == again * kept
+                assert [number(reply.body) for reply in survey.fresh()] == list(range(kept))
+        assert survey.result().answered == 1
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.name)
+def test_a_peer_whose_reply_was_dropped_has_answered(caller: Caller) -> None:
+    with (
+        Surveyor(listen=TCP, recv_buffer=1) as surveyor,
+        RawPeer(surveyor.address, RESPONDENT) as first,
+        RawPeer(surveyor.address, RESPONDENT) as second,
+    ):
+        surveyor.wait_for_peers(2, WAIT)
+        asking = caller.start(surveyor.survey, b"who?", timeout=WAIT, early=True)
+        for peer in (first, second):
+            peer.send(peer.recv()[:4] + b"I")
+        result = asking.result()
+        assert (len(result.replies), result.expected, result.answered, result.dropped) == (1, 2, 2, 1)
+        assert result.elapsed < WAIT / 2
+
+
+def test_each_survey_has_room_of_its_own() -> None:
+    with Surveyor(listen=TCP, recv_buffer=2) as surveyor, RawPeer(surveyor.address, RESPONDENT) as theirs:
+        surveyor.wait_for_peers(1, WAIT)
+        with surveyor.start(b"one", timeout=WAIT) as one, surveyor.start(b"two", timeout=WAIT) as two:
+            for header in (theirs.recv()[:4], theirs.recv()[:4]):
+                for _ in range(3):
+                    theirs.send(header + b"I")
+            wait_until_read(surveyor, 6)
+            assert [(len(survey.fresh()), survey.dropped) for survey in (one, two)] == [(2, 1), (2, 1)]
+            assert surveyor.stats.dropped == 2
 
 
 def test_surveys_to_a_peer_that_does_not_read_are_dropped_beyond_its_queue() -> None:

@@ -351,7 +351,7 @@ ASKING = """
         assert reply == question[::-1], (question, reply)
     assert len(seen) == len(set(seen)), "asked twice"
     assert {question for question, _ in asked} <= set(seen)
-    assert not req._asking.asking, "a request that ended is still waited for"
+    assert not len(req._asking), "a request that ended is still waited for"
     stats = req.stats
     assert stats.resent == 0
     assert stats.late <= interrupts

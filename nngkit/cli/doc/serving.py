@@ -81,14 +81,9 @@ async def _page(peer: DocumentPeer, arguments: argparse.Namespace, nursery: trio
     if not any(address.startswith("ws") for address in peer.addresses):
         say(NAME, "no page: it reaches ws:// and wss:// alone, and this listens on neither")
         return None
-    try:
-        from nngkit.web.doc import page_site
-        from nngkit.web.server import serve as serve_site
-    except ModuleNotFoundError as error:
-        if error.name != "h11":
-            raise
-        say(NAME, "no page: its server needs a package: pip install nngkit[web] (h11)")
-        return None
+    from nngkit.web.doc import page_site
+    from nngkit.web.server import serve as serve_site
+
     documents: Callable[[], list[str]] = lambda: list(peer.documents)  # noqa: E731
     try:
         site = page_site(

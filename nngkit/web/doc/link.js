@@ -1,6 +1,6 @@
-// NNG's sockets as a browser can have them: BUS and REQ over WebSocket. Knows frames, ids and timeouts, not documents.
+// SP's sockets as a browser can have them: BUS and REQ over WebSocket. Knows frames, ids and timeouts, not documents.
 //
-// NNG puts one message into one binary WebSocket message: header, then body. BUS has no header; REQ's is an id of 4 bytes,
+// One message is one binary WebSocket message: header, then body. BUS has no header; REQ's is an id of 4 bytes,
 // big-endian, top bit set, and the reply carries the same. The subprotocol to offer is that of the listener.
 //
 //     const socket = await open("ws://host:4712/repair", REP, { WebSocket, timeout: 5 });

@@ -5,7 +5,7 @@
 //     const room = await peer.open("minutes", keep);        // room.ydoc is edited; room.presence says who is there
 //     peer.start();
 //
-// Hello with the token gets the address of the BUS, which is secret: NNG's BUS lets in whoever knows it. All of the
+// Hello with the token gets the address of the BUS, which is secret: the BUS lets in whoever knows it. All of the
 // protocol's decisions are in replica.js; here are clocks, timers and sockets.
 
 import * as Y from "yjs";

@@ -1,0 +1,309 @@
+"""Reading: by the thread or event loop that waits for a socket, and else by one thread of ours for all sockets.
+
+::
+
+    wait(waiter, deadline)      a thread waits: one of the waiting threads polls, and reads for all of them
+    attend(waiter)              a task is about to wait: its loop polls from now on
+    Reader                      polls the sockets that nobody reads; one thread for the process
+
+A poller is an epoll of the descriptors of one socket's connections, edge-triggered: it tells once that something came,
+and then the connection is read until nothing is left. No thread of NNG's stands between the kernel and a caller who
+waits. What comes is read although nobody waits, too: the reader thread polls the pollers. Where a waiter polls as well
+the reader lets it go first, for GRACE seconds, and then reads in its place, as it is busy.
+
+A connection whose descriptor is not known (TLS; systems other than Linux) is read by NNG's callbacks instead.
+May not know: protocols, messages, NNG's operations.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ._connection import Connection
+from ._streams import atomically
+from ._waiters import TaskWaiter, ThreadWaiter, longest_wait
+from ._wakeup import Nudge, Watch, watch
+
+if TYPE_CHECKING:
+    from ._core import Core
+
+log = logging.getLogger("nngkit.protocols")
+
+GRACE: Final = 0.005  # seconds after which the reader reads if the waiters are busy
+_EPOLL: Final = hasattr(select, "epoll")
+_NEWS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET if _EPOLL else 0
+_ENDS: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _EPOLL else 0
+
+
+class Poller:
+    """See above. ``add``, ``remove`` and ``repeat`` are called under the core's lock, all others without.
+
+    ``epoll``: None until the first connection. ``moves`` counts the reads by waiters; ``busy_since``: what it was when
+    the reader last found them busy.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.epoll: select.epoll | None = None
+        self.moves = 0
+        self.busy_since = -1
+        self._connections: dict[int, Connection] = {}  # by descriptor
+        self._nudge: Nudge | None = None  # for the thread that drives
+        self._watches: dict[object, Watch] = {}
+        self._driving = threading.Lock()
+        self._threads: set[ThreadWaiter] = set()
+
+    # ------------------------------------------------------------------ connections, under the core's lock
+
+    def add(self, connection: Connection) -> bool:
+        """Tell of what comes by ``connection``; False if that cannot be."""
+        number = connection.descriptor
+        assert number is not None
+        try:
+            epoll = self.epoll
+            if epoll is None:
+                epoll = select.epoll()
+                reader().add(self, epoll)
+                self.epoll = epoll
+            self._connections[number] = connection
+            epoll.register(number, _NEWS)
+        except OSError:  # no descriptors, or this one is closed
+            self._connections.pop(number, None)
+            return False
+        return True
+
+    def remove(self, connection: Connection) -> None:
+        """Tell of it no more. Call before its descriptor is closed: the next connection may get the same number."""
+        number = connection.descriptor
+        assert number is not None
+        if self._connections.get(number) is connection:
+            del self._connections[number]
+            if self.epoll is not None:
+                try:
+                    self.epoll.unregister(number)
+                except OSError:  # cut short by a signal handler, and made once more
+                    log.debug("descriptor %d was polled no more", number)
+
+    def repeat(self, connection: Connection) -> None:
+        """Tell of ``connection`` again, as something is left."""
+        number = connection.descriptor
+        assert number is not None
+        if self.epoll is not None and self._connections.get(number) is connection:
+            self.epoll.modify(number, _NEWS)
+
+    # ------------------------------------------------------------------ waiting
+
+    def attend(self, waiter: TaskWaiter) -> None:
+        """Have the loop of a task that is about to wait read when something comes. Called in that loop."""
+        home, epoll = waiter.home, self.epoll  # kept open by this name, whoever closes the socket
+        if home in self._watches or epoll is None or self.core.reason is not None:
+            return
+        for other, old in list(self._watches.items()):
+            if old.ended:
+                self._watches.pop(other, None)
+                old.close()
+        found = watch(waiter, epoll.fileno(), partial(self.read_for, home))
+        if found is None:
+            return
+        self._watches[home] = found
+        if self.core.reason is not None:  # closed by another thread, which may not have seen it
+            found.close()
+
+    def wait(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
+        """Like ``waiter.wait(deadline)``, but read what comes meanwhile: one thread reads for all that wait."""
+        if waiter.woken():
+            return True
+        if self.epoll is not None:
+            # a loop's step: a signal handler that raises after a call would leave the lock taken for ever
+            for mine in map(self._driving.acquire, (False,)):
+                if mine:
+                    try:
+                        return self._drive(waiter, deadline)
+                    finally:
+                        waiter.polls = None
+                        self._driving.release()
+                        if self._threads:
+                            self._hand_over()
+        self._threads.add(waiter)
+        try:
+            return waiter.wait(deadline)
+        finally:
+            self._threads.discard(waiter)
+
+    def _drive(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
+        """Poll and read until ``waiter`` is woken; False at the deadline."""
+        epoll, nudge = self.epoll, self._nudge  # kept open by these names, whoever closes the socket
+        if nudge is None:
+            try:
+                nudge = self._nudge = Nudge()
+            except OSError:  # no descriptors
+                epoll = None
+        if epoll is None or nudge is None:
+            return waiter.wait(deadline)
+        poll = select.poll()
+        poll.register(epoll.fileno(), select.POLLIN)
+        poll.register(nudge.fd, select.POLLIN)
+        waiter.thread = threading.get_ident()
+        waiter.polls = nudge.set
+        longest = min(longest_wait(), 1e6)  # poll counts in milliseconds of 32 bits
+        while not waiter.woken():
+            left = longest if deadline is None else min(deadline - time.monotonic(), longest)
+            if left <= 0:
+                return False
+            for number, _ in poll.poll(left * 1000):
+                if number == nudge.fd:
+                    nudge.clear()
+                else:
+                    self.read_for(None)
+        return True
+
+    def _hand_over(self) -> None:
+        """Wake one of the waiting threads, which then reads for the others."""
+        for waiter in self._threads.copy():
+            waiter.wake()
+            return
+
+    @property
+    def attended(self) -> bool:
+        """Whether a waiter polls too."""
+        return self._driving.locked() or any(not found.ended for found in list(self._watches.values()))
+
+    # ------------------------------------------------------------------ reading
+
+    def read_for(self, home: object) -> None:
+        """Read what came; by a waiter, in the loop ``home`` or in a thread (None)."""
+        self.moves += 1
+        self.read_ready(home)
+
+    def read_ready(self, home: object = None) -> bool:
+        """Read every connection that received something; False if there is none."""
+        core, epoll = self.core, self.epoll
+        if epoll is None or core.reason is not None:
+            return False
+        try:
+            events = epoll.poll(0)
+            if not events:
+                return False
+            connections = self._connections
+            with core.lock:
+                for number, event in events:
+                    connection = connections.get(number)
+                    if connection is None:
+                        continue
+                    if event & _ENDS:
+                        connection.hung_up = True
+                    connection.advance()
+                    if connection.fault is not None:
+                        core.lose(connection)
+            core.tell(home)
+        except BaseException:
+            core.mend()
+            raise
+        return True
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Stop polling; without the lock."""
+        for found in list(self._watches.values()):
+            found.close()
+        if self.epoll is not None:
+            reader().remove(self, self.epoll)
+
+    def release(self) -> None:
+        """Free the descriptors now, and not when the collector runs. After ``close``."""
+        self.epoll = self._nudge = None
+        self._watches = {}
+
+
+class Reader:
+    """Reads the sockets that nobody else reads, on a thread of its own, which starts with the first of them."""
+
+    _one: ClassVar[Reader | None] = None
+    _starting: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._lock = threading.Lock()
+        self._pollers: dict[int, Poller] = {}  # by the descriptor of their epoll
+        self._graced: dict[int, tuple[Poller, int]] = {}  # those whose waiters go first, and what they had read then
+        self._check_at = 0.0
+        # daemon: it ends with the process, and has nothing to do once all sockets are closed
+        threading.Thread(target=self._run, name="nngkit-reader", daemon=True).start()
+
+    def add(self, poller: Poller, epoll: select.epoll) -> None:
+        """Read what comes to ``poller`` when its waiters do not. Raises OSError."""
+        number = epoll.fileno()
+        with self._lock:
+            atomically((self._pollers.__setitem__, number, poller), (self._epoll.register, number, select.EPOLLIN))
+
+    def remove(self, poller: Poller, epoll: select.epoll) -> None:
+        """Read it no more. Idempotent; before its epoll is closed."""
+        number = epoll.fileno()
+        with self._lock:
+            if self._pollers.get(number) is poller:
+                atomically((self._epoll.unregister, number), (self._pollers.pop, number))
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._turn()
+            except Exception:
+                log.exception("a socket could not be read")
+
+    def _turn(self) -> None:
+        for number, _ in self._epoll.poll(GRACE if self._graced else None):
+            poller = self._pollers.get(number)
+            if poller is None:
+                continue
+            if poller.attended and poller.moves != poller.busy_since:
+                if not self._graced:
+                    self._check_at = time.monotonic() + GRACE
+                self._graced[number] = poller, poller.moves
+                self._listen(number, poller, 0)
+                continue
+            poller.read_ready()
+        if self._graced and time.monotonic() >= self._check_at:
+            self._check()
+
+    def _check(self) -> None:
+        """Read in the place of waiters that have not read for GRACE seconds."""
+        self._check_at = time.monotonic() + GRACE
+        for number, (poller, moves) in list(self._graced.items()):
+            if self._pollers.get(number) is poller:
+                if poller.moves != moves:
+                    self._graced[number] = poller, poller.moves
+                    continue
+                if poller.read_ready():
+                    poller.busy_since = poller.moves
+                self._listen(number, poller, select.EPOLLIN)
+            del self._graced[number]
+
+    def _listen(self, number: int, poller: Poller, events: int) -> None:
+        with self._lock:
+            if self._pollers.get(number) is poller:  # and not another that has the number now
+                self._epoll.modify(number, events)
+
+
+def reader() -> Reader:
+    """Return the reader of this process."""
+    with Reader._starting:
+        if Reader._one is None:
+            Reader._one = Reader()
+        return Reader._one
+
+
+def _forked() -> None:
+    # the thread is the parent's, and so is what its epoll says
+    Reader._one = None
+    Reader._starting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

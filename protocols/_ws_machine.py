@@ -1,0 +1,320 @@
+"""One side of SP over WebSocket, without its handshake: the bytes that came become messages, messages become frames.
+
+ServerMachine and ClientMachine of `websocket.py` add the handshakes. Whole binary frames are scanned in one go
+(`_ws_frames.py`); ``take`` goes on with pings, close frames and fragments. wsproto only says which close frames are
+valid. Measured: a ping costs wsproto 14 us, so 256 KiB full of pings would take half a second.
+
+NNG refuses a frame of more than 1 MiB unless told otherwise (close code 1009; measured with NNG 1.11), and sends
+fragments of 64 KiB itself. So ``frames`` cuts larger messages into fragments of 1 MiB.
+
+Bytes kept that are not a message yet: one message of ``limit`` bytes at most, and what one ``feed`` brought.
+
+A signal handler of Python's main thread may raise between any two calls. So ``feed``, ``take`` and the handshakes work
+on local names, and change the machine in lines without a call between them: either all of it has happened or nothing,
+and the call can be repeated. ``fed`` and ``count`` tell an interrupted caller which.
+
+May not know: HTTP, sockets, time; random bytes come from the ``mask`` that is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableSequence, Sequence
+from typing import Final
+
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import CloseConnection
+
+from nngkit.errors import BadMessage, TooLarge
+
+from ._ws_frames import (
+    CLOSE,
+    FIN,
+    MOST_FRAME,
+    MOST_FRAME_HEAD,
+    NORMAL,
+    PONG,
+    PROTOCOL_ERROR,
+    WHOLE,
+    Fault,
+    apply_mask,
+    bad,
+    fragments,
+    frame_head,
+    join_large,
+    masked_run,
+    other_frame,
+    scan,
+)
+from ._ws_handshake import MOST_HEAD, Refusal, Request
+
+LARGE: Final = 16 * 1024  # bytes from which a body is joined apart from its neighbours, which saves a copy
+SMALL_CHUNK: Final = 4096  # bytes below which chunks are collected in one buffer: an object each costs 40 bytes
+ALL: Final = 1 << 62
+
+Mask = Callable[[int], bytes]
+
+
+class Machine:
+    """One side of a connection; ServerMachine and ClientMachine are the two.
+
+    ``limit``: bytes of the largest message let in; up to ``headroom`` more pass, for protocol headers. ``large``: bytes
+    from which ``frames`` leaves a body in a buffer of its own.
+
+    ``said``: bytes to be sent now, in order: take the list and put an empty one in its place. ``open``: the handshake
+    is complete. ``asks``: the ``request`` is right, and ``accept`` or ``refuse`` is awaited (server only). ``ended``:
+    the peer sent a close frame, or the handshake failed: send ``said`` and close. ``fed``: calls of ``feed``;
+    ``count``: messages handed out.
+    """
+
+    _side: ConnectionType
+    _mask_in: int  # MASKED if the peer's frames have to be, else 0
+    _mask_out: int  # and ours
+
+    def __init__(self, limit: int, headroom: int, large: int, mask: Mask = bytes) -> None:
+        self._limit = limit + headroom
+        self._headroom = headroom
+        self._large = large
+        self._mask = mask
+        self._data = b""  # what is being taken apart, from _at on; empty unless _more
+        self._at = 0
+        self._more = False
+        self._parts: list[bytes | bytearray] = []  # what came after it; the first is bytes
+        self._have = 0  # bytes in both
+        self._need = 2  # bytes that are enough to go on
+        self._partial: bytearray | None = None  # the fragments of a message that goes on
+        self._fault: BadMessage | TooLarge | None = None
+        self._closing = False  # a close frame was given out by end()
+        self.said: list[bytes] = []
+        self.open = False
+        self.asks = False
+        self.ended = False
+        self.request: Request | None = None
+        self.fed = 0
+        self.count = 0
+
+    # ------------------------------------------------------------------ receiving
+
+    @property
+    def begun(self) -> bool:
+        """Whether the handshake, or a message, has begun or is awaited, and is not complete."""
+        if self.ended:
+            return False
+        return not self.open or self._partial is not None or (self._have > 0 and not self._more)
+
+    @property
+    def more(self) -> bool:
+        """Whether complete messages may still be inside: ``take`` stopped at ``most``, or came before ``accept``."""
+        return self._more
+
+    def place(self) -> None:
+        """Return None: no body is received in place, use ``feed``."""
+
+    def feed(self, data: bytes) -> None:
+        """Add what came next on the stream. After the end it is dropped."""
+        size = len(data)
+        parts = self._parts
+        if not size or self.ended or self._fault is not None:
+            self.fed += 1
+        elif size >= SMALL_CHUNK or not parts:
+            parts += (data,)
+            self._have += size
+            self.fed += 1
+        elif isinstance(tail := parts[-1], bytearray):
+            tail += data
+            self._have += size
+            self.fed += 1
+        else:
+            tail = bytearray(data)
+            parts += (tail,)
+            self._have += size
+            self.fed += 1
+
+    def take(self, out: MutableSequence[bytes], most: int = ALL) -> None:
+        """Append the messages that are complete to ``out``, up to ``most``.
+
+        Raises BadMessage and TooLarge after what came before the fault was appended and the close frame, or the HTTP
+        error, was put into ``said``; the stream is then of no use.
+        """
+        if not self.open and (self.asks or self.ended or not self._shake()):
+            return
+        if self._fault is not None:
+            raise self._fault
+        if self.ended or most < 1:
+            return
+        items: list[bytes] = []
+        data, at, behind = self._data, self._at, self._parts
+        partial = self._partial
+        had_more = self._more
+        if not had_more:
+            if self._have < self._need:
+                return
+            first = behind[0]
+            over = self._have - self._need
+            if (
+                self._need >= LARGE
+                and partial is None
+                and first[0] == WHOLE
+                and len(first) >= MOST_FRAME_HEAD
+                and over <= len(behind[-1])  # more was fed than its end, and not taken
+            ):
+                body, data = join_large(behind, over, self._mask_in)
+                items.append(body)
+            else:
+                data = b"".join(behind)
+            at, behind = 0, []
+            have = len(data)
+        else:
+            have = self._have
+        have += at
+        pieces: list[bytes] = []
+        said: list[bytes] = []
+        fault: BadMessage | TooLarge | None = None
+        ended = False
+        need = 0
+        gathered = 0 if partial is None else len(partial)
+        try:
+            while True:
+                if partial is None:
+                    at, need = scan(data, at, most, items, self._limit, self._mask_in)
+                    if need or len(items) >= most:
+                        break
+                lead, body, stop = other_frame(
+                    data, at, partial is not None, gathered, self._limit, self._headroom, self._mask_in
+                )
+                need = stop - at
+                if stop > len(data):
+                    break
+                match lead & 0x0F:
+                    case 0x09:
+                        said.append(self._frame(FIN | PONG, body))
+                    case 0x0A:
+                        pass
+                    case 0x08:
+                        said += self._answer_close(data[at:stop])
+                        ended = True
+                        break
+                    case _:
+                        pieces.append(body)
+                        gathered += len(body)
+                        if partial is None:
+                            partial = bytearray()
+                        if lead & FIN:
+                            items.append(b"".join((partial, *pieces)))
+                            partial, pieces, gathered = None, [], 0
+                at, need = stop, 2
+        except Fault as found:
+            fault = found.error
+            said.append(self._close(found.code))
+        grown = b"".join(pieces)
+        count = len(items)
+        have -= at
+        more = count >= most and have > 0
+        if ended or fault is not None:
+            data, at, behind, have, more = b"", 0, [], 0, False
+        elif not more:
+            rest = data[at:]
+            data, at, behind = b"", 0, [rest, *behind] if rest else behind
+        # from here to the raise no call: see the module's first lines
+        if partial is not None:
+            partial += grown
+        self._partial = partial
+        self._data = data
+        self._at = at
+        self._more = more
+        self._parts = behind
+        self._have = have
+        self._need = need
+        self._fault = fault
+        self.ended = ended
+        self.said += said
+        out += items
+        self.count += count
+        if fault is not None:
+            raise fault
+        if had_more and behind and not more:
+            self.take(out, most - count)  # what was fed before all of the last chunk was taken
+
+    def _shake(self) -> bool:
+        """Go on with the handshake; return True if messages may flow."""
+        raise NotImplementedError
+
+    def _frame(self, first: int, body: bytes) -> bytes:
+        bit = self._mask_out
+        key = self._mask(4) if bit else b""
+        return frame_head(first, len(body), bit) + key + (apply_mask(body, key) if bit else body)
+
+    def _close(self, code: int) -> bytes:
+        return self._frame(FIN | CLOSE, code.to_bytes(2, "big"))
+
+    def _split_head(self) -> tuple[bytes, bytes] | None:
+        """Return the head of an HTTP message and what came behind it; None if it is not complete."""
+        data = b"".join(self._parts)  # again for each chunk, which MOST_HEAD bounds
+        cut = data.find(b"\r\n\r\n", max(0, self._need - 3), MOST_HEAD) + 4
+        if cut > 3:
+            return data[:cut], data[cut:]
+        if len(data) >= MOST_HEAD:
+            raise Refusal(431, f"a head of more than {MOST_HEAD} bytes")
+        self._need = len(data)  # looked at so far
+        return None
+
+    def _answer_close(self, frame: bytes) -> tuple[bytes, ...]:
+        """Return the answer to a close frame, none if it is an answer itself. Raises Fault."""
+        peer = Connection(self._side)
+        peer.receive_data(frame)
+        event = next(peer.events())
+        if not isinstance(event, CloseConnection) or peer.state is not ConnectionState.REMOTE_CLOSING:
+            raise bad(f"close frame: {getattr(event, 'reason', '')}", getattr(event, "code", PROTOCOL_ERROR))
+        return () if self._closing else (bytes(peer.send(event.response())),)
+
+    # ------------------------------------------------------------------ sending
+
+    def frames(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Return the frames of ``bodies`` as buffers for one write: small ones joined, large ones apart.
+
+        A client's frames have a mask each (RFC 6455, 5.3); they are drawn in one call. A server's large bodies are not
+        copied, unless they are cut into fragments.
+        """
+        if not bodies:
+            return []
+        large, bit = self._large, self._mask_out
+        size = len(bodies[0])
+        if not bit and size < large and len(set(map(len, bodies))) == 1:
+            head = frame_head(WHOLE, size, 0)  # joined on
+            return [head + head.join(bodies)]
+        if bit and size < 126 and len(bodies) > 3 and len(set(map(len, bodies))) == 1:
+            return [masked_run(bodies, size, self._mask(4 * len(bodies)))]
+        keys = self._mask(4 * sum([len(body) // MOST_FRAME + 1 for body in bodies])) if bit else b""
+        at = 0
+        out: list[bytes] = []
+        small: list[bytes] = []
+        for body in bodies:
+            for first, piece in ((WHOLE, body),) if len(body) <= MOST_FRAME else fragments(body):
+                small.append(frame_head(first, len(piece), bit))
+                if bit:
+                    key = keys[at : at + 4]
+                    at += 4
+                    small.append(key)
+                    piece = apply_mask(piece, key)
+                if len(piece) < large:
+                    small.append(piece)
+                else:
+                    out += (b"".join(small), piece)
+                    small = []
+        if small:
+            out.append(b"".join(small))
+        return out
+
+    def cost(self, size: int) -> int:
+        """Return the bytes that a message of ``size`` takes on the wire."""
+        whole, rest = divmod(size, MOST_FRAME)
+        extra = 4 if self._mask_out else 0
+        last = rest + extra + (2 if rest < 126 else 4 if rest < 65536 else 10) if rest or not whole else 0
+        return whole * (MOST_FRAME + 10 + extra) + last
+
+    def end(self) -> bytes:
+        """Return what is to be sent before the stream is closed: a close frame, or nothing where none is due."""
+        if not self.open or self.ended or self._fault is not None:
+            return b""
+        frame = self._close(NORMAL)
+        self._closing = True
+        return frame
