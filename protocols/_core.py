@@ -191,6 +191,7 @@ class Core:
             if reason is not None:
                 connection.fault = reason
             if connection.fault is None:
+                self.outbox.distribute()  # to those who are here: it is not for this one
                 connection.pipe = pipe
                 connection.stage = JOINED
                 self.strangers.pop(connection.number, None)
@@ -239,6 +240,10 @@ class Core:
             return
         fault = connection.fault if reason is None else reason
         joined = connection.stage == JOINED
+        if joined:
+            self.outbox.distribute()  # to this one too: it is counted as what it is, written or dropped
+        if connection.stage == CLOSED:
+            return  # that found it gone
         where = connection.pipe.address if connection.pipe is not None else connection.where()
         if joined and reason is None:
             self.inbox.take_rest(connection)

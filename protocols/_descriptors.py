@@ -41,6 +41,8 @@ def by_names(local: Endpoint, remote: Endpoint) -> int | None:
     """Return the descriptor of the TCP connection between two endpoints, None if it is not found."""
 
     def fits(one: sockets.socket) -> bool:
+        if one.family not in (sockets.AF_INET, sockets.AF_INET6):
+            return False
         return _endpoint(one.getpeername()) == remote and _endpoint(one.getsockname()) == local
 
     for number in _near():
@@ -115,10 +117,8 @@ def _is(number: int, fits: Callable[[sockets.socket], bool]) -> bool:
         one.detach()  # it is not ours to close
 
 
-def _endpoint(name: object) -> Endpoint | None:
-    if isinstance(name, tuple) and len(name) >= 2:
-        return name[0].partition("%")[0], name[1]
-    return None
+def _endpoint(name: tuple[str, int]) -> Endpoint:
+    return name[0].partition("%")[0], name[1]  # without an interface
 
 
 def _path(name: object) -> bytes:

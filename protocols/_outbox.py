@@ -35,7 +35,7 @@ _strerror = lib.nng_strerror
 WhenFull = Literal["block", "drop", "drop_oldest", "raise"]
 
 TOGETHER: Final = 128  # messages of a loop's turn after which a write need not wait for its end
-COMPANY: Final = 64  # messages in a burst to all that make it worth to write to each peer
+COMPANY: Final = 256  # messages in a burst to all that make it worth to write to each peer
 SOON: Final = 0.001  # seconds that fewer wait for more
 BREATH: Final = 128  # messages appended between two moments in which NNG's callback may take the interpreter
 QUIET: Final = 30e-6  # seconds between two sends: closer ones are a burst, and worth waiting for company
@@ -66,6 +66,9 @@ class Outbox:
         self.when_full = when_full
         self._where = where
         self.queue: list[bytes] = []
+        self.company: list[bytes] = []  # for all who are here, in a burst of a few messages more
+        self._company_bytes = 0
+        self._most_company = min(COMPANY, cap)
         self.large = 0  # bytes in the queue of messages over SMALL
         self.idle: Rotation[Connection] = Rotation()
         self.taken = 0
@@ -431,43 +434,54 @@ class Outbox:
         _strerror(0)  # any call into C that lets go of it
 
     def _fan_out(self, items: Sequence[bytes]) -> None:
+        """Under the lock: accept ``items`` for all who are here now."""
         for start in range(0, len(items), COMPANY):  # written as it goes, so that a queue need not hold all of it
-            self._fan_out_some(items[start : start + COMPANY])
+            some = items[start : start + COMPANY]
+            size, count = sum(map(len, some)), len(some)
+            # from here no call: see _connection.py
+            self.company += some
+            self._company_bytes += size
+            self.fanned += count
+            at = perf_counter()
+            burst = at - self._last < QUIET
+            self._last = at
+            if not burst or len(self.company) >= self._most_company or self._company_bytes >= CHUNK:
+                self.distribute()
+                self._last = perf_counter()
+            elif not self._flusher.ticking:
+                self._flusher.set(SOON)
 
-    def _fan_out_some(self, items: Sequence[bytes]) -> None:
-        joined = self._core.joined()
-        cap, window = self.cap, self.window
-        size = sum(map(len, items))
-        count = len(items)
-        self.fanned += count
-        for connection in joined:
-            out = connection.out
-            if len(out) + count <= cap and connection.out_bytes + size <= window:
+    def distribute(self) -> None:
+        """Under the lock: give what waits for company to all who are here, and write it."""
+        items = self.company
+        if not items:
+            return
+        size = self._company_bytes
+        self.company = []
+        self._company_bytes = 0
+        cap, window, count = self.cap, self.window, len(items)
+        framed: dict[object, tuple[list[bytes], int]] = {}  # once for all whose framing is alike
+        for connection in self._core.joined():
+            machine, out = connection.machine, connection.out
+            alike = machine.alike
+            if alike is not None and not out and not connection.writing and not machine.said and size <= APART_LIMIT:
+                if alike not in framed:
+                    frames = machine.frames(items)
+                    framed[alike] = frames, sum(map(len, frames))
+                connection.hold(framed[alike][0], items, framed[alike][1])
+            elif len(out) + count <= cap and connection.out_bytes + size <= window:
                 out += items
                 connection.out_bytes += size
-                continue
-            for data in items:
-                if not self.offer(connection, data):
-                    weight = self._weight((data,))
-                    self.dropped += weight
-                    connection.dropped += weight
-        at = perf_counter()
-        least = COMPANY if at - self._last < QUIET else 1
-        self._last = at
-        waits = False
-        for connection in joined:
-            out = connection.out
-            if not out or connection.tx_state:  # its callback takes along what it finds
-                continue
-            if len(out) >= least or connection.out_bytes >= CHUNK:
+            else:
+                for data in items:
+                    if not self.offer(connection, data):
+                        weight = self._weight((data,))
+                        self.dropped += weight
+                        connection.dropped += weight
+            if not connection.tx_state:  # else its callback takes along what it finds
                 connection.write(now=True)
                 if connection.fault is not None:
                     self._core.lose(connection)
-            else:
-                waits = True
-        self._last = perf_counter()
-        if waits and not self._flusher.ticking:
-            self._flusher.set(SOON)
 
     def _flush_all(self) -> float | None:
         """On the alarm's thread: write what waits for company, or for a loop's next turn, and neither comes."""
@@ -480,6 +494,7 @@ class Outbox:
             if core.reason is None or core.lingers:
                 self._due = 0.0
                 self._due_to = {}
+                self.distribute()
                 self._flush(many=True)
                 for connection in core.joined():
                     if connection.out and not connection.tx_state:
@@ -525,7 +540,8 @@ class Outbox:
         self._drained()
 
     def abandon(self) -> None:
-        """Count what is still queued as dropped: the socket has closed. Under the lock."""
+        """Count what is still queued as dropped: the socket has closed, and its peers are gone. Under the lock."""
+        self.company = []
         self.dropped += self._weight(self.queue)
         self.taken += len(self.queue)
         self.queue = []
@@ -534,7 +550,8 @@ class Outbox:
     def unwritten(self) -> int:
         """Messages accepted and not written: queued, or being written. Under the lock."""
         there = self._core.joined()
-        return len(self.queue) + sum(len(one.out) + len(one.bodies) - one.written_now() for one in there)
+        waiting = len(self.queue) + len(self.company) * len(there)
+        return waiting + sum(len(one.out) + len(one.bodies) - one.written_now() for one in there)
 
     def refuse(self, reason: Closed) -> None:
         """Accept nothing more."""

@@ -35,12 +35,12 @@ class Peers:
     @property
     def pipe_stats(self) -> dict[Pipe, PipeStats]:
         """What each of these connections has counted."""
-        found = {}
-        with self._core.lock:
-            for one in self._core.joined():
+        found, core = {}, self._core
+        with core.lock:
+            for one in core.joined():
                 if one.pipe is not None:
                     going = one.written_now()
-                    queued = len(one.out) + len(one.bodies) - going
+                    queued = len(one.out) + len(one.bodies) + len(core.outbox.company) - going
                     found[one.pipe] = PipeStats(one.machine.count, one.written + going, queued, one.dropped)
         return found
 

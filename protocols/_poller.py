@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from ._connection import Connection
 from ._streams import atomically
-from ._waiters import TaskWaiter, ThreadWaiter, longest_wait
+from ._waiters import TaskWaiter, ThreadWaiter, waits
 from ._wakeup import Nudge, Watch, watch
 
 if TYPE_CHECKING:
@@ -151,12 +151,16 @@ class Poller:
         poll.register(nudge.fd, select.POLLIN)
         waiter.thread = threading.get_ident()
         waiter.polls = nudge.set
-        longest = min(longest_wait(), 1e6)  # poll counts in milliseconds of 32 bits
+        times = waits()
         while not waiter.woken():
+            longest = next(times)
             left = longest if deadline is None else min(deadline - time.monotonic(), longest)
             if left <= 0:
                 return False
-            for number, _ in poll.poll(left * 1000):
+            found = poll.poll(left * 1000)
+            if found:
+                times = waits()
+            for number, _ in found:
                 if number == nudge.fd:
                     nudge.clear()
                 else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from sniffio import thread_local as _library
@@ -25,17 +25,21 @@ if TYPE_CHECKING:
     import trio
 
 
-SIGNALS: Final = 0.5  # seconds after which the main thread sees a signal that came as it began to wait
-YEAR: Final = 3e7  # seconds; a lock's timeout overflows at threading.TIMEOUT_MAX
+SIGNALS: Final = 0.05  # seconds after which the main thread sees a signal that came as it began to wait
+MOST: Final = 1e6  # seconds of one wait; poll counts milliseconds in 32 bits
 
 
-def longest_wait() -> float:
-    """Return the seconds that this thread may wait in one go.
+def waits() -> Iterator[float]:
+    """Yield the seconds that this thread may wait in one go, again and again.
 
     A signal interrupts a wait of the main thread, unless it comes after the interpreter last looked for one and before
-    the system call: 8 of 100 processes did not end that were told to as they began to wait for the next message.
+    the system call: 9 of 100 processes did not end that were told to as they began to wait for the next message. So its
+    first wait is short, and the next ones are longer and longer: each begins with a look.
     """
-    return SIGNALS if threading.current_thread() is threading.main_thread() else YEAR
+    longest = SIGNALS if threading.current_thread() is threading.main_thread() else MOST
+    while True:
+        yield longest
+        longest = min(longest * 4, MOST)
 
 
 class ThreadWaiter:
@@ -70,9 +74,11 @@ class ThreadWaiter:
         self.wake()
 
     def wait(self, deadline: float | None = None) -> bool:
-        longest = longest_wait()
-        while deadline is None or (left := deadline - time.monotonic()) > 0:
-            if self._gate.acquire(timeout=longest if deadline is None else min(left, longest)):
+        for longest in waits():
+            left = longest if deadline is None else min(deadline - time.monotonic(), longest)
+            if left <= 0:
+                break
+            if self._gate.acquire(timeout=left):
                 return True
         return self._gate.acquire(blocking=False)
 

@@ -268,6 +268,11 @@ class Machine:
 
     # ------------------------------------------------------------------ sending
 
+    @property
+    def alike(self) -> object:
+        """Machines that return the same here return the same frames of the same bodies; None: each its own."""
+        return None if self._mask_out else "unmasked"
+
     def frames(self, bodies: Sequence[bytes]) -> list[bytes]:
         """Return the frames of ``bodies`` as buffers for one write: small ones joined, large ones apart.
 

@@ -362,6 +362,11 @@ class Machine:
 
     # ------------------------------------------------------------------ sending
 
+    @property
+    def alike(self) -> object:
+        """Machines that return the same here return the same frames of the same bodies; None: each its own."""
+        return self._first
+
     def frames(self, bodies: Sequence[bytes]) -> list[bytes]:
         """Return the frames of ``bodies`` as buffers for one write: small ones joined, large ones as they are."""
         first = bodies[0]
