@@ -1,7 +1,7 @@
 """Calling something later, or now from elsewhere: one thread for all sockets of the process, asleep while none is set.
 
 Not NNG's timers: when one is over, NNG 1.11 goes round in circles for the rest of that millisecond, on a CPU of its own
-(``nni_aio_expire_loop`` asks for "before now" where it waited for "now"; docs/benchmarks.md, Batches).
+(``nni_aio_expire_loop`` asks for "before now" where it waited for "now"; docs/nng/timer_spins.py).
 
 May not know: sockets, messages, NNG.
 """
@@ -65,8 +65,8 @@ def _start() -> None:
 class Alarm:
     """Calls ``due()`` on the alarm thread; it says in how many seconds to be called again, None for not.
 
-    ``due`` is a method, and may be called once too often; it must be quick, as everybody's alarms wait for it. Its
-    object is not kept alive for it: a socket that nobody holds any more is garbage now, and not when its alarm rings.
+    ``due`` is a method, and may be called once too often; it must be quick, as all other alarms wait for it. Its object
+    is not kept alive for it: a socket that nobody holds is garbage at once, and not when its alarm is due.
     """
 
     __slots__ = ("_closed", "_due", "ticking")
@@ -78,17 +78,17 @@ class Alarm:
         _start()
 
     def set(self, seconds: float) -> None:
-        """Have it ring in ``seconds``, unless it is set already."""
+        """Call ``due`` in ``seconds``, unless a call is set already."""
         if not self.ticking:
             deque(itertools.starmap(operator.call, self.steps(seconds)), 0)
 
     def steps(self, seconds: float) -> list[tuple[Any, ...]]:
-        """``set`` as calls for one step of C: interrupted in between, it would be taken for set and not ring."""
+        """Return ``set`` as calls for one step of C: cut short in between, it would seem set and never be called."""
         entry = (time.monotonic() + seconds, next(_order), self._ring)
         return [(setattr, self, "ticking", True), (_requests.put, entry)]
 
     def now(self) -> None:
-        """Have it ring at once, besides."""
+        """Call ``due`` at once, besides what is set."""
         _requests.put((0.0, next(_order), self._ring))
 
     def _ring(self) -> None:
@@ -99,5 +99,5 @@ class Alarm:
             self.set(again)
 
     def close(self) -> None:
-        """Ring no more; a call that has begun may still be under way."""
+        """Make no more calls; one that has begun may still be under way."""
         self._closed = True

@@ -19,7 +19,7 @@ from ._socket import MIB, Socket
 from ._waiters import ThreadWaiter, Waiter, sleep, task_waiter
 from .sp import HEADROOM, split_question
 
-PATIENCE: Final = 0.25  # seconds that a peer may keep an answerer waiting before its answers are dropped instead
+PATIENCE: Final = 0.25  # seconds without progress after which a peer's answers are dropped, and do not wait
 
 
 class Answers:
@@ -67,7 +67,7 @@ class Answers:
         return True
 
     def answering(self, connection: Connection, answer: bytes, waiter: Waiter) -> Iterator[float]:
-        """Queue one answer when there is room; yields until when to wait for it."""
+        """Queue one answer when there is room, or drop it; yields until when to wait."""
         deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
         self._outbox.waiters.add(waiter)
         try:
@@ -101,8 +101,9 @@ class Question:
     def reply(self, data: Any) -> None:
         """Send the answer, once (RuntimeError). Blocks while the queue of earlier answers to this peer is full.
 
-        A peer that does not read for 0.25 s has its answers dropped, and counted in ``stats.dropped``, until it reads
-        again, as it has when it went away. Raises Closed.
+        It waits as long as the peer reads. If that makes no progress for 0.25 s, this answer is dropped and counted in
+        ``stats.dropped``, and so is each next one that finds no room, at once. Dropped, too, if the peer has left.
+        Raises Closed.
         """
         answer = self._header + as_bytes(data)
         self._answering()

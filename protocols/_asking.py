@@ -1,7 +1,7 @@
 """Asking: what REQ and SURVEYOR share. Ids, and replies that find who waits for them.
 
-Replies are handed out where they are read, on NNG's threads mostly, so no task or thread is spent on them and none has
-to wait for another. Who waits is woken in one call a loop, however many of its tasks got a reply.
+Replies are handed out by the thread that reads them, so no task or thread is spent on them and none has to wait for
+another. Who waits is woken in one call a loop, however many of its tasks got a reply.
 
 May not know: what a request or a survey means.
 """
@@ -25,7 +25,7 @@ from .sp import TOP_BIT, split_reply
 
 
 class Asker(Protocol):
-    """Somebody who waits for replies to one id, ``number``; 0 before it was given one."""
+    """A caller that waits for replies to one id, ``number``; 0 before it was given one."""
 
     number: int
 
@@ -138,7 +138,7 @@ class Asking:
             raise
 
     def wake_all(self) -> None:
-        """Have all who ask look again."""
+        """Wake all who wait for replies."""
         for asker in self.askers():
             asker.waiter.wake()
 

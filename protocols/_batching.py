@@ -188,7 +188,7 @@ class Batcher:
         if not lane.armed and self._closed is None:
             lane.since = time.monotonic()
             steps = [] if self._alarm.ticking else self._alarm.steps(self._delay)
-            # in one call into C: interrupted after the first step, everybody would wait for an alarm that never rings
+            # in one call into C: cut short after the first step, the alarm would seem set and never be called
             deque(itertools.starmap(operator.call, [*steps, (setattr, lane, "armed", True)]), 0)
 
     def _pump(self, lane: Lane, *, full: bool) -> None:
@@ -235,7 +235,7 @@ class Batcher:
                         del self._lanes[lane.key]
             except NngkitError:
                 return None  # the queue has closed; what is left is lost, and counted by ``free``
-            if self._stuck and self._closed is None:  # it rings when there is room
+            if self._stuck and self._closed is None:  # ``wake`` has it called when there is room
                 again = None
                 for lane in self._lanes.values():
                     lane.armed = True

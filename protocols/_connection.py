@@ -6,7 +6,7 @@
                IDLE -> POSTED -> IDLE; who sees it complete before the callback goes on in its place
     now        the same operation tried at once on the core's aio without a callback, and taken back if it has to wait:
                no thread of NNG's is involved while there is something to read, or room to write (not under TLS)
-    polled     the core's poller tells when there is something to read, and it is read so; nothing is posted then
+    polled     the core's poller reports when there is something to read, and `now` reads it; nothing is posted then
 
     SHAKING -> ASKING -> JOINED -> CLOSED      hello (or HTTP), then `admit`, then messages
 
@@ -129,7 +129,7 @@ class Connection(Owner):
         # reading
         self.fresh: list[Any] = []  # messages that are still to be looked into
         self.looked = 0  # chunks that the machine was asked about
-        self.seen = 0  # of them, dealt with
+        self.seen = 0  # of the fresh ones, dealt with
         self.taken_in = 0  # messages of the machine's that were counted
         self.progress = (-1, 0)  # chunks read when the sweep came by
         self._rx = self.aio(RX)
@@ -165,7 +165,7 @@ class Connection(Owner):
     # ------------------------------------------------------------------ callbacks, on NNG's threads
 
     def start(self, heard: bytes) -> None:
-        """Say hello, and listen for the peer's, of which ``heard`` has come. Without the lock, on an NNG thread."""
+        """Say hello, and wait for the peer's, of which ``heard`` has come. Without the lock."""
         core = self.core
         with core.lock:
             if self.stage != SHAKING:
@@ -267,7 +267,7 @@ class Connection(Owner):
     # ------------------------------------------------------------------ reading
 
     def poll(self) -> None:
-        """Be read when the poller tells of something, if the descriptor is known. Only while IDLE."""
+        """Have the poller report when there is something to read, if the descriptor is known. Only while IDLE."""
         if self.descriptor is not None and self.prompt and self.core.poller.add(self):
             self.polled = True
             self._buffer = self._view = None  # it reads to the core's
@@ -275,7 +275,7 @@ class Connection(Owner):
     def advance(self, *, now: bool = False) -> None:
         """Take in what there is and read on, until nothing is there, or the inbox holds this connection back.
 
-        ``now``: by a thread that has nothing else to do, where NNG's own would else read on.
+        ``now``: read on in this thread, which has nothing else to do, and do not leave it to NNG's.
         """
         core = self.core
         if core.reading is not None or core.writing is not None:

@@ -4,12 +4,13 @@
 
     Listener, Dialer -> greet (hello heard; `admit`) -> join -> inbox, outbox -> lose
 
-    core.poller     reading by the threads and loops that wait (`_poller.py`)
+    core.poller     reading, by whoever waits or by the reader thread (`_poller.py`)
     core.guard      limits on connections, and the cuts (`_limits.py`)
 
-A core does not know its socket, so a socket that nobody holds is garbage although NNG's threads still call back here.
-What users are told (``on_peer``, ``admit``, waking who waits) is told without the lock: whoever lets go of it calls
-``tell``. Connections are made, shaken hands with, read and lost on NNG's threads, whether or not somebody waits.
+A core does not know its socket, so a socket that nobody holds is garbage although NNG's threads and ours still call
+here. What users are told (``on_peer``, ``admit``, waking who waits) is told without the lock: whoever lets go of it
+calls ``tell``. Connections are made and shaken hands with on NNG's threads (inproc: made on the alarm's), whether or
+not a caller waits. Any thread that reads or writes may find one lost.
 
 May not know: what a message means.
 """
@@ -167,7 +168,7 @@ class Core:
     # ------------------------------------------------------------------ coming
 
     def greet(self, connection: Connection) -> None:
-        """It has said hello: ask whether it may join, and let it in. Without the lock, on an NNG thread."""
+        """The peer has said hello: ask whether it may join, and let it in. Without the lock, on an NNG thread."""
         with self.lock:
             if connection.stage != ASKING:
                 return  # and its stream is gone
@@ -362,7 +363,7 @@ class Core:
             self._events.popleft()
 
     def wake_peers(self) -> None:
-        """Have all who wait for peers look again."""
+        """Wake all who wait for peers."""
         for waiter in self.peer_waiters.copy():
             waiter.wake()
 

@@ -4,8 +4,8 @@
 by sockets that read on all the same (SUB, BUS). What holds peers back is exact: a message over the cap stays in the
 bytes of its connection, and is not a message yet.
 
-A receive call takes from ``ready`` without the lock, and asks ``poll`` when that is empty. What it took and could not
-return it puts back. May not know: protocols, event loops.
+A receive call takes from ``ready`` without the lock, and asks ``poll`` when that is empty. Undelivered messages are
+requeued at the head. May not know: protocols, event loops.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Inbox:
     """See above. ``cap`` messages and ``window`` bytes are read ahead.
 
     ``unpack(connection, messages) -> items`` looks into messages as they come, and may leave some out. It may be called
-    twice for the same ones, before they count. It takes what it
-    has dealt with in ``connection.seen``, where doing it twice would show. ``bad``, ``too_large``: counted by it too.
+    twice for the same ones, before they count: where that would show, it notes in ``connection.seen`` how many it has
+    dealt with. ``bad``, ``too_large``: counted by it too.
     """
 
     def __init__(self, core: Core, *, cap: int, window: int, full: WhenBehind) -> None:
@@ -49,7 +49,7 @@ class Inbox:
         # popping through an iterator: FOR_ITER, STORE, RETURN have no point where a signal handler can run
         self.pops = iter(self.ready.popleft, None)
         self.unpack: Callable[[Connection, Sequence[bytes]], Sequence[Any]] | None = None
-        self.swallows = False  # nobody receives here: what comes is unpacked, and gone
+        self.swallows = False  # no receive calls here: what comes is unpacked, and gone
         self.most = ENDLESS  # messages unpacked at once, where each holds many
         self.wrap: Callable[[Connection, Any], Any] | None = None  # makes an item one that knows its pipe
         self.received = 0
@@ -248,7 +248,7 @@ class Inbox:
                 return
 
     def put_back(self, out: list[Any]) -> None:
-        """Put what a call took but could not return in front again."""
+        """Requeue messages at the head that a call took but could not return."""
         if not out:
             return
         with self._core.lock:

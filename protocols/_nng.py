@@ -106,7 +106,7 @@ _started = False
 
 
 def register(socket: Closeable) -> None:
-    """Before ``socket`` is opened: have it closed at exit and told of a fork, and NNG's threads deaf to signals.
+    """Have ``socket``, still to be opened, closed at exit and told of a fork; block signals in NNG's threads.
 
     Raises Forked in a child that must not use NNG.
     """

@@ -8,7 +8,8 @@
 
 A message that finds its peer idle is written at once, by the caller. In a burst NNG writes it, and what is appended
 meanwhile goes out together when NNG calls back. The callback has to get the interpreter for that: who appends lets it
-go every BREATH messages. To all peers at once a burst is written COMPANY messages at a time, and its end by an alarm.
+go every BREATH messages. A burst to all peers is queued once, in ``company``, and distributed at COMPANY messages or
+CHUNK bytes, or by an alarm after SOON.
 
 May not know: protocols, event loops.
 """
@@ -35,8 +36,8 @@ _strerror = lib.nng_strerror
 WhenFull = Literal["block", "drop", "drop_oldest", "raise"]
 
 TOGETHER: Final = 128  # messages of a loop's turn after which a write need not wait for its end
-COMPANY: Final = 256  # messages in a burst to all that make it worth to write to each peer
-SOON: Final = 0.001  # seconds that fewer wait for more
+COMPANY: Final = 256  # messages of a burst to all peers after which they are distributed
+SOON: Final = 0.001  # seconds after which fewer are
 BREATH: Final = 128  # messages appended between two moments in which NNG's callback may take the interpreter
 QUIET: Final = 30e-6  # seconds between two sends: closer ones are a burst, and worth waiting for company
 TURN: Final = 100e-6  # seconds between two sends of tasks: closer ones are mostly of one turn of their loop
@@ -66,7 +67,7 @@ class Outbox:
         self.when_full = when_full
         self._where = where
         self.queue: list[bytes] = []
-        self.company: list[bytes] = []  # for all who are here, in a burst of a few messages more
+        self.company: list[bytes] = []  # a burst to all peers, not distributed yet
         self._company_bytes = 0
         self._most_company = min(COMPANY, cap)
         self.large = 0  # bytes in the queue of messages over SMALL
@@ -137,7 +138,7 @@ class Outbox:
         return True
 
     def expect(self) -> None:
-        """Write what tasks of the running loop add from now on when those that are ready have had their turn."""
+        """Have what tasks of the running loop add from now on written together, at the end of its turn."""
         self._due = perf_counter() + OVERDUE
         soon(self._flush_now)
         self._flusher.set(SOON)  # the loop's next turn may be long in coming

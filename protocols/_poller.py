@@ -6,10 +6,10 @@
     attend(waiter)              a task is about to wait: its loop polls from now on
     Reader                      polls the sockets that nobody reads; one thread for the process
 
-A poller is an epoll of the descriptors of one socket's connections, edge-triggered: it tells once that something came,
-and then the connection is read until nothing is left. No thread of NNG's stands between the kernel and a caller who
-waits. What comes is read although nobody waits, too: the reader thread polls the pollers. Where a waiter polls as well
-the reader lets it go first, for GRACE seconds, and then reads in its place, as it is busy.
+A poller is an epoll of the descriptors of one socket's connections, edge-triggered: it reports once that something
+came, and then the connection is read until nothing is left. No thread of NNG's stands between the kernel and a caller
+that waits. What comes while no caller waits is read by the reader thread, which polls the pollers. Where a waiter polls
+as well, the reader lets it read first. If it has not after GRACE seconds it is busy, and the reader reads in its place.
 
 A connection whose descriptor is not known (TLS; systems other than Linux) is read by NNG's callbacks instead.
 May not know: protocols, messages, NNG's operations.
@@ -62,7 +62,7 @@ class Poller:
     # ------------------------------------------------------------------ connections, under the core's lock
 
     def add(self, connection: Connection) -> bool:
-        """Tell of what comes by ``connection``; False if that cannot be."""
+        """Poll ``connection`` from now on; False if its descriptor cannot be polled."""
         number = connection.descriptor
         assert number is not None
         try:
@@ -79,7 +79,7 @@ class Poller:
         return True
 
     def remove(self, connection: Connection) -> None:
-        """Tell of it no more. Call before its descriptor is closed: the next connection may get the same number."""
+        """Stop polling it. Call before its descriptor is closed: the next connection may get the same number."""
         number = connection.descriptor
         assert number is not None
         if self._connections.get(number) is connection:
@@ -91,7 +91,7 @@ class Poller:
                     log.debug("descriptor %d was polled no more", number)
 
     def repeat(self, connection: Connection) -> None:
-        """Tell of ``connection`` again, as something is left."""
+        """Have the epoll report ``connection`` once more, as something is left to read."""
         number = connection.descriptor
         assert number is not None
         if self.epoll is not None and self._connections.get(number) is connection:
@@ -248,7 +248,7 @@ class Reader:
             atomically((self._pollers.__setitem__, number, poller), (self._epoll.register, number, select.EPOLLIN))
 
     def remove(self, poller: Poller, epoll: select.epoll) -> None:
-        """Read it no more. Idempotent; before its epoll is closed."""
+        """Stop reading it. Idempotent; call before its epoll is closed."""
         number = epoll.fileno()
         with self._lock:
             if self._pollers.get(number) is poller:

@@ -140,10 +140,10 @@ def close(stream: Any) -> None:
 class Listener:
     """Accepts streams at ``address`` for one socket. Raises ConfigError, Unreachable where it cannot.
 
-    ``accepted(stream, descriptor, listener)`` is called on an NNG thread and owns the stream; ``descriptor`` is None
-    where it is not known. Listeners for WebSocket of one process may share host and port, and are told apart by path:
-    then the first of them gets each stream, ``sibling`` says whose it is once the request was read, and
-    ``inherited(stream, descriptor, listener, bytes read)`` is called for that one.
+    ``accepted(stream, descriptor, listener)`` is called on an NNG thread (inproc: the alarm's) and owns the stream;
+    ``descriptor`` is None where it is not known. Listeners for WebSocket of one process may share host and port, and
+    are told apart by path: then the first of them gets each stream, ``sibling`` says whose it is once the request was
+    read, and ``inherited(stream, descriptor, listener, bytes read)`` is called for that one.
     """
 
     inproc: ClassVar[dict[str, Listener]] = {}
@@ -204,7 +204,7 @@ class Listener:
         """Whether there are others at the same port."""
         return self._port is not None and len(self._port.members) > 1
 
-    def meet(self) -> tuple[Any, int]:
+    def meet(self) -> tuple[Any, int | None]:
         """Return a stream whose other end was accepted here, and its descriptor. Raises Closed, OSError."""
         ours, theirs = sockets.socketpair()
         try:
@@ -386,8 +386,8 @@ class Port(Owner):
 class Dialer(Owner):
     """Connects to ``address``, again and again until it succeeds, and again after ``lost``.
 
-    ``connected(stream, descriptor, dialer)`` is called on an NNG thread and owns the stream; ``descriptor`` is None
-    where it is not known. ``longest``: seconds between two tries.
+    ``connected(stream, descriptor, dialer)`` is called on an NNG thread (inproc: the alarm's) and owns the stream;
+    ``descriptor`` is None where it is not known. ``longest``: seconds between two tries.
     """
 
     def __init__(
@@ -430,9 +430,10 @@ class Dialer(Owner):
             return
         if self.address.local and descriptors.available:
             with descriptors.one_at_a_time:  # NNG makes a Unix socket before this call returns
-                descriptors.look()
+                path = _path(self.address.url)
+                descriptors.look(path, dialed=True)
                 self._dial()
-                self._found = descriptors.newcomer(_path(self.address.url), dialed=True)
+                self._found = descriptors.newcomer(path, dialed=True)
         else:
             self._dial()
 
@@ -523,7 +524,7 @@ class Dialer(Owner):
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 
-def wrap(sock: sockets.socket) -> tuple[Any, int]:
+def wrap(sock: sockets.socket) -> tuple[Any, int | None]:
     """Return ``sock`` as a stream, which owns it from then on, and its descriptor."""
     slot = ffi.new("nng_stream_listener **")
     check(lib.nng_stream_listener_alloc(slot, b"socket://"), "inproc")
@@ -535,7 +536,7 @@ def wrap(sock: sockets.socket) -> tuple[Any, int]:
         sock.detach()
         lib.nng_aio_wait(aio)  # it has what it waited for
         check(lib.nng_aio_result(aio), "inproc")
-        return ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0)), number
+        return ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0)), number if descriptors.available else None
     finally:
         lib.nng_aio_free(aio)
         lib.nng_stream_listener_close(listener)

@@ -72,7 +72,7 @@ class TLS:
 
 
 def _zero_ended(text: str) -> str:
-    # pynng hands strings over without the ending zero that C expects
+    # C expects an ending zero; pynng 0.9.0 adds one of its own, which is not relied upon
     return text + "\0"
 
 

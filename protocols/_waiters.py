@@ -1,6 +1,6 @@
 """Three kinds of waiter behind one method: a thread, a trio task, an asyncio task.
 
-Whoever waits for a socket waits here and never inside NNG, so that a close, a timeout or a Ctrl-C always reaches it::
+A caller waits here, or in the poller, and never inside NNG, so that a close, a timeout or a Ctrl-C always reaches it::
 
     waiter.wake()              from any thread, any number of times; at the latest the next wait() returns
     waiter.wait(deadline)      ThreadWaiter: blocks;  the others: awaits.  False once time.monotonic() passes deadline
@@ -32,9 +32,9 @@ MOST: Final = 1e6  # seconds of one wait; poll counts milliseconds in 32 bits
 def waits() -> Iterator[float]:
     """Yield the seconds that this thread may wait in one go, again and again.
 
-    A signal interrupts a wait of the main thread, unless it comes after the interpreter last looked for one and before
-    the system call: 9 of 100 processes did not end that were told to as they began to wait for the next message. So its
-    first wait is short, and the next ones are longer and longer: each begins with a look.
+    A signal interrupts a wait of the main thread, unless it comes after the interpreter's last check and before the
+    system call: of 100 processes told to end as they began to wait, 9 did not. So the main thread's first wait is
+    short, and each next one four times as long: the interpreter checks for signals between them.
     """
     longest = SIGNALS if threading.current_thread() is threading.main_thread() else MOST
     while True:

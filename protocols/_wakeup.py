@@ -2,7 +2,7 @@
 
 ::
 
-    Nudge                               makes a thread that polls look up
+    Nudge                               wakes a thread that polls it
     watch(loop's waiter, fd, woken)     `woken()` runs in that loop whenever `fd` is readable
 
 May not know: NNG, connections.
@@ -68,7 +68,7 @@ class AsyncioWatch:
         return self._loop.is_closed()
 
     def close(self) -> None:
-        """Watch no more; from any thread. Idempotent."""
+        """Stop watching; from any thread. Idempotent."""
         if sys.modules["asyncio"]._get_running_loop() is self._loop:
             self._stop()
             return
@@ -126,7 +126,7 @@ class TrioWatch:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Watch no more; from any thread. Idempotent."""
+        """Stop watching; from any thread. Idempotent."""
         try:
             self._token.run_sync_soon(self._stop)
         except sys.modules["trio"].RunFinishedError:

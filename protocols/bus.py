@@ -7,8 +7,8 @@
         hub.send(b"to all")
 
 Best effort: what finds the queue of a peer full is dropped for that peer, and counted. What has to arrive goes by other
-means (sequence numbers and repair, REQ/REP). It
-reaches every pipe, whoever is behind it: decide with ``admit`` or TLS who may join. Protocol number 112.
+means (sequence numbers and repair, REQ/REP). A message reaches every connected peer, strangers included: decide with
+``admit`` or TLS who may join. Protocol number 112.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
         pub.send(b"weather.oslo 3")
         sub.recv()
 
-A topic is a prefix of bytes. It is matched at the subscriber, so a publisher sends everything to everybody. Best
+A topic is a prefix of bytes. It is matched at the subscriber: a publisher sends everything to every subscriber. Best
 effort: what finds the queue of a subscriber full is dropped for it; the publisher counts that, the subscriber does not
 know. Numbered messages make the loss visible there: with ``sequence=True`` on both ends each message carries a trailer
 that ``Sub`` takes off and counts gaps by (``stats.lost``)::

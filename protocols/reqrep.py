@@ -169,7 +169,7 @@ class Req(Socket):
                 call.queued = connection is None
 
     def _peer(self, event: PeerEvent) -> None:
-        """On an NNG thread: send again what a lost peer had taken."""
+        """On the thread that noticed: send again what a lost peer had taken."""
         if event.kind == "joined":
             return
         for call in self._asking.askers():

@@ -1,0 +1,133 @@
+"""Which descriptor is a stream's: found among all kinds of others, and only ever looked at."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nngkit.protocols import Pair0, Pull, Push, _descriptors
+from tests.protocols.wires import WAIT, eventually
+
+pytestmark = pytest.mark.skipif(not _descriptors.available, reason="descriptors are looked up on Linux only")
+
+
+@pytest.fixture
+def others() -> Iterator[list[socket.socket]]:
+    """Sockets of all kinds, which nobody may touch."""
+    with ExitStack() as stack:
+        made = [
+            socket.socket(socket.AF_NETLINK, socket.SOCK_RAW),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+            socket.socket(socket.AF_INET6, socket.SOCK_STREAM),
+            *socket.socketpair(),
+        ]
+        for one in made:
+            stack.enter_context(one)
+        yield made
+
+
+def tcp_pair(stack: ExitStack, host: str = "127.0.0.1") -> tuple[socket.socket, socket.socket]:
+    listener = stack.enter_context(
+        socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    )
+    dialed = stack.enter_context(socket.create_connection(listener.getsockname()[:2]))
+    return dialed, stack.enter_context(listener.accept()[0])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_tcp_connection_is_told_by_its_two_endpoints(host: str, others: list[socket.socket]) -> None:
+    with ExitStack() as stack:
+        pairs = [tcp_pair(stack, host) for _ in range(_descriptors.NEAR)]  # the first is no longer near the end
+        for pair in (pairs[0], pairs[-1]):
+            for one in pair:
+                local, remote = one.getsockname()[:2], one.getpeername()[:2]
+                assert _descriptors.by_names(local, remote) == one.fileno()
+        dialed, _ = pairs[0]
+        names = dialed.getsockname()[:2], dialed.getpeername()[:2]
+        dialed.close()
+        assert _descriptors.by_names(*names) is None
+
+
+def test_a_datagram_socket_between_the_same_endpoints_is_not_taken_for_it() -> None:
+    with ExitStack() as stack:
+        dialed, _ = tcp_pair(stack)
+        datagrams = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        datagrams.bind(dialed.getsockname())
+        datagrams.connect(dialed.getpeername())
+        assert _descriptors.by_names(dialed.getsockname(), dialed.getpeername()) == dialed.fileno()
+
+
+def test_a_default_timeout_of_the_program_is_not_given_to_what_is_looked_at() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        socket.setdefaulttimeout(5)
+        try:
+            assert _descriptors.by_names(("127.0.0.1", 1), ("127.0.0.1", 2)) is None
+        finally:
+            socket.setdefaulttimeout(None)
+        assert os.get_blocking(one.fileno())
+
+
+def test_a_unix_socket_is_told_as_the_only_newcomer(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path / "s")
+    with ExitStack() as stack, _descriptors.one_at_a_time:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(path)
+        listener.listen()
+        _descriptors.look(path, dialed=True)
+        assert _descriptors.newcomer(path, dialed=False) is None
+        first = stack.enter_context(socket.socket(socket.AF_UNIX))
+        first.connect(path)
+        assert _descriptors.newcomer(path, dialed=True) == first.fileno()
+        assert _descriptors.newcomer(path, dialed=True) is None, "it is no newcomer any more"
+        accepted = stack.enter_context(listener.accept()[0])
+        assert _descriptors.newcomer(path, dialed=False) == accepted.fileno()
+        for _ in range(2):
+            stack.enter_context(socket.socket(socket.AF_UNIX)).connect(path)
+        assert _descriptors.newcomer(path, dialed=True) is None, "which of the two?"
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ipc", "abstract", "inproc", "ws"])
+def test_every_connection_is_read_by_its_descriptor(scheme: str, tmp_path: Path) -> None:
+    """Eight dial at once, from as many threads, and sixteen ends are told apart."""
+    where = {"tcp": "tcp://127.0.0.1:0", "ws": "ws://127.0.0.1:0", "ipc": f"ipc://{tmp_path}/s"}
+    address = where.get(scheme, f"{scheme}://nngkit-{os.getpid()}")
+    with ExitStack() as stack:
+        pull = stack.enter_context(Pull(listen=address))
+        pushes: list[Push] = []
+        threads = [threading.Thread(target=lambda: pushes.append(Push(dial=pull.address))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for push in pushes:
+            stack.enter_context(push)
+        for number, push in enumerate(pushes):
+            push.send(b"%d" % number)
+        assert sorted(int(pull.recv(timeout=WAIT)) for _ in range(8)) == list(range(8))
+
+        def polled(sock: Any) -> list[int]:
+            return [one.descriptor for one in sock._core.joined() if one.polled]
+
+        numbers = eventually(lambda: len(polled(pull)) == 8 and set(polled(pull)))
+        for push in pushes:
+            numbers.update(eventually(partial(polled, push)))
+        assert len(numbers) == 16
+
+
+def test_a_connection_whose_descriptor_is_not_found_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_descriptors, "by_names", lambda local, remote: None)
+    with Pair0(listen="tcp://127.0.0.1:0") as one, Pair0(dial=one.address) as other:
+        other.send(b"to one")
+        assert one.recv(timeout=WAIT) == b"to one"
+        one.send(b"to the other")
+        assert other.recv(timeout=WAIT) == b"to the other"
+        assert not any(connection.polled for sock in (one, other) for connection in sock._core.joined())
