@@ -1,8 +1,8 @@
 """Write what was measured into docs/benchmarks.md, its plots and docs/pipeline.md: ``python benchmarks/_page.py``.
 
-All of it comes from build/bench/*.json; no figure is typed in. What stands above the mark is prose, and stays. Groups
-whose rows say ``at`` how much there was (growth.py, pipeline_spark.py) are drawn as well: the same figures make the
-same file, byte for byte.
+All of it comes from build/bench/*.json; no figure is typed in. What stands above the mark is prose, and stays, as does
+the section of a benchmark that was not measured on this machine. Groups whose rows say ``at`` how much there was
+(growth.py, pipeline_spark.py) are drawn as well: the same figures make the same file, byte for byte.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from _measuring import RESULTS, UNITS
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 PAYS = PAGE.with_name("pipeline.md")  # ends with from which size Spark pays
 MARK = "<!-- measured: python benchmarks/_page.py writes what follows -->\n"
+HEAD = "## `python3 dev.py bench "
 HEADS = {
     "per_second": "per second",
     "cpu_us": "CPU, us",
@@ -152,11 +153,20 @@ def write(page: Path, lines: list[str]) -> None:
     page.write_text(prose + MARK + "\n" + "\n".join(lines).rstrip() + "\n")
 
 
+def sections(page: Path) -> dict[str, list[str]]:
+    """What the page has of each benchmark, by name."""
+    found: dict[str, list[str]] = {}
+    for section in page.read_text().partition(MARK)[2].split(HEAD)[1:]:
+        name, _, rest = section.partition("`\n\n")
+        found[name] = rest.splitlines()
+    return found
+
+
 def main() -> None:
-    lines = []
+    there = sections(PAGE)
     for path in sorted(RESULTS.glob("*.json")):
         kept = json.loads(path.read_text())
-        lines += [f"## `python3 dev.py bench {path.stem}`", ""]
+        lines = []
         if groups := drawn(kept):
             picture = PAGE.with_name(f"{path.stem}.svg")
             plot(groups, picture)
@@ -164,7 +174,8 @@ def main() -> None:
         lines += tables(kept)
         if compared := [group for group in kept["groups"] if all("with_start" in row for row in group["rows"])]:
             write(PAYS, [line for group in compared for line in pays(group)])
-    write(PAGE, lines)
+        there[path.stem] = lines
+    write(PAGE, [line for name in sorted(there) for line in (f"{HEAD}{name}`", "", *there[name])])
 
 
 if __name__ == "__main__":
