@@ -121,11 +121,16 @@ def register(socket: Closeable) -> None:
     _open.add(socket)
 
 
+def block_signals() -> None:
+    """Leave signals to other threads than this one, which is ours or NNG's."""
+    if hasattr(signal, "pthread_sigmask"):  # Windows lacks it, and signals that go to a thread
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals().difference(_FAULTS))
+
+
 def _start() -> None:
     """Have NNG start its threads: they inherit the signals this one blocks. No effect if NNG was in use before."""
     global _started
-    if hasattr(signal, "pthread_sigmask"):  # Windows lacks it, and signals that go to a thread
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals().difference(_FAULTS))
+    block_signals()
     lib.nng_aio_free(new_aio())  # NNG starts all of its threads with the first thing it makes
     _started = True
 

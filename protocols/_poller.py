@@ -26,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ._connection import Connection
+from ._nng import block_signals
 from ._streams import atomically
 from ._waiters import TaskWaiter, ThreadWaiter, waits
 from ._wakeup import Nudge, Watch, watch
@@ -73,7 +74,7 @@ class Poller:
                 self.epoll = epoll
             self._connections[number] = connection
             epoll.register(number, _NEWS)
-        except OSError:  # no descriptors, or this one is closed
+        except (OSError, RuntimeError):  # no descriptors, no thread, or this descriptor is closed
             self._connections.pop(number, None)
             return False
         return True
@@ -188,7 +189,7 @@ class Poller:
     def read_ready(self, home: object = None) -> bool:
         """Read every connection that received something; False if there is none."""
         core, epoll = self.core, self.epoll
-        if epoll is None or core.reason is not None:
+        if epoll is None or (core.reason is not None and not core.lingers):
             return False
         try:
             events = epoll.poll(0)
@@ -255,6 +256,7 @@ class Reader:
                 atomically((self._epoll.unregister, number), (self._pollers.pop, number))
 
     def _run(self) -> None:
+        block_signals()
         while True:
             try:
                 self._turn()

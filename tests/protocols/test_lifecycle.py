@@ -30,7 +30,7 @@ from nngkit.protocols import (
     Sub,
     Surveyor,
 )
-from tests.protocols.raw_peer import PULL, RawPeer
+from tests.protocols.raw_peer import PAIR0, PULL, RawPeer
 from tests.protocols.wires import (
     ASYNCIO,
     BLOCKING,
@@ -611,6 +611,22 @@ def test_close_can_be_told_to_linger_less(caller: Caller) -> None:
         start = time.monotonic()
         caller.call(push.close, linger=0.0)
         assert time.monotonic() - start <= 5.0
+
+
+def test_lingering_waits_without_work_while_the_peer_sends() -> None:
+    """What comes meanwhile is read, or left where it is: it does not keep a thread going round."""
+    pair = Pair0(listen=TCP, recv_buffer=4, send_timeout=0.05)
+    with RawPeer(pair.address, PAIR0) as peer:
+        with pytest.raises(TimedOut):
+            while True:
+                pair.send(bytes(1 << 16))
+        closing = Background(pair.close, linger=0.6)
+        began = time.process_time()
+        for _ in range(20):
+            peer.send(b"and another")
+            time.sleep(0.02)
+        closing.result()
+        assert time.process_time() - began < 0.25
 
 
 def test_an_interrupt_does_not_linger() -> None:
