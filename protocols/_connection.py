@@ -41,6 +41,8 @@ SHAKING, ASKING, JOINED, CLOSED = 0, 1, 2, 3
 
 FIRST: Final = 4096  # bytes of the buffer of a quiet connection that is not polled
 MOST: Final = 256 * 1024  # of a busy one, and of those that share the core's: larger chunks are no faster
+LEAST: Final = 16 * 1024  # of a busy one among many ...
+AHEAD: Final = 16 * 1024 * 1024  # ... that together hold no more, should all be held back
 CHUNKS: Final = 8  # receptions in a row, after which others have their turn
 BEHIND: Final = 4096  # bytes received behind a large body: what follows it mostly comes with it
 CHUNK: Final = 64 * 1024  # bytes of messages in one write
@@ -156,6 +158,7 @@ class Connection(Owner):
         self._tx = self.aio(TX)
         self.tx_state = IDLE
         self.written = 0
+        self.went_at = 0.0  # perf_counter() when something was last queued for it alone
         self.dropped = 0
         self.clogged = False
 
@@ -399,7 +402,10 @@ class Connection(Owner):
         core = self.core
         aio = core.now
         core.settle()
-        pieces = self._aim(core.buffer, MOST) if self.polled else self._aim(self._buffer, self._size)
+        if self.polled:
+            pieces = self._aim(core.buffer, max(LEAST, min(MOST, AHEAD // (len(core.present) or 1))))
+        else:
+            pieces = self._aim(self._buffer, self._size)
         _set_iov(aio, pieces, core.iov)
         atomically((setattr, core, "reading", self), (_receive, self.stream, aio))
         if _busy(aio):

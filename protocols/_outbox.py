@@ -391,8 +391,8 @@ class Outbox:
         if connection.tx_state:
             return  # its callback takes it along
         at = perf_counter()
-        burst = at - self._last < QUIET
-        self._last = at
+        burst = at - connection.went_at < QUIET  # to this peer: others' messages are no company
+        connection.went_at = at
         connection.write(now=not burst)
         if connection.fault is not None:
             self._core.lose(connection)
@@ -402,7 +402,7 @@ class Outbox:
         if connection.tx_state:
             return
         at = perf_counter()
-        if at - self._last > TURN and not self._due_to:
+        if at - connection.went_at > TURN and not self._due_to:
             self.go(connection)
             return
         self._due_to[connection] = None

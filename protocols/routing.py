@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Generic, TypeVar
 
-__all__ = ["FEW", "Rotation", "fair", "share"]
+__all__ = ["FEW", "LEAST", "Rotation", "fair", "share"]
 
 FEW: Final = 16  # messages that are not worth a write of their own: the last of a queue go together
+LEAST: Final = 128  # messages of a turn in reading: a thousand busy peers have theirs within 40 ms
 
 Peer = TypeVar("Peer")
 
@@ -34,8 +35,12 @@ def share(waiting: int, takers: int) -> int:
 
 
 def fair(room: int, sources: int) -> int:
-    """Return how many messages to take of one of ``sources`` peers while there is room for ``room``."""
-    return max(1, room // max(1, sources))
+    """Return how many messages to take of one of ``sources`` peers in its turn, if there is room for ``room``.
+
+    At least LEAST, though others then wait for their turn: with 10 at a time a thousand peers are read at an eighth of
+    the rate.
+    """
+    return max(LEAST, room // max(1, sources))
 
 
 class Rotation(Generic[Peer]):
