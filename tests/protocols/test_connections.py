@@ -363,6 +363,9 @@ def test_strangers_who_come_and_go_leave_no_descriptors(wire: Wire) -> None:
             for words in (b"", b"\0SP", hello(PUSH), hello(PAIR0), b"GET / HTTP/1.1\r\n\r\n"):
                 come_and_go(words, times)
 
+        with Push(dial=pull.address, **wire.options) as push:  # with the first peer come descriptors that stay
+            push.send(b"x")
+            assert pull.recv(timeout=WAIT) == b"x"
         strangers(2)
         eventually(lambda: pull.stats.joined == pull.stats.left)
         before = descriptors()
