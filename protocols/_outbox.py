@@ -25,6 +25,7 @@ from nngkit.errors import Closed, Full
 from ._alarm import Alarm
 from ._connection import APART_LIMIT, CHUNK, JOINED, PIECES, Connection
 from ._nng import lib
+from ._streams import atomically
 from ._waiters import soon
 from .routing import Rotation, share
 
@@ -454,35 +455,82 @@ class Outbox:
 
     def distribute(self) -> None:
         """Under the lock: give what waits for company to all who are here, and write it."""
-        items = self.company
-        if not items:
+        if not self.company:
             return
-        size = self._company_bytes
-        self.company = []
-        self._company_bytes = 0
-        cap, window, count = self.cap, self.window, len(items)
-        framed: dict[object, tuple[list[bytes], int]] = {}  # once for all whose framing is alike
-        for connection in self._core.joined():
-            machine, out = connection.machine, connection.out
-            alike = machine.alike
-            if alike is not None and not out and not connection.writing and not machine.said and size <= APART_LIMIT:
-                if alike not in framed:
-                    frames = machine.frames(items)
-                    framed[alike] = frames, sum(map(len, frames))
-                connection.hold(framed[alike][0], items, framed[alike][1])
-            elif len(out) + count <= cap and connection.out_bytes + size <= window:
-                out += items
-                connection.out_bytes += size
-            else:
-                for data in items:
-                    if not self.offer(connection, data):
-                        weight = self._weight((data,))
-                        self.dropped += weight
-                        connection.dropped += weight
+        joined = self._core.joined()
+        self._give(joined)
+        for connection in joined:
             if not connection.tx_state:  # else its callback takes along what it finds
                 connection.write(now=True)
                 if connection.fault is not None:
                     self._core.lose(connection)
+
+    def _give(self, joined: Sequence[Connection]) -> None:
+        """Give the company to each connection; all of that happens, or nothing (see `atomically`)."""
+        items, size = self.company, self._company_bytes
+        framed: dict[object, tuple[list[bytes], int]] = {}  # once for all whose framing is alike
+        steps: list[tuple[Any, ...]] = []
+        lost = 0
+        for connection in joined:
+            machine, out = connection.machine, connection.out
+            alike = machine.alike
+            idle = not out and not connection.bodies and not connection.total and not connection.tx_state
+            if alike is not None and idle and not machine.said and size <= APART_LIMIT:
+                if alike not in framed:
+                    frames = machine.frames(items)
+                    framed[alike] = frames, sum(map(len, frames))
+                frames, total = framed[alike]
+                steps += [
+                    (setattr, connection, "held", frames),
+                    (setattr, connection, "bodies", items),
+                    (setattr, connection, "done", 0),
+                    (setattr, connection, "total", total),
+                ]
+                continue
+            if not self._fits(connection, len(items), size) and not connection.tx_state:
+                connection.write(now=True)  # it waited for company; a fault is seen to by the caller
+            if self._fits(connection, len(items), size):
+                steps += [
+                    (connection.out.extend, items),
+                    (setattr, connection, "out_bytes", connection.out_bytes + size),
+                ]
+            elif connection.stage == JOINED:
+                kept, dropped = self._cut([*connection.out, *items], len(connection.out))
+                lost += dropped
+                steps += [
+                    (setattr, connection, "out", kept),
+                    (setattr, connection, "out_bytes", sum(map(len, kept))),
+                    (setattr, connection, "dropped", connection.dropped + dropped),
+                ]
+        atomically(
+            *steps,
+            (setattr, self, "dropped", self.dropped + lost),
+            (setattr, self, "company", []),
+            (setattr, self, "_company_bytes", 0),
+        )
+
+    def _fits(self, connection: Connection, count: int, size: int) -> bool:
+        return len(connection.out) + count <= self.cap and connection.out_bytes + size <= self.window
+
+    def _cut(self, queue: list[bytes], there: int) -> tuple[list[bytes], int]:
+        """Return what of a single peer's queue finds room, and how many messages do not; the first ``there`` had it."""
+        cap, window = self.cap, self.window
+        if self.when_full == "drop_oldest":
+            first, size = len(queue), 0
+            while (
+                first and len(queue) - first < cap and (first == len(queue) or size + len(queue[first - 1]) <= window)
+            ):
+                first -= 1
+                size += len(queue[first])
+            return queue[first:], self._weight(queue[:first])
+        kept, gone, size = queue[:there], queue[:0], sum(map(len, queue[:there]))
+        for data in queue[there:]:
+            if len(kept) < cap and (not kept or size + len(data) <= window):
+                kept.append(data)
+                size += len(data)
+            else:
+                gone.append(data)
+        return kept, self._weight(gone)
 
     def _flush_all(self) -> float | None:
         """On the alarm's thread: write what waits for company, or for a loop's next turn, and neither comes."""
