@@ -1,4 +1,4 @@
-"""What contenders need of the machine, beside the packages of .venv: the C program, nngkit before, NATS, certificates.
+"""Requirements of the contenders beyond the packages of .venv: the C program, nngkit before, NATS, certificates.
 
 Each is made when it is first asked for. `missing` says why one cannot take part; the others go on without it.
 """

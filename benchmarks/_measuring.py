@@ -106,7 +106,7 @@ def with_before(ways: Iterable[Way]) -> Iterator[Way]:
 
 
 def before(name: str) -> str:
-    """What a way is called with nngkit as it was."""
+    """Return the name of a way measured with the earlier nngkit."""
     return f"{name}, before"
 
 

@@ -54,7 +54,7 @@ def wrong(came: Any, due: bytes) -> NoReturn:
 
 
 class Due:
-    """What is to come: `sequence`, in lists of up to ``most``."""
+    """Expected messages: `sequence`, in lists of up to ``most``."""
 
     def __init__(self, size: int, most: int = MANY) -> None:
         turn = sequence(size)
@@ -315,13 +315,13 @@ async def ask_in_flight(
 
 
 class Audience:
-    """What several subscribers of one process heard of one publisher, measured by looking at them now and then.
+    """Messages of one publisher as received by several subscribers of one process, sampled at intervals.
 
     From the numbers of the last messages follows what was published meanwhile. What came out of order or twice ends the
     process; what did not come, and may not have, is in ``part``.
     """
 
-    PAUSE = 0.01  # seconds between two looks
+    PAUSE = 0.01  # seconds between two samples
 
     def __init__(self, task: dict[str, Any]) -> None:
         # how many each has received and the last of them: one tuple, so that no look sees one without the other
@@ -337,7 +337,7 @@ class Audience:
         self.heard[subscriber] = count + len(messages), check_rising(last, messages)
 
     def look(self) -> bool:
-        """Whether to go on."""
+        """Take a sample; return True if the measurement goes on."""
         heard = self.heard.copy()
         if self._meter is None:
             if not all(count for count, _ in heard):

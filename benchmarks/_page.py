@@ -154,7 +154,7 @@ def write(page: Path, lines: list[str]) -> None:
 
 
 def sections(page: Path) -> dict[str, list[str]]:
-    """What the page has of each benchmark, by name."""
+    """Return the lines on the page for each benchmark, by name."""
     found: dict[str, list[str]] = {}
     for section in page.read_text().partition(MARK)[2].split(HEAD)[1:]:
         name, _, rest = section.partition("`\n\n")

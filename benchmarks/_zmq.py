@@ -67,7 +67,7 @@ def push_asyncio(task: dict[str, Any]) -> None:
 
 
 def _beside(task: dict[str, Any], context: Any) -> None:
-    """Where the sender shares the process, its thread."""
+    """Start the sender in a thread of this process, on inproc."""
     if task["transport"] == "inproc":
         threading.Thread(target=push, args=(task | {"listens": False}, context), daemon=True).start()
 

@@ -45,17 +45,17 @@ class Address:
 
     @property
     def web(self) -> bool:
-        """Whether it is a WebSocket."""
+        """Return True for a WebSocket."""
         return self.scheme in _CARRIERS
 
     @property
     def local(self) -> bool:
-        """Whether it is a Unix socket: SP frames have one byte more there."""
+        """Return True for a Unix socket, whose SP frames have one byte more."""
         return self.scheme in ("ipc", "unix", "abstract")
 
     @property
     def ported(self) -> bool:
-        """Whether it has a port."""
+        """Return True for a transport with ports."""
         return not self.local and self.scheme != "inproc"
 
     def bound(self, port: int) -> str:

@@ -83,7 +83,7 @@ class Answers:
 
 
 class Question:
-    """What an answering socket received: ``body``, and the ``pipe`` it came by."""
+    """Question received by an answering socket: ``body``, and the ``pipe`` it came by."""
 
     __slots__ = ("_answers", "_connection", "_header", "body")
 
@@ -125,7 +125,7 @@ class Question:
             await waiter.wait(until)
 
     def _answering(self) -> None:
-        """What the protocol has to say against one more answer."""
+        """Raise if the protocol forbids one more answer."""
 
     def __repr__(self) -> str:
         peer = self.pipe.address if self.pipe else "a peer that left"

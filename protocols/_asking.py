@@ -31,7 +31,7 @@ class Asker(Protocol):
 
     @property
     def waiter(self) -> Waiter:
-        """Who to wake."""
+        """Waiter of the caller."""
 
     def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
         """Note a reply; True if the waiter is to be woken. The same ``message`` may come twice: then once counts."""
@@ -71,7 +71,7 @@ class Asking:
         return number.to_bytes(4, "big")
 
     def leave(self, asker: Asker) -> None:
-        """It asks no more. Idempotent."""
+        """Remove ``asker``. Idempotent."""
         self._asking.pop(asker.number, None)
 
     def _died(self, dead: ref[Asker]) -> None:
@@ -83,12 +83,12 @@ class Asking:
         return len(self._asking)
 
     def find(self, number: int) -> Asker | None:
-        """Return who asks under that id."""
+        """Return the asker with that id."""
         found = self._asking.get(number)
         return None if found is None else found()
 
     def askers(self) -> list[Asker]:
-        """Return all who ask now; from any thread."""
+        """Return all current askers; from any thread."""
         references = list(self._asking.values())  # in one step of C
         return [asker for reference in references if (asker := reference()) is not None]
 

@@ -88,7 +88,7 @@ class PeerEvent:
 
 @dataclass(frozen=True, slots=True)
 class PipeStats:
-    """What one connection has counted. Messages: ``read``, ``written``, ``queued`` for it and not written, and
+    """Counters of one connection. Messages: ``read``, ``written``, ``queued`` for it and not written, and
     ``dropped`` for want of room in its queue, or of what came by it.
     """
 
@@ -441,7 +441,7 @@ class Connection(Owner):
 
     @property
     def writing(self) -> bool:
-        """Whether something is under way to this peer."""
+        """Return True while something is being written to this peer."""
         return self.tx_state != IDLE or self.done < self.total
 
     def write(self, *, now: bool) -> None:

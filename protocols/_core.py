@@ -1,4 +1,4 @@
-"""What is below the face of a socket: its connections, its queues, and one lock for all of it.
+"""Core of a socket: its connections, its queues, and one lock for all of it.
 
 ::
 
@@ -288,7 +288,7 @@ class Core:
         return len(self.present)
 
     def joined(self) -> Sequence[Connection]:
-        """They, oldest first; under the lock."""
+        """Return the connections that joined, oldest first; under the lock."""
         return list(self.present.values())
 
     def pipes(self) -> tuple[Pipe, ...]:
@@ -333,7 +333,7 @@ class Core:
                     self._telling.release()
 
     def _tell(self, home: object) -> None:
-        """What is cut short by a signal handler that raises is told once more."""
+        """Tell once; a part that a raising signal handler cut short is told again."""
         while self._later:
             self._later[0](home)
             self._later.popleft()

@@ -5,49 +5,59 @@
     by_names(local, remote)         TCP: the socket between these two endpoints, of which there is one
     newcomer(path, dialed=True)     a Unix socket: the only one to ``path`` that was not there at the last look
 
-A TCP socket is looked for just below the lowest free descriptor, where the system mostly puts it, then among all of the
-process; a Unix socket among all. Of a process with more than ``MOST`` they are not all searched. The descriptor stays
-NNG's: it is only ever polled, and NNG then reads. One that is not found costs speed, and nothing else.
+A TCP socket is looked for where the lowest free descriptor was before it came, just below the lowest free one now, and
+then among all of the process; a Unix socket among all. In a process with more than ``MOST`` they are not all searched.
+The descriptor stays NNG's: it is only ever polled, and NNG then reads. One that is not found costs speed, and nothing
+else.
 
 Linux only, as /proc/self/fd and epoll are. May not know: NNG, connections.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import socket as sockets
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Literal, TypeVar
 
-__all__ = ["Endpoint", "available", "by_names", "look", "newcomer", "one_at_a_time"]
+__all__ = ["Endpoint", "available", "by_names", "look", "lowest_free", "newcomer", "one_at_a_time"]
 
+Answer = TypeVar("Answer")
 Endpoint = tuple[str, int]  # host as inet_ntop writes it, port
 
-MOST: Final = 4096  # descriptors in a process whose descriptors are all searched: 2 ms
+MOST: Final = 1024  # descriptors in a process that are all searched: 6 ms for a TCP socket, 2 ms for a Unix one
 NEAR: Final = 32  # descriptors looked at before all are
 
 _POLLED: Final = hasattr(select, "epoll") and hasattr(os, "eventfd")  # what a poller is made of
 available: Final = _POLLED and sys.platform == "linux" and os.path.isdir("/proc/self/fd")
 one_at_a_time: Final = threading.Lock()  # held while a Unix socket comes to be, and until it was found
 
-_seen: dict[tuple[bytes, bool], set[int]] = {}  # inodes of the Unix sockets to a path that are no newcomers
+Kind = tuple[bytes, bool]  # of a Unix socket: the path, and whether it was dialed
+
+_known: dict[int, Kind | None] = {}  # by inode; None: not a Unix stream
+_seen: dict[Kind, set[int]] = {}  # inodes that are no newcomers
 MOST_PATHS: Final = 1024  # of them; what is forgotten costs the next connection to each its descriptor
 
 
-def by_names(local: Endpoint, remote: Endpoint) -> int | None:
-    """Return the descriptor of the TCP connection between two endpoints, None if it is not found."""
+def by_names(local: Endpoint, remote: Endpoint, expected: int | None = None) -> int | None:
+    """Return the descriptor of the TCP connection between two endpoints, None if it is not found.
+
+    ``expected``: what was ``lowest_free`` before the connection came.
+    """
 
     def fits(one: sockets.socket) -> bool:
         return _endpoint(one.getpeername()) == remote and _endpoint(one.getsockname()) == local
 
-    for number in _near():
-        if _is(number, fits):
-            return number
-    return next((number for number in _all() if _is(number, fits)), None)
+    if expected is not None and _ask(expected, fits):
+        return expected
+    free = lowest_free()
+    near = () if free is None else range(free - 1, max(-1, free - 1 - NEAR), -1)
+    return next((number for number in itertools.chain(near, _all()) if _ask(number, fits)), None)
 
 
 def look(path: bytes, *, dialed: bool) -> None:
@@ -61,36 +71,41 @@ def newcomer(path: bytes, *, dialed: bool) -> int | None:
     ``path`` of an abstract one begins with a null byte. Hold ``one_at_a_time``.
     """
 
-    def fits(one: sockets.socket) -> bool:
-        if one.family != sockets.AF_UNIX or one.getsockopt(sockets.SOL_SOCKET, sockets.SO_ACCEPTCONN):
-            return False
-        return _path(one.getpeername() if dialed else one.getsockname()) == path
-
-    there: dict[int, int] = {}
+    global _known
+    wanted, there, known = (path, dialed), dict[int, int](), dict[int, Kind | None]()
     for number in _all():
-        if _is(number, fits):
-            try:
-                there[os.fstat(number).st_ino] = number
-            except OSError:  # closed meanwhile
-                continue
-    seen = _seen.pop((path, dialed), set())
+        try:
+            status = os.fstat(number)
+        except OSError:  # closed meanwhile
+            continue
+        if not stat.S_ISSOCK(status.st_mode):
+            continue
+        inode = status.st_ino
+        kind = _known[inode] if inode in _known else _ask(number, _kind)
+        if kind is not False:  # which one that is not connected yet may still become
+            known[inode] = kind
+        if kind == wanted:
+            there[inode] = number
+    _known = known
+    seen = _seen.pop(wanted, set())
     if there:
         if len(_seen) >= MOST_PATHS:
             _seen.clear()
-        _seen[path, dialed] = set(there)
+        _seen[wanted] = set(there)
     new = [number for inode, number in there.items() if inode not in seen]
     return new[0] if len(new) == 1 else None
 
 
-def _near() -> Iterator[int]:
+def lowest_free() -> int | None:
+    """Return the descriptor that the next file or socket gets; None if there is none left."""
     import fcntl  # Windows has none
 
     try:
         free = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 0)
-    except OSError:  # 0 is closed, or there are no descriptors left
-        return
+    except OSError:  # or 0 is closed
+        return None
     os.close(free)
-    yield from range(free - 1, max(-1, free - 1 - NEAR), -1)
+    return free
 
 
 def _all() -> list[int]:
@@ -101,7 +116,8 @@ def _all() -> list[int]:
     return list(map(int, numbers)) if len(numbers) <= MOST else []
 
 
-def _is(number: int, fits: Callable[[sockets.socket], bool]) -> bool:
+def _ask(number: int, question: Callable[[sockets.socket], Answer]) -> Answer | Literal[False]:
+    """Return what ``question`` says of the stream socket with that descriptor; False if it is none, or OSError."""
     try:
         if not stat.S_ISSOCK(os.fstat(number).st_mode):
             return False
@@ -110,11 +126,19 @@ def _is(number: int, fits: Callable[[sockets.socket], bool]) -> bool:
     except OSError:
         return False
     try:
-        return one.getsockopt(sockets.SOL_SOCKET, sockets.SO_TYPE) == sockets.SOCK_STREAM and fits(one)
+        return one.getsockopt(sockets.SOL_SOCKET, sockets.SO_TYPE) == sockets.SOCK_STREAM and question(one)
     except OSError:
         return False
     finally:
         one.detach()  # it is not ours to close
+
+
+def _kind(one: sockets.socket) -> Kind | None:
+    if one.family != sockets.AF_UNIX or one.getsockopt(sockets.SOL_SOCKET, sockets.SO_ACCEPTCONN):
+        return None
+    theirs = one.getpeername()  # raises if it is not connected
+    ours = one.getsockname()
+    return (_path(ours), False) if ours else (_path(theirs), True)
 
 
 def _endpoint(name: object) -> Endpoint | None:

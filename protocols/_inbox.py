@@ -1,4 +1,4 @@
-"""What was received and nobody has taken yet: one queue a socket, with a cap, and what happens when it is full.
+"""Receive queue of a socket: its cap, and its policy when it is full.
 
 ``full``: "hold" stops reading from peers until there is room again; "newest" and "oldest" say which messages are kept
 by sockets that read on all the same (SUB, BUS). What holds peers back is exact: a message over the cap stays in the
@@ -173,7 +173,7 @@ class Inbox:
         self._ahead += size
 
     def holds_back(self, connection: Connection) -> bool:
-        """Whether it is not read from for want of room."""
+        """Return True if it is not read from for want of room."""
         return connection in self._held
 
     def take_rest(self, connection: Connection) -> None:

@@ -32,7 +32,7 @@ TLS_CHECK: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an unknown peer may cost. Seconds, and numbers of connections (0: no limit)."""
+    """Limits on an unknown peer. Seconds, and numbers of connections (0: no limit)."""
 
     handshake: float
     idle: float

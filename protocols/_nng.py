@@ -90,7 +90,7 @@ def as_bytes(data: Any) -> bytes:
 
 
 class Closeable(Protocol):
-    """What the hazards need to know of a socket."""
+    """Part of a socket that the hazards use."""
 
     linger: float
 

@@ -1,4 +1,4 @@
-"""What was accepted for sending and is not written yet.
+"""Send queues of a socket: messages that were accepted and are not written yet.
 
 ::
 
@@ -47,7 +47,7 @@ SMALL: Final = 4096  # bytes of a message up to which a queue is capped by their
 
 
 class Tally(Protocol):
-    """What counts the messages in batches that went."""
+    """Counter of messages in batches that were accepted."""
 
     handed: int
 
@@ -359,33 +359,19 @@ class Outbox:
     # ------------------------------------------------------------------ queues of single peers
 
     def offer(self, connection: Connection, data: bytes) -> bool:
-        """Queue one message for one peer, and write it if it can; False if there is no room. Under the lock."""
+        """Queue one answer for one peer; False if there is no room. Under the lock."""
         size = len(data)
-        out = connection.out
-        while len(out) >= self.cap or (out and connection.out_bytes + size > self.window):
-            if not connection.tx_state and self._write_out(connection):  # it waited for company
-                out = connection.out
-                if connection.stage != JOINED:
-                    return False
-                continue
-            if self.when_full != "drop_oldest":
+        if connection.out and not connection.tx_state and not self._fits(connection, 1, size):
+            connection.write(now=True)  # it waited for the end of a loop's turn
+            if connection.fault is not None:
+                self._core.lose(connection)
                 return False
-            oldest, weight = len(out[0]), self._weight(out[:1])
-            del out[0]
-            connection.out_bytes -= oldest
-            self.dropped += weight
-            connection.dropped += weight
+        out = connection.out
+        if out and not self._fits(connection, 1, size):
+            return False
         out += (data,)
         connection.out_bytes += size
         return True
-
-    def _write_out(self, connection: Connection) -> bool:
-        """Write what is queued for one peer, now; False if none of it could be."""
-        before = len(connection.out)
-        connection.write(now=True)
-        if connection.fault is not None:
-            self._core.lose(connection)
-        return len(connection.out) < before
 
     def go(self, connection: Connection) -> None:
         """Write what was offered. Under the lock."""
@@ -408,9 +394,7 @@ class Outbox:
             return
         self._due_to[connection] = None
         if at > self._due:
-            self._due = at + OVERDUE
-            soon(self._flush_now)
-            self._flusher.set(SOON)
+            self.expect()
 
     def to_all(self, items: Sequence[bytes]) -> None:
         """Queue ``items`` for every peer; what finds no room for one is dropped for it, and counted. Raises Closed."""
@@ -494,7 +478,7 @@ class Outbox:
                     (connection.out.extend, items),
                     (setattr, connection, "out_bytes", connection.out_bytes + size),
                 ]
-            elif connection.stage == JOINED:
+            else:
                 kept, dropped = self._cut([*connection.out, *items], len(connection.out))
                 lost += dropped
                 steps += [
@@ -536,7 +520,7 @@ class Outbox:
         """On the alarm's thread: write what waits for company, or for a loop's next turn, and neither comes."""
         core = self._core
         sent = self.sent
-        if sent != self._seen and core.reason is None:
+        if sent != self._seen and core.reason is None and not self.company:
             self._seen = sent
             return SOON  # it does come, and who sends writes
         with core.lock:

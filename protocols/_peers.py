@@ -20,7 +20,7 @@ EVENTS = 65536  # unread events a follower may leave: over that it is told, inst
 
 
 class Peers:
-    """What a socket tells about its connections."""
+    """Connections of a socket: who is there, events, counters."""
 
     _core: Core
 
@@ -34,7 +34,7 @@ class Peers:
 
     @property
     def pipe_stats(self) -> dict[Pipe, PipeStats]:
-        """What each of these connections has counted."""
+        """Counters of each of these connections."""
         found, core = {}, self._core
         with core.lock:
             for one in core.joined():

@@ -176,7 +176,7 @@ class Poller:
 
     @property
     def attended(self) -> bool:
-        """Whether a waiter polls too."""
+        """Return True if a waiter polls too."""
         return self._driving.locked() or any(not found.ended for found in list(self._watches.values()))
 
     # ------------------------------------------------------------------ reading

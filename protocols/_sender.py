@@ -107,7 +107,7 @@ class Sender:
                 await waiter.wait(until)
 
     def _frames(self, items: Iterable[Any]) -> Sequence[bytes]:
-        """What goes on the wire for ``items``."""
+        """Return the messages for the wire that carry ``items``."""
         held = messages(items)
         return [self._header + item for item in held] if self._header else held
 

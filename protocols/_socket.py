@@ -50,7 +50,7 @@ Addresses = str | Iterable[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a socket has counted since it was opened. Messages, unless said otherwise.
+    """Counters of a socket since it was opened. Messages, unless said otherwise.
 
     ``sent``: accepted for sending. ``received``: handed to, or ready for, the program. ``dropped``: let go for want of
     room, on the way in or out. ``broken``: being written when their connection ended: nobody knows what became of
@@ -82,7 +82,7 @@ class Stats:
 
 
 class Socket(Peers):
-    """What all sockets share. All arguments are keywords.
+    """Base of all sockets. All arguments are keywords.
 
     ``listen``, ``dial``: one address or several. ``name``: for messages. ``recv_max_size``: bytes of the largest
     message let in, UNLIMITED (0) is 1 GiB. ``recv_timeout``, ``send_timeout``: seconds, None waits for ever.
@@ -221,7 +221,7 @@ class Socket(Peers):
             raise
 
     def _set_up(self) -> None:
-        """What a protocol has to do between opening and listening."""
+        """Set up the protocol, between opening and listening."""
 
     # ------------------------------------------------------------------ batches
 
@@ -328,7 +328,7 @@ class Socket(Peers):
             )
 
     def _counters(self) -> dict[str, int]:
-        """What a protocol counts besides; under the core's lock."""
+        """Return the counters of the protocol; under the core's lock."""
         return {}
 
     # ------------------------------------------------------------------ draining
@@ -385,7 +385,7 @@ class Socket(Peers):
 
     @property
     def closed(self) -> bool:
-        """Whether close has begun."""
+        """True once close has begun."""
         return self._core.reason is not None
 
     def close(self, linger: float | None = None) -> None:
@@ -431,10 +431,10 @@ class Socket(Peers):
         unregister(self)
 
     def _free(self) -> None:
-        """What a protocol has to give back, once all is closed."""
+        """Free what the protocol holds, once all is closed."""
 
     def _woken(self) -> None:
-        """What a protocol has to wake when the socket has closed."""
+        """Wake the waiters of the protocol when the socket has closed."""
 
     def _forked(self, reason: Forked) -> None:
         self._core.forked(reason)
@@ -471,7 +471,7 @@ class Socket(Peers):
 
 
 def _machines(protocol: int, limit: int, headroom: int) -> Callable[[Address, bool], Any]:
-    """What makes the machine of a new connection; it does not know the socket."""
+    """Factory of the machines of new connections; it does not know the socket."""
 
     def machine(address: Address, dialled: bool) -> Any:
         if not address.web:

@@ -68,7 +68,7 @@ def atomically(*calls: tuple[Any, ...]) -> None:
 
 
 class Owner:
-    """What has operations under way, and stays until it is closed. ``number`` is unique in the process."""
+    """Owner of operations under way, kept alive until it is closed. ``number`` is unique in the process."""
 
     def __init__(self) -> None:
         self.number = next(_numbers)
@@ -201,7 +201,7 @@ class Listener:
 
     @property
     def shares(self) -> bool:
-        """Whether there are others at the same port."""
+        """Return True if there are others at the same port."""
         return self._port is not None and len(self._port.members) > 1
 
     def meet(self) -> tuple[Any, int | None]:
@@ -254,6 +254,7 @@ class Port(Owner):
         self._started = False
         self._closed = False
         self._pending = False
+        self._expected: int | None = None  # descriptor of the next stream, most likely
         self._let_go = False  # by the thread that closes it
         self._aio: Any = None
         self._config = _config(tls, address, "listen")
@@ -287,7 +288,7 @@ class Port(Owner):
         return int(port[0])
 
     def bound(self, address: Address) -> str:
-        """What is bound for a listener at ``address``."""
+        """Return the URL that is bound for a listener at ``address``."""
         if port := self.number_bound():
             return address.bound(port) if not address.port or address.host in ("", "*") else address.url
         if address.url == "abstract://":
@@ -310,6 +311,7 @@ class Port(Owner):
         with self._lock:
             if not self._closed:
                 self._pending = True
+                self._expected = _expected(self._address)
                 lib.nng_stream_listener_accept(self._listener, self._aio)
 
     def completed(self, which: int) -> None:
@@ -343,7 +345,7 @@ class Port(Owner):
 
     def _descriptor(self, stream: Any) -> int | None:
         if not self._address.local:
-            return _descriptor(stream, self._address)
+            return _descriptor(stream, self._address, self._expected)
         if not descriptors.available:
             return None
         with descriptors.one_at_a_time:  # the next is accepted when this one is dealt with
@@ -404,6 +406,7 @@ class Dialer(Owner):
         self._let_go = False  # by the thread that closes it
         self._aio: Any = None
         self._dialer: Any = None
+        self._expected: int | None = None  # descriptor of the next stream, most likely
         self._found: int | None = None
         self._config = _config(tls, address, "dial")
         super().__init__()
@@ -441,11 +444,12 @@ class Dialer(Owner):
         with self._lock:
             if not self._closed and not self._pending:
                 self._pending = True
+                self._expected = _expected(self.address)
                 lib.nng_stream_dialer_dial(self._dialer, self._aio)
 
     def _descriptor(self, stream: Any) -> int | None:
         if not self.address.local:
-            return _descriptor(stream, self.address)
+            return _descriptor(stream, self.address, self._expected)
         with descriptors.one_at_a_time:
             return self._found
 
@@ -543,12 +547,17 @@ def wrap(sock: sockets.socket) -> tuple[Any, int | None]:
         lib.nng_stream_listener_free(listener)
 
 
-def _descriptor(stream: Any, address: Address) -> int | None:
+def _expected(address: Address) -> int | None:
+    polled = descriptors.available and address.ported and not address.tls
+    return descriptors.lowest_free() if polled else None
+
+
+def _descriptor(stream: Any, address: Address, expected: int | None) -> int | None:
     """Return the descriptor of a TCP stream; None where it is not known, or of no use: TLS reads ahead of its user."""
     if not descriptors.available or address.tls:
         return None
     local, remote = _endpoint(stream, b"local-address"), _endpoint(stream, b"remote-address")
-    return None if local is None or remote is None else descriptors.by_names(local, remote)
+    return None if local is None or remote is None else descriptors.by_names(local, remote, expected)
 
 
 def _path(url: str) -> bytes:

@@ -28,7 +28,7 @@ Pem = str | bytes | os.PathLike[str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TLS:
-    """What one side shows and what it demands. Raises ConfigError when used, if a file or PEM text does not do.
+    """Certificates that one side shows, and those it demands. Bad files or PEM text raise ConfigError when used.
 
     ``ca``, ``cert``, ``key``: PEM text, or the path of a file with it (``cert`` may be a chain, own certificate first).
     ``password``: of the key. ``server_name``: the name a dialler demands of the listener; without it, the host in the
@@ -44,11 +44,11 @@ class TLS:
 
     @property
     def demands(self) -> bool:
-        """Whether the other side's certificate is checked."""
+        """Return True if the certificate of the other side is checked."""
         return self.verify and self.ca is not None
 
     def config(self, *, server: bool, host: str) -> Any:
-        """pynng's configuration object for one listener or dialler."""
+        """Return pynng's configuration object for one listener or dialler."""
         if (self.cert is None) != (self.key is None):
             raise ConfigError("tls", "cert and key go together")
         if server and self.cert is None:

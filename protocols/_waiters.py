@@ -66,7 +66,7 @@ class ThreadWaiter:
             self.polls()
 
     def woken(self) -> bool:
-        """Whether it was woken since it last asked, without waiting."""
+        """Return True if it was woken since the last call; never waits."""
         return self._gate.acquire(blocking=False)
 
     def wake_from(self, home: object) -> None:
@@ -96,7 +96,7 @@ class TrioWaiter:
 
     @property
     def ended(self) -> bool:
-        """Whether that loop is no more."""
+        """Return True once that loop has ended."""
         return not self.call(_nothing)
 
     def wake(self) -> None:
@@ -159,7 +159,7 @@ class AsyncioWaiter:
 
     @property
     def ended(self) -> bool:
-        """Whether that loop is no more."""
+        """Return True once that loop has ended."""
         return self.home.is_closed()
 
     def wake(self) -> None:
@@ -217,7 +217,7 @@ Waiter = ThreadWaiter | TrioWaiter | AsyncioWaiter
 
 def in_trio() -> bool:
     """Return True in a trio run, also one that is a guest of asyncio."""
-    return _library.name == "trio"  # which trio sets; its own in_trio_task takes 0.8 us where there is no task
+    return _library.name == "trio"  # which trio sets; where there is no task its in_trio_task takes six times as long
 
 
 def task_waiter() -> TaskWaiter:

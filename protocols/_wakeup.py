@@ -64,7 +64,7 @@ class AsyncioWatch:
 
     @property
     def ended(self) -> bool:
-        """Whether the loop is no more."""
+        """Return True once the loop has ended."""
         return self._loop.is_closed()
 
     def close(self) -> None:
@@ -144,11 +144,11 @@ Watch = AsyncioWatch | TrioWatch
 def watch(waiter: TaskWaiter, descriptor: int, woken: Callable[[], None]) -> Watch | None:
     """Have ``woken()`` run in the waiter's loop, the running one, whenever ``descriptor`` is readable.
 
-    None if this loop watches no descriptors.
+    None if this loop watches no descriptors, or there is none left to watch by.
     """
     try:
         if isinstance(waiter, AsyncioWaiter):
             return AsyncioWatch(waiter.home, descriptor, woken)
         return TrioWatch(sys.modules["trio"].lowlevel, waiter.home, descriptor, woken)
-    except (NotImplementedError, RuntimeError):
+    except (NotImplementedError, RuntimeError, OSError):
         return None

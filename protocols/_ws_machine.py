@@ -96,14 +96,14 @@ class Machine:
 
     @property
     def begun(self) -> bool:
-        """Whether the handshake, or a message, has begun or is awaited, and is not complete."""
+        """Return True while the handshake or a message has begun or is awaited, and is not complete."""
         if self.ended:
             return False
         return not self.open or self._partial is not None or (self._have > 0 and not self._more)
 
     @property
     def more(self) -> bool:
-        """Whether complete messages may still be inside: ``take`` stopped at ``most``, or came before ``accept``."""
+        """Return True if complete messages may be left: ``take`` stopped at ``most``, or came before ``accept``."""
         return self._more
 
     def place(self) -> None:

@@ -91,7 +91,7 @@ def pack(items: Sequence[bytes]) -> bytes:
 
 
 def unpack(packed: bytes, *, largest: int, peer: str | None = None) -> list[bytes]:
-    """What ``pack`` was given; ``largest``: bytes of an item. Raises BadMessage, and TooLarge for an item over that."""
+    """Return the items given to ``pack``. Raises BadMessage, and TooLarge for one of over ``largest`` bytes."""
     items = _unpack_equal(packed) or _unpack_any(packed, peer)
     if len(packed) > largest and (size := max(map(len, items))) > largest:
         raise TooLarge(size, largest, peer)

@@ -158,7 +158,7 @@ class Sub(MessageReceiver, Socket):
 
     @property
     def topics(self) -> tuple[bytes, ...]:
-        """What it is subscribed to, the longest first: the first that a message begins with says most about it."""
+        """Topics subscribed to, the longest first: the first that a message begins with is the most specific."""
         return tuple(sorted(self._topics.copy(), key=lambda topic: (-len(topic), topic)))
 
     def subscribe(self, topic: Topic) -> None:

@@ -192,12 +192,12 @@ class Machine:
 
     @property
     def begun(self) -> bool:
-        """Whether the hello, or a message, has begun or is awaited, and is not complete."""
+        """Return True while the hello or a message has begun or is awaited, and is not complete."""
         return not self.open or self._have > 0 or self._body is not None
 
     @property
     def more(self) -> bool:
-        """Whether a complete message may still be inside."""
+        """Return True if a complete message may still be inside."""
         body = self._body
         return self._have >= self._need or (body is not None and self._filled == len(body))
 

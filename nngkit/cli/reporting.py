@@ -74,12 +74,12 @@ def _shortfall(conversation: Conversation, say: Callable[[str], None]) -> int:
 
 
 def _broken(conversation: Conversation) -> int:
-    """A message that went down with its connection, where the protocol promises more than its best."""
+    """Return 1 if a message was lost with its connection under a protocol that promises more than best effort."""
     return 1 if conversation.stats.broken and conversation.plan.protocol in ("push", "pair0", "pair1") else 0
 
 
 def _losses(conversation: Conversation, say: Callable[[str], None]) -> None:
-    """What was dropped, here or on the way out, and what nobody knows to have arrived."""
+    """Report messages that were dropped on either side, and those whose arrival is unknown."""
     stats, protocol = conversation.stats, conversation.plan.protocol
     # a bus drops on both ways, and all that comes by one is either received or dropped
     unseen = {"sub": stats.dropped, "bus": stats.read - stats.received}.get(protocol, 0)

@@ -298,6 +298,37 @@ def test_a_dialer_without_descriptors_tries_again_until_there_are_some(wire: Wir
     assert lines == ["no peer with 0", "no peer with 1", "connected"]
 
 
+# a task that waits for a message when no descriptor is left, which a loop needs to be woken by one
+WITHOUT_DESCRIPTORS = """
+    import asyncio, os, resource, sys, threading, trio
+    from nngkit.protocols import Pair0
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+    async def main():
+        with Pair0(listen="tcp://127.0.0.1:0") as one, Pair0(dial=one.address) as other:
+            one.wait_for_peers(1, 20)
+            other.wait_for_peers(1, 20)
+            taken = []
+            while True:
+                try:
+                    taken.append(os.open(os.devnull, os.O_RDONLY))
+                except OSError:
+                    break
+            threading.Timer(0.2, other.send, (b"came",)).start()
+            print((await one.arecv(timeout=20)).decode())
+            for file in taken:
+                os.close(file)
+
+    asyncio.run(main()) if sys.argv[1] == "asyncio" else trio.run(main)
+"""
+
+
+@pytest.mark.parametrize("library", ["asyncio", "trio"])
+def test_a_task_receives_when_no_descriptor_is_left(library: str) -> None:
+    assert said(textwrap.dedent(WITHOUT_DESCRIPTORS), library).splitlines() == ["came"]
+
+
 # ---- and what is left of them ----------------------------------------------------------------------------------------
 
 # how many descriptors are left after many cycles of a listener that closes as soon as somebody has connected

@@ -124,7 +124,7 @@ def test_every_connection_is_read_by_its_descriptor(scheme: str, tmp_path: Path)
 
 
 def test_a_connection_whose_descriptor_is_not_found_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_descriptors, "by_names", lambda local, remote: None)
+    monkeypatch.setattr(_descriptors, "by_names", lambda local, remote, expected=None: None)
     with Pair0(listen="tcp://127.0.0.1:0") as one, Pair0(dial=one.address) as other:
         other.send(b"to one")
         assert one.recv(timeout=WAIT) == b"to one"
