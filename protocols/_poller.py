@@ -195,22 +195,30 @@ class Poller:
             events = epoll.poll(0)
             if not events:
                 return False
-            connections = self._connections
             with core.lock:
-                for number, event in events:
-                    connection = connections.get(number)
-                    if connection is None:
-                        continue
-                    if event & _ENDS:
-                        connection.hung_up = True
-                    connection.advance()
-                    if connection.fault is not None:
-                        core.lose(connection)
+                self._read(events)
             core.tell(home)
         except BaseException:
             core.mend()
             raise
         return True
+
+    def look(self) -> None:
+        """Read every connection that received something; under the core's lock."""
+        if self.epoll is not None:
+            self._read(self.epoll.poll(0))
+
+    def _read(self, events: list[tuple[int, int]]) -> None:
+        core, connections = self.core, self._connections
+        for number, event in events:
+            connection = connections.get(number)
+            if connection is None:
+                continue
+            if event & _ENDS:
+                connection.hung_up = True
+            connection.advance()
+            if connection.fault is not None:
+                core.lose(connection)
 
     # ------------------------------------------------------------------ the end
 
