@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pynng
 import trio
+from _hostile import attack
 
 from _child import RUN_IN, Meter, as_many_files_as_allowed, peak, resident, say
 from _numbered import (
@@ -222,6 +223,14 @@ def reply_asyncio(task: dict[str, Any]) -> None:
 
 def reply_trio(task: dict[str, Any]) -> None:
     trio.run(_areply, task)
+
+
+def reply_attacked(task: dict[str, Any]) -> None:
+    """As ``reply``, beside a peer that is ``hostile``."""
+    as_many_files_as_allowed()
+    with _open(Rep, task, recv_max_size=LARGEST) as rep, attack(task["hostile"], rep.address):
+        for request in rep:
+            request.reply(request.body)
 
 
 def reply_measured(task: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from ._socket import MIB, Socket
 from ._waiters import ThreadWaiter, Waiter, sleep, task_waiter
 from .sp import HEADROOM, split_question
 
+TURN: Final = 16  # questions of one of several peers in a row: an answer takes longer than a message
 PATIENCE: Final = 0.25  # seconds without progress after which a peer's answers are dropped, and do not wait
 
 
@@ -165,3 +166,4 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
             return questions
 
         inbox.unpack = unpack
+        inbox.turn = TURN

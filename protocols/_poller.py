@@ -23,7 +23,7 @@ import select
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ._connection import Connection
 from ._nng import block_signals
@@ -45,8 +45,9 @@ _ENDS: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _EPOLL e
 class Poller:
     """See above. ``add``, ``remove`` and ``repeat`` are called under the core's lock, all others without.
 
-    ``epoll``: None until the first connection. ``moves`` counts the reads by waiters; ``busy_since``: what it was when
-    the reader last found them busy.
+    ``epoll``: None until somebody waits, so that a socket that only sends needs no descriptor for it; the reader polls
+    its connections then. ``moves`` counts the reads by waiters; ``busy_since``: what it was when the reader last found
+    them busy.
     """
 
     def __init__(self, core: Core) -> None:
@@ -67,43 +68,59 @@ class Poller:
         number = connection.descriptor
         assert number is not None
         try:
-            epoll = self.epoll
-            if epoll is None:
-                epoll = select.epoll()
-                reader().add(self, epoll)
-                self.epoll = epoll
-            self._connections[number] = connection
-            epoll.register(number, _NEWS)
+            if self.epoll is None:
+                reader().register(self, number)
+            else:
+                self.epoll.register(number, _NEWS)
         except (OSError, RuntimeError):  # no descriptors, no thread, or this descriptor is closed
-            self._connections.pop(number, None)
             return False
+        self._connections[number] = connection
         return True
 
     def remove(self, connection: Connection) -> None:
-        """Stop polling it. Call before its descriptor is closed: the next connection may get the same number."""
+        """Stop polling ``connection``. Call before its descriptor is closed: the next connection may get its number."""
         number = connection.descriptor
         assert number is not None
         if self._connections.get(number) is connection:
             del self._connections[number]
-            if self.epoll is not None:
-                try:
+            try:
+                if self.epoll is None:
+                    reader().unregister(self, number)
+                else:
                     self.epoll.unregister(number)
-                except OSError:  # cut short by a signal handler, and made once more
-                    log.debug("descriptor %d was polled no more", number)
+            except OSError:  # cut short by a signal handler, and made once more
+                log.debug("descriptor %d was polled no more", number)
 
     def repeat(self, connection: Connection) -> None:
-        """Have the epoll report ``connection`` once more, as something is left to read."""
+        """Report ``connection`` again, as something is left."""
         number = connection.descriptor
         assert number is not None
-        if self.epoll is not None and self._connections.get(number) is connection:
-            self.epoll.modify(number, _NEWS)
+        if self._connections.get(number) is connection:
+            if self.epoll is None:
+                reader().repeat(self, number)
+            else:
+                self.epoll.modify(number, _NEWS)
+
+    def _open(self) -> select.epoll | None:
+        """Return the epoll, made for the first waiter; None if there is nothing to poll, or no descriptor for it."""
+        core = self.core
+        with core.lock:
+            if self.epoll is None and self._connections and core.reason is None:
+                try:
+                    reader().hand_over(self, select.epoll(), list(self._connections))
+                except OSError:
+                    return None
+            return self.epoll
 
     # ------------------------------------------------------------------ waiting
 
     def attend(self, waiter: TaskWaiter) -> None:
         """Have the loop of a task that is about to wait read when something comes. Called in that loop."""
-        home, epoll = waiter.home, self.epoll  # kept open by this name, whoever closes the socket
-        if home in self._watches or epoll is None or self.core.reason is not None:
+        home = waiter.home
+        if home in self._watches or self.core.reason is not None:
+            return
+        epoll = self.epoll or self._open()  # kept open by this name, whoever closes the socket
+        if epoll is None:
             return
         for other, old in list(self._watches.items()):
             if old.ended:
@@ -120,7 +137,7 @@ class Poller:
         """Like ``waiter.wait(deadline)``, but read what comes meanwhile: one thread reads for all that wait."""
         if waiter.woken():
             return True
-        if self.epoll is not None:
+        if self.epoll is not None or self._open() is not None:
             # a loop's step: a signal handler that raises after a call would leave the lock taken for ever
             for mine in map(self._driving.acquire, (False,)):
                 if mine:
@@ -195,22 +212,38 @@ class Poller:
             events = epoll.poll(0)
             if not events:
                 return False
-            connections = self._connections
             with core.lock:
-                for number, event in events:
-                    connection = connections.get(number)
-                    if connection is None:
-                        continue
-                    if event & _ENDS:
-                        connection.hung_up = True
-                    connection.advance()
-                    if connection.fault is not None:
-                        core.lose(connection)
+                self._read(events)
             core.tell(home)
         except BaseException:
             core.mend()
             raise
         return True
+
+    def read_one(self, number: int, event: int) -> None:
+        """Read the connection that received something; for the reader, while there is no epoll."""
+        core = self.core
+        with core.lock:
+            if core.reason is None or core.lingers:
+                self._read([(number, event)])
+        core.tell()
+
+    def look(self) -> None:
+        """Read every connection that received something; under the core's lock."""
+        if self.epoll is not None:
+            self._read(self.epoll.poll(0))
+
+    def _read(self, events: list[tuple[int, int]]) -> None:
+        core, connections = self.core, self._connections
+        for number, event in events:
+            connection = connections.get(number)
+            if connection is None:
+                continue
+            if event & _ENDS:
+                connection.hung_up = True
+            connection.advance()
+            if connection.fault is not None:
+                core.lose(connection)
 
     # ------------------------------------------------------------------ the end
 
@@ -236,17 +269,38 @@ class Reader:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._lock = threading.Lock()
-        self._pollers: dict[int, Poller] = {}  # by the descriptor of their epoll
+        self._direct: dict[int, Poller] = {}  # those without an epoll, by the descriptors of their connections
+        self._pollers: dict[int, Poller] = {}  # the others, by that of their epoll
         self._graced: dict[int, tuple[Poller, int]] = {}  # those whose waiters go first, and what they had read then
         self._check_at = 0.0
         # daemon: it ends with the process, and has nothing to do once all sockets are closed
         threading.Thread(target=self._run, name="nngkit-reader", daemon=True).start()
 
-    def add(self, poller: Poller, epoll: select.epoll) -> None:
-        """Read what comes to ``poller`` when its waiters do not. Raises OSError."""
-        number = epoll.fileno()
+    def register(self, poller: Poller, number: int) -> None:
+        """Poll this connection of ``poller``, which has no epoll. Raises OSError."""
         with self._lock:
-            atomically((self._pollers.__setitem__, number, poller), (self._epoll.register, number, select.EPOLLIN))
+            atomically((self._epoll.register, number, _NEWS), (self._direct.__setitem__, number, poller))
+
+    def unregister(self, poller: Poller, number: int) -> None:
+        """Stop polling it. Idempotent; call before the descriptor is closed."""
+        with self._lock:
+            if self._direct.get(number) is poller:
+                atomically((self._epoll.unregister, number), (self._direct.pop, number))
+
+    def repeat(self, poller: Poller, number: int) -> None:
+        """Report it again, as something is left."""
+        with self._lock:
+            if self._direct.get(number) is poller:
+                self._epoll.modify(number, _NEWS)
+
+    def hand_over(self, poller: Poller, epoll: select.epoll, numbers: list[int]) -> None:
+        """Give ``poller`` an epoll, and poll that from now on in place of its connections. Raises OSError."""
+        with self._lock:
+            self._epoll.register(epoll.fileno(), select.EPOLLIN)
+            steps: list[tuple[Any, ...]] = [(self._pollers.__setitem__, epoll.fileno(), poller)]
+            for number in numbers:  # what came before is reported at once
+                steps += [(self._epoll.unregister, number), (self._direct.pop, number), (epoll.register, number, _NEWS)]
+            atomically(*steps, (setattr, poller, "epoll", epoll))
 
     def remove(self, poller: Poller, epoll: select.epoll) -> None:
         """Stop reading it. Idempotent; call before its epoll is closed."""
@@ -264,7 +318,10 @@ class Reader:
                 log.exception("a socket could not be read")
 
     def _turn(self) -> None:
-        for number, _ in self._epoll.poll(GRACE if self._graced else None):
+        for number, event in self._epoll.poll(GRACE if self._graced else None):
+            if (one := self._direct.get(number)) is not None:
+                one.read_one(number, event)
+                continue
             poller = self._pollers.get(number)
             if poller is None:
                 continue

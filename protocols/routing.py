@@ -5,7 +5,7 @@
     Push, Pair, Req             one queue: `share` of it to each peer that has room, in turn (`Rotation`)
     Pub, Bus, Surveyor          every peer has a queue of its own
     Rep, Respondent             the peer that asked
-    Pull and all who receive    `fair`: a part of the room from each peer that has something, in turn
+    Pull and all who receive    from each peer that has something a number of messages, in turn (`Rotation`)
 
 Knows no socket, no clock and no message: peers are any hashable objects.
 """
@@ -13,12 +13,10 @@ Knows no socket, no clock and no message: peers are any hashable objects.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
-__all__ = ["FEW", "LEAST", "Rotation", "fair", "share"]
+__all__ = ["Rotation", "share"]
 
-FEW: Final = 16  # messages that are not worth a write of their own: the last of a queue go together
-LEAST: Final = 128  # messages of a turn in reading: a thousand busy peers have theirs within 40 ms
 
 Peer = TypeVar("Peer")
 
@@ -32,15 +30,6 @@ def share(waiting: int, takers: int) -> int:
     if takers <= 1:
         return waiting
     return min(waiting, max(-(-waiting // takers), 1))
-
-
-def fair(room: int, sources: int) -> int:
-    """Return how many messages to take of one of ``sources`` peers in its turn, if there is room for ``room``.
-
-    At least LEAST, though others then wait for their turn: with 10 at a time a thousand peers are read at an eighth of
-    the rate.
-    """
-    return max(LEAST, room // max(1, sources))
 
 
 class Rotation(Generic[Peer]):

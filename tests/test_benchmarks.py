@@ -41,6 +41,7 @@ SHORT = {
     "publishing": ["--only", "nngkit batched", "--only", "pyzmq", "--only", "Zenoh"],
     "start_up": ["--only", "import pynng"],
     "surveys": ["--only", "10 respondents"],
+    "hostile": ["--only", "requests"],
     "transports": ["--only", "bare pynng sends", "--only", "ws, masked, 16 B"],
 }
 

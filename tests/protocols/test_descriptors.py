@@ -131,3 +131,18 @@ def test_a_connection_whose_descriptor_is_not_found_is_read_all_the_same(monkeyp
         one.send(b"to the other")
         assert other.recv(timeout=WAIT) == b"to the other"
         assert not any(connection.polled for sock in (one, other) for connection in sock._core.joined())
+
+
+def test_a_socket_that_only_sends_takes_no_descriptor_but_its_connection() -> None:
+    with ExitStack() as stack:
+        pull = stack.enter_context(Pull(listen="tcp://127.0.0.1:0"))
+        with Push(dial=pull.address) as push:  # the first takes those that all share
+            push.send(b"x")
+            assert pull.recv(timeout=WAIT) == b"x"
+        eventually(lambda: not pull.pipes)
+        before = len(os.listdir("/proc/self/fd"))
+        for number in range(20):
+            push = stack.enter_context(Push(dial=pull.address))
+            push.send(b"%d" % number)
+            assert pull.recv(timeout=WAIT) == b"%d" % number
+        assert len(os.listdir("/proc/self/fd")) <= before + 2 * 20 + 2  # and what the Pull waits with

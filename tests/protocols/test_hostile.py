@@ -408,3 +408,44 @@ def test_replies_to_nobody(listener: Listener) -> None:
         left(ours, 1)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
+
+
+def test_a_flood_of_questions_keeps_an_honest_peer_waiting_for_sixteen_of_them_at_most() -> None:
+    """2,000 questions are there, an answer takes a millisecond; without turns 1,024 come before the honest one."""
+    with Rep(listen=TCP, linger=0.0) as rep, RawPeer(rep.address, REQ) as flood, Req(dial=rep.address) as honest:
+        rep.wait_for_peers(2, WAIT)
+        honest.wait_for_peers(1, WAIT)
+        flood.socket.sendall(b"".join(LENGTH.pack(8) + WORD.pack(1 << 31 | one) + b"more" for one in range(2000)))
+        answered: list[bytes] = []
+
+        def answer() -> None:
+            for request in rep:
+                time.sleep(0.001)
+                answered.append(request.body)
+                request.reply(request.body)
+                if request.body == b"honest":
+                    return
+
+        answering = Background(answer)
+        eventually(lambda: answered)
+        before = len(answered)
+        assert honest.request(b"honest", timeout=WAIT) == b"honest"
+        answering.result()
+        # as many as were answered while the request was on its way, and two turns
+        assert len(answered) - before < 100
+
+
+def test_a_flood_of_messages_lets_a_quiet_peer_through() -> None:
+    """20,000 messages of one peer are there when another sends one."""
+    with Pull(listen=TCP) as pull, RawPeer(pull.address, PUSH) as flood, Push(dial=pull.address) as quiet:
+        pull.wait_for_peers(2, WAIT)
+        sending = Background(flood.socket.sendall, (LENGTH.pack(4) + b"more") * 20_000)
+        assert pull.recv(timeout=WAIT) == b"more"
+        quiet.send(b"quiet")
+        quiet.drain(WAIT)
+        time.sleep(0.05)  # so that it has come
+        taken = [pull.recv(timeout=WAIT) for _ in range(1400)]
+        assert b"quiet" in taken
+        while len(taken) < 20_000:
+            taken.append(pull.recv(timeout=WAIT))
+        sending.result()

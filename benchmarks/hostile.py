@@ -1,0 +1,37 @@
+"""What honest peers notice of a hostile one: requests to a Rep that is undisturbed, and to one that is attacked.
+
+    python3 dev.py bench hostile [--rounds N] [--seconds S] [--only TEXT] [--json]
+
+The client that is measured asks one request at a time. The hostile peer is a process of its own, held to a tenth of a
+CPU: wrong hellos, messages of every length, half messages, a thousand silent connections, requests without an end.
+"""
+
+from __future__ import annotations
+
+from _hostile import KINDS
+
+import _measuring as bench
+from _measuring import Group, Promise, Way
+
+UNDISTURBED = "undisturbed"
+NAMES = {
+    "hellos": "wrong hellos",
+    "lengths": "messages of every length",
+    "halves": "half messages",
+    "silent": "1,000 silent connections",
+    "flood": "requests without an end",
+}
+
+GROUPS = (
+    Group(
+        "requests beside a hostile peer, tcp, 16 B",
+        (
+            Way(UNDISTURBED, "_nngkit:ask", "_nngkit:reply", "other"),
+            *(Way(NAMES[kind], "_nngkit:ask", "_nngkit:reply_attacked", "other", {"hostile": kind}) for kind in KINDS),
+        ),
+        tuple(Promise(f"p99, {NAMES[kind]}", NAMES[kind], UNDISTURBED, 2, 1.5, "p99_us") for kind in KINDS),
+    ),
+)
+
+if __name__ == "__main__":
+    bench.run("hostile", GROUPS, bench.options(__doc__, rounds=5, seconds=2.0).parse_args())
