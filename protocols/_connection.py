@@ -148,6 +148,7 @@ class Connection(Owner):
         self._fed_short = False  # the last one brought less than that
         self._large = False
         self._stocked = False
+        self._reads = False  # messages are taken in: who is told of peers has been told of this one
         # writing
         self.out: list[bytes] = []  # messages for this peer alone
         self.out_bytes = 0
@@ -212,7 +213,7 @@ class Connection(Owner):
                 heir = self._heir()
                 if heir is None:
                     self._shake()
-            elif self.stage == JOINED:
+            elif self._reads:
                 self.advance()
             if self.fault is not None:
                 core.lose(self)
@@ -269,11 +270,14 @@ class Connection(Owner):
 
     # ------------------------------------------------------------------ reading
 
-    def poll(self) -> None:
-        """Have the poller report when there is something to read, if the descriptor is known. Only while IDLE."""
-        if self.descriptor is not None and self.prompt and self.core.poller.add(self):
+    def read_on(self) -> None:
+        """Take in what came with the hello, and read messages from now on: polled, if the descriptor is known."""
+        self._reads = True
+        self.core.inbox.take_in(self)
+        if self.rx_state == IDLE and self.descriptor is not None and self.prompt and self.core.poller.add(self):
             self.polled = True
             self._buffer = self._view = None  # it reads to the core's
+        self.advance()
 
     def advance(self, *, now: bool = False) -> None:
         """Take in what there is and read on, until nothing is there, or the inbox holds this connection back.
@@ -540,7 +544,7 @@ class Connection(Owner):
 
     def mend(self) -> None:
         """Go on where a signal handler that raised cut this thread short."""
-        if self.rx_state == IDLE and not self._rx_owed:
+        if self._reads and self.rx_state == IDLE and not self._rx_owed:
             self.advance()
         if self.tx_state == IDLE and self.fault is None:
             self.write(now=True)

@@ -210,9 +210,7 @@ class Core:
         with self.lock:
             self.outbox.go_on()
             if connection.stage == JOINED:
-                self.inbox.take_in(connection)  # what came with the hello
-                connection.poll()
-                connection.advance()
+                connection.read_on()
                 if connection.fault is not None:
                     self.lose(connection)
         self.tell()

@@ -102,15 +102,20 @@ class Poller:
                 self.epoll.modify(number, _NEWS)
 
     def _open(self) -> select.epoll | None:
-        """Return the epoll, made for the first waiter; None if there is nothing to poll, or no descriptor for it."""
-        core = self.core
-        with core.lock:
-            if self.epoll is None and self._connections and core.reason is None:
-                try:
-                    reader().hand_over(self, select.epoll(), list(self._connections))
-                except OSError:
-                    return None
-            return self.epoll
+        """Return the epoll, made when it is first asked for; None without connections, or a descriptor for it.
+
+        Under the core's lock.
+        """
+        if self.epoll is None and self._connections and self.core.reason is None:
+            try:
+                reader().hand_over(self, select.epoll(), list(self._connections))
+            except OSError:
+                return None
+        return self.epoll
+
+    def _opened(self) -> select.epoll | None:
+        with self.core.lock:
+            return self._open()
 
     # ------------------------------------------------------------------ waiting
 
@@ -119,7 +124,7 @@ class Poller:
         home = waiter.home
         if home in self._watches or self.core.reason is not None:
             return
-        epoll = self.epoll or self._open()  # kept open by this name, whoever closes the socket
+        epoll = self.epoll or self._opened()  # kept open by this name, whoever closes the socket
         if epoll is None:
             return
         for other, old in list(self._watches.items()):
@@ -137,7 +142,7 @@ class Poller:
         """Like ``waiter.wait(deadline)``, but read what comes meanwhile: one thread reads for all that wait."""
         if waiter.woken():
             return True
-        if self.epoll is not None or self._open() is not None:
+        if self.epoll is not None or self._opened() is not None:
             # a loop's step: a signal handler that raises after a call would leave the lock taken for ever
             for mine in map(self._driving.acquire, (False,)):
                 if mine:
@@ -230,8 +235,9 @@ class Poller:
 
     def look(self) -> None:
         """Read every connection that received something; under the core's lock."""
-        if self.epoll is not None:
-            self._read(self.epoll.poll(0))
+        epoll = self.epoll or self._open()  # not left to the reader, which may have to wait for the interpreter
+        if epoll is not None:
+            self._read(epoll.poll(0))
 
     def _read(self, events: list[tuple[int, int]]) -> None:
         core, connections = self.core, self._connections

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import signal
 import threading
 from typing import Any
 
-from nngkit.protocols import Pull, Push
+import pytest
+
+from nngkit.errors import TimedOut
+from nngkit.protocols import PeerEvent, Pull, Push
 from tests.protocols.alarms import alarms_raise
 from tests.protocols.soaking import forget_peak, peak, resident
 from tests.protocols.wires import WAIT, Wire
@@ -104,6 +108,34 @@ def interrupted(total: int, size: int) -> None:
 
 def test_a_signal_handler_that_raises_at_any_time_loses_nothing() -> None:
     interrupted(3000, 3000)
+
+
+def look_until_interrupted(pull: Pull) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    while True:
+        with contextlib.suppress(TimedOut):
+            pull.recv(timeout=0)
+
+
+def test_nor_does_one_that_raises_while_a_callback_is_told_of_a_peer() -> None:
+    told, go_on = threading.Event(), threading.Event()
+
+    def callback(event: PeerEvent) -> None:
+        told.set()
+        assert go_on.wait(WAIT)
+
+    with Pull(listen="tcp://127.0.0.1:0") as pull, alarms_raise(Interrupted):
+        pull.on_peer(callback)
+        with Push(dial=pull.address) as push:
+            push.send(b"came")
+            assert told.wait(WAIT)
+            for _ in range(50):
+                with pytest.raises(Interrupted):
+                    look_until_interrupted(pull)
+            go_on.set()
+            assert pull.recv(timeout=WAIT) == b"came"
+            push.send(b"on")
+            assert pull.recv(timeout=WAIT) == b"on"
 
 
 def test_nor_does_it_in_the_midst_of_large_ones() -> None:
