@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nngkit.journal.ingest import Ingest, Stored, encode_request, parse_reply
     from nngkit.journal.manifest import Lost, Manifest, Segment
-    from nngkit.journal.reader import Bounds, Journal, open_journal, read
+    from nngkit.journal.reader import Bounds, Journal, Skipped, open_journal, read
     from nngkit.journal.record import Record
     from nngkit.journal.recorder import Recorder, RecorderStats, Stream
     from nngkit.journal.replaying import Replayed, replay
-    from nngkit.journal.segments import Retention
+    from nngkit.journal.segments import Rebuilt, Retention, rebuild_manifest
 
 __all__ = [
     "Bounds",
@@ -28,29 +28,32 @@ __all__ = [
     "Journal",
     "Lost",
     "Manifest",
+    "Rebuilt",
     "Record",
     "Recorder",
     "RecorderStats",
     "Replayed",
     "Retention",
     "Segment",
+    "Skipped",
     "Stored",
     "Stream",
     "encode_request",
     "open_journal",
     "parse_reply",
     "read",
+    "rebuild_manifest",
     "replay",
 ]
 
 _LATE = {  # name -> its module: a reader needs no event loop, a recorder no Parquet until it seals
     **dict.fromkeys(("Ingest", "Stored", "encode_request", "parse_reply"), "ingest"),
     **dict.fromkeys(("Lost", "Manifest", "Segment"), "manifest"),
-    **dict.fromkeys(("Bounds", "Journal", "open_journal", "read"), "reader"),
+    **dict.fromkeys(("Bounds", "Journal", "Skipped", "open_journal", "read"), "reader"),
     "Record": "record",
     **dict.fromkeys(("Recorder", "RecorderStats", "Stream"), "recorder"),
     **dict.fromkeys(("Replayed", "replay"), "replaying"),
-    "Retention": "segments",
+    **dict.fromkeys(("Rebuilt", "Retention", "rebuild_manifest"), "segments"),
 }
 
 

@@ -54,10 +54,10 @@ class OpenLog:
             if rows:
                 yield rows
             if offset < end and (found.fault is not None or at >= stop):
-                if not skip:
+                behind = resume(self.data, at, offset=offset, salt=self.header.salt)
+                if not skip and (behind is None or behind[1] > first):  # else the damage is before what is wanted
                     why = found.fault or "the log ends here"
                     raise Damaged(str(self.path), why, position=at, offset=offset, advice=ADVICE)
-                behind = resume(self.data, at, offset=offset, salt=self.header.salt)
                 if behind is None or behind[0] >= stop:
                     return
                 at, offset = behind

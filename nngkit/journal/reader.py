@@ -15,8 +15,10 @@ segment that is listed no more stays for a minute; whoever is slower than that g
 
 from __future__ import annotations
 
+import datetime as dt
+import logging
 import os
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
 
     from nngkit.journal.files import Place
 
-__all__ = ["Bounds", "Journal", "open_journal", "read"]
+__all__ = ["Bounds", "Journal", "Skipped", "log_skipped", "open_journal", "read"]
+
+log_ = logging.getLogger("nngkit.journal")
 
 BATCH: Final = 65_536  # rows of a batch: a row group of ours
 LOOKS: Final = 20  # times that a reader looks again for a file that has gone; a seal takes seconds, so twice is much
@@ -46,6 +50,30 @@ class Bounds:
     start: int
     end: int
     sealed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Damage that a reader has skipped: `rows` records with offsets from `first` to `end` - 1, in `file`.
+
+    Counts only what was asked for, before filters by topic and time: those records cannot be looked at. The parts of
+    one read add up to the same number however it is split.
+    """
+
+    partition: int
+    file: str
+    first: int
+    end: int
+    rows: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: skipped {self.rows} records, offsets {self.first} to {self.end - 1}: {self.why}"
+
+
+def log_skipped(skipped: Skipped) -> None:
+    """Log it as a warning."""
+    log_.warning("%s", skipped)
 
 
 def open_journal(location: str | os.PathLike[str], *, spool: str | os.PathLike[str] | None = None) -> Journal:
@@ -69,11 +97,13 @@ def read(
     end_time: int | None = None,
     missing: Literal["raise", "skip"] = "raise",
     distinct: bool = False,
+    skipped: Callable[[Skipped], object] = log_skipped,
 ) -> Iterator[Record]:
     """The records that are there now, partition by partition, in the order of their offsets.
 
     `start`, `end`: offsets, from and below. `start_time`, `end_time`: the same in time. `distinct`: of records with one
-    message id and topic, the first. Without `start`, what retention has taken is no error.
+    message id and topic, the first. Without `start`, what retention has taken is no error. `skipped`: called for each
+    damage that `missing="skip"` leaves out; logged as a warning unless given.
     Raises ConfigError, OffsetGone, Damaged.
     """
     from nngkit.journal.ingest import ID
@@ -84,7 +114,14 @@ def read(
     known: set[tuple[str, bytes]] = set()
     for each in opened.partitions() if partition is None else [partition]:
         for batch in opened.read_batches(
-            each, start, end, topics=names, start_time=start_time, end_time=end_time, missing=missing
+            each,
+            start,
+            end,
+            topics=names,
+            start_time=start_time,
+            end_time=end_time,
+            missing=missing,
+            skipped=skipped,
         ):
             for record in records_of(batch):
                 if distinct and record.headers and record.headers[0][0] == ID:
@@ -131,6 +168,9 @@ class Journal:
         manifest = load_manifest(self.place, partition)
         if manifest is None:
             shown = self.place.shown(folder_of(partition))
+            if any(name.endswith(SEGMENT) for name in self.place.names(folder_of(partition))):
+                advice = "restore it from a copy, or make one from the segments: nngkit journal rebuild-manifest"
+                raise Damaged(f"{shown}/{MANIFEST}", "the file is missing", advice=advice)
             there = ", ".join(map(str, self.partitions())) or "none"
             raise ConfigError("partition", f"{shown}: there is no partition {partition}; there are: {there}", partition)
         return manifest
@@ -157,7 +197,14 @@ class Journal:
         """The first offset with a timestamp of `time` or later; the end if there is none yet."""
         bounds = self.bounds(partition)
         for batch in self.read_batches(
-            partition, bounds.start, bounds.end, start_time=time, columns=["offset"], batch_rows=1, missing="skip"
+            partition,
+            bounds.start,
+            bounds.end,
+            start_time=time,
+            columns=["offset"],
+            missing="skip",
+            batch_rows=4096,  # of a log, as it is decoded; the rest is found by the statistics of row groups
+            skipped=lambda _: None,
         ):
             return int(batch.column("offset")[0].as_py())
         return bounds.end
@@ -174,11 +221,13 @@ class Journal:
         columns: Sequence[str] | None = None,
         missing: Literal["raise", "skip"] = "raise",
         batch_rows: int = BATCH,
+        skipped: Callable[[Skipped], object] = log_skipped,
     ) -> Iterator[pa.RecordBatch]:
         """The records `start` to `end` - 1 in batches of `SCHEMA`, or of `columns`; none is empty.
 
         Left out, `start` is the earliest kept and `end` what is on the disk now. `missing`: what is gone, or damaged,
-        or beyond the end, raises OffsetGone, Damaged, ConfigError, or is skipped.
+        or beyond the end, raises OffsetGone, Damaged, ConfigError, or is skipped. Of a segment, one row group is
+        skipped; `skipped` is called for each.
         """
         bounds = self.bounds(partition)
         at = bounds.start if start is None else start
@@ -189,7 +238,7 @@ class Journal:
                 why = f"{shown}: offset {stop - 1} is not there yet, the next one is {bounds.end}"
                 raise ConfigError("end", why, stop)
             stop = bounds.end
-        wanted = _Wanted(partition, topics, start_time, end_time, columns, missing == "skip", batch_rows)
+        wanted = _Wanted(partition, topics, start_time, end_time, columns, missing == "skip", batch_rows, skipped)
         looks = 0
         while at < stop:
             manifest = self.manifest(partition)
@@ -211,11 +260,21 @@ class Journal:
                     if missing == "raise":
                         name = str(error.filename or error)
                         raise Damaged(name, "the file is missing", offset=at, advice=ADVICE) from error
-                    at = self._behind(manifest, at, stop)
+                    at = self._behind(manifest, at, stop, wanted)
 
-    def _behind(self, manifest: Manifest, at: int, stop: int) -> int:
+    def _behind(self, manifest: Manifest, at: int, stop: int, wanted: _Wanted) -> int:
         """Where to go on if the file with `at` is not there."""
-        return next((each.end for each in manifest.segments if each.first <= at < each.end), stop)
+        why = "the file is missing"
+        for segment in manifest.segments:
+            if segment.first <= at < segment.end:
+                shown = self.place.shown(f"{folder_of(manifest.partition)}/{segment.file}")
+                wanted.skip_rows(shown, (segment.first, segment.end, segment.rows), at, stop, why)
+                return segment.end
+        folder = self.logs(manifest.partition)
+        end = min((first for first, _ in (logs_in(folder) if folder else ()) if at < first < stop), default=stop)
+        shown = str(folder or self.place.shown(folder_of(manifest.partition)))
+        wanted.skip_rows(shown, (at, end, end - at), at, stop, "no log has them")
+        return end
 
     def _some(
         self, manifest: Manifest, at: int, stop: int, wanted: _Wanted
@@ -238,7 +297,13 @@ class Journal:
         if at < stop and folder is None:
             raise FileNotFoundError(2, "sealed and gone", f"{self.location}{SEGMENT}")
         while at < stop and folder is not None:
-            at = yield from wanted.of_logs(folder, at, stop)
+            lost = next((each for each in manifest.lost if each.first <= at < each.end), None)
+            if lost is not None:
+                at = min(lost.end, stop)
+                yield at, None
+                continue
+            edge = min((each.first for each in manifest.lost if at < each.first < stop), default=stop)
+            at = yield from wanted.of_logs(folder, at, edge)
 
     def _over_lost(self, manifest: Manifest, at: int, to: int, wanted: _Wanted) -> int:
         """Over a gap between segments, which has to be one that is known."""
@@ -250,6 +315,9 @@ class Journal:
         if at < to and not wanted.skip:
             shown = self.place.shown(f"{folder_of(manifest.partition)}/{MANIFEST}")
             raise Damaged(shown, f"no segment has the offsets up to {to - 1}", offset=at, advice=ADVICE)
+        if at < to:
+            shown = self.place.shown(f"{folder_of(manifest.partition)}/{MANIFEST}")
+            wanted.skip_rows(shown, (at, to, to - at), at, to, "no segment has them")
         return to
 
 
@@ -264,14 +332,28 @@ class _Wanted:
     columns: Sequence[str] | None
     skip: bool
     batch_rows: int
+    skipped: Callable[[Skipped], object]
+
+    def skip_rows(self, file: str, held: tuple[int, int, int], first: int, stop: int, why: str) -> None:
+        """Tell that of a file or row group, `held` (first, end, rows), `first` to `stop` - 1 are left out.
+
+        Where records are missing in it already, nobody knows which: all its rows are counted with its first offset.
+        """
+        begin, end, rows = held
+        low, high = max(begin, first), min(end, stop)
+        if low >= high:
+            return
+        if rows == end - begin:
+            rows = high - low
+        elif low > begin:
+            rows = 0
+        if rows:
+            self.skipped(Skipped(self.partition, file, low, high, rows, why))
 
     def excludes(self, segment: Segment) -> bool:
         """Whether nothing in it can be wanted, by what the manifest says."""
-        return (
-            (self.topics is not None and not set(self.topics) & segment.topics.keys())
-            or (self.start_time is not None and segment.max_time < self.start_time)
-            or (self.end_time is not None and segment.min_time >= self.end_time)
-        )
+        outside = self._outside(segment.min_time, segment.max_time)
+        return outside or (self.topics is not None and not set(self.topics) & segment.topics.keys())
 
     def cut(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if self.columns is None else batch.select(list(self.columns))
@@ -306,6 +388,7 @@ class _Wanted:
         from nngkit.journal.schema import NAMES
 
         name = f"{folder_of(partition)}/{segment.file}"
+        shown = place.shown(name)
         needed = {"offset", *(() if self.topics is None else ("topic",)), *self._time_column()}
         columns = list(NAMES) if self.columns is None else [each for each in NAMES if each in {*self.columns, *needed}]
         try:
@@ -316,35 +399,58 @@ class _Wanted:
                     why = (
                         f"version {version!r}, {source.metadata.num_rows} rows; the manifest says 1 and {segment.rows}"
                     )
-                    raise Damaged(place.shown(name), why, offset=segment.first, advice=ADVICE)
-                groups = [
-                    number
-                    for number in range(source.num_row_groups)
-                    if self._overlaps(source.metadata.row_group(number), first, stop)
-                ]
-                for batch in source.iter_batches(self.batch_rows, groups, columns) if groups else ():
-                    if (found := self.filtered(batch, first, stop)).num_rows:
-                        yield found
+                    raise Damaged(shown, why, offset=segment.first, advice=ADVICE)
+                for number in range(source.num_row_groups):
+                    held = self._held(source.metadata.row_group(number), segment, first, stop)
+                    if held is None:
+                        continue
+                    try:  # the whole group, so that nothing of it was handed out when damage is found
+                        table = source.read_row_group(number, columns)
+                        if table.num_rows != held[2]:
+                            raise OSError(f"{table.num_rows} rows, and {held[2]} were written")
+                    except (pa.ArrowException, OSError) as error:
+                        why = str(error).splitlines()[0]
+                        if not self.skip:
+                            raise Damaged(shown, why, offset=max(first, held[0]), advice=ADVICE) from error
+                        self.skip_rows(shown, held, first, stop, why)
+                        continue
+                    for batch in table.to_batches(self.batch_rows):
+                        if (found := self.filtered(batch, first, stop)).num_rows:
+                            yield found
         except FileNotFoundError as error:
-            raise FileNotFoundError(error.errno, error.strerror, place.shown(name)) from error
+            raise FileNotFoundError(error.errno, error.strerror, shown) from error
         except (pa.ArrowException, OSError) as error:
-            if self.skip:
-                return
-            raise Damaged(place.shown(name), str(error).splitlines()[0], offset=first, advice=ADVICE) from error
-        except Damaged:
+            why = str(error).splitlines()[0]
+            if not self.skip:
+                raise Damaged(shown, why, offset=first, advice=ADVICE) from error
+            self.skip_rows(shown, (segment.first, segment.end, segment.rows), first, stop, why)
+        except Damaged as error:
             if not self.skip:
                 raise
+            self.skip_rows(shown, (segment.first, segment.end, segment.rows), first, stop, error.why)
 
     def _time_column(self) -> tuple[str, ...]:
         return () if self.start_time is None and self.end_time is None else ("timestamp",)
 
-    def _overlaps(self, group: Any, first: int, stop: int) -> bool:
+    def _held(self, group: Any, segment: Segment, first: int, stop: int) -> tuple[int, int, int] | None:
+        """The first offset of a row group, the one behind its last, and its rows; None if nothing in it is wanted."""
+        begin, end = segment.first, segment.end
         for number in range(group.num_columns):
             column = group.column(number)
+            if column.path_in_schema not in ("offset", "timestamp") or (found := column.statistics) is None:
+                continue
+            if not found.has_min_max:
+                continue
             if column.path_in_schema == "offset":
-                found = column.statistics
-                return bool(found is None or (found.max >= first and found.min < stop))
-        return True
+                begin, end = found.min, found.max + 1
+            elif self._outside(_micros(found.min), _micros(found.max)):
+                return None
+        return (begin, end, group.num_rows) if begin < stop and first < end else None
+
+    def _outside(self, low: int, high: int) -> bool:
+        return (self.start_time is not None and high < self.start_time) or (
+            self.end_time is not None and low >= self.end_time
+        )
 
     def of_logs(self, folder: Path, at: int, stop: int) -> Generator[tuple[int, pa.RecordBatch | None], None, int]:
         """Batches from the log that `at` is in. Returns where it ended."""
@@ -357,13 +463,20 @@ class _Wanted:
         position = head.position if head is not None and head.first == logs[number][0] and head.end >= end else None
         with open_log(logs[number][1]) as log:
             rows: list[Any] = []
+            expected = at
             for piece in log.chunks(at, end, stop=position, most=min(4096, self.batch_rows), skip=self.skip):
+                if piece[0][0] > expected:
+                    missing = (expected, piece[0][0], piece[0][0] - expected)
+                    self.skip_rows(str(log.path), missing, at, end, "damaged")
+                expected = piece[-1][0] + 1
                 rows += piece
                 if len(rows) >= self.batch_rows:
                     yield from self._built(rows, at, end)
                     rows = []
             if rows:
                 yield from self._built(rows, at, end)
+            if expected < end:
+                self.skip_rows(str(log.path), (expected, end, end - expected), at, end, "damaged")
         yield end, None
         return end
 
@@ -373,3 +486,8 @@ class _Wanted:
         behind = rows[-1][0] + 1
         batch = self.filtered(batch_of(rows, self.partition), first, stop)
         yield behind, self.cut(batch) if batch.num_rows else None
+
+
+def _micros(moment: Any) -> int:
+    """A timestamp of a row group's statistics in microseconds since 1970."""
+    return int((moment - dt.datetime(1970, 1, 1, tzinfo=moment.tzinfo)) // dt.timedelta(microseconds=1))
