@@ -196,18 +196,41 @@ class Journal:
     def offset_at(self, partition: int, time: int) -> int:
         """The first offset with a timestamp of `time` or later; the end if there is none yet."""
         bounds = self.bounds(partition)
+        found = self._offset_from(partition, bounds.start, bounds.sealed, time)
+        if found is None:
+            try:
+                found = self._offset_in_logs(partition, bounds, time)
+            except (FileNotFoundError, Damaged):  # sealed meanwhile, or part of it is known to be lost
+                found = self._offset_from(partition, bounds.sealed, bounds.end, time)
+        return bounds.end if found is None else found
+
+    def _offset_from(self, partition: int, start: int, end: int, time: int) -> int | None:
         for batch in self.read_batches(
             partition,
-            bounds.start,
-            bounds.end,
+            start,
+            end,
             start_time=time,
             columns=["offset"],
             missing="skip",
-            batch_rows=4096,  # of a log, as it is decoded; the rest is found by the statistics of row groups
+            batch_rows=4096,  # of a log, as it is decoded; in segments the statistics of row groups say where to look
             skipped=lambda _: None,
         ):
             return int(batch.column("offset")[0].as_py())
-        return bounds.end
+        return None
+
+    def _offset_in_logs(self, partition: int, bounds: Bounds, time: int) -> int | None:
+        folder = self.logs(partition)
+        found = [] if folder is None else logs_in(folder)
+        if bounds.sealed < bounds.end and (not found or found[0][0] > bounds.sealed):
+            raise FileNotFoundError(2, "no log has it", f"{folder}/{bounds.sealed:020}.log")
+        for number, (first, path) in enumerate(found):
+            end = min(bounds.end, found[number + 1][0]) if number + 1 < len(found) else bounds.end
+            if bounds.sealed < end:
+                with open_log(path) as log:
+                    offset = log.first_at(max(first, bounds.sealed), end, time)
+                if offset is not None:
+                    return offset
+        return None
 
     def read_batches(
         self,

@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from nngkit.errors import Damaged
 from nngkit.journal import Journal, Skipped, open_journal, read
+from nngkit.journal.record import LogHeader
 from nngkit.journal.segments import Partition
 from tests.journal.making import entry, folder, stored
 
@@ -108,14 +109,17 @@ def test_damage_in_a_log_costs_its_records_only(tmp_path: Path) -> None:
     partition.close()
 
 
-def test_the_offset_of_a_time_is_found_by_the_statistics_of_row_groups(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sealed", [True, False])
+def test_the_offset_of_a_time_is_found_without_a_scan(tmp_path: Path, sealed: bool) -> None:
     partition = Partition.open(tmp_path / "j", room=1 << 30)
     chance = random.Random(5)
     times = [each * 10 + chance.randrange(-200, 200) for each in range(400_000)]
     for at in range(0, len(times), 50_000):
         stored(partition, [entry(b"value", timestamp=each) for each in times[at : at + 50_000]])
-    partition.close()
+    if sealed:
+        partition.close()
     journal = open_journal(tmp_path / "j")
+    assert journal.bounds(0).sealed == (len(times) if sealed else 0)
     wanted = [0, 1_234_567, 2_000_005, 3_999_990, 3_999_000, 9_999_999_999]
     for time_ in wanted:
         begun = time.perf_counter()
@@ -123,3 +127,26 @@ def test_the_offset_of_a_time_is_found_by_the_statistics_of_row_groups(tmp_path:
         taken = time.perf_counter() - begun
         assert found == next((offset for offset, each in enumerate(times) if each >= time_), len(times))
         assert taken < 0.3, f"{time_}: {taken:.3f} s"
+    if not sealed:
+        partition.close()
+
+
+def test_the_offset_of_a_time_is_that_of_a_whole_record_however_a_log_is_damaged(tmp_path: Path) -> None:
+    chance = random.Random(9)
+    times = [chance.randrange(1000) for _ in range(200)]
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"value", timestamp=each) for each in times])
+    log = next(folder(tmp_path / "j").glob("*.log"))
+    whole = log.read_bytes()
+    journal = open_journal(tmp_path / "j")
+    for _ in range(200):
+        data = bytearray(whole)
+        for _ in range(chance.randint(1, 20)):
+            data[chance.randrange(LogHeader.size, len(data))] ^= 1 << chance.randrange(8)
+        log.write_bytes(data)
+        good = list(read(journal, missing="skip", skipped=lambda _: None))
+        for wanted in (0, 500, 990, 999):
+            expected = next((each.offset for each in good if each.timestamp >= wanted), len(times))
+            assert journal.offset_at(0, wanted) == expected
+    log.write_bytes(whole)
+    partition.close()
