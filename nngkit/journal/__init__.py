@@ -20,11 +20,12 @@ from nngkit.errors import ConfigError
 if TYPE_CHECKING:
     from nngkit.journal.ingest import Ingest, Stored, encode_request, parse_reply
     from nngkit.journal.manifest import Lost, Manifest, Segment
-    from nngkit.journal.reader import Bounds, Journal, Skipped, open_journal, read
+    from nngkit.journal.reader import Bounds, Journal, open_journal, read
     from nngkit.journal.record import Record
     from nngkit.journal.recorder import Recorder, RecorderStats, Stream
     from nngkit.journal.replaying import Replayed, replay
     from nngkit.journal.segments import Rebuilt, Retention, rebuild_manifest
+    from nngkit.journal.wanted import Skipped
 
 __all__ = [
     "Bounds",
@@ -53,8 +54,9 @@ __all__ = [
 _LATE = {  # name -> its module: a reader needs no event loop, a recorder no Parquet until it seals
     **dict.fromkeys(("Ingest", "Stored", "encode_request", "parse_reply"), "ingest"),
     **dict.fromkeys(("Lost", "Manifest", "Segment"), "manifest"),
-    **dict.fromkeys(("Bounds", "Journal", "Skipped", "open_journal", "read"), "reader"),
+    **dict.fromkeys(("Bounds", "Journal", "open_journal", "read"), "reader"),
     "Record": "record",
+    "Skipped": "wanted",
     **dict.fromkeys(("Recorder", "RecorderStats", "Stream"), "recorder"),
     **dict.fromkeys(("Replayed", "replay"), "replaying"),
     **dict.fromkeys(("Rebuilt", "Retention", "rebuild_manifest"), "segments"),

@@ -27,7 +27,8 @@ from typing import Any, Final, Literal, TypeAlias
 import trio
 
 from nngkit.errors import ConfigError
-from nngkit.journal.reader import Journal, Skipped, log_skipped, open_journal
+from nngkit.journal.reader import Journal, open_journal
+from nngkit.journal.wanted import Skipped, log_skipped
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Push, Req
 
 __all__ = ["Replayed", "replay"]
