@@ -14,10 +14,10 @@
     ├── NotFound          what was asked for does not exist
     │   ├── ServiceNotFound   no provider of that name is up
     │   └── OffsetGone    a journal does not keep that offset any more
-    ├── Damaged           a file of ours is not what was written
+    ├── Damaged           a file of ours is not what was written; not a BadMessage, as no peer is to blame
+    │   └── StoreDamaged  a file of documents
     ├── NotStored         a recorder could not put records on the disk
     ├── AccessDenied      a peer was refused, or refused us, by identity
-    ├── StoreDamaged      a file of documents is not as it was written; not a BadMessage, as no peer is to blame
     └── ConfigError       an option, URL, file or environment value that cannot be used
 
 Each class carries what happened as typed attributes; ``str()`` is one line that says what and where.
@@ -155,25 +155,27 @@ class Damaged(NngkitError):
         self.advice = advice
 
 
+class StoreDamaged(Damaged):
+    """A file of documents is not what was written: ``path``, ``what`` is wrong, and ``where`` in it.
+
+    Nothing was changed. ``nngkit.documents.store.recover`` copies the intact documents into a new file.
+    """
+
+    def __init__(self, path: str, what: str, where: str) -> None:
+        NngkitError.__init__(self, f"{path}: {where}: {what}")
+        self.path = path
+        self.why = self.what = what
+        self.where = where
+        self.position = self.offset = None
+        self.advice = ""
+
+
 class NotStored(NngkitError):
     """Records are not on the disk, or nobody can tell whether they are; sending them again is right."""
 
 
 class AccessDenied(NngkitError):
     """A peer was refused, or refused us, because of who it is."""
-
-
-class StoreDamaged(NngkitError):
-    """A file of documents is not as it was written: ``path``, ``what`` is wrong, and ``where`` in it.
-
-    Nothing was written to it. ``nngkit.documents.store.recover`` copies what is good of it into a new file.
-    """
-
-    def __init__(self, path: str, what: str, where: str) -> None:
-        super().__init__(f"{path}: {where}: {what}")
-        self.path = path
-        self.what = what
-        self.where = where
 
 
 class ConfigError(NngkitError, ValueError):

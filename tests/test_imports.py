@@ -50,3 +50,32 @@ def test_every_public_name_is_there(name: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         _ = nngkit.Nonsense
+
+
+@pytest.mark.parametrize("package", ["google_crc32c", "pyarrow"])
+def test_each_door_to_the_journal_names_its_extra(package: str) -> None:
+    hidden = f"""
+import sys
+sys.modules["{package}"] = None
+from nngkit.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+    doors = (
+        ("record", "j", "--stream", "a=pull listen=tcp://127.0.0.1:0"),
+        ("journal", "ls", "j"),
+        ("replay", "j", "pub", "--listen", "tcp://127.0.0.1:0"),
+        ("discoverd", "--journal", "j", "--listen", "tcp://127.0.0.1:0", "--query", "tcp://127.0.0.1:0"),
+    )
+    for door in doors:
+        command = [sys.executable, "-c", hidden, *door]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT, check=False)
+        said = f"nngkit {door[0]}: journal: {package} is not installed: pip install 'nngkit[journal]'\n"
+        assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_a_damaged_store_is_caught_as_damage() -> None:
+    error = nngkit.StoreDamaged("docs.sqlite", "it has 3 bytes", "header")
+    assert isinstance(error, nngkit.Damaged)
+    assert str(error) == "docs.sqlite: header: it has 3 bytes"
+    assert (error.path, error.why, error.what, error.where) == ("docs.sqlite", error.what, "it has 3 bytes", "header")
+    assert (error.position, error.offset, error.advice) == (None, None, "")

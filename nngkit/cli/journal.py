@@ -1,31 +1,43 @@
-"""`nngkit journal ls|verify|stats|export`: what a journal holds, whether it is whole, its records as text or Parquet.
+"""`nngkit journal ls|verify|stats|export|rebuild-manifest`: what a journal holds, and whether it is whole.
 
 ::
 
     $ nngkit journal ls ./journal
     $ nngkit journal verify ./journal         # every byte; exit code 1 if records that were there are gone
     $ nngkit journal export ./journal --topic weather --from-time 2026-01-31T12:00Z
+    $ nngkit journal rebuild-manifest ./journal --partition 0
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli.main import say
 from nngkit.cli.output import columns, json_line, out, utc, wants_colour
-from nngkit.cli.ranges import add_journal, add_range, range_of
+from nngkit.cli.ranges import Skips, add_journal, add_range, range_of
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from nngkit.journal.reader import Journal
     from nngkit.journal.record import Record
+    from nngkit.journal.segments import Rebuilt
     from nngkit.journal.verify import Finding
 
-__all__ = ["EPILOG", "add_arguments", "file_fields", "finding_fields", "record_fields", "run", "topic_fields"]
+__all__ = [
+    "EPILOG",
+    "add_arguments",
+    "file_fields",
+    "finding_fields",
+    "rebuilt_fields",
+    "record_fields",
+    "run",
+    "topic_fields",
+]
 
 NAME: Final = "nngkit journal"
 ACTIONS: Final = {
@@ -33,10 +45,12 @@ ACTIONS: Final = {
     "verify": "look at every byte; exit code 1 if records are damaged or missing",
     "stats": "records and bytes by stream and recorder",
     "export": "the records: JSON lines, their bytes one a line (raw), or a Parquet file",
+    "rebuild-manifest": "make a partition's manifest from its segments; the old file is kept",
 }
-EPILOG: Final = "actions:\n{}\n\nReads, and changes nothing; a recorder may be at work meanwhile.".format(
-    "\n".join(f"  {name:7}  {what}" for name, what in ACTIONS.items())
-)
+EPILOG: Final = (
+    "actions:\n{}\n\nA recorder may be at work meanwhile, and nothing is changed, except by rebuild-manifest: it needs "
+    "the partition for itself. It deletes nothing."
+).format("\n".join(f"  {name:16}  {what}" for name, what in ACTIONS.items()))
 FORMATS: Final = ("json", "raw", "parquet")
 
 
@@ -66,6 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
             if given:
                 raise ConfigError(option, "is for export only")
     journal = open_journal(arguments.journal, spool=arguments.spool)
+    if arguments.action == "rebuild-manifest":
+        return _rebuild(journal, arguments)
     act = {"ls": _ls, "verify": _verify, "stats": _stats, "export": _export}[arguments.action]
     return act(journal, arguments)
 
@@ -169,13 +185,50 @@ def _verify(journal: Journal, arguments: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
+def rebuilt_fields(partition: int, done: Rebuilt) -> dict[str, Any]:
+    """The result of a rebuild in JSON; docs/schemas/journal-rebuild.json."""
+    manifest = done.manifest
+    return {
+        "partition": partition,
+        "start": manifest.start,
+        "end": manifest.end,
+        "segments": len(manifest.segments),
+        "records": sum(each.rows for each in manifest.segments),
+        "adopted": list(done.adopted),
+        "orphans": [file for file, _ in done.orphans],
+        "missing": list(done.missing),
+        "lost": sum(each.end - each.first for each in done.lost),
+        "replaced": done.replaced,
+    }
+
+
+def _rebuild(journal: Journal, arguments: argparse.Namespace) -> int:
+    from nngkit.journal.segments import rebuild_manifest
+
+    logging.basicConfig(format=f"{NAME}: %(message)s")
+    for partition in _partitions(journal, arguments):
+        done = rebuild_manifest(arguments.journal, partition, spool=arguments.spool)
+        fields = rebuilt_fields(partition, done)
+        if arguments.json:
+            out(json_line(fields))
+            continue
+        words = [f"partition {partition}: {fields['segments']} segments, {fields['records']} records"]
+        counted = (("adopted", done.adopted), ("renamed to .orphan", done.orphans), ("missing", done.missing))
+        words += [f"{len(files)} {what}" for what, files in counted if files]
+        words += [f"{fields['lost']} offsets without a record"] if fields["lost"] else []
+        words += [f"the old manifest is {done.replaced}"] if done.replaced else []
+        out("; ".join(words))
+    return 0
+
+
 def topic_fields(journal: Journal, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Records by stream in JSON; docs/schemas/journal-stats.json."""
     import pyarrow as pa
     from pyarrow import compute
 
     rows: list[dict[str, Any]] = []
-    wanted = range_of(arguments)
+    skips = Skips(NAME)
+    wanted = range_of(arguments) | {"skipped": skips}
     wanted.pop("partition")
     start, end = wanted.pop("start"), wanted.pop("end")
     for partition in _partitions(journal, arguments):
@@ -211,6 +264,7 @@ def topic_fields(journal: Journal, arguments: argparse.Namespace) -> list[dict[s
             }
             for (topic, protocol), (count, size, low, high) in sorted(found.items())
         ]
+    skips.finish()
     return rows
 
 
@@ -247,8 +301,9 @@ def _export(journal: Journal, arguments: argparse.Namespace) -> int:
     if arguments.format == "parquet":
         return _export_parquet(journal, arguments)
     target = sys.stdout.buffer if arguments.output is None else _new_file(arguments.output)
+    skips = Skips(NAME)
     try:
-        for record in read(journal, distinct=arguments.distinct, **range_of(arguments)):
+        for record in read(journal, distinct=arguments.distinct, skipped=skips, **range_of(arguments)):
             if arguments.format == "raw":
                 target.write(record.value + b"\n")
             else:
@@ -257,6 +312,7 @@ def _export(journal: Journal, arguments: argparse.Namespace) -> int:
     finally:
         if arguments.output is not None:
             target.close()
+    skips.finish()
     return 0
 
 
@@ -276,7 +332,8 @@ def _export_parquet(journal: Journal, arguments: argparse.Namespace) -> int:
         raise ConfigError("--format", "parquet needs a file: --output FILE")
     if arguments.distinct:
         raise ConfigError("--distinct", "is for json and raw")
-    wanted = range_of(arguments)
+    skips = Skips(NAME)
+    wanted = range_of(arguments) | {"skipped": skips}
     wanted.pop("partition")
     start, end = wanted.pop("start"), wanted.pop("end")
     _new_file(arguments.output).close()
@@ -292,4 +349,5 @@ def _export_parquet(journal: Journal, arguments: argparse.Namespace) -> int:
             if os.path.exists(path):
                 os.unlink(path)
         raise
+    skips.finish()
     return 0

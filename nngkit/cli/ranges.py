@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nngkit.cli import options
+from nngkit.cli.main import say
 
-__all__ = ["add_journal", "add_range", "micros", "range_of"]
+if TYPE_CHECKING:
+    from nngkit.journal.wanted import Skipped
+
+__all__ = ["Skips", "add_journal", "add_range", "micros", "range_of"]
 
 
 def add_journal(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +48,23 @@ def range_of(arguments: argparse.Namespace) -> dict[str, Any]:
         "end_time": arguments.to_time,
         "missing": "skip" if arguments.skip_missing else "raise",
     }
+
+
+class Skips:
+    """Say on stderr what `--skip-missing` leaves out, one line for each damage, and count the `rows`."""
+
+    def __init__(self, where: str) -> None:
+        self.rows = 0
+        self._where = where
+
+    def __call__(self, skipped: Skipped) -> None:
+        self.rows += skipped.rows
+        say(self._where, str(skipped))
+
+    def finish(self) -> None:
+        """Say the total."""
+        if self.rows:
+            say(self._where, f"{self.rows} records were skipped")
 
 
 def partition(text: str) -> int:

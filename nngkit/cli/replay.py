@@ -17,7 +17,7 @@ from typing import Any, Final
 from nngkit.cli import options
 from nngkit.cli.main import say
 from nngkit.cli.output import json_line, out
-from nngkit.cli.ranges import add_journal, add_range, range_of
+from nngkit.cli.ranges import Skips, add_journal, add_range, range_of
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError
 
@@ -99,7 +99,7 @@ async def _replay(arguments: argparse.Namespace) -> int:
     socket = getattr(protocols, CLASSES[arguments.protocol])(
         listen=arguments.listen, dial=arguments.dial, linger=arguments.linger, tls=tls, **given
     )
-    done = Replayed()
+    done, skips = Replayed(), Skips(NAME)
     started = time.monotonic()
     async with socket:
         ways = [f"listens at {address}" for address in socket.addresses] + [f"dials {url}" for url in arguments.dial]
@@ -109,12 +109,14 @@ async def _replay(arguments: argparse.Namespace) -> int:
             nonlocal started
             await socket.await_for_peers(arguments.peers)
             started = time.monotonic()
-            await replay(journal, socket, speed=arguments.speed, progress=done, **range_of(arguments))
+            wanted = range_of(arguments)
+            await replay(journal, socket, speed=arguments.speed, progress=done, skipped=skips, **wanted)
 
         code = await until_signal(work)
         seconds = time.monotonic() - started
         fields = replay_fields(done, seconds)
         out(json_line(fields) if arguments.json else replay_text(fields))
+        skips.finish()
     stats = socket.stats
     if arguments.protocol in ("pub", "push", "pair") and stats.dropped + stats.broken:
         ended = f"{stats.broken} were being sent when their connection ended"
@@ -129,6 +131,7 @@ def replay_fields(done: Any, seconds: float) -> dict[str, Any]:
     return {
         "records": done.records,
         "size": done.size,
+        "skipped": done.skipped,
         "seconds": round(seconds, 3),
         "late_p50": done.lateness(0.5) if paced else None,
         "late_p99": done.lateness(0.99) if paced else None,

@@ -7,11 +7,15 @@
     for record in read("journal", topics="weather"): ...            # reader.py
     await replay("journal", pub, speed=1.0)                         # replaying.py
 
-Needs the extra: `pip install 'nngkit[journal]'`. docs/journal.md says what each way in promises.
+Needs the extra: `pip install 'nngkit[journal]'`; without it, importing this raises ConfigError.
+docs/journal.md says what each way in promises.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from nngkit.journal.ingest import Ingest, Stored, encode_request, parse_reply
@@ -20,7 +24,8 @@ if TYPE_CHECKING:
     from nngkit.journal.record import Record
     from nngkit.journal.recorder import Recorder, RecorderStats, Stream
     from nngkit.journal.replaying import Replayed, replay
-    from nngkit.journal.segments import Retention
+    from nngkit.journal.segments import Rebuilt, Retention, rebuild_manifest
+    from nngkit.journal.wanted import Skipped
 
 __all__ = [
     "Bounds",
@@ -28,18 +33,21 @@ __all__ = [
     "Journal",
     "Lost",
     "Manifest",
+    "Rebuilt",
     "Record",
     "Recorder",
     "RecorderStats",
     "Replayed",
     "Retention",
     "Segment",
+    "Skipped",
     "Stored",
     "Stream",
     "encode_request",
     "open_journal",
     "parse_reply",
     "read",
+    "rebuild_manifest",
     "replay",
 ]
 
@@ -48,10 +56,15 @@ _LATE = {  # name -> its module: a reader needs no event loop, a recorder no Par
     **dict.fromkeys(("Lost", "Manifest", "Segment"), "manifest"),
     **dict.fromkeys(("Bounds", "Journal", "open_journal", "read"), "reader"),
     "Record": "record",
+    "Skipped": "wanted",
     **dict.fromkeys(("Recorder", "RecorderStats", "Stream"), "recorder"),
     **dict.fromkeys(("Replayed", "replay"), "replaying"),
-    "Retention": "segments",
+    **dict.fromkeys(("Rebuilt", "Retention", "rebuild_manifest"), "segments"),
 }
+
+for _package in ("google_crc32c", "pyarrow"):  # looked for and not imported: pyarrow alone takes 0.1 s
+    if find_spec(_package) is None:
+        raise ConfigError("journal", f"{_package} is not installed: pip install 'nngkit[journal]'")
 
 
 def __getattr__(name: str) -> object:

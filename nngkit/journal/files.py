@@ -101,11 +101,34 @@ class Place(Protocol):
     def remove(self, name: str) -> None:
         """Remove it; that it is not there is no error."""
 
+    def rename(self, name: str, new: str) -> None:
+        """Give a file a name that no file has."""
+
+    def size(self, name: str) -> int:
+        """Return the file's size in bytes."""
+
     def names(self, folder: str) -> list[str]:
         """What is in a folder, sorted; none where there is no such folder."""
 
+    def set_aside(self, name: str, ending: str) -> str:
+        """Rename a file to itself with `ending`, and a number where that is taken. Returns the new name."""
 
-class LocalPlace:
+
+class _Asides:
+    """What both kinds of place do in the same way."""
+
+    def set_aside(self: Place, name: str, ending: str) -> str:
+        folder, _, file = name.rpartition("/")
+        there = set(self.names(folder))
+        aside, number = file + ending, 0
+        while aside in there:
+            number += 1
+            aside = f"{file}.{number}{ending}"
+        self.rename(name, f"{folder}/{aside}")
+        return aside
+
+
+class LocalPlace(_Asides):
     """A folder of this machine."""
 
     def __init__(self, root: Path) -> None:
@@ -140,6 +163,16 @@ class LocalPlace:
     def remove(self, name: str) -> None:
         (self._root / name).unlink(missing_ok=True)
 
+    def rename(self, name: str, new: str) -> None:
+        target = self._root / new
+        if target.exists():
+            raise FileExistsError(17, "there is a file of that name", str(target))
+        (self._root / name).rename(target)
+        sync_folder(target.parent)
+
+    def size(self, name: str) -> int:
+        return (self._root / name).stat().st_size
+
     def names(self, folder: str) -> list[str]:
         try:
             return sorted(os.listdir(self._root / folder))
@@ -147,7 +180,7 @@ class LocalPlace:
             return []
 
 
-class SharedPlace:
+class SharedPlace(_Asides):
     """Storage behind one of pyarrow's filesystems. What makes a file whole there is its rename, or its close."""
 
     def __init__(self, filesystem: Any, root: str, uri: str) -> None:
@@ -191,6 +224,12 @@ class SharedPlace:
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.delete_file(self._path(name))
+
+    def rename(self, name: str, new: str) -> None:
+        self._filesystem.move(self._path(name), self._path(new))
+
+    def size(self, name: str) -> int:
+        return int(self._filesystem.get_file_info(self._path(name)).size)
 
     def names(self, folder: str) -> list[str]:
         from pyarrow.fs import FileSelector

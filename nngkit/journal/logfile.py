@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from nngkit.errors import Damaged
 from nngkit.journal.files import HEAD, INDEX
-from nngkit.journal.record import Head, LogHeader, Row, resume, walk
+from nngkit.journal.record import Head, LogHeader, Row, resume, seek, walk
 
 __all__ = ["OpenLog", "Scan", "open_log", "read_head", "scan"]
 
@@ -54,13 +54,34 @@ class OpenLog:
             if rows:
                 yield rows
             if offset < end and (found.fault is not None or at >= stop):
-                if not skip:
+                behind = resume(self.data, at, offset=offset, salt=self.header.salt)
+                if not skip and (behind is None or behind[1] > first):  # else the damage is before what is wanted
                     why = found.fault or "the log ends here"
                     raise Damaged(str(self.path), why, position=at, offset=offset, advice=ADVICE)
-                behind = resume(self.data, at, offset=offset, salt=self.header.salt)
                 if behind is None or behind[0] >= stop:
                     return
                 at, offset = behind
+
+    def first_at(self, first: int, end: int, time: int) -> int | None:
+        """The first of the records `first` to `end` - 1 with a timestamp of `time` or later, as `chunks` with `skip`
+        would find it; None if there is none. Only the record found is decoded: 400,000 records take 0.1 s, not 1 s.
+        """
+        salt = self.header.salt
+        offset, at = self._near(first)
+        while offset < end:
+            at, offset, before, found = seek(
+                self.data, at, offset=offset, first=first, end=end, stop=self.size, time=time
+            )
+            if found and walk(self.data, at, offset=offset, salt=salt, stop=self.size, most=1).rows:
+                return offset
+            if offset >= end:
+                break
+            # The damage may be in the length of the record before, so that `at` is no record's beginning.
+            behind = resume(self.data, at if found else before, offset=offset if found else offset - 1, salt=salt)
+            if behind is None:
+                break
+            at, offset = behind
+        return None
 
     def _near(self, first: int) -> tuple[int, int]:
         """An offset at or before `first`, and where it begins. The index is a hint: what it says is looked at."""

@@ -95,9 +95,9 @@ class Manifest:
             raise Damaged(shown, "segments that overlap", advice=_ADVICE)
         return manifest
 
-    def sealed(self, segment: Segment, lost: tuple[Lost, ...] = ()) -> Manifest:
+    def sealed(self, segment: Segment) -> Manifest:
         """With one segment more."""
-        return replace(self, end=segment.end, segments=(*self.segments, segment), lost=(*self.lost, *lost))
+        return replace(self, end=segment.end, segments=(*self.segments, segment))
 
     def retained(self, now: float, *, age: float | None, size: int | None) -> Manifest:
         """Without the oldest segments: those whose newest record is over `age` seconds old, and those over `size`."""
@@ -118,7 +118,7 @@ class Manifest:
         )
 
 
-_ADVICE: Final = "restore it from a copy; `nngkit journal verify` says what else is there"
+_ADVICE: Final = "restore it from a copy, or make one from the segments: nngkit journal rebuild-manifest"
 
 
 def _fields(data: bytes, shown: str) -> dict[str, Any]:

@@ -16,16 +16,17 @@ segment that is listed no more stays for a minute; whoever is slower than that g
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from nngkit.errors import ConfigError, Damaged, OffsetGone
-from nngkit.journal.files import MANIFEST, SEGMENT, folder_of, logs_in, opened, place_of
+from nngkit.journal.files import MANIFEST, SEGMENT, folder_of, logs_in, place_of
 from nngkit.journal.logfile import open_log, read_head
 from nngkit.journal.manifest import Manifest, Segment, check_journal, load_manifest
 from nngkit.journal.record import Record
+from nngkit.journal.wanted import ADVICE, Skipped, Wanted, log_skipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +37,6 @@ __all__ = ["Bounds", "Journal", "open_journal", "read"]
 
 BATCH: Final = 65_536  # rows of a batch: a row group of ours
 LOOKS: Final = 20  # times that a reader looks again for a file that has gone; a seal takes seconds, so twice is much
-ADVICE: Final = "restore the file from a copy, or read on without it (missing='skip', --skip-missing)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,13 @@ def read(
     end_time: int | None = None,
     missing: Literal["raise", "skip"] = "raise",
     distinct: bool = False,
+    skipped: Callable[[Skipped], object] = log_skipped,
 ) -> Iterator[Record]:
     """The records that are there now, partition by partition, in the order of their offsets.
 
     `start`, `end`: offsets, from and below. `start_time`, `end_time`: the same in time. `distinct`: of records with one
-    message id and topic, the first. Without `start`, what retention has taken is no error.
+    message id and topic, the first. Without `start`, what retention has taken is no error. `skipped`: called for each
+    damage that `missing="skip"` leaves out; logged as a warning unless given.
     Raises ConfigError, OffsetGone, Damaged.
     """
     from nngkit.journal.ingest import ID
@@ -84,7 +86,14 @@ def read(
     known: set[tuple[str, bytes]] = set()
     for each in opened.partitions() if partition is None else [partition]:
         for batch in opened.read_batches(
-            each, start, end, topics=names, start_time=start_time, end_time=end_time, missing=missing
+            each,
+            start,
+            end,
+            topics=names,
+            start_time=start_time,
+            end_time=end_time,
+            missing=missing,
+            skipped=skipped,
         ):
             for record in records_of(batch):
                 if distinct and record.headers and record.headers[0][0] == ID:
@@ -131,6 +140,9 @@ class Journal:
         manifest = load_manifest(self.place, partition)
         if manifest is None:
             shown = self.place.shown(folder_of(partition))
+            if any(name.endswith(SEGMENT) for name in self.place.names(folder_of(partition))):
+                advice = "restore it from a copy, or make one from the segments: nngkit journal rebuild-manifest"
+                raise Damaged(f"{shown}/{MANIFEST}", "the file is missing", advice=advice)
             there = ", ".join(map(str, self.partitions())) or "none"
             raise ConfigError("partition", f"{shown}: there is no partition {partition}; there are: {there}", partition)
         return manifest
@@ -156,11 +168,41 @@ class Journal:
     def offset_at(self, partition: int, time: int) -> int:
         """The first offset with a timestamp of `time` or later; the end if there is none yet."""
         bounds = self.bounds(partition)
+        found = self._offset_from(partition, bounds.start, bounds.sealed, time)
+        if found is None:
+            try:
+                found = self._offset_in_logs(partition, bounds, time)
+            except (FileNotFoundError, Damaged):  # sealed meanwhile, or part of it is known to be lost
+                found = self._offset_from(partition, bounds.sealed, bounds.end, time)
+        return bounds.end if found is None else found
+
+    def _offset_from(self, partition: int, start: int, end: int, time: int) -> int | None:
         for batch in self.read_batches(
-            partition, bounds.start, bounds.end, start_time=time, columns=["offset"], batch_rows=1, missing="skip"
+            partition,
+            start,
+            end,
+            start_time=time,
+            columns=["offset"],
+            missing="skip",
+            batch_rows=4096,  # of a log, as it is decoded; in segments the statistics of row groups say where to look
+            skipped=lambda _: None,
         ):
             return int(batch.column("offset")[0].as_py())
-        return bounds.end
+        return None
+
+    def _offset_in_logs(self, partition: int, bounds: Bounds, time: int) -> int | None:
+        folder = self.logs(partition)
+        found = [] if folder is None else logs_in(folder)
+        if bounds.sealed < bounds.end and (not found or found[0][0] > bounds.sealed):
+            raise FileNotFoundError(2, "no log has it", f"{folder}/{bounds.sealed:020}.log")
+        for number, (first, path) in enumerate(found):
+            end = min(bounds.end, found[number + 1][0]) if number + 1 < len(found) else bounds.end
+            if bounds.sealed < end:
+                with open_log(path) as log:
+                    offset = log.first_at(max(first, bounds.sealed), end, time)
+                if offset is not None:
+                    return offset
+        return None
 
     def read_batches(
         self,
@@ -174,11 +216,13 @@ class Journal:
         columns: Sequence[str] | None = None,
         missing: Literal["raise", "skip"] = "raise",
         batch_rows: int = BATCH,
+        skipped: Callable[[Skipped], object] = log_skipped,
     ) -> Iterator[pa.RecordBatch]:
         """The records `start` to `end` - 1 in batches of `SCHEMA`, or of `columns`; none is empty.
 
         Left out, `start` is the earliest kept and `end` what is on the disk now. `missing`: what is gone, or damaged,
-        or beyond the end, raises OffsetGone, Damaged, ConfigError, or is skipped.
+        or beyond the end, raises OffsetGone, Damaged, ConfigError, or is skipped. Of a segment, one row group is
+        skipped; `skipped` is called for each.
         """
         bounds = self.bounds(partition)
         at = bounds.start if start is None else start
@@ -189,7 +233,7 @@ class Journal:
                 why = f"{shown}: offset {stop - 1} is not there yet, the next one is {bounds.end}"
                 raise ConfigError("end", why, stop)
             stop = bounds.end
-        wanted = _Wanted(partition, topics, start_time, end_time, columns, missing == "skip", batch_rows)
+        wanted = Wanted(partition, topics, start_time, end_time, columns, missing == "skip", batch_rows, skipped)
         looks = 0
         while at < stop:
             manifest = self.manifest(partition)
@@ -211,14 +255,24 @@ class Journal:
                     if missing == "raise":
                         name = str(error.filename or error)
                         raise Damaged(name, "the file is missing", offset=at, advice=ADVICE) from error
-                    at = self._behind(manifest, at, stop)
+                    at = self._behind(manifest, at, stop, wanted)
 
-    def _behind(self, manifest: Manifest, at: int, stop: int) -> int:
+    def _behind(self, manifest: Manifest, at: int, stop: int, wanted: Wanted) -> int:
         """Where to go on if the file with `at` is not there."""
-        return next((each.end for each in manifest.segments if each.first <= at < each.end), stop)
+        why = "the file is missing"
+        for segment in manifest.segments:
+            if segment.first <= at < segment.end:
+                shown = self.place.shown(f"{folder_of(manifest.partition)}/{segment.file}")
+                wanted.skip_rows(shown, (segment.first, segment.end, segment.rows), at, stop, why)
+                return segment.end
+        folder = self.logs(manifest.partition)
+        end = min((first for first, _ in (logs_in(folder) if folder else ()) if at < first < stop), default=stop)
+        shown = str(folder or self.place.shown(folder_of(manifest.partition)))
+        wanted.skip_rows(shown, (at, end, end - at), at, stop, "no log has them")
+        return end
 
     def _some(
-        self, manifest: Manifest, at: int, stop: int, wanted: _Wanted
+        self, manifest: Manifest, at: int, stop: int, wanted: Wanted
     ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
         """Batches, and where each of them ends. Raises FileNotFoundError for what has moved on."""
         for segment in manifest.segments:
@@ -238,9 +292,15 @@ class Journal:
         if at < stop and folder is None:
             raise FileNotFoundError(2, "sealed and gone", f"{self.location}{SEGMENT}")
         while at < stop and folder is not None:
-            at = yield from wanted.of_logs(folder, at, stop)
+            lost = next((each for each in manifest.lost if each.first <= at < each.end), None)
+            if lost is not None:
+                at = min(lost.end, stop)
+                yield at, None
+                continue
+            edge = min((each.first for each in manifest.lost if at < each.first < stop), default=stop)
+            at = yield from wanted.of_logs(folder, at, edge)
 
-    def _over_lost(self, manifest: Manifest, at: int, to: int, wanted: _Wanted) -> int:
+    def _over_lost(self, manifest: Manifest, at: int, to: int, wanted: Wanted) -> int:
         """Over a gap between segments, which has to be one that is known."""
         if at >= to:
             return at
@@ -250,126 +310,7 @@ class Journal:
         if at < to and not wanted.skip:
             shown = self.place.shown(f"{folder_of(manifest.partition)}/{MANIFEST}")
             raise Damaged(shown, f"no segment has the offsets up to {to - 1}", offset=at, advice=ADVICE)
+        if at < to:
+            shown = self.place.shown(f"{folder_of(manifest.partition)}/{MANIFEST}")
+            wanted.skip_rows(shown, (at, to, to - at), at, to, "no segment has them")
         return to
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What a reader asked for."""
-
-    partition: int
-    topics: Collection[str] | None
-    start_time: int | None
-    end_time: int | None
-    columns: Sequence[str] | None
-    skip: bool
-    batch_rows: int
-
-    def excludes(self, segment: Segment) -> bool:
-        """Whether nothing in it can be wanted, by what the manifest says."""
-        return (
-            (self.topics is not None and not set(self.topics) & segment.topics.keys())
-            or (self.start_time is not None and segment.max_time < self.start_time)
-            or (self.end_time is not None and segment.min_time >= self.end_time)
-        )
-
-    def cut(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch if self.columns is None else batch.select(list(self.columns))
-
-    def filtered(self, batch: pa.RecordBatch, first: int, stop: int) -> pa.RecordBatch:
-        import pyarrow as pa
-        from pyarrow import compute
-
-        offsets, masks = batch.column("offset"), []
-        if offsets[0].as_py() < first:
-            masks.append(compute.greater_equal(offsets, first))
-        if offsets[-1].as_py() >= stop:
-            masks.append(compute.less(offsets, stop))
-        if self.topics is not None:
-            masks.append(compute.is_in(batch.column("topic"), value_set=pa.array(list(self.topics), pa.string())))
-        moment = batch.schema.field("timestamp").type if "timestamp" in batch.schema.names else None
-        if self.start_time is not None:
-            masks.append(compute.greater_equal(batch.column("timestamp"), pa.scalar(self.start_time, moment)))
-        if self.end_time is not None:
-            masks.append(compute.less(batch.column("timestamp"), pa.scalar(self.end_time, moment)))
-        for mask in masks[1:]:
-            masks[0] = compute.and_(masks[0], mask)
-        return batch.filter(masks[0]) if masks else batch
-
-    def of_segment(
-        self, place: Place, partition: int, segment: Segment, first: int, stop: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Batches with the columns asked for and those that filters and offsets need. Raises Damaged."""
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        from nngkit.journal.schema import NAMES
-
-        name = f"{folder_of(partition)}/{segment.file}"
-        needed = {"offset", *(() if self.topics is None else ("topic",)), *self._time_column()}
-        columns = list(NAMES) if self.columns is None else [each for each in NAMES if each in {*self.columns, *needed}]
-        try:
-            with opened(place, name) as file:
-                source = parquet.ParquetFile(file, page_checksum_verification=True)
-                version = (source.schema_arrow.metadata or {}).get(b"nngkit.journal")
-                if version != b"1" or source.metadata.num_rows != segment.rows:
-                    why = (
-                        f"version {version!r}, {source.metadata.num_rows} rows; the manifest says 1 and {segment.rows}"
-                    )
-                    raise Damaged(place.shown(name), why, offset=segment.first, advice=ADVICE)
-                groups = [
-                    number
-                    for number in range(source.num_row_groups)
-                    if self._overlaps(source.metadata.row_group(number), first, stop)
-                ]
-                for batch in source.iter_batches(self.batch_rows, groups, columns) if groups else ():
-                    if (found := self.filtered(batch, first, stop)).num_rows:
-                        yield found
-        except FileNotFoundError as error:
-            raise FileNotFoundError(error.errno, error.strerror, place.shown(name)) from error
-        except (pa.ArrowException, OSError) as error:
-            if self.skip:
-                return
-            raise Damaged(place.shown(name), str(error).splitlines()[0], offset=first, advice=ADVICE) from error
-        except Damaged:
-            if not self.skip:
-                raise
-
-    def _time_column(self) -> tuple[str, ...]:
-        return () if self.start_time is None and self.end_time is None else ("timestamp",)
-
-    def _overlaps(self, group: Any, first: int, stop: int) -> bool:
-        for number in range(group.num_columns):
-            column = group.column(number)
-            if column.path_in_schema == "offset":
-                found = column.statistics
-                return bool(found is None or (found.max >= first and found.min < stop))
-        return True
-
-    def of_logs(self, folder: Path, at: int, stop: int) -> Generator[tuple[int, pa.RecordBatch | None], None, int]:
-        """Batches from the log that `at` is in. Returns where it ended."""
-        logs = logs_in(folder)
-        number = next((number for number, (first, _) in reversed(list(enumerate(logs))) if first <= at), None)
-        if number is None:
-            raise FileNotFoundError(2, "no log has it", str(folder / f"{at:020}.log"))
-        head = read_head(folder)
-        end = min(stop, logs[number + 1][0]) if number + 1 < len(logs) else stop
-        position = head.position if head is not None and head.first == logs[number][0] and head.end >= end else None
-        with open_log(logs[number][1]) as log:
-            rows: list[Any] = []
-            for piece in log.chunks(at, end, stop=position, most=min(4096, self.batch_rows), skip=self.skip):
-                rows += piece
-                if len(rows) >= self.batch_rows:
-                    yield from self._built(rows, at, end)
-                    rows = []
-            if rows:
-                yield from self._built(rows, at, end)
-        yield end, None
-        return end
-
-    def _built(self, rows: list[Any], first: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-        from nngkit.journal.schema import batch_of
-
-        behind = rows[-1][0] + 1
-        batch = self.filtered(batch_of(rows, self.partition), first, stop)
-        yield behind, self.cut(batch) if batch.num_rows else None

@@ -45,6 +45,7 @@ __all__ = [
     "encode_origin",
     "frame",
     "resume",
+    "seek",
     "walk",
 ]
 
@@ -58,6 +59,7 @@ _HEAD: Final = struct.Struct(">8sIqqq")
 _CRC: Final = struct.Struct(">I")
 _FIXED: Final = struct.Struct(">qqHiII")
 _START: Final = struct.Struct(">II")
+_SEEN: Final = struct.Struct(">IIqq")  # the first of a record: length, checksum, offset, timestamp
 _WHOLE: Final = struct.Struct(">IIqqHiII")
 _U16: Final = struct.Struct(">H")
 START: Final = _START.size
@@ -202,6 +204,28 @@ def walk(data: bytes, position: int, *, offset: int, salt: int, stop: int | None
         offset += 1
         most -= 1
     return Walk(rows, at, fault)
+
+
+def seek(
+    data: bytes, position: int, *, offset: int, first: int, end: int, stop: int, time: int
+) -> tuple[int, int, int, bool]:
+    """Look for a record from `first` on, below `end`, with a timestamp of `time` or later, without any checksum.
+
+    Returns its position and offset, the position of the record before it, and True. False: there is none up to there,
+    because the log ends there or because a record there, or the one before it, is damaged.
+    """
+    at = before = position
+    unpack, size = _SEEN.unpack_from, _SEEN.size
+    while offset < end and at + size <= stop:
+        length, _, number, timestamp = unpack(data, at)
+        if number != offset or length < FIXED:
+            break
+        if timestamp >= time and offset >= first:
+            return at, offset, before, True
+        before = at
+        at += START + length
+        offset += 1
+    return at, offset, before, False
 
 
 def resume(data: bytes, position: int, *, offset: int, salt: int) -> tuple[int, int] | None:

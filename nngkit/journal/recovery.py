@@ -8,6 +8,7 @@ the records that are gone are counted as lost, in the manifest, and everything e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,25 +53,41 @@ class Recovered:
 class _Findings:
     """What has been found so far. Damage is raised here, or, with `salvage`, becomes a loss."""
 
-    def __init__(self, sealed: int, salvage: bool) -> None:
+    def __init__(self, sealed: int, known: Sequence[Lost], salvage: bool) -> None:
         self.next = sealed
         self.sealed = sealed
+        self.known = sorted(known, key=lambda each: each.first)
         self.salvage = salvage
         self.logs: list[OldLog] = []
         self.lost: list[Lost] = []
 
+    def step_over(self) -> None:
+        """Continue behind records that are known to be lost."""
+        for lost in self.known:
+            if lost.first <= self.next < lost.end:
+                self.next = lost.end
+
     def lose(self, damage: Damaged, gaps: list[tuple[int, int]]) -> None:
+        new = [gap for gap in gaps if not any(each.first <= gap[0] and gap[1] <= each.end for each in self.known)]
+        if gaps and not new:
+            return
         if not self.salvage:
             raise damage
+        gaps = new
         self.lost += [Lost(max(first, self.sealed), end, damage.why) for first, end in gaps if end > self.sealed]
 
 
-def recover(folder: Path, partition: int, sealed: int, *, salvage: bool = False) -> Recovered:
-    """Look at all logs of a partition whose segments end at `sealed`. Raises Damaged, OSError."""
+def recover(
+    folder: Path, partition: int, sealed: int, *, known: Sequence[Lost] = (), given: int = 0, salvage: bool = False
+) -> Recovered:
+    """Look at all logs of a partition whose segments end at `sealed`. Raises Damaged, OSError.
+
+    `known`: what the manifest counts as lost; it is no damage again. `given`: offsets below it were given to records.
+    """
     found = logs_in(folder)
     head = read_head(folder)
-    synced = sealed if head is None else max(sealed, head.end)
-    here = _Findings(sealed, salvage)
+    synced = max(sealed, given, 0 if head is None else head.end)
+    here = _Findings(sealed, known, salvage)
     torn = 0
     done: list[Path] = []
     useless: list[Path] = []
@@ -80,6 +97,7 @@ def recover(folder: Path, partition: int, sealed: int, *, salvage: bool = False)
         if path.stat().st_size < LogHeader.size and needed <= first:
             useless.append(path)  # killed between its first byte and its header: nothing can be in it
             continue
+        here.step_over()
         if first > here.next:
             why = f"it begins with offset {first}, and the log that begins with {here.next} is missing"
             here.lose(Damaged(str(path), why, offset=here.next, advice=ADVICE), [(here.next, first)])
@@ -105,6 +123,7 @@ def recover(folder: Path, partition: int, sealed: int, *, salvage: bool = False)
         else:
             here.logs.append(OldLog(path, max(first, here.next), end, damaged))
             here.next = end
+    here.step_over()
     if here.next < synced:
         name = str(found[-1][1] if found else folder)
         why = f"offsets up to {synced - 1} were on the disk"

@@ -28,6 +28,7 @@ import trio
 
 from nngkit.errors import ConfigError
 from nngkit.journal.reader import Journal, open_journal
+from nngkit.journal.wanted import Skipped, log_skipped
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Push, Req
 
 __all__ = ["Replayed", "replay"]
@@ -43,11 +44,15 @@ _Piece: TypeAlias = tuple[list[int], list[bytes]]  # times and values: a tuple a
 
 @dataclass(slots=True)
 class Replayed:
-    """What was sent so far: `records`, `size` in bytes; `late`: how many by how many tenths of a millisecond."""
+    """What was sent so far: `records`, `size` in bytes; `late`: how many by how many tenths of a millisecond.
+
+    `skipped`: records that damage took, of what `missing="skip"` left out.
+    """
 
     records: int = 0
     size: int = 0
     late: Counter[int] = field(default_factory=Counter)
+    skipped: int = 0
 
     def lateness(self, share: float) -> float:
         """Seconds that `share` of the records (0 to 1) were late by at most; 0 where there was no pace."""
@@ -72,6 +77,7 @@ async def replay(
     end_time: int | None = None,
     missing: Literal["raise", "skip"] = "raise",
     progress: Replayed | None = None,
+    skipped: Callable[[Skipped], object] = log_skipped,
 ) -> Replayed:
     """Send what `read` would give, by PUB, PUSH, BUS, PAIR, or REQ (each record a request, one after another).
 
@@ -87,6 +93,10 @@ async def replay(
     held = journal if isinstance(journal, Journal) else await trio.to_thread.run_sync(open_journal, journal)
     done = progress if progress is not None else Replayed()
 
+    def count(damage: Skipped) -> None:
+        done.skipped += damage.rows
+        skipped(damage)
+
     def pieces() -> Iterator[_Piece]:
         each = held.partitions() if partition is None else [partition]
         names = [topics] if isinstance(topics, str) else topics
@@ -101,6 +111,7 @@ async def replay(
                     end_time=end_time,
                     columns=("timestamp", "value"),
                     missing=missing,
+                    skipped=count,
                 )
             )
             for number in each

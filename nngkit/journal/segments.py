@@ -8,8 +8,10 @@
 
 A thread seals each log that is full or old: Parquet under a scratch name, fsync, rename, fsync of the folder; then the
 manifest, which is replaced in the same way; and only then is the log removed. Killed anywhere in between, the records
-are in the log, in the segment, or in both, and the manifest says which of them to read. A disk that is full keeps its
-logs, and sealing is tried again.
+are in the log, in the segment, or in both, and the next recorder adopts the segment (adoption.py). A disk that is full
+keeps its logs, and sealing is tried again.
+
+Retention is the only one that removes a segment. A segment that the manifest does not list is adopted or renamed.
 
 The thread shares its interpreter with whoever records. So it works in small pieces and sleeps in between; the writing
 of Parquet itself is done outside the interpreter's lock.
@@ -24,41 +26,42 @@ import os
 import socket
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from nngkit.errors import ConfigError, Damaged
+from nngkit.journal.adoption import ORPHAN, Survey, refuse, survey, without
 from nngkit.journal.files import (
+    HEAD,
     INDEX,
     LOCK,
+    MANIFEST,
     MOST_PARTITIONS,
     SCRATCH,
-    SEGMENT,
     Place,
     folder_of,
+    logs_in,
     place_of,
     segment_name,
     sync_file,
     sync_folder,
 )
 from nngkit.journal.log import Log
-from nngkit.journal.logfile import open_log
-from nngkit.journal.manifest import RETIRE, Manifest, Segment, check_journal, load_manifest, save_manifest
-from nngkit.journal.record import crc32c, decode_origin
+from nngkit.journal.logfile import ADVICE, read_head
+from nngkit.journal.manifest import RETIRE, Lost, Manifest, Segment, check_journal, load_manifest, save_manifest
+from nngkit.journal.record import Head
 from nngkit.journal.recovery import OldLog, Recovered, recover
+from nngkit.journal.segmentfile import write_segment
 
-__all__ = ["Partition", "Retention", "SealStats"]
+__all__ = ["Partition", "Rebuilt", "Retention", "SealStats", "rebuild_manifest"]
 
 log_ = logging.getLogger("nngkit.journal")
 
-ROW_GROUP: Final = 65_536  # rows: what a reader has to take for one; 6 MB at 100 B a record
-ROW_GROUP_BYTES: Final = 64 << 20  # and of large records fewer
-PIECE: Final = 512  # records decoded before others get their turn: a millisecond
-PAUSE: Final = 0.0003  # seconds of that turn
 RETRY: Final = 5.0  # seconds until sealing is tried again, and between looks at what is too old
+SKIPPED: Final = 1 << 32  # offsets left out after a lost head: more than were ever given since the last known one
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,6 @@ class Partition:
         self._lock = lock
         self._retention = retention
         self._logs = deque(found.logs)
-        self._lost = list(found.lost)
         self._changed = threading.Condition(threading.Lock())
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"journal seal {manifest.partition}", daemon=True)
@@ -140,18 +142,22 @@ class Partition:
             raise ConfigError("journal", f"{folder}: {error.strerror or error}", str(folder)) from error
         try:
             owner = _owner(folder, partition, shared=place.folder is None)
-            manifest = load_manifest(place, partition) or Manifest(partition, owner)
-            if place.folder is None and manifest.owner != owner:
+            before = load_manifest(place, partition)
+            if before is not None and place.folder is None and before.owner != owner:
                 raise ConfigError(
                     "partition",
-                    f"{place.shown(folder_of(partition))}: partition {partition} is {manifest.owner}'s, and this "
+                    f"{place.shown(folder_of(partition))}: partition {partition} is {before.owner}'s, and this "
                     f"spool is {owner}; record into another one (--partition), or use that recorder's spool",
                     partition,
                 )
-            found = recover(folder, partition, manifest.end, salvage=salvage)
-            if found.end > manifest.end or not manifest.segments:
+            there = survey(place, folder, before, Manifest(partition, owner))
+            if before is None and not there.end and not logs_in(folder):
+                _write_head(folder)  # before the manifest: where there is a manifest and no head, the head is lost
+            manifest, found = _recovered(place, folder, there, salvage=salvage)
+            there.apply(place)
+            if manifest != before or found.end > manifest.end or not manifest.segments:
                 save_manifest(place, manifest)  # also to see now, and not in an hour, that the journal can be written
-            _tidy(folder, manifest, found)
+            _tidy(place, folder, manifest, found)
             self = cls(place, folder, manifest, lock, found, retention or Retention())
             self.log = Log(
                 folder,
@@ -219,19 +225,20 @@ class Partition:
         if old.end > manifest.end:
             name = segment_name(old.first, old.end)
             scratch = self.folder / (name + SCRATCH)
-            lost = tuple(each for each in self._lost if each.first < old.end)
+            folder = folder_of(partition)
             try:
                 sync_file(old.path)  # what was written before a crash and never synced is about to count
                 written = write_segment(old, partition, scratch, gently=not self._stopping)
-                self.place.publish(scratch, f"{folder_of(partition)}/{name}")
+                if name in self.place.names(folder):  # somebody has put it there since this recorder started
+                    aside = self.place.set_aside(f"{folder}/{name}", ORPHAN)
+                    log_.warning("%s: not in the manifest, renamed to %s", self.place.shown(f"{folder}/{name}"), aside)
+                self.place.publish(scratch, f"{folder}/{name}")
             except BaseException:
                 scratch.unlink(missing_ok=True)
                 raise
-            known = {(each.first, each.end) for each in manifest.lost}
-            manifest = manifest.sealed(written, tuple(each for each in lost if (each.first, each.end) not in known))
+            manifest = manifest.sealed(written)
             save_manifest(self.place, manifest)
             self.manifest = manifest
-            self._lost = [each for each in self._lost if each.first >= old.end]
             stats = self.stats
             self.stats = replace(stats, sealed=stats.sealed + written.rows, segments=stats.segments + 1)
         if old.damaged:
@@ -254,64 +261,6 @@ class Partition:
             gone = len(self.manifest.segments) - len(manifest.segments)
             self.manifest = manifest
             self.stats = replace(self.stats, retired=self.stats.retired + gone)
-
-
-def write_segment(old: OldLog, partition: int, target: Path, *, gently: bool = True) -> Segment:
-    """Write a log's records to `target` as Parquet, not synced yet. Raises Damaged, OSError."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    from nngkit.journal.schema import SCHEMA, batch_of
-
-    topics: Counter[str] = Counter()
-    rows, low, high = 0, 1 << 62, -(1 << 62)
-    schema = SCHEMA.with_metadata({"nngkit.journal": "1"})
-    with (
-        open_log(old.path) as log,
-        parquet.ParquetWriter(
-            target,
-            schema,
-            compression="zstd",
-            compression_level=1,  # of text half the size of 3's speed: 1 GB a minute on one core
-            use_dictionary=["topic", "partition", "protocol", "peer", "key"],
-            write_statistics=["topic", "partition", "offset", "timestamp"],
-            write_page_checksum=True,
-        ) as writer,
-    ):
-        batches: list[Any] = []
-        count = size = 0
-        for piece in log.chunks(old.first, old.end, most=PIECE, skip=old.damaged):
-            batch = batch_of(piece, partition)
-            for origin, times in Counter(row[2] for row in piece).items():
-                topics[decode_origin(origin)[0]] += times
-            low, high = min(low, *(row[1] for row in piece)), max(high, *(row[1] for row in piece))
-            batches.append(batch)
-            count, size = count + len(piece), size + batch.nbytes
-            if count >= ROW_GROUP or size >= ROW_GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(batches, SCHEMA), row_group_size=ROW_GROUP)
-                rows += count
-                batches, count, size = [], 0, 0
-            if gently:
-                time.sleep(PAUSE)
-        if batches:
-            writer.write_table(pa.Table.from_batches(batches, SCHEMA), row_group_size=ROW_GROUP)
-            rows += count
-    if not rows:
-        raise Damaged(str(old.path), "no record in it can be read", offset=old.first)
-    crc = crc_of(target)
-    size = target.stat().st_size
-    return Segment(segment_name(old.first, old.end), old.first, old.end, rows, size, crc, low, high, dict(topics))
-
-
-def crc_of(file: Any) -> int:
-    """The CRC32C of a file, given by its path or open."""
-    if isinstance(file, (str, os.PathLike)):
-        with open(file, "rb") as opened:
-            return crc_of(opened)
-    crc = 0
-    while data := file.read(1 << 20):
-        crc = crc32c(crc, data)
-    return crc
 
 
 def _lock(folder: Path) -> int:
@@ -348,15 +297,138 @@ def _owner(folder: Path, partition: int, *, shared: bool) -> str:
     return name
 
 
-def _tidy(folder: Path, manifest: Manifest, found: Recovered) -> None:
-    """Remove what a killed recorder left half done."""
-    for path in found.done:  # in segments that are listed
-        path.unlink()
-        path.with_suffix(INDEX).unlink(missing_ok=True)
+def _recovered(place: Place, folder: Path, there: Survey, *, salvage: bool) -> tuple[Manifest, Recovered]:
+    """The manifest with all that is known now, and what the logs hold. Raises Damaged, and has changed nothing."""
+    if there.gaps and not salvage:
+        raise refuse(place, there)
+    manifest = there.manifest
+    if there.gaps:
+        manifest = replace(manifest, lost=_in_order(manifest.lost + there.gaps))
+    found = recover(folder, manifest.partition, manifest.end, known=manifest.lost, given=there.end, salvage=salvage)
+    lost = found.lost
+    if read_head(folder) is None:
+        # Only the head says up to where offsets were given, if the newest log is cut or gone as well.
+        if not salvage:
+            why = "it is missing, and only it says which offsets were given"
+            raise Damaged(str(folder / HEAD), why, offset=found.end, advice=ADVICE)
+        skipped = Lost(found.end, found.end + SKIPPED, "left out, as the head is missing")
+        lost, found = (*lost, skipped), replace(found, end=skipped.end)
+    manifest = replace(manifest, lost=_in_order(manifest.lost + lost))
+    if not found.logs:
+        manifest = replace(manifest, end=found.end)
+    return manifest, replace(found, lost=there.gaps + found.lost)
+
+
+def _write_head(folder: Path) -> None:
+    """Make the head of a new partition, if there is none."""
+    with contextlib.suppress(FileExistsError), (folder / HEAD).open("xb") as file:
+        file.write(Head(0, 0, 0, 0).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(folder)
+
+
+def _in_order(lost: tuple[Lost, ...]) -> tuple[Lost, ...]:
+    return tuple(sorted(lost, key=lambda each: each.first))
+
+
+def _tidy(place: Place, folder: Path, manifest: Manifest, found: Recovered) -> None:
+    """Remove logs whose records are in segments, and what was half written; put aside everything else."""
+    here = set(place.names(folder_of(manifest.partition)))
+    for path in found.done:
+        first = int(path.name[:20])
+        gone = any(each.file not in here and each.end > first for each in manifest.segments)
+        if gone or not any(each.first <= first < each.end for each in manifest.segments):
+            _set_aside(path, "it may hold records that no segment has")
+        else:
+            path.unlink()
+            path.with_suffix(INDEX).unlink(missing_ok=True)
     for path in found.useless:
-        path.rename(path.with_name(f"{path.name}.{int(time.time() * 1e6)}.damaged"))
-    listed = {segment.file for segment in manifest.segments} | {each.file for each in manifest.retired}
+        _set_aside(path, "no record in it can be read")
     for entry in os.scandir(folder):
-        orphan = entry.name.endswith(SEGMENT) and entry.name not in listed and entry.name[:20] >= f"{manifest.end:020}"
-        if entry.name.endswith(SCRATCH) or orphan:
+        if entry.name.endswith(SCRATCH):  # half written: adoption.py has renamed what is whole
             os.unlink(entry.path)
+
+
+def _set_aside(path: Path, why: str) -> None:
+    aside = path.with_name(f"{path.name}.{int(time.time() * 1e6)}.damaged")
+    path.rename(aside)
+    log_.warning("%s: renamed to %s: %s", path, aside.name, why)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What `rebuild_manifest` did.
+
+    `adopted`: segments that were not listed. `orphans`: (file, why). `missing`: listed segments whose file is gone.
+    `lost`: ranges without a record that were not known. `replaced`: the old manifest's new name; None: there was none.
+    """
+
+    manifest: Manifest
+    adopted: tuple[str, ...]
+    orphans: tuple[tuple[str, str], ...]
+    missing: tuple[str, ...]
+    lost: tuple[Lost, ...]
+    replaced: str | None
+
+
+def rebuild_manifest(
+    journal: str | os.PathLike[str], partition: int = 0, *, spool: str | os.PathLike[str] | None = None
+) -> Rebuilt:
+    """Make a partition's manifest from its segments. The old file is kept, renamed to `.replaced`.
+
+    What the old manifest says of retention and of lost records is kept where it can be read. Offsets that no segment
+    and no log has are counted as lost. Raises ConfigError if a recorder is at work, Damaged, OSError.
+    """
+    place = place_of(journal)
+    check_journal(place)
+    folder = (place.folder or Path(os.fspath(spool or ""))).absolute() / folder_of(partition)
+    if place.folder is None and spool is None:
+        raise ConfigError("spool", f"{journal} is shared: its logs need a folder", spool)
+    if not folder.is_dir():
+        raise ConfigError("partition", f"{folder}: there is no partition {partition}", partition)
+    lock = _lock(folder)
+    try:
+        owner = _owner(folder, partition, shared=place.folder is None)
+        name = f"{folder_of(partition)}/{MANIFEST}"
+        old: Manifest | None = None
+        with contextlib.suppress(Damaged, ConfigError):
+            old = load_manifest(place, partition)
+        if old is not None and place.folder is None and old.owner != owner:
+            raise ConfigError(
+                "partition", f"{place.shown(name)}: it is {old.owner}'s, and this spool is {owner}", owner
+            )
+        here = set(place.names(folder_of(partition)))
+        known: Manifest | None = None
+        missing: tuple[Segment, ...] = ()
+        if old is not None:
+            missing = tuple(each for each in old.segments if each.file not in here)
+            known = replace(old, segments=tuple(each for each in old.segments if each.file in here))
+        there = survey(place, folder, known, Manifest(partition, owner), orphans=True)
+        manifest = there.manifest
+        lost = [*there.gaps]
+        for each in missing:
+            lost += _uncovered(each.first, each.end, manifest)
+        if not manifest.segments and old is None:
+            manifest = replace(manifest, end=manifest.start)
+        lost = list(_in_order(tuple(lost)))
+        manifest = replace(manifest, lost=_in_order((*manifest.lost, *lost)))
+        kept = None
+        if MANIFEST in here:
+            kept = f"{MANIFEST}.{int(time.time() * 1e6)}.replaced"
+            place.replace(f"{folder_of(partition)}/{kept}", place.read(name))
+        there.apply(place)
+        save_manifest(place, manifest)
+        files = tuple(each.file for each in missing if each.file not in {one.file for one in manifest.segments})
+        return Rebuilt(manifest, tuple(name for _, name in there.adopted), there.orphans, files, tuple(lost), kept)
+    finally:
+        os.close(lock)
+
+
+def _uncovered(first: int, end: int, manifest: Manifest) -> list[Lost]:
+    """The offsets `first` to `end` - 1 without those that a segment has or that are known as lost."""
+    left = [Lost(first, end, "its segment is missing")]
+    have: list[Segment | Lost] = [*manifest.segments, *manifest.lost]
+    for each in have:
+        left = list(without(left, each.first, each.end))
+    return left

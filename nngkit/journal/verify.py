@@ -11,7 +11,7 @@ from nngkit.journal.files import MANIFEST, folder_of, logs_in, opened
 from nngkit.journal.logfile import read_head, scan
 from nngkit.journal.manifest import Manifest
 from nngkit.journal.reader import Journal
-from nngkit.journal.segments import crc_of
+from nngkit.journal.segmentfile import crc_of
 
 __all__ = ["Finding", "verify"]
 
@@ -93,6 +93,7 @@ def _logs(journal: Journal, manifest: Manifest) -> Iterator[Finding]:
     state: Literal["good", "torn", "damaged"]
     for number, (first, path) in enumerate(found):
         border = found[number + 1][0] if number + 1 < len(found) else synced
+        at = _over(manifest, at)
         if at < first:
             why = f"no log has the offsets {at} to {first - 1}"
             yield Finding(manifest.partition, str(path), "log", "missing", at, first, why=why, offset=at)
@@ -115,6 +116,15 @@ def _logs(journal: Journal, manifest: Manifest) -> Iterator[Finding]:
             state = "torn" if seen.torn else "good"
             why = f"{seen.torn} bytes at its end are no record" if seen.torn else NO_WORD
             yield Finding(manifest.partition, str(path), "log", state, first, seen.end, seen.size, why)
+    at = _over(manifest, at)
     if at < synced:
         why = f"no log has the offsets {at} to {synced - 1}"
         yield Finding(manifest.partition, str(folder), "log", "missing", at, synced, why=why, offset=at)
+
+
+def _over(manifest: Manifest, at: int) -> int:
+    """The first offset from `at` on that is not known as lost."""
+    for lost in sorted(manifest.lost, key=lambda each: each.first):
+        if lost.first <= at < lost.end:
+            at = lost.end
+    return at

@@ -154,6 +154,7 @@ class _Reading:
             end_time=self.options.ending_time,
             columns=needed,
             missing="raise" if self.options.fail_on_data_loss else "skip",
+            skipped=lambda damage: print(f"nngkit: {damage}", file=sys.stderr, flush=True),  # noqa: T201 - as above
         )
         for batch in batches:
             yield to_spark(batch, schema)

@@ -355,3 +355,29 @@ async def test_the_rounds_of_a_discovery_daemon_are_kept(tmp_path: Path) -> None
     assert {"round", "asked", "answered", "missed"} <= figures.keys()
     event = json.loads(next(iter(read(journal, topics="discovery.events"))).value)
     assert (event["name"], event["was"], event["state"]) == ("answer", "joining", "up")
+
+
+def test_a_manifest_is_made_from_the_segments_and_the_old_one_kept(journal: Path) -> None:
+    where = folder(journal)
+    (where / "manifest.json").write_bytes(b"{")
+    assert_fails(nngkit("journal", "ls", str(journal)), 1, "manifest.json", "rebuild-manifest")
+    done = nngkit("journal", "rebuild-manifest", str(journal), "--json")
+    assert (done.returncode, done.stderr.count("adopted as")) == (0, 1)
+    fields = valid(done.stdout, "journal-rebuild.json")
+    assert (fields["segments"], fields["records"], fields["end"]) == (1, 10, 10)
+    assert (where / fields["replaced"]).read_bytes() == b"{"
+    assert len(list(read(journal))) == 15
+    again = nngkit("journal", "rebuild-manifest", str(journal))
+    assert again.stdout.startswith("partition 0: 1 segments, 10 records; the old manifest is manifest.json.")
+
+
+def test_export_says_what_it_skips(journal: Path) -> None:
+    segment = next(folder(journal).glob("*.parquet"))
+    segment.unlink()
+    done = nngkit("journal", "export", str(journal), "--skip-missing")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 5
+    first, last = done.stderr.splitlines()
+    assert first.startswith("nngkit journal: ")
+    assert first.endswith(f"{segment.name}: skipped 10 records, offsets 0 to 9: the file is missing")
+    assert last == "nngkit journal: 10 records were skipped"

@@ -12,7 +12,8 @@ from nngkit.journal.files import HEAD, log_name
 from nngkit.journal.logfile import open_log
 from nngkit.journal.record import Head, LogHeader
 from nngkit.journal.recovery import recover
-from nngkit.journal.segments import Partition, crc_of
+from nngkit.journal.segmentfile import crc_of
+from nngkit.journal.segments import Partition
 from tests.journal.making import SALT, entry, folder, log_bytes, stored, until
 
 VALUES = [b"value %d " % number * (1 + number % 7) for number in range(300)]

@@ -286,4 +286,5 @@ def test_what_a_recorder_killed_while_sealing_left_is_put_right(tmp_path: Path) 
     stored(partition, [entry(b"y")])
     partition.close()
     assert [each.offset for each in read(tmp_path / "j")] == list(range(6))
-    assert len(list(where.glob("*.parquet*"))) == 2
+    assert len(list(where.glob("*.parquet"))) == 2
+    assert (where / f"{5:020}-{9:020}.parquet.orphan").read_bytes() == b"made, and not in the manifest yet"

@@ -59,6 +59,34 @@ def test_the_figures_are_those_of_the_records(spark: SparkSession) -> None:
     assert figures.bars[0].name == "other tcp://c:1"
 
 
+def test_totals_are_of_all_rows_and_not_of_those_that_a_table_shows(spark: SparkSession) -> None:
+    records: list[dict[str, Any]] = []
+    for sender in range(40):  # each loses 1 + its number, over and over: more ranges, topics and providers than rows
+        for number in range(3):
+            headers = {"seq": eight(number * (2 + sender)), "from": b"<%d>" % sender}
+            records.append({"topic": f"topic {sender}", "timestamp": at(number), "headers": headers})
+        records += [seen("answer", f"tcp://{sender}:1", number, number % 2 == 0) for number in range(6)]
+    figures = collect(frame(spark, records))
+    assert figures.lost == sum(2 * (1 + sender) for sender in range(40))
+    assert (len(figures.lost_ranges.rows), figures.lost_ranges.more) == (20, True)
+    assert sum(row[4] for row in figures.lost_ranges.rows) < figures.lost
+    assert figures.topic_count == 41
+    assert figures.messages == len(records)
+    assert sum(value * figures.step for points in figures.by_topic.values() for _, value in points) == len(records)
+    assert (len(figures.bars), figures.providers_more, len(figures.providers.rows)) == (30, True, 20)
+    assert {(row[3], row[4]) for row in figures.providers.rows} == {(3, 6)}
+    assert not figures.bars_cut
+
+
+def test_a_provider_that_changes_all_the_time_does_not_fill_the_driver(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nngkit.spark.jobs.report.PARTS", 10)
+    figures = collect(frame(spark, [seen("answer", "tcp://a:1", number, number % 2 == 0) for number in range(60)]))
+    assert (figures.bars_cut, len(figures.bars[0].parts)) == (True, 10)
+    assert figures.providers.rows[0][2:] == ("50.8 %", 30, 60)  # 30 of 59 s
+
+
 @pytest.mark.every_java
 def test_the_page_is_whole_in_itself_and_escapes_what_strangers_wrote(spark: SparkSession, tmp_path: Path) -> None:
     write(traffic(spark), tmp_path / "report.html")

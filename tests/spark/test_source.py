@@ -15,6 +15,8 @@ from pyspark.errors import PySparkException
 
 from nngkit.journal import open_journal
 from nngkit.journal.segments import Partition, Retention
+from nngkit.spark.options import ReadOptions
+from nngkit.spark.source import BatchReader
 from tests.spark.journals import append, opened, write
 from tests.spark.rows import at
 
@@ -34,6 +36,23 @@ def said(action: Callable[[], object]) -> str:
     with pytest.raises(PySparkException) as caught:
         action()
     return str(caught.value)
+
+
+def test_tasks_say_what_they_skip_and_add_up_to_what_is_damaged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nngkit.spark.source.settle", lambda: None)  # it is for a worker's process
+    write(tmp_path / "j", 100)
+    segment = open_journal(tmp_path / "j").segments(0)[0]
+    (tmp_path / "j" / "partition-00000" / segment.file).unlink()
+    for tasks in (1, 2, 7):
+        given = {"path": str(tmp_path / "j"), "failOnDataLoss": "false", "minPartitions": str(tasks)}
+        reader = BatchReader(ReadOptions.of(given, streaming=False), ("value", "offset"))
+        slices = reader.partitions()
+        assert len(slices) == tasks
+        assert [batch for each in slices for batch in reader.read(each)] == []
+        told = re.findall(rf"^nngkit: .*{segment.file}: skipped (\d+) records", capfd.readouterr().err, re.MULTILINE)
+        assert (len(told), sum(map(int, told))) == (tasks, 100)
 
 
 # ---- batch -----------------------------------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from nngkit.spark.jobs import availability, quality, traffic
@@ -28,6 +28,7 @@ __all__ = ["Figures", "collect", "page", "report", "write"]
 POINTS: Final = 120  # of a plot over time
 ROWS: Final = 20  # of a table
 BARS: Final = 30  # providers in the timeline: those that were down most often come first
+PARTS: Final = 400  # intervals of a provider in the timeline, the newest: a plot 920 pixels wide shows no more
 STEPS: Final = (1, 5, 15, 60, 300, 900, 3600, 21600, 86400, 604800)  # seconds of a plot's points
 
 STYLE: Final = """
@@ -75,8 +76,10 @@ class Figures(NamedTuple):
     last: float | None
     step: int
     by_topic: dict[str, list[tuple[float, float]]]
+    topic_count: int
     topics: Table
     bars: list[Bar]
+    bars_cut: bool
     providers: Table
     providers_more: bool
     replies: Table
@@ -115,37 +118,40 @@ def collect(rows: DataFrame) -> Figures:
 
 def _collect(rows: DataFrame) -> Figures:
     size = F.octet_length("value")
-    topics = (
-        rows.groupBy("topic", "protocol")
-        .agg(
-            F.count("*").alias("n"),
-            F.sum(size).alias("bytes"),
-            F.min("timestamp").alias("a"),
-            F.max("timestamp").alias("b"),
-        )
-        .orderBy(F.desc("n"), "topic")
-        .collect()
-    )
-    first = min((_seconds(row.a) for row in topics), default=None)
-    last = max((_seconds(row.b) for row in topics), default=None)
+    whole = rows.agg(
+        F.count("*").alias("n"),
+        F.sum(size).alias("bytes"),
+        F.min("timestamp").alias("a"),
+        F.max("timestamp").alias("b"),
+        F.count_distinct("topic").alias("topics"),
+    ).collect()[0]
+    by_size = rows.groupBy("topic", "protocol").agg(F.count("*").alias("n"), F.sum(size).alias("bytes"))
+    topics = by_size.orderBy(F.desc("n"), "topic").limit(ROWS + 1).collect()
+    busiest = rows.groupBy("topic").agg(F.count("*").alias("n")).orderBy(F.desc("n"), "topic")
+    named = [row.topic for row in busiest.limit(COLOURS if whole.topics <= COLOURS else COLOURS - 1).collect()]
+    first = None if whole.a is None else _seconds(whole.a)
+    last = None if whole.b is None else _seconds(whole.b)
     step = next((each for each in STEPS if ((last or 0) - (first or 0)) / each <= POINTS), STEPS[-1])
     seen = availability.observations(rows)
-    parts = availability.intervals(seen).orderBy("start").collect()
-    bars, providers, more = _providers(parts)
+    bars, bars_cut, providers, more = _providers(availability.intervals(seen))
     duplicates = quality.duplicates(rows).agg(F.sum(F.col("times") - 1)).collect()[0][0] or 0
-    lost = quality.lost(rows).orderBy(F.desc("count")).limit(ROWS + 1).collect()
+    ranges = quality.lost(rows)
+    lost = ranges.agg(F.sum("count")).collect()[0][0] or 0
+    longest = ranges.orderBy(F.desc("count"), "topic", "sender", "first").limit(ROWS + 1).collect()
     return Figures(
-        messages=sum(row.n for row in topics),
-        size=sum(row.bytes for row in topics),
+        messages=whole.n,
+        size=whole.bytes or 0,
         first=first,
         last=last,
         step=step,
-        by_topic=_by_topic(rows, [row.topic for row in topics], step),
+        by_topic=_by_topic(rows, named, step),
+        topic_count=whole.topics,
         topics=_table(
             ("topic", "protocol", "messages", "bytes", "mean size"),
             [(row.topic, row.protocol, row.n, row.bytes, round(row.bytes / row.n, 1)) for row in topics],
         ),
         bars=bars,
+        bars_cut=bars_cut,
         providers=providers,
         providers_more=more,
         replies=_table(
@@ -179,10 +185,10 @@ def _collect(rows: DataFrame) -> Figures:
             ],
         ),
         duplicates=int(duplicates),
-        lost=sum(row["count"] for row in lost),
+        lost=int(lost),
         lost_ranges=_table(
             ("topic", "from", "first", "last", "count"),
-            [(row.topic, row.sender, row.first, row.last, row["count"]) for row in lost],
+            [(row.topic, row.sender, row.first, row.last, row["count"]) for row in longest],
         ),
         skew=_table(
             ("from", "messages", "least ms", "median ms", "most ms"),
@@ -194,10 +200,8 @@ def _collect(rows: DataFrame) -> Figures:
     )
 
 
-def _by_topic(rows: DataFrame, topics: Sequence[str], step: int) -> dict[str, list[tuple[float, float]]]:
-    """Messages a second over time, of the busiest topics, and of all others together."""
-    shown = list(dict.fromkeys(topics))
-    named = shown if len(shown) <= COLOURS else shown[: COLOURS - 1]
+def _by_topic(rows: DataFrame, named: Sequence[str], step: int) -> dict[str, list[tuple[float, float]]]:
+    """Messages a second over time: of each topic in `named`, and of all others together."""
     name = F.when(F.col("topic").isin(named), F.col("topic")).otherwise("others") if named else F.col("topic")
     at = (F.floor(F.unix_micros("timestamp") / (step * 1_000_000)) * step).alias("at")
     counted = rows.groupBy(name.alias("name"), at).agg(F.count("*").alias("n")).collect()
@@ -211,23 +215,51 @@ def _by_topic(rows: DataFrame, topics: Sequence[str], step: int) -> dict[str, li
     return {each: [(float(at), found[each].get(at, 0) / step) for at in every] for each in order}
 
 
-def _providers(parts: Iterable[Any]) -> tuple[list[Bar], Table, bool]:
-    by_name: dict[tuple[str, str, str], list[Any]] = {}
-    for row in parts:
-        by_name.setdefault((row.service, row.provider, row.daemon), []).append(row)
-    bars, table = [], []
-    for (service, provider, _daemon), rows in by_name.items():
-        spans = [(_seconds(row.start), _seconds(row.end), bool(row.up)) for row in rows]
-        up = sum(end - start for start, end, is_up in spans if is_up)
-        whole = spans[-1][1] - spans[0][0]
-        flaps = sum(not is_up for _, _, is_up in spans[1:])
-        bars.append((flaps, Bar(f"{service} {provider}", spans)))
-        share = f"{100 * up / whole:.1f} %" if whole else "-"
-        table.append((service, provider, share, flaps, sum(row.rounds for row in rows)))
-    bars.sort(key=lambda each: (-each[0], each[1].name))
-    table.sort(key=lambda each: (-each[3], each[0], each[1]))
+def _providers(parts: DataFrame) -> tuple[list[Bar], bool, Table, bool]:
+    """The bars, whether they are cut, the table, and whether there are more providers than bars.
+
+    Spark sums up each provider's intervals; what comes back is at most `BARS` providers with `PARTS` intervals each.
+    """
+    who = ("service", "provider", "daemon")
+    in_order, newest = (Window.partitionBy(*who).orderBy(order) for order in (F.asc("start"), F.desc("start")))
+    seconds = F.col("end").cast("double") - F.col("start").cast("double")
+    numbered = parts.withColumn("number", F.row_number().over(in_order)).withColumn("seconds", seconds)
+    summed = (
+        numbered.groupBy(*who)
+        .agg(
+            F.coalesce(F.sum(F.when(F.col("up"), F.col("seconds"))), F.lit(0.0)).alias("up"),
+            (F.max("end").cast("double") - F.min("start").cast("double")).alias("whole"),
+            F.count_if(~F.col("up") & (F.col("number") > 1)).alias("flaps"),
+            F.sum("rounds").alias("rounds"),
+            F.count("*").alias("parts"),
+        )
+        .orderBy(F.desc("flaps"), *who)
+        .limit(max(BARS, ROWS) + 1)
+    )
+    found = summed.collect()
+    shown = found[:BARS]
+    spans: dict[tuple[str, str, str], list[tuple[float, float, bool]]] = {}
+    if shown:
+        wanted = summed.limit(BARS).select(*who)
+        drawn = parts.withColumn("age", F.row_number().over(newest)).where(F.col("age") <= PARTS)
+        for row in drawn.join(wanted, list(who)).orderBy("start").collect():
+            key = (row.service, row.provider, row.daemon)
+            spans.setdefault(key, []).append((_seconds(row.start), _seconds(row.end), bool(row.up)))
+    bars = [
+        Bar(f"{row.service} {row.provider}", spans.get((row.service, row.provider, row.daemon), [])) for row in shown
+    ]
+    table = [
+        (
+            row.service,
+            row.provider,
+            f"{100 * row.up / row.whole:.1f} %" if row.whole else "-",
+            row.flaps,
+            row.rounds,
+        )
+        for row in found
+    ]
     head = ("service", "provider", "time up", "went down", "rounds")
-    return [bar for _, bar in bars[:BARS]], _table(head, table), len(bars) > BARS
+    return bars, any(row.parts > PARTS for row in shown), _table(head, table), len(found) > BARS
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
@@ -248,7 +280,7 @@ def page(figures: Figures, made: dt.datetime) -> str:
     facts = [
         (_number(figures.messages), "records", False),
         (_bytes(figures.size), "of messages", False),
-        (str(len(figures.topics.rows)) + ("+" if figures.topics.more else ""), "topics", False),
+        (_number(figures.topic_count), "topics", False),
         (_number(figures.duplicates), "duplicates", figures.duplicates > 0),
         (_number(figures.lost), "lost numbers", figures.lost > 0),
     ]
@@ -265,6 +297,7 @@ def page(figures: Figures, made: dt.datetime) -> str:
         "<h2>Topics</h2>" + _html(figures.topics),
         "<h2>Who was up when</h2><p>As the discovery daemon saw it, round by round"
         + (f"; the {BARS} that went down most often" if figures.providers_more else "")
+        + (f"; of each the last {PARTS} changes" if figures.bars_cut else "")
         + f".</p><figure>{timeline(figures.bars)}</figure>",
         "<h2>Availability</h2>" + _html(figures.providers),
         "<h2>Reply times</h2><p>Of surveys, the slowest first.</p>" + _html(figures.replies),

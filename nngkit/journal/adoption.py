@@ -1,0 +1,269 @@
+"""Segments that the manifest does not list: adopted where they fit, else renamed `.orphan`. Nothing here deletes.
+
+A file gets there when a recorder is killed between two steps of sealing, or when a manifest is lost or an older one is
+put back. What a segment holds is read from the segment, not from its name.
+
+=======================================================  ==========================================================
+an unlisted segment                                      becomes
+=======================================================  ==========================================================
+has offsets that no listed segment has                   listed, under its own name
+has the offsets of a listed segment whose file is gone   listed in its place
+overlaps a listed segment, or begins before `start`      `.orphan`
+differs from a log that holds the same offsets           `.orphan`
+cannot be read, or belongs to another partition          `.orphan`
+=======================================================  ==========================================================
+
+`survey` reads and decides, `Survey.apply` renames. The caller holds the partition's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from nngkit.errors import ConfigError, Damaged
+from nngkit.journal.files import MANIFEST, SCRATCH, SEGMENT, Place, folder_of, logs_in, opened, segment_name, sync_file
+from nngkit.journal.logfile import open_log
+from nngkit.journal.manifest import Lost, Manifest, Segment
+from nngkit.journal.segmentfile import METADATA, crc_of, range_of
+
+__all__ = ["ORPHAN", "Survey", "describe", "refuse", "survey", "without"]
+
+log_ = logging.getLogger("nngkit.journal")
+
+ORPHAN: Final = ".orphan"
+ADVICE: Final = (
+    "restore the segment or the manifest from a copy; or count the records as lost and go on "
+    "(`nngkit record --salvage`, `nngkit journal rebuild-manifest`)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The manifest with what was adopted, and what has to be renamed for it to be true.
+
+    `adopted`: (file, listed name). `orphans`: (file, why). `gaps`: offsets that no segment has and that the given
+    manifest did not know as lost; they are not in `manifest` yet. `end`: every offset below was given to a record once.
+    """
+
+    manifest: Manifest
+    adopted: tuple[tuple[str, str], ...] = ()
+    orphans: tuple[tuple[str, str], ...] = ()
+    gaps: tuple[Lost, ...] = ()
+    end: int = 0
+
+    def apply(self, place: Place) -> None:
+        """Rename the files, and log each. Raises OSError."""
+        folder = folder_of(self.manifest.partition)
+        for file, why in self.orphans:
+            aside = place.set_aside(f"{folder}/{file}", ORPHAN)
+            log_.warning("%s: not in the manifest, renamed to %s: %s", place.shown(f"{folder}/{file}"), aside, why)
+        for file, name in self.adopted:
+            if file != name:
+                if name in place.names(folder):
+                    place.set_aside(f"{folder}/{name}", ORPHAN)
+                if place.folder is not None:
+                    sync_file(place.folder / folder / file)
+                place.rename(f"{folder}/{file}", f"{folder}/{name}")
+            log_.warning("%s: not in the manifest, adopted as %s", place.shown(f"{folder}/{file}"), name)
+
+
+@dataclass(slots=True)
+class _Fitting:
+    """Segments chosen so far, and what was refused."""
+
+    manifest: Manifest
+    gone: set[str]  # listed, and not on the disk
+    adopted: list[tuple[str, Segment]] = field(default_factory=list)
+    orphans: list[tuple[str, str]] = field(default_factory=list)
+    end: int = 0
+
+    def offer(self, file: str, segment: Segment) -> None:
+        self.end = max(self.end, segment.end)
+        if segment.first < self.manifest.start:
+            self.orphans.append((file, f"the journal begins with offset {self.manifest.start}"))
+            return
+        for other in self.manifest.segments:
+            if other.first < segment.end and segment.first < other.end:
+                if other.file in self.gone and (other.first, other.end) == (segment.first, segment.end):
+                    self.gone.discard(other.file)
+                    rest = tuple(each for each in self.manifest.segments if each != other)
+                    self.manifest = replace(self.manifest, segments=rest)
+                    break
+                self.orphans.append((file, f"{other.file} has its offsets"))
+                return
+        found = sorted((*self.manifest.segments, segment), key=lambda each: each.first)
+        lost = tuple(without(self.manifest.lost, segment.first, segment.end))
+        end = max(self.manifest.end, segment.end)
+        self.manifest = replace(self.manifest, segments=tuple(found), lost=lost, end=end)
+        self.adopted.append((file, segment))
+
+
+def survey(place: Place, logs: Path, manifest: Manifest | None, fresh: Manifest, *, orphans: bool = False) -> Survey:
+    """Look at every file of the partition that could be a segment. `logs`: the folder of its logs.
+
+    `manifest`: None if there is none; then `fresh` is what to begin with. `orphans`: look at `.orphan` files too.
+    Raises ConfigError for a segment of another version; OSError. Changes nothing.
+    """
+    partition = fresh.partition
+    folder = folder_of(partition)
+    names = place.names(folder)
+    given = manifest or fresh
+    listed = {each.file for each in given.segments} | {each.file for each in given.retired}
+    firsts = {first for first, _ in logs_in(logs)}
+    strays = [name for name in names if name not in listed and _may_be(name, orphans)]
+    fitting = _Fitting(given, {each.file for each in given.segments} - set(names), end=given.end)
+    found: list[tuple[str, Segment]] = []
+    refused: list[tuple[str, str]] = []
+    for name in strays:
+        try:
+            found.append((name, describe(place, partition, name)))
+        except Damaged as error:
+            if not (name.endswith(SCRATCH) and name[:20].isdigit() and int(name[:20]) in firsts):  # else half written
+                refused.append((name, error.why))
+    found.sort(key=lambda each: (each[1].first, each[0] != each[1].file, -each[1].end))
+    retired = {each.file for each in given.retired}
+    for name, segment in found:
+        if segment.file in retired:
+            refused.append((name, "retention has retired it"))
+        elif why := _differs(place, partition, name, segment, logs):
+            refused.append((name, why))
+            fitting.end = max(fitting.end, segment.end)
+        else:
+            fitting.offer(name, segment)
+    result = fitting.manifest
+    if manifest is None:
+        start = min((*(each.first for each in result.segments), *firsts), default=0)
+        result = replace(result, start=start, end=max(result.end, start))
+    gaps = tuple(_gaps(result, given.end if manifest is not None else result.start))
+    refused += fitting.orphans
+    refused = [(name, why) for name, why in refused if name.endswith((SEGMENT, SEGMENT + SCRATCH))]
+    adopted = tuple((name, segment.file) for name, segment in fitting.adopted)
+    return Survey(result, adopted, tuple(refused), gaps, max(fitting.end, result.end))
+
+
+def describe(place: Place, partition: int, file: str) -> Segment:
+    """A segment as the manifest lists it, from the file itself. Raises Damaged, ConfigError for another version."""
+    import pyarrow as pa
+    from pyarrow import compute, parquet
+
+    name = f"{folder_of(partition)}/{file}"
+    shown = place.shown(name)
+    topics: Counter[str] = Counter()
+    rows, low, high, next_offset, least = 0, 1 << 62, -(1 << 62), 0, None
+    try:
+        with opened(place, name) as opened_file:
+            source = parquet.ParquetFile(opened_file, page_checksum_verification=True)
+            metadata = source.schema_arrow.metadata or {}
+            version = metadata.get(METADATA)
+            if version is None:
+                raise Damaged(shown, "no segment of a journal")
+            if version != b"1":
+                why = f"{shown}: version {version.decode(errors='replace')} of the format; use the nngkit that wrote it"
+                raise ConfigError("journal", why, version)
+            for number in range(source.num_row_groups):
+                group = source.read_row_group(number, ["topic", "partition", "offset", "timestamp"])
+                offsets = group.column("offset").to_numpy()
+                if not len(offsets):
+                    continue
+                if (offsets[1:] <= offsets[:-1]).any() or offsets[0] < next_offset:
+                    raise Damaged(shown, "its offsets are not in order")
+                least = int(offsets[0]) if least is None else least
+                next_offset = int(offsets[-1]) + 1
+                if compute.any(compute.not_equal(group.column("partition"), partition)).as_py():
+                    raise Damaged(shown, "it belongs to another partition")
+                for each in compute.value_counts(group.column("topic").combine_chunks()).to_pylist():
+                    topics[each["values"]] += each["counts"]
+                times = compute.min_max(group.column("timestamp").cast(pa.int64())).as_py()
+                low, high = min(low, times["min"]), max(high, times["max"])
+                rows += group.num_rows
+        with opened(place, name) as opened_file:
+            crc = crc_of(opened_file)
+        size = place.size(name)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise Damaged(shown, str(error).splitlines()[0]) from error
+    if least is None:
+        raise Damaged(shown, "it has no records")
+    first, end = range_of(metadata, file, least, next_offset, rows)
+    return Segment(segment_name(first, end), first, end, rows, size, crc, low, high, dict(topics))
+
+
+def _may_be(name: str, orphans: bool) -> bool:
+    """Return True if the file could be a segment. Also a scratch file: it may be whole, and its log may be damaged."""
+    return name.endswith((SEGMENT, SEGMENT + SCRATCH)) or (orphans and name.endswith(ORPHAN) and SEGMENT in name)
+
+
+def _differs(place: Place, partition: int, file: str, segment: Segment, logs: Path) -> str | None:
+    """Why a segment is not the one that was sealed from the logs here: a record in both is not the same in both."""
+    found = logs_in(logs)
+    for number, (first, path) in enumerate(found):
+        border = found[number + 1][0] if number + 1 < len(found) else segment.end
+        begin, stop = max(first, segment.first), min(border, segment.end)
+        if begin >= stop:
+            continue
+        known = _values(place, f"{folder_of(partition)}/{file}", begin, stop)
+        try:
+            with open_log(path) as log:
+                for piece in log.chunks(begin, stop, skip=True):
+                    for offset, timestamp, _, key, _, value in piece:
+                        if offset in known and known[offset] != hash((timestamp, key, value)):
+                            return f"offset {offset} is another record in {path.name}"
+        except Damaged:  # its header: nothing in it can be compared
+            continue
+    return None
+
+
+def _values(place: Place, name: str, first: int, stop: int) -> dict[int, int]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    known: dict[int, int] = {}
+    with opened(place, name) as file:
+        try:
+            source = parquet.ParquetFile(file, page_checksum_verification=True)
+            for batch in source.iter_batches(4096, columns=["key", "value", "offset", "timestamp"]):
+                times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+                for offset, moment, key, value in zip(
+                    batch.column("offset").to_pylist(),
+                    times,
+                    batch.column("key").to_pylist(),
+                    batch.column("value").to_pylist(),
+                    strict=True,
+                ):
+                    if first <= offset < stop:
+                        known[offset] = hash((moment, key, value))
+        except (pa.ArrowException, OSError):  # what can be read is compared
+            pass
+    return known
+
+
+def without(ranges: Iterable[Lost], first: int, end: int) -> Iterable[Lost]:
+    """The ranges without the offsets `first` to `end` - 1."""
+    for each in ranges:
+        if each.first < min(each.end, first):
+            yield replace(each, end=min(each.end, first))
+        if max(each.first, end) < each.end:
+            yield replace(each, first=max(each.first, end))
+
+
+def _gaps(manifest: Manifest, known: int) -> Iterable[Lost]:
+    """Offsets from `known` on, below `end`, that are neither in a segment nor known as lost."""
+    at = known
+    covered: Sequence[Segment | Lost] = sorted((*manifest.segments, *manifest.lost), key=lambda each: each.first)
+    for each in covered:
+        if at < each.first:
+            yield Lost(at, each.first, "no segment has them")
+        at = max(at, each.end)
+    if at < manifest.end:
+        yield Lost(at, manifest.end, "no segment has them")
+
+
+def refuse(place: Place, found: Survey) -> Damaged:
+    """The error for the first gap."""
+    gap = found.gaps[0]
+    shown = place.shown(f"{folder_of(found.manifest.partition)}/{MANIFEST}")
+    return Damaged(shown, f"no segment has the offsets up to {gap.end - 1}", offset=gap.first, advice=ADVICE)

@@ -1,0 +1,152 @@
+"""Damage in a segment costs one row group, is counted, and is the same however a read is split."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from nngkit.errors import Damaged
+from nngkit.journal import Journal, Skipped, open_journal, read
+from nngkit.journal.record import LogHeader
+from nngkit.journal.segments import Partition
+from tests.journal.making import entry, folder, stored
+
+ROWS = 1000
+GROUP = 100
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
+    """One segment of ten row groups."""
+    monkeypatch.setattr("nngkit.journal.segmentfile.ROW_GROUP", GROUP)
+    monkeypatch.setattr("nngkit.journal.segmentfile.PIECE", GROUP)
+    partition = Partition.open(tmp_path / "j")
+    chance = random.Random(1)
+    stored(partition, [entry(chance.randbytes(50), timestamp=each * 1000) for each in range(ROWS)])
+    partition.close()
+    return open_journal(tmp_path / "j")
+
+
+def flip(journal: Journal, group: int, column: str = "value") -> None:
+    """Flip one bit in the data of a row group."""
+    path = folder(Path(journal.location)) / journal.segments(0)[0].file
+    metadata = parquet.ParquetFile(path).metadata
+    assert metadata.num_row_groups == ROWS // GROUP
+    columns = [metadata.row_group(group).column(number) for number in range(metadata.num_columns)]
+    chunk = next(each for each in columns if each.path_in_schema == column)
+    data = bytearray(path.read_bytes())
+    data[chunk.data_page_offset + chunk.total_compressed_size // 2] ^= 16
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("batch_rows", [7, 100, 65_536])
+def test_a_flipped_bit_costs_its_row_group_however_the_read_is_split(journal: Journal, batch_rows: int) -> None:
+    flip(journal, 3)
+    flip(journal, 7)
+    damaged = {*range(300, 400), *range(700, 800)}
+    chance = random.Random(batch_rows)
+    for pieces in (1, 2, 3, 10, 37):
+        edges = [0, *sorted(chance.sample(range(1, ROWS), pieces - 1)), ROWS]
+        told: list[Skipped] = []
+        got: list[int] = []
+        for start, end in pairwise(edges):
+            for batch in journal.read_batches(
+                0, start, end, missing="skip", skipped=told.append, batch_rows=batch_rows
+            ):
+                got += batch.column("offset").to_pylist()
+        assert got == [each for each in range(ROWS) if each not in damaged], edges
+        assert sum(each.rows for each in told) == len(damaged), edges
+        assert {offset for each in told for offset in range(each.first, each.end)} == damaged
+
+
+def test_without_skipping_the_damage_is_named_with_its_first_offset(journal: Journal) -> None:
+    flip(journal, 3)
+    with pytest.raises(Damaged) as found:
+        list(read(journal))
+    assert found.value.offset == 300
+
+
+def test_skipping_is_logged_unless_the_caller_takes_it(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
+    flip(journal, 9)
+    with caplog.at_level(logging.WARNING):
+        assert len(list(read(journal, missing="skip"))) == ROWS - GROUP
+    assert "skipped 100 records, offsets 900 to 999" in caplog.text
+
+
+def test_a_missing_segment_and_a_cut_one_are_counted_whole(journal: Journal) -> None:
+    path = folder(Path(journal.location)) / journal.segments(0)[0].file
+    path.write_bytes(path.read_bytes()[:-20])
+    for _ in range(2):
+        told: list[Skipped] = []
+        for start, end in ((0, 10), (10, 555), (555, ROWS)):
+            assert list(journal.read_batches(0, start, end, missing="skip", skipped=told.append)) == []
+        assert [each.rows for each in told] == [10, 545, 445]
+        path.unlink(missing_ok=True)
+
+
+def test_damage_in_a_log_costs_its_records_only(tmp_path: Path) -> None:
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"value %d" % each) for each in range(50)])
+    log = next(folder(tmp_path / "j").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[data.index(b"value 20")] ^= 1
+    log.write_bytes(data)
+    for splits in ([0, 50], [0, 20, 21, 50], [0, 10, 30, 50]):
+        told: list[Skipped] = []
+        got: list[int] = []
+        for start, end in pairwise(splits):
+            for batch in open_journal(tmp_path / "j").read_batches(0, start, end, missing="skip", skipped=told.append):
+                got += batch.column("offset").to_pylist()
+        assert got == [each for each in range(50) if each != 20]
+        assert [(each.first, each.rows) for each in told] == [(20, 1)]
+    assert [each.offset for each in read(tmp_path / "j", start=21)] == list(range(21, 50)), "behind the damage"
+    partition.close()
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_the_offset_of_a_time_is_found_without_a_scan(tmp_path: Path, sealed: bool) -> None:
+    partition = Partition.open(tmp_path / "j", room=1 << 30)
+    chance = random.Random(5)
+    times = [each * 10 + chance.randrange(-200, 200) for each in range(400_000)]
+    for at in range(0, len(times), 50_000):
+        stored(partition, [entry(b"value", timestamp=each) for each in times[at : at + 50_000]])
+    if sealed:
+        partition.close()
+    journal = open_journal(tmp_path / "j")
+    assert journal.bounds(0).sealed == (len(times) if sealed else 0)
+    wanted = [0, 1_234_567, 2_000_005, 3_999_990, 3_999_000, 9_999_999_999]
+    for time_ in wanted:
+        begun = time.perf_counter()
+        found = journal.offset_at(0, time_)
+        taken = time.perf_counter() - begun
+        assert found == next((offset for offset, each in enumerate(times) if each >= time_), len(times))
+        assert taken < 0.3, f"{time_}: {taken:.3f} s"
+    if not sealed:
+        partition.close()
+
+
+def test_the_offset_of_a_time_is_that_of_a_whole_record_however_a_log_is_damaged(tmp_path: Path) -> None:
+    chance = random.Random(9)
+    times = [chance.randrange(1000) for _ in range(200)]
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"value", timestamp=each) for each in times])
+    log = next(folder(tmp_path / "j").glob("*.log"))
+    whole = log.read_bytes()
+    journal = open_journal(tmp_path / "j")
+    for _ in range(200):
+        data = bytearray(whole)
+        for _ in range(chance.randint(1, 20)):
+            data[chance.randrange(LogHeader.size, len(data))] ^= 1 << chance.randrange(8)
+        log.write_bytes(data)
+        good = list(read(journal, missing="skip", skipped=lambda _: None))
+        for wanted in (0, 500, 990, 999):
+            expected = next((each.offset for each in good if each.timestamp >= wanted), len(times))
+            assert journal.offset_at(0, wanted) == expected
+    log.write_bytes(whole)
+    partition.close()
