@@ -203,7 +203,7 @@ def plan_of(arguments: Sequence[str]) -> Plan:
         endpoints=tuple(given.endpoints),
         show=lambda received: show(received.body),
         topics=tuple(given.topics) or (b"",),
-        data=data,
+        data=() if data is None else (data,),
         answer=None if data is None else lambda _: data,
         count=numbers.get("count", 0),
         delay=numbers.get("delay"),
