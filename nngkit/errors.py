@@ -102,7 +102,7 @@ class BadMessage(NngkitError):
 
 
 class TooLarge(NngkitError):
-    """A message of ``size`` bytes is over the limit of ``limit`` bytes. Each is None if it is not known, as from NNG."""
+    """A message of ``size`` bytes is over the limit of ``limit`` bytes. Each is None if NNG does not tell it."""
 
     def __init__(self, size: int | None, limit: int | None, peer: str | None = None) -> None:
         message = "message" if size is None else f"message of {size} bytes"
