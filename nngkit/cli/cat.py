@@ -20,6 +20,7 @@ from nngkit.cli.cat_arguments import NAMES, Use, content, port, raw_bytes, scan,
 from nngkit.cli.cat_options import FORMATS, SHORTHANDS
 from nngkit.cli.light import load_bricks
 from nngkit.cli.plan import MIB, Endpoint, Plan, Received, Shown
+from nngkit.cli.ports import any_port
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -253,6 +254,11 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
     if "interval" in uses and not data and stream is None:
         uses["interval"].fail("there is nothing to send: --data, --file or --lines")
     recv_timeout = given.seconds("recv_timeout")
+
+    def said(what: str, given: str, address: str) -> None:
+        if "verbose" in uses or (what == "listen" and any_port(given)):
+            say(f"{what}s at {address}")
+
     label = uses["name"].value if "name" in uses else None
     wait_peers, wait_timeout = given.number("wait_peers"), given.seconds("wait_timeout")
     dials = any(each.what == "dial" for each in given.endpoints)
@@ -280,7 +286,7 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
         request_waits="send_timeout" in uses,
         wait_peers=wait_peers,
         wait_timeout=wait_timeout,
-        said=(lambda what, where: say(f"{what}s at {where}")) if "verbose" in uses and "silent" not in uses else None,
+        said=None if "silent" in uses else said,
     )
 
 

@@ -97,7 +97,7 @@ class Conversation:
             except (ConfigError, Unreachable) as error:
                 raise Stopped(what, error, url) from error
             if self.plan.said is not None:
-                self.plan.said(what, address)
+                self.plan.said(what, url, address)
 
     def _dial(self, url: str) -> None:
         if not self.plan.dial_waits:

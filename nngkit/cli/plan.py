@@ -93,4 +93,4 @@ class Plan:
     )
     wait_peers: int = 0
     wait_timeout: float | None = None
-    said: Callable[[str, str], None] | None = None  # told ("listen" or "dial", address) as each is done
+    said: Callable[[str, str, str], None] | None = None  # told ("listen" or "dial", URL, address) as each is done

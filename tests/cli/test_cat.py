@@ -453,7 +453,7 @@ def authority() -> trustme.CA:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["pull", "-L0", "--recv-timeout", "50ms"], 3, "nobody was connected"),
+        (["pull", "-qL0", "--recv-timeout", "50ms"], 3, "nobody was connected"),
         (["req", "tcp://127.0.0.1:1", "--data", "x", "--recv-timeout", "50ms"], 3, "nobody was connected"),
         (["push", "tcp://127.0.0.1:1", "--data", "x", "--send-timeout", "50ms"], 3, "50 ms|0.05 s"),
         (["sub", "tcp://127.0.0.1:1", "--wait-peers", "1", "--wait-timeout", "50ms"], 3, "0 of 1 peers"),
@@ -461,8 +461,8 @@ def authority() -> trustme.CA:
             ([name, "tcp://127.0.0.1:1", "--data", "x", "--wait-timeout", "50ms"], 3, "0 of 1 peers")
             for name in ("pub", "bus", "survey")
         ),
-        (["pub", "-L0", "--data", "x"], 3, "nobody was connected"),
-        (["rep", "-L0", "--data", "x", "--recv-timeout", "50ms"], 3, "nobody was connected"),
+        (["pub", "-qL0", "--data", "x"], 3, "nobody was connected"),
+        (["rep", "-qL0", "--data", "x", "--recv-timeout", "50ms"], 3, "nobody was connected"),
         (["pull", "--listen", "tcp://1.2.3.4:5"], 2, "listen: tcp://1.2.3.4:5: address invalid"),
         (["pull", "--listen", "ipc:///nonexistent/x"], 3, "ipc:///nonexistent/x: cannot listen"),
     ],
@@ -494,6 +494,23 @@ def test_an_interrupt_prints_what_was_received_and_the_counters(here: str) -> No
         out, err, code = ended(process)
         assert (out, code) == (b"", 130)
         assert err.startswith("nngkit pull: printed 2, sent 0, received 2,")
+
+
+def test_a_listener_on_port_0_says_its_address() -> None:
+    with running("pull", "--listen", "tcp://127.0.0.1:0", "--expect", "1") as process:
+        assert process.stderr is not None
+        said = re.fullmatch(r"nngkit pull: listens at (tcp://127.0.0.1:[1-9]\d*)\n", process.stderr.readline().decode())
+        assert said is not None
+        with Push(dial=said[1]) as push:
+            push.send(b"x")
+            assert ended(process) == (b"x\n", "", 0)
+
+
+@pytest.mark.parametrize("command_line", ["ping tcp://127.0.0.1:0 --listen", "top --pull tcp://127.0.0.1:0 --listen"])
+def test_ping_and_top_say_the_address_of_a_listener_on_port_0(command_line: str) -> None:
+    with running(*command_line.split()) as process:
+        assert process.stderr is not None
+        assert re.match(rb"nngkit (ping|top): listens at tcp://127.0.0.1:[1-9]", process.stderr.readline())
 
 
 def test_a_second_interrupt_ends_it_at_once(here: str) -> None:
