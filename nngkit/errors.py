@@ -102,10 +102,12 @@ class BadMessage(NngkitError):
 
 
 class TooLarge(NngkitError):
-    """A message of ``size`` bytes is over the limit of ``limit`` bytes."""
+    """A message of ``size`` bytes is over the limit of ``limit`` bytes. Each is None if NNG does not tell it."""
 
-    def __init__(self, size: int, limit: int, peer: str | None = None) -> None:
-        super().__init__(f"message of {size} bytes{f' from {peer}' if peer else ''} is over the limit of {limit}")
+    def __init__(self, size: int | None, limit: int | None, peer: str | None = None) -> None:
+        message = "message" if size is None else f"message of {size} bytes"
+        most = "the size limit" if limit is None else f"the limit of {limit}"
+        super().__init__(f"{message}{f' from {peer}' if peer else ''} is over {most}")
         self.size = size
         self.limit = limit
         self.peer = peer

@@ -59,7 +59,7 @@ def error(code: int, where: str) -> NngkitError:
     if code in (lib.NNG_EADDRINVAL, lib.NNG_EINVAL, lib.NNG_ENOTSUP, lib.NNG_EBADTYPE, lib.NNG_EREADONLY):
         return ConfigError(where, text)
     if code == lib.NNG_EMSGSIZE:
-        return TooLarge(0, 0, where)
+        return TooLarge(None, None, where)
     if code in (lib.NNG_EPEERAUTH, lib.NNG_EPERM, lib.NNG_ECRYPTO):
         return AccessDenied(f"{where}: {text}")
     if code in (lib.NNG_EADDRINUSE, lib.NNG_ECONNREFUSED, lib.NNG_EUNREACHABLE, lib.NNG_ENOENT, lib.NNG_ENOFILES):

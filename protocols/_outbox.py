@@ -415,6 +415,31 @@ class Outbox:
             self._fanned_out = 0
             self.breathe()
 
+    def to_others(self, items: Sequence[tuple[bytes, int | None]]) -> None:
+        """Queue each message for every peer but the one of that number. As ``to_all`` else. Raises Closed."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                self.distribute()  # what was sent before goes first
+                self.fanned += len(items)
+                for connection in core.joined():
+                    for data, number in items:
+                        if number != connection.number and not self.offer(connection, data):
+                            weight = self._weight((data,))
+                            self.dropped += weight
+                            connection.dropped += weight
+                    if connection.out:
+                        self.go(connection)
+        except Closed:
+            raise
+        except BaseException:
+            core.mend()
+            raise
+        finally:
+            core.tell()
+        self.breathe()
+
     def breathe(self) -> None:
         """Let other threads have the interpreter for a moment, if they wait for it."""
         _strerror(0)  # any call into C that lets go of it

@@ -13,11 +13,12 @@ means (sequence numbers and repair, REQ/REP). A message reaches every connected 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from ._inbox import WhenBehind
 from ._outbox import WhenFull
-from ._receiving import MessageReceiver
+from ._receiving import Message, MessageReceiver
 from ._sender import Broadcaster
 from ._socket import Socket
 from .sp import BUS
@@ -39,3 +40,18 @@ class Bus(Broadcaster, MessageReceiver, Socket):
     _drains: ClassVar[bool] = True
     _least_send_buffer: ClassVar[int] = 1
     _policies: ClassVar[tuple[WhenFull, ...]] = ("drop", "drop_oldest")
+
+    def relay(self, messages: Iterable[Message]) -> int:
+        """Queue each message for every peer except the one that it came from; return their number.
+
+        It never waits, as ``send``. A message without ``pipe`` goes to every peer. Raises Closed.
+        """
+        frames = [
+            (
+                bytes(each) if self._lane is None else self._pack(b"", (bytes(each),)),
+                None if each.pipe is None else each.pipe.id,
+            )
+            for each in messages
+        ]
+        self._outbox.to_others(frames)
+        return len(frames)

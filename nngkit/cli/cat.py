@@ -20,6 +20,7 @@ from nngkit.cli.cat_arguments import NAMES, Use, content, port, raw_bytes, scan,
 from nngkit.cli.cat_options import FORMATS, SHORTHANDS
 from nngkit.cli.light import load_bricks
 from nngkit.cli.plan import MIB, Endpoint, Plan, Received, Shown
+from nngkit.cli.ports import any_port
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["command", "plan_of"]
 
 SHAPES: Final = (*FORMATS, "json", "format_string")
+SPEAKS: Final = ("pub", "bus", "surveyor")  # do not wait for a peer: what is sent before the first one is lost
+FIRST_PEER: Final = 5.0  # seconds that a side of these that dials waits for its first peer
 FILLS: Final = ("lines", "nul", "delimiter", "records")  # how an input is cut into messages
 TEXTUAL: Final = ("line", "ascii", "quoted", "hex", "format_string")  # what a time may stand before
 PIECE: Final = 1 << 16  # bytes read at once: what a pipe holds
@@ -41,13 +44,13 @@ class Given:
         self.uses: dict[str, Use] = {}
         self.endpoints: list[Endpoint] = []
         self.topics: list[bytes] = []
-        said = SHORTHANDS.get(name)
-        self.protocol = said or ""
+        self.data: list[bytes] = []
+        self.protocol = SHORTHANDS.get(name, "")
         for each in scan(arguments):
             if isinstance(each, str):
                 self.endpoints.append(Endpoint("dial", url(Use(NAMES["--dial"], "URL", each))))
             else:
-                self._take(each, said)
+                self._take(each)
         if not self.protocol:
             raise ConfigError("protocol", "none given: --push, --pull, --pub, --sub, --req, --rep and so on")
         if not self.endpoints:
@@ -55,8 +58,10 @@ class Given:
         for use in self.uses.values():
             if use.row.fits and self.protocol not in use.row.fits.split():
                 use.fail(f"makes no sense for {self.protocol}")
+        if len(self.data) > 1 and self.protocol in ("rep", "respondent"):
+            self.uses["data"].fail("is given twice, and each request has one answer")
 
-    def _take(self, use: Use, said: str | None) -> None:
+    def _take(self, use: Use) -> None:
         key = use.row.key
         match key:
             case "help":
@@ -65,7 +70,7 @@ class Given:
                 raise Shown("version", 0)
             case _ if use.row.group == "protocol":
                 protocol = "pair1" if key == "pair" else key
-                if said or (self.protocol and self.protocol != protocol):
+                if self.protocol:
                     use.fail(f"the protocol is {self.protocol} already")
                 self.protocol = protocol
             case "listen" | "dial" as what:
@@ -77,6 +82,9 @@ class Given:
             case "subscribe":
                 self.topics.append(raw_bytes(use))
                 self.uses[key] = use
+            case "data":
+                self._once(use)
+                self.data.append(raw_bytes(use))
             case _:
                 self._once(use)
 
@@ -90,6 +98,8 @@ class Given:
                     and not self._agree(use, rival)
                 ):
                     use.fail(f"does not go with {self.uses[rival].typed}")
+        if use.row.takes and not use.row.repeats and use.row.key in self.uses:
+            use.fail("is given twice")
         self.uses[use.row.key] = use
 
     @staticmethod
@@ -233,18 +243,27 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
     uses = given.uses
     stream = given.stream()
     show, shows_peers = given.show()
-    data = raw_bytes(uses["data"]) if "data" in uses else None
+    data = tuple(given.data)
     if "file" in uses and stream is None:
-        data = content(uses["file"])
-    answer: Callable[[Received], bytes | None] | None = None if data is None else lambda _: data
+        data = (content(uses["file"]),)
+    answer: Callable[[Received], bytes | None] | None = (lambda _: data[0]) if data else None
     if (run := uses.get("exec")) is not None:
         from nngkit.cli.executing import answer_by
 
         answer, shows_peers = answer_by(run.value, given.protocol, say), True
-    if "interval" in uses and data is None and stream is None:
+    if "interval" in uses and not data and stream is None:
         uses["interval"].fail("there is nothing to send: --data, --file or --lines")
     recv_timeout = given.seconds("recv_timeout")
+
+    def said(what: str, given: str, address: str) -> None:
+        if "verbose" in uses or (what == "listen" and any_port(given)):
+            say(f"{what}s at {address}")
+
     label = uses["name"].value if "name" in uses else None
+    wait_peers, wait_timeout = given.number("wait_peers"), given.seconds("wait_timeout")
+    dials = any(each.what == "dial" for each in given.endpoints)
+    if not wait_peers and dials and given.protocol in SPEAKS and (data or stream is not None):
+        wait_peers, wait_timeout = 1, FIRST_PEER if wait_timeout is None else wait_timeout
     return Plan(
         protocol=given.protocol,
         endpoints=tuple(given.endpoints),
@@ -265,9 +284,9 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
         name=label,
         tls=given.tls(),
         request_waits="send_timeout" in uses,
-        wait_peers=given.number("wait_peers"),
-        wait_timeout=given.seconds("wait_timeout"),
-        said=(lambda what, where: say(f"{what}s at {where}")) if "verbose" in uses and "silent" not in uses else None,
+        wait_peers=wait_peers,
+        wait_timeout=wait_timeout,
+        said=None if "silent" in uses else said,
     )
 
 

@@ -65,7 +65,9 @@ def _long(given: str, rest: list[str]) -> Use:
             raise ConfigError(typed, f"may be {', '.join(names)}", given)
         row = next(iter(found.values()), None)
     if row is None:
-        raise ConfigError(typed, "no such option", given)
+        from nngkit.cli.nearest import did_you_mean
+
+        raise ConfigError(typed, f"no such option{did_you_mean(typed, NAMES)}", given)
     if not row.takes:
         if separator:
             raise ConfigError(typed, "takes no value", given)

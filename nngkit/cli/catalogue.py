@@ -14,7 +14,7 @@ from nngkit.cli import helps
 from nngkit.cli.cat_options import FORMATS, GROUPS, SHORTHANDS, rows_of
 from nngkit.cli.main import COMMANDS
 
-__all__ = ["Choice", "actions", "choices", "help_of", "markdown"]
+__all__ = ["Choice", "actions", "choices", "help_of", "markdown", "words"]
 
 OWN_VALUES: Final = {"format": FORMATS}
 
@@ -46,6 +46,20 @@ def actions(command: str) -> dict[str, str]:
     if command in ("cat", "nngcat", "nanocat") or command in SHORTHANDS:
         return {}
     found: dict[str, str] = getattr(import_module(f"nngkit.cli.{command}"), "ACTIONS", {})
+    return found
+
+
+def words(command: str) -> dict[str, tuple[str, ...]]:
+    """Return what may stand behind a command ("") and behind its actions, where that is one of a few words."""
+    if command == "device":
+        from nngkit.devices.plan import KINDS
+
+        return {"": tuple(KINDS)}
+    found = {"": tuple(named)} if (named := actions(command)) else {}
+    if command == "spark":
+        from nngkit.spark.jobs.table import JOBS
+
+        found["run"] = tuple(JOBS)
     return found
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from nngkit.cli.catalogue import Choice, actions, choices
+from nngkit.cli.catalogue import words as words_of
 from nngkit.cli.main import COMMANDS
 
 __all__ = ["EPILOG", "SHELLS", "add_arguments", "run"]
@@ -55,16 +56,17 @@ def bash() -> str:
         f'        {name}) COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$word")); return ;;' for name, words in values
     ]
     done = [
-        f'    if ((COMP_CWORD == 2)) && [[ "${{COMP_WORDS[1]}}" == {command} && "$word" != -* ]]; then\n'
+        f'    if [[ "$line" == "{f"{command} {behind}".rstrip()}" && "$word" != -* ]]; then\n'
         f'        COMPREPLY=($(compgen -W "{" ".join(named)}" -- "$word")); return\n    fi'
         for command in COMMANDS
-        if (named := actions(command))
+        for behind, named in words_of(command).items()
     ]
     return "\n".join(
         [
             "# bash completion for nngkit, written by `nngkit completion bash`",
             "_nngkit() {",
             '    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words=""',
+            '    local line="${COMP_WORDS[*]:1:COMP_CWORD-1}"',
             "    if ((COMP_CWORD == 1)); then",
             f'        COMPREPLY=($(compgen -W "{" ".join(COMMANDS)}" -- "$word"))',
             "        return",
@@ -103,8 +105,8 @@ def zsh() -> str:
     for command in COMMANDS:
         parts.append(f"    {command}) _arguments -s \\")
         parts += [f"        {_zsh_option(name, choice)} \\" for choice in choices(command) for name in choice.names]
-        if named := actions(command):
-            parts.append(f"        '2:action:({' '.join(named)})' \\")
+        for place, named in enumerate(words_of(command).values(), 2):
+            parts.append(f"        '{place}:word:({' '.join(named)})' \\")
         parts.append("        '*:address:' ;;")
     return "\n".join([*parts, "esac"])
 
@@ -135,6 +137,10 @@ def fish() -> str:
         "    set -l words (commandline -opc)",
         '    test "$words[2]" = "$argv[1]"',
         "end",
+        "function __nngkit_action",
+        "    set -l words (commandline -opc)",
+        '    test "$words[3]" = "$argv[1]"',
+        "end",
         "complete -c nngkit -f",
     ]
     lines += [
@@ -146,6 +152,10 @@ def fish() -> str:
         lines += [
             f"complete -c nngkit {there} -a {name} -d {_fish_quoted(what)}" for name, what in actions(command).items()
         ]
+        for behind, named in words_of(command).items():
+            if behind or not actions(command):
+                after = f"; and __nngkit_action {behind}" if behind else ""
+                lines.append(f"complete -c nngkit {there[:-1]}{after}' -a {_fish_quoted(' '.join(named))}")
         for choice in choices(command):
             names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in choice.names)
             takes = ("-r -F" if choice.takes in FILES else "-x") if choice.takes else "-f"

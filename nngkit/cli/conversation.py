@@ -18,6 +18,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from itertools import cycle, islice
 from typing import Any, BinaryIO, Final
 
 from nngkit import protocols
@@ -96,7 +97,7 @@ class Conversation:
             except (ConfigError, Unreachable) as error:
                 raise Stopped(what, error, url) from error
             if self.plan.said is not None:
-                self.plan.said(what, address)
+                self.plan.said(what, url, address)
 
     def _dial(self, url: str) -> None:
         if not self.plan.dial_waits:
@@ -151,11 +152,9 @@ class Conversation:
         """What is to be sent, in batches as they come, `count` messages at most."""
         plan = self.plan
         if plan.stream is None:
-            assert plan.data is not None
-            times = plan.count or (1 if plan.interval is None else None)
-            while times is None or times:
-                yield [plan.data]
-                times = None if times is None else times - 1
+            times = plan.count or (len(plan.data) if plan.interval is None else None)
+            for message in islice(cycle(plan.data), times):
+                yield [message]
             return
         left = plan.count
         for batch in plan.stream():
@@ -330,15 +329,19 @@ class Conversation:
                 raise Stopped("send", self._failed) from self._failed
             return
         self._pause()
-        if plan.data is None:
+        if not plan.data:
             self._receive(plan.count)
+            return
+        if plan.interval is None and not plan.count:
+            self._send_all(self._messages())
+            self._receive()
             return
         for message in self._paced(each for batch in self._messages() for each in batch):
             self._send([message])
-            if plan.interval is None and not plan.count:
+            if plan.interval is None:
                 self._receive()
             else:
-                self._receive(until=None if plan.interval is None else time.monotonic() + plan.interval)
+                self._receive(until=time.monotonic() + plan.interval)
             if self._enough:
                 return
 

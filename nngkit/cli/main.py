@@ -116,13 +116,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         reason = only(error)
         if reason is None:
             raise
-        say(where, str(reason))
+        say(_whole(command, arguments[1:]), str(reason))
         code = exit_code(reason)
     except OSError as error:  # not TimedOut, see above: this is a full disk, a closed output
         say(where, f"cannot write the output: {error.strerror or error}")
         _discard_output()
         code = 1
     return code
+
+
+def _whole(command: str, arguments: Sequence[str]) -> str:
+    """Return the command as it was typed, with its action if it has some: `nngkit doc cat`."""
+    if command not in COMMANDS:
+        return "nngkit"
+    actions = getattr(sys.modules.get(f"nngkit.cli.{command}"), "ACTIONS", ())
+    return " ".join(["nngkit", command, *[word for word in arguments if word in actions][:1]])
 
 
 def _fill_standard_streams() -> None:
@@ -157,8 +165,11 @@ def _run(command: str, arguments: list[str]) -> int:
         print(f"nngkit {__version__}")
         return 0
     if command not in COMMANDS and command not in PROGRAMS:
+        from nngkit.cli.nearest import did_you_mean
+
+        meant = did_you_mean(command, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
         what = f"no command {command!r}" if command else "a command is needed"
-        say("nngkit", f"{what}; there are {', '.join(COMMANDS)} (see nngkit --help)")
+        say("nngkit", f"{what}{meant} (see nngkit --help)")
         return 2
     room = "cat" if command in SHORTHANDS else PROGRAMS.get(command, command)
     module = import_module(f"nngkit.cli.{room}")

@@ -7,6 +7,7 @@ usage, 2 for a file, 3 for the network. What differs is in docs/command.md: seve
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
@@ -27,9 +28,11 @@ PROTOCOL: Final = tuple(row for row in OWN if row.group == "protocol")
 ADDRESS: Final = tuple(row for row in OWN if row.group == "addresses")
 SOURCES: Final = tuple(row for row in OWN if row.key in ("data", "file"))
 WRITERS: Final = tuple(row for row in PROTOCOL if row.key not in ("pull", "sub"))
+READERS: Final = tuple(row for row in PROTOCOL if row.key not in ("push", "pub"))
 NEEDS: Final = {  # an option: one of these has to be there as well
     **dict.fromkeys(("push", "pub", "req", "surveyor"), SOURCES),
-    **dict.fromkeys(("interval", "data", "file"), WRITERS),
+    **dict.fromkeys(("interval", "data", "file", "send_timeout"), WRITERS),
+    **dict.fromkeys(("recv_timeout", "format", *FORMATS[1:]), READERS),
     "subscribe": tuple(row for row in PROTOCOL if row.key == "sub"),
 }
 NUMBERS: Final = ("recv_timeout", "send_timeout", "interval", "delay")
@@ -195,14 +198,14 @@ def plan_of(arguments: Sequence[str], program: str = "nanocat") -> Plan:
     if name is not None and len(name.encode()) > LONGEST_NAME:
         raise Wrong("Can't set socket name: Invalid argument\n", 3)
     for what, url in endpoints:
-        if (why := _not_for_nanomsg(url)) is not None:
+        if (why := _not_for_nanomsg(what, url)) is not None:
             raise Wrong(f"Can't {'bind' if what == 'listen' else 'connect'}: {why}\n", 3)
     return Plan(
         protocol="pair0" if protocol == "pair" else protocol,
         endpoints=tuple(endpoints),
         show=lambda received: show(received.body),
         topics=tuple(topics) or (b"",),
-        data=data,
+        data=() if data is None else (data,),
         answer=None if data is None else lambda _: data,
         delay=parser.seconds("delay"),
         interval=parser.seconds("interval"),
@@ -212,14 +215,24 @@ def plan_of(arguments: Sequence[str], program: str = "nanocat") -> Plan:
     )
 
 
-def _not_for_nanomsg(url: str) -> str | None:
-    """Why nanomsg refuses an address that NNG takes: to NNG no port is any port, and no host is every one."""
-    if not url.startswith("tcp://"):
+def _not_for_nanomsg(what: str, url: str) -> str | None:
+    """Return nanomsg's reason for refusing an address that NNG accepts, or None.
+
+    To NNG a missing port is any port, a missing host every interface, a listener may have a name as its host, and a
+    WebSocket listener a path; nanomsg knows neither IPv6, unless told, nor a listener's path.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("tcp", "ws"):
         return None
-    host, _, port = url.removeprefix("tcp://").rpartition(":")
-    if not (port.isdigit() and 0 < int(port) < 65536):
+    if scheme == "ws" and what == "dial":
+        rest = rest.partition("/")[0]
+        rest = rest if ":" in rest else f"{rest}:80"
+    host, _, port = rest.rpartition(":")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         return "Invalid argument"
-    return None if host else "No such device"
+    if what == "dial":
+        return None if re.fullmatch("[A-Za-z0-9.-]+", host) else "Invalid argument"
+    return None if host == "*" or re.fullmatch(r"[0-9]+(\.[0-9]+){3}", host) else "No such device"
 
 
 def content(path: str) -> bytes:

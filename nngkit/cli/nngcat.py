@@ -203,7 +203,7 @@ def plan_of(arguments: Sequence[str]) -> Plan:
         endpoints=tuple(given.endpoints),
         show=lambda received: show(received.body),
         topics=tuple(given.topics) or (b"",),
-        data=data,
+        data=() if data is None else (data,),
         answer=None if data is None else lambda _: data,
         count=numbers.get("count", 0),
         delay=numbers.get("delay"),
@@ -232,7 +232,7 @@ def _tls(given: _Given) -> TLS | None:
     return TLS(ca=given.files.get("cacert"), cert=certificate, key=key, verify="insecure" not in given.flags)
 
 
-def _say(what: str, address: str) -> None:
+def _say(what: str, _: str, address: str) -> None:
     text = f"Listening at: {address}\n" if what == "listen" else f"Connected to: {address}\n"
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
     sys.stdout.buffer.flush()

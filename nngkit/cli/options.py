@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 __all__ = [
     "OPTIONS",
+    "ActionParser",
     "Option",
     "Parser",
     "add",
@@ -32,10 +34,27 @@ __all__ = [
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Says what is wrong in one line, and which option or value was probably meant."""
 
     def error(self, message: str) -> NoReturn:
+        from nngkit.cli.nearest import did_you_mean
+
+        if (wrong := re.match(r"unrecognized arguments: (--[\w-]+)", message)) is not None:
+            message += did_you_mean(wrong[1], self._option_string_actions)
+        elif (wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)) is not None:
+            message += did_you_mean(wrong[1], re.findall(r"'(.*?)'", wrong[2]))
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+class ActionParser(Parser):
+    """The parser of an action. It refuses unknown options itself, so that the error names the action."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse, and leave nothing over."""
+        found, over = super().parse_known_args(args, namespace)
+        if over:
+            self.error(f"unrecognized arguments: {' '.join(over)}")
+        return found, over
 
 
 def parser_for(command: str, summary: str, epilog: str) -> Parser:

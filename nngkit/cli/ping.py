@@ -17,6 +17,7 @@ import argparse
 import math
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
@@ -24,6 +25,7 @@ from nngkit.cli.figures import Spread, milliseconds
 from nngkit.cli.main import say
 from nngkit.cli.naming import named
 from nngkit.cli.output import json_line
+from nngkit.cli.ports import say_chosen
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError, TimedOut
 
@@ -142,6 +144,8 @@ def run(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         raise named(error, "URL") from error
     with socket:
+        if arguments.listen:
+            say_chosen(partial(say, NAME), [arguments.url], socket.addresses)
         return trio.run(_ping, socket, data, arguments)
 
 

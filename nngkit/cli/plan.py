@@ -74,7 +74,7 @@ class Plan:
     show: Callable[[Received], bytes]
     shows_peers: bool = False  # whether `show` looks at Received.pipe: knowing it costs
     topics: tuple[bytes, ...] = ()
-    data: bytes | None = None  # sent once, or again and again
+    data: tuple[bytes, ...] = ()  # sent once in this order, or again and again
     stream: Callable[[], Iterator[list[bytes]]] | None = None  # or what is sent, as it comes
     answer: Callable[[Received], bytes | None] | None = None  # or what makes the answer; None: give none
     count: int = 0  # messages sent, or received where nothing is sent; 0 is no limit
@@ -93,4 +93,4 @@ class Plan:
     )
     wait_peers: int = 0
     wait_timeout: float | None = None
-    said: Callable[[str, str], None] | None = None  # told ("listen" or "dial", address) as each is done
+    said: Callable[[str, str, str], None] | None = None  # told ("listen" or "dial", URL, address) as each is done

@@ -36,6 +36,8 @@ def run(plan: Plan, say: Callable[[str], None], *, stats: bool, as_json: bool) -
                 conversation.run()
                 code = _shortfall(conversation, say) or _broken(conversation)
             except Stopped as stopped:
+                if stopped.stage == "recv":  # the wait for another request: an end like any other
+                    return _shortfall(conversation, say)
                 error = stopped.error
                 say(str(named(error, stopped.stage) if isinstance(error, ConfigError) else error))
                 code = _code(stopped, conversation)
@@ -60,6 +62,8 @@ def _code(stopped: Stopped, conversation: Conversation) -> int:
 def _shortfall(conversation: Conversation, say: Callable[[str], None]) -> int:
     """What was to be received and was not."""
     plan, received = conversation.plan, conversation.received
+    if plan.protocol in ("pub", "bus") and conversation.sent and not conversation.ever_connected:
+        return _nobody(plan, say)  # neither waits for a peer: all of it was lost
     asks = plan.protocol in ("req", "surveyor")
     wanted = plan.expect or (conversation.sent if plan.protocol == "req" else 1 if asks else 0)
     if not wanted and plan.recv_timeout is not None and plan.protocol not in ("push", "pub"):
@@ -67,10 +71,15 @@ def _shortfall(conversation: Conversation, say: Callable[[str], None]) -> int:
     if received >= wanted:
         return 0
     if not conversation.ever_connected:
-        say(str(Unreachable(" ".join(url for _, url in plan.endpoints), "nobody was connected")))
-        return 3
+        return _nobody(plan, say)
     say(f"{received} of {wanted} {'answers' if asks else 'messages'} received")
     return 1 if received else 4
+
+
+def _nobody(plan: Plan, say: Callable[[str], None]) -> int:
+    """Say that no peer was ever connected; the exit code."""
+    say(str(Unreachable(" ".join(url for _, url in plan.endpoints), "nobody was connected")))
+    return 3
 
 
 def _broken(conversation: Conversation) -> int:

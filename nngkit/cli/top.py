@@ -27,6 +27,7 @@ from nngkit.cli.flows import Flows
 from nngkit.cli.main import say
 from nngkit.cli.naming import named
 from nngkit.cli.output import columns, json_line, state_text, utc, wants_colour
+from nngkit.cli.ports import say_chosen
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import BadMessage, ConfigError, TimedOut
 
@@ -107,6 +108,8 @@ def _open(way: str, arguments: argparse.Namespace) -> Socket:
         )
     except ConfigError as error:
         raise named(error, f"--{way}") from error
+    if arguments.listen:
+        say_chosen(partial(say, NAME), addresses, socket.addresses)
     return socket
 
 

@@ -27,7 +27,7 @@ import trio
 
 from nngkit.devices.plan import kind_of
 from nngkit.errors import BadMessage, Closed, TimedOut
-from nngkit.protocols import Message, Rep, Req, Request, Socket
+from nngkit.protocols import Bus, Message, Rep, Req, Request, Socket
 
 __all__ = ["IN_FLIGHT", "TIMEOUT", "Device", "Flow", "Passed"]
 
@@ -69,6 +69,9 @@ class Flow:
 class Device:
     """Passes messages on between `front` and `back`, which stay their owner's to close.
 
+    One socket on both sides is a reflector, as of `nng_device`: a Bus passes a message on to all its peers but the one
+    that sent it, a pair returns it to its peer.
+
     `tap`: called with each message as it comes; it has to be quick. `timeout`: seconds that a request may take until it
     is given up (`unanswered`; None: never), `in_flight`: requests asked at once; more are left with those who ask.
     Raises ConfigError for two sockets that make no device.
@@ -90,6 +93,7 @@ class Device:
         self.down = Flow()
         self.unanswered = 0
         self.in_flight = 0
+        self._relays = front is back and isinstance(front, Bus)
         self._tap = tap
         self._timeout = timeout
         self._room = trio.Semaphore(in_flight)
@@ -108,6 +112,8 @@ class Device:
             async with trio.open_nursery() as nursery:
                 if isinstance(self.front, Rep) and isinstance(self.back, Req):
                     await self._answer_all(self.front, self.back, nursery)
+                elif self.front is self.back:
+                    nursery.start_soon(self._pump, "front", self.front, self.back, self.up)
                 else:
                     nursery.start_soon(self._pump, "front", self.front, self.back, self.up)
                     if self.kind.both_ways:
@@ -134,7 +140,7 @@ class Device:
                     pipe = item.pipe if isinstance(item, Message) else None
                     self._tap(Passed(side, "message", item, None if pipe is None else pipe.address))
             try:
-                flow.passed += await target.asend_many(items)
+                flow.passed += target.relay(items) if self._relays else await target.asend_many(items)
             except Closed:
                 self.stop()
             finally:
@@ -144,6 +150,8 @@ class Device:
     async def _take(self, source: Any) -> list[bytes]:
         while True:
             try:
+                if self._relays:
+                    return await source.arecv_msgs(TURN)  # type: ignore[no-any-return]
                 if self._tap is None:
                     return await source.arecv_many(TURN)  # type: ignore[no-any-return]
                 # one by one, as only that tells whose it is

@@ -307,10 +307,10 @@ def printed(command: list[str], spelling: str) -> list[bytes]:
                 process.kill()
 
 
-def said(command: list[str], line: str) -> dict[str, Any]:
+def said(command: list[str], line: str, timeout: float = WAIT) -> dict[str, Any]:
     """What the cat `command` says to the options of `line`."""
     done = subprocess.run(
-        [*command, *shlex.split(line)], stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT, cwd="/"
+        [*command, *shlex.split(line)], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, cwd="/"
     )
     return {"stdout": done.stdout.decode(), "stderr": done.stderr.decode(), "code": done.returncode}
 

@@ -10,15 +10,17 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 import trustme
 
 from nngkit.cli.main import main
-from nngkit.protocols import TLS, Bus, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Surveyor
+from nngkit.errors import TimedOut
+from nngkit.protocols import TLS, Bus, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
 from tests.cli.commands import ROOT, command, environment, valid
 from tests.protocols.wires import Background, eventually
 
@@ -161,6 +163,41 @@ def test_a_push_whose_message_went_down_with_its_connection_ends_and_says_so(tmp
     assert (code, counted["sent"], counted["written"], counted["broken"], counted["dropped"]) == (1, 1, 0, 1, 0)
     told = "1 messages were being sent when their connection ended: nobody knows whether they arrived"
     assert said == [f"nngkit push: {told}"]
+
+
+def test_a_push_to_a_puller_that_refuses_a_large_message_ends_and_says_what_was_lost(here: str) -> None:
+    lines = b"".join(b"line %d\n" % number for number in range(1000))
+    with Pull(listen=here, recv_max_size=1000) as pull:
+        with running("push", here, "--stats", "--json", stdin=PIPE) as process:
+            reading = Background(lambda: [pull.recv(timeout=WAIT) for _ in range(2000)])
+            # larger than the kernel's buffers, so that the push notices the lost connection
+            _, err, code = ended(process, lines + bytes(8 << 20) + b"\n" + lines)
+        assert len(reading.result()) == 2000
+    *said, last = err.splitlines()
+    counted = valid(last, "cat-stats.json")
+    assert (code, counted["sent"], counted["written"], counted["broken"], counted["unwritten"]) == (1, 2001, 2000, 1, 0)
+    assert said == losses("push", counted)[1:]
+
+
+def test_a_push_whose_puller_is_replaced_in_mid_stream_ends_and_counts_every_message(here: str) -> None:
+    lines = b"".join(b"%0200000d\n" % number for number in range(100))
+    with running("push", here, "--stats", "--json", stdin=PIPE) as process:
+        writing = Background(ended, process, lines)
+        with Pull(listen=here, recv_buffer=1) as first:
+            received = [first.recv(timeout=WAIT) for _ in range(20)]
+            first.close(0.0)
+        with Pull(listen=here) as second:
+            while writing.is_alive():
+                with suppress(TimedOut):
+                    received.append(second.recv(timeout=0.05))
+            with suppress(TimedOut):
+                while True:
+                    received.append(second.recv(timeout=0.05))
+    _, err, code = writing.result()
+    counted = valid(err.splitlines()[-1], "cat-stats.json")
+    assert (code, counted["sent"], counted["unwritten"]) == (min(counted["broken"], 1), 100, 0)
+    assert counted["written"] + counted["broken"] == 100
+    assert len(received) <= counted["written"]
 
 
 def losses(protocol: str, counted: dict[str, int]) -> list[str]:
@@ -338,6 +375,59 @@ def test_a_bus_says_its_data_once_somebody_is_there(here: str) -> None:
         assert ended(process) == (b"y\n", "", 0)
 
 
+@pytest.mark.parametrize("name", ["pub", "bus", "survey"])
+def test_a_side_that_dials_speaks_once_its_first_peer_is_connected(
+    name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    peer: Any = {"pub": partial(Sub, topics=b""), "bus": Bus, "survey": Respondent}[name]
+    for _ in range(5):
+        there = f"ipc://{tmp_path_factory.mktemp('s')}/a"
+        options = ["--recv-timeout", "50ms"] if name != "pub" else []
+        with peer(listen=there) as listener, running(name, there, "--data", "said", *options) as process:
+            heard = listener.recv(timeout=WAIT)
+            assert (heard if isinstance(heard, bytes) else heard.body) == b"said"
+            ended(process)
+
+
+def test_a_side_that_dials_waits_for_a_listener_that_is_late(here: str) -> None:
+    with running("pub", here, "--data", "said", "-v") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"nngkit pub: dials at {here}\n".encode()
+        with Sub(listen=here, topics=b"") as sub:
+            assert sub.recv(timeout=WAIT) == b"said"
+            assert ended(process) == (b"", "", 0)
+
+
+def test_each_data_is_a_message(here: str) -> None:
+    with Pull(listen=here) as pull:
+        with running("push", here, "-D", "1", "-D", "2") as process:
+            assert ended(process) == (b"", "", 0)
+        with running("push", here, "-D1", "-D2", "--count", "3") as process:
+            assert ended(process) == (b"", "", 0)
+        assert [pull.recv(timeout=WAIT) for _ in range(5)] == [b"1", b"2", b"1", b"2", b"1"]
+    with Pair1(listen=f"{here}2") as pair, running("pair", f"{here}2", "-D1", "-D2", "--expect", "1") as process:
+        assert [pair.recv(timeout=WAIT) for _ in range(2)] == [b"1", b"2"]
+        pair.send(b"x")
+        assert ended(process) == (b"x\n", "", 0)
+
+
+@pytest.mark.parametrize("answer", [["--data", "yes"], ["--exec", "echo yes"]])
+@pytest.mark.parametrize("name", ["rep", "respond"])
+def test_who_has_answered_when_the_time_runs_out_has_done_what_was_asked(
+    name: str, answer: list[str], here: str
+) -> None:
+    with (
+        running(name, "--listen", here, *answer, "--recv-timeout", "1") as process,
+        Req(dial=here) if name == "rep" else Surveyor(dial=here) as asker,
+    ):
+        if isinstance(asker, Req):
+            assert asker.request(b"well?", timeout=WAIT).strip() == b"yes"
+        else:
+            asker.wait_for_peers(1, WAIT)
+            assert [reply.body.strip() for reply in asker.survey_iter(b"well?", WAIT, early=True)] == [b"yes"]
+        assert ended(process) == (b"well?\n", "", 0)
+
+
 def test_tls(authority: trustme.CA, tmp_path: Path) -> None:
     certificate = authority.issue_cert("localhost")
     ca, pem = tmp_path / "ca.pem", tmp_path / "own.pem"
@@ -363,10 +453,16 @@ def authority() -> trustme.CA:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["pull", "-L0", "--recv-timeout", "50ms"], 3, "nobody was connected"),
+        (["pull", "-qL0", "--recv-timeout", "50ms"], 3, "nobody was connected"),
         (["req", "tcp://127.0.0.1:1", "--data", "x", "--recv-timeout", "50ms"], 3, "nobody was connected"),
         (["push", "tcp://127.0.0.1:1", "--data", "x", "--send-timeout", "50ms"], 3, "50 ms|0.05 s"),
         (["sub", "tcp://127.0.0.1:1", "--wait-peers", "1", "--wait-timeout", "50ms"], 3, "0 of 1 peers"),
+        *(
+            ([name, "tcp://127.0.0.1:1", "--data", "x", "--wait-timeout", "50ms"], 3, "0 of 1 peers")
+            for name in ("pub", "bus", "survey")
+        ),
+        (["pub", "-qL0", "--data", "x"], 3, "nobody was connected"),
+        (["rep", "-qL0", "--data", "x", "--recv-timeout", "50ms"], 3, "nobody was connected"),
         (["pull", "--listen", "tcp://1.2.3.4:5"], 2, "listen: tcp://1.2.3.4:5: address invalid"),
         (["pull", "--listen", "ipc:///nonexistent/x"], 3, "ipc:///nonexistent/x: cannot listen"),
     ],
@@ -398,6 +494,23 @@ def test_an_interrupt_prints_what_was_received_and_the_counters(here: str) -> No
         out, err, code = ended(process)
         assert (out, code) == (b"", 130)
         assert err.startswith("nngkit pull: printed 2, sent 0, received 2,")
+
+
+def test_a_listener_on_port_0_says_its_address() -> None:
+    with running("pull", "--listen", "tcp://127.0.0.1:0", "--expect", "1") as process:
+        assert process.stderr is not None
+        said = re.fullmatch(r"nngkit pull: listens at (tcp://127.0.0.1:[1-9]\d*)\n", process.stderr.readline().decode())
+        assert said is not None
+        with Push(dial=said[1]) as push:
+            push.send(b"x")
+            assert ended(process) == (b"x\n", "", 0)
+
+
+@pytest.mark.parametrize("command_line", ["ping tcp://127.0.0.1:0 --listen", "top --pull tcp://127.0.0.1:0 --listen"])
+def test_ping_and_top_say_the_address_of_a_listener_on_port_0(command_line: str) -> None:
+    with running(*command_line.split()) as process:
+        assert process.stderr is not None
+        assert re.match(rb"nngkit (ping|top): listens at tcp://127.0.0.1:[1-9]", process.stderr.readline())
 
 
 def test_a_second_interrupt_ends_it_at_once(here: str) -> None:
@@ -460,6 +573,11 @@ U = "tcp://127.0.0.1:1"
         (["cat", U], "protocol: none given"),
         (["cat", "--push", "--pull", U], "--pull: the protocol is push already"),
         (["sub", "--pub", U], "--pub: the protocol is sub already"),
+        (["cat", "--bus", "--bus", U], "--bus: the protocol is bus already"),
+        (["cat", "--bus", "--bus0", U], "--bus0: the protocol is bus already"),
+        (["cat", "-D1", "-D2", "--rep", U], "-D: is given twice, and each request has one answer"),
+        (["pull", "--count", "1", "-C2", U], "-C: is given twice"),
+        (["push", "--file", "a", "--file", "b", U], "--file: is given twice"),
         (["cat", "--pu", U], "--pu: may be --pub, --pub0, --pull, --pull0, --push, --push0"),
         (["cat", "--bogus"], "--bogus: no such option"),
         (["cat", "-vY"], "-Y: no such option"),

@@ -19,6 +19,7 @@ from nngkit.cli.bench import PROTOCOLS
 from nngkit.cli.cat_options import FORMATS
 from nngkit.cli.completion import SHELLS
 from nngkit.cli.main import COMMANDS
+from nngkit.devices.plan import KINDS
 from tests.cli.commands import nngkit
 
 WAIT = 50
@@ -128,6 +129,10 @@ def test_each_shell_is_tried() -> None:
         ("nngkit nanocat --bind", {"--bind", "--bind-ipc", "--bind-local"}),
         ("nngkit discover --ro", {"--rounds"}),
         ("nngkit device queue --front-l", {"--front-listen"}),
+        ("nngkit device ", set(KINDS)),
+        ("nngkit device stre", {"streamer"}),
+        ("nngkit spark ru", {"run"}),
+        ("nngkit spark run avail", {"availability"}),
         ("nngkit cat --format ", set(FORMATS)),
         ("nngkit cat --listen x --format h", {"hex"}),
         ("nngkit bench --protocol ", set(PROTOCOLS)),

@@ -93,7 +93,7 @@ def test_a_job_prints_rows_for_machines_and_fails_in_one_line(tmp_path: Path) ->
     with start("spark", "run", "edges", "--journal", str(tmp_path / "nowhere"), "--small") as process:
         out, errors = process.communicate(timeout=200)
     assert (out, process.returncode) == ("", 1)
-    assert errors.splitlines()[-1].startswith("nngkit spark: ")
+    assert errors.splitlines()[-1].startswith("nngkit spark run: ")
     assert str(tmp_path / "nowhere") in errors.splitlines()[-1]
 
 

@@ -211,6 +211,35 @@ async def test_a_relay_goes_both_ways(front_kind: Any, back_kind: Any) -> None:
         assert await left.arecv(WAIT) == b"back"
 
 
+@pytest.mark.parametrize("batch", [None, True])
+async def test_one_bus_on_both_sides_passes_on_to_all_but_the_sender(batch: bool | None) -> None:
+    async with (
+        Bus(listen=ANY, batch=batch) as hub,
+        Bus(dial=hub.address, batch=batch) as sender,
+        Bus(dial=hub.address, batch=batch) as first,
+        Bus(dial=hub.address, batch=batch) as second,
+        running(Device(hub, hub)) as device,
+    ):
+        await hub.await_for_peers(3, WAIT)
+        for each in (sender, first, second):
+            await each.await_for_peers(1, WAIT)
+        for number in range(3):
+            await sender.asend(b"%d" % number)
+            await sender.aflush()
+        assert [await first.arecv(WAIT) for _ in range(3)] == [b"0", b"1", b"2"]
+        assert [await second.arecv(WAIT) for _ in range(3)] == [b"0", b"1", b"2"]
+        await first.asend(b"end")
+        await first.aflush()
+        assert [await sender.arecv(WAIT), await second.arecv(WAIT)] == [b"end", b"end"]
+        assert device.up == Flow(4, 4, 6)
+
+
+async def test_one_pair_on_both_sides_returns_what_comes_as_in_nng() -> None:
+    async with Pair1(listen=ANY) as pair, Pair1(dial=pair.address) as peer, running(Device(pair, pair)):
+        await peer.asend(b"x")
+        assert await peer.arecv(WAIT) == b"x"
+
+
 # ---- the tap, and the end --------------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ from typing import Final
 
 from nngkit.cli.doc.arguments import ACTIONS as TABLE
 from nngkit.cli.doc.arguments import add
-from nngkit.cli.options import Parser
+from nngkit.cli.options import ActionParser, Parser
 
 __all__ = ["ACTIONS", "EPILOG", "add_arguments", "parsers", "run"]
 
@@ -44,7 +44,7 @@ Exit codes: 1 no such document, or it differs; 2 usage; 3 cannot listen; 4 nobod
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """An action, and its options."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=ActionParser)
     for name, action in TABLE.items():
         own = actions.add_parser(
             name,

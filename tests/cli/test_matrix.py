@@ -1,0 +1,53 @@
+"""Every option of the stand-ins with every protocol: exit code, stdout and stderr are the originals'."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from typing import Any
+
+import pytest
+
+from nngkit.cli.main import main
+from tests.cli.matrix import RECORDED, by, lines, run_all
+from tests.protocols.programs import needed
+
+recorded: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text())
+
+
+def deviates(program: str, line: str) -> bool:
+    """Return True for what the list of deviations in docs/command.md names."""
+    words = line.split()
+    if program == "nngcat":
+        return "--pair" in words and "--bind" in words  # the original finds no protocol
+    return "--delay -1" in line  # the original aborts
+
+
+def refused(outcome: dict[str, Any]) -> bool:
+    """Return True if the original refused the arguments, addresses included, before it waited for anything."""
+    return outcome["code"] in (1, 3) and not outcome["stderr"].startswith(
+        ("Unable to", "Send error", "Receive error", "Can't send", "Can't recv")
+    )
+
+
+@pytest.mark.parametrize("program", ["nngcat", "nanocat"])
+def test_the_stand_in_refuses_what_the_original_refuses(
+    program: str, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    tried = [line for line in lines(program) if refused(recorded[program][line]) and not deviates(program, line)]
+    assert len(tried) > 80
+    for line in tried:
+        code = main([program, *shlex.split(line)])
+        out, err = capsysbinary.readouterr()
+        assert {"code": code, "stdout": out.decode(), "stderr": err.decode()} == recorded[program][line], line
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("program", [pytest.param(each, marks=needed(each)) for each in ("nngcat", "nanocat")])
+def test_the_whole_matrix_differs_from_the_original_by_the_deviations_alone(program: str) -> None:
+    given = [line for line in lines(program) if not deviates(program, line)]
+    ours = run_all(by([sys.executable, "-m", "nngkit", program]), given)
+    assert ours == run_all(by([program]), given) == {line: recorded[program][line] for line in given}

@@ -1,0 +1,13 @@
+"""What errors say when a part of it is not known."""
+
+from __future__ import annotations
+
+from nngkit.errors import TooLarge
+from nngkit.protocols import _nng
+
+
+def test_a_size_that_nng_does_not_tell_is_not_said_to_be_0() -> None:
+    error = _nng.error(_nng.lib.NNG_EMSGSIZE, "tcp://host:1")
+    assert isinstance(error, TooLarge)
+    assert str(error) == "message from tcp://host:1 is over the size limit"
+    assert (error.size, error.limit, error.peer) == (None, None, "tcp://host:1")
