@@ -424,12 +424,10 @@ class Outbox:
                 self.distribute()  # what was sent before goes first
                 self.fanned += len(items)
                 for connection in core.joined():
-                    for data, number in items:
-                        if number != connection.number and not self.offer(connection, data):
-                            weight = self._weight((data,))
-                            self.dropped += weight
-                            connection.dropped += weight
-                    if connection.out:
+                    theirs = [data for data, number in items if number != connection.number]
+                    if theirs:
+                        steps, lost = self._queued(connection, theirs, sum(map(len, theirs)))
+                        atomically(*steps, (setattr, self, "dropped", self.dropped + lost))
                         self.go(connection)
         except Closed:
             raise
@@ -496,27 +494,31 @@ class Outbox:
                     (setattr, connection, "total", total),
                 ]
                 continue
-            if not self._fits(connection, len(items), size) and not connection.tx_state:
-                connection.write(now=True)  # it waited for company; a fault is seen to by the caller
-            if self._fits(connection, len(items), size):
-                steps += [
-                    (connection.out.extend, items),
-                    (setattr, connection, "out_bytes", connection.out_bytes + size),
-                ]
-            else:
-                kept, dropped = self._cut([*connection.out, *items], len(connection.out))
-                lost += dropped
-                steps += [
-                    (setattr, connection, "out", kept),
-                    (setattr, connection, "out_bytes", sum(map(len, kept))),
-                    (setattr, connection, "dropped", connection.dropped + dropped),
-                ]
+            queued, dropped = self._queued(connection, items, size)
+            steps += queued
+            lost += dropped
         atomically(
             *steps,
             (setattr, self, "dropped", self.dropped + lost),
             (setattr, self, "company", []),
             (setattr, self, "_company_bytes", 0),
         )
+
+    def _queued(self, connection: Connection, items: Sequence[bytes], size: int) -> tuple[list[tuple[Any, ...]], int]:
+        """Return the steps that queue ``items`` for one peer, and how many messages those steps drop."""
+        if not self._fits(connection, len(items), size) and not connection.tx_state:
+            connection.write(now=True)  # it waited for company; a fault is seen to by the caller
+        if self._fits(connection, len(items), size):
+            return [
+                (connection.out.extend, items),
+                (setattr, connection, "out_bytes", connection.out_bytes + size),
+            ], 0
+        kept, dropped = self._cut([*connection.out, *items], len(connection.out))
+        return [
+            (setattr, connection, "out", kept),
+            (setattr, connection, "out_bytes", sum(map(len, kept))),
+            (setattr, connection, "dropped", connection.dropped + dropped),
+        ], dropped
 
     def _fits(self, connection: Connection, count: int, size: int) -> bool:
         return len(connection.out) + count <= self.cap and connection.out_bytes + size <= self.window
