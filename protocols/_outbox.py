@@ -16,6 +16,7 @@ May not know: protocols, event loops.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -179,8 +180,12 @@ class Outbox:
                             continue
                     if self._full(len(items[count])):
                         break
-                    self._append(items[count])
-                    count += 1
+                    size, large = self._fitting(items, count)
+                    some = items[count : count + size]
+                    # the same
+                    queue += some
+                    self.large += large
+                    count += size
                     self._flush(many=True)
         except BaseException:
             self._core.mend()
@@ -235,6 +240,18 @@ class Outbox:
         if len(self.queue) >= self.cap:
             return True
         return bool(self.queue) and self.large + size > self.window
+
+    def _fitting(self, items: Sequence[bytes], start: int) -> tuple[int, int]:
+        """Return how many of ``items`` from ``start`` on find room, where one does, and the bytes of the large ones."""
+        count = large = 0
+        for data in itertools.islice(items, start, start + max(1, self.cap - len(self.queue))):
+            size = len(data)
+            if count and self.large + large + size > self.window:
+                break
+            count += 1
+            if size >= SMALL:
+                large += size
+        return count, large
 
     def _weight(self, bodies: Sequence[bytes]) -> int:
         """Return how many messages ``bodies`` are."""
@@ -471,6 +488,21 @@ class Outbox:
                 connection.write(now=True)
                 if connection.fault is not None:
                     self._core.lose(connection)
+
+    def decide(self) -> None:
+        """Distribute what waits for company, so that the counters say what became of each message."""
+        core = self._core
+        if not self.company:
+            return
+        try:
+            with core.lock:
+                if core.reason is None:  # else the alarm does, or it is a forked child's, which writes nothing
+                    self.distribute()
+        except BaseException:
+            core.mend()
+            raise
+        finally:
+            core.tell()
 
     def _give(self, joined: Sequence[Connection]) -> None:
         """Give the company to each connection; all of that happens, or nothing (see `atomically`)."""

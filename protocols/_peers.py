@@ -36,6 +36,7 @@ class Peers:
     def pipe_stats(self) -> dict[Pipe, PipeStats]:
         """Counters of each of these connections."""
         found, core = {}, self._core
+        core.outbox.decide()
         with core.lock:
             for one in core.joined():
                 if one.pipe is not None:

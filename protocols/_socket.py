@@ -305,6 +305,7 @@ class Socket(Peers):
         core, inbox, outbox = self._core, self._inbox, self._outbox
         batcher = self._batcher
         accepted = None if batcher is None else batcher.accepted
+        outbox.decide()
         with core.lock:
             there = core.joined()
             return Stats(
