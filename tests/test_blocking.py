@@ -242,7 +242,6 @@ daemon = await asyncio.to_thread(lambda: Daemon(DaemonSettings(listen=("tcp://12
 resolver = await asyncio.to_thread(lambda: Resolver(daemon.query_addresses).__enter__())
 client = await asyncio.to_thread(lambda: DaemonClient(daemon.query_addresses[0], timeout=1000).__enter__())
 peer = await asyncio.to_thread(lambda: DocumentPeer().__enter__())
-peer = await asyncio.to_thread(lambda: DocumentPeer().__enter__())
 other = ServiceDiscovery(listen="tcp://127.0.0.1:0")
 await asyncio.to_thread(other.__enter__)
 def work():  # looks everything up in its own thread
