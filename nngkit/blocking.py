@@ -4,7 +4,7 @@
 
     from nngkit.blocking import Service, ServiceDiscovery
 
-    with ServiceDiscovery(listen="tcp://127.0.0.1:5555", timeout=0.5) as discovery:
+    with ServiceDiscovery(listen="tcp://127.0.0.1:5555", deadline=0.5) as discovery:
         print(discovery.discover())
         print(discovery.resolve("answer").address)
         for event in discovery.events(): ...
@@ -14,7 +14,8 @@ there, under trio, in one daemon thread: the portal. It starts with the first ob
 what is still open is closed in its own way (a Service says good-bye). Names, arguments, results and errors are the
 async side's, and so are the docstrings; type checkers and editors see the real signatures.
 
-Any thread may call. A Ctrl-C ends a wait: what was waited for is cancelled, as trio would cancel it. After fork() the
+Any thread may call. A Ctrl-C ends a wait: what was waited for is cancelled, as trio would cancel it. A wait in a thread
+that an asyncio loop has sent (`asyncio.to_thread`) raises Closed when that loop ends (loops.py). After fork() the
 objects of the parent raise Forked in the child, which may make its own only by starting anew (see docs/protocols.md).
 """
 
@@ -23,13 +24,9 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
-from contextlib import suppress
-from types import TracebackType
-from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast, overload
-
-import trio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from types import MethodType, TracebackType
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from nngkit.discovery import _sigterm
 from nngkit.discovery import client as _client
@@ -40,6 +37,8 @@ from nngkit.discovery import service_discovery as _discovery
 from nngkit.documents import Change, Document, Saved
 from nngkit.documents import peer as _peer
 from nngkit.errors import Closed, Forked
+from nngkit.loops import asked_by
+from nngkit.portal import BlockingIterator, Host, Portal, end, the_portal
 
 __all__ = ["Daemon", "DaemonClient", "DocumentPeer", "Resolver", "Service", "ServiceDiscovery"]
 
@@ -47,196 +46,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 
-ENDING: Final = 3.0
-"""Seconds that all open objects together may take to close at the end of the process: noticed, but no hang."""
-
-
-# ---- the portal ------------------------------------------------------------------------------------------------------
-
-
-class _Wait:
-    """A thread waits for something in the loop: a gate to wait at, and how it ended."""
-
-    def __init__(self) -> None:
-        self._value: Any = None
-        self._error: BaseException | None = None
-        self._over = False
-        self._gate = threading.Lock()
-        self._gate.acquire()
-
-    def over(self, value: Any = None, error: BaseException | None = None) -> None:
-        """In the loop: it has ended; the first time counts."""
-        if not self._over:
-            self._over = True
-            self._value, self._error = value, error
-            self._gate.release()
-
-    def wait(self) -> Any:
-        """In the thread. A lock's acquire is ended by signals, so Ctrl-C works."""
-        self._gate.acquire()
-        error, self._error = self._error, None  # kept, error and frame would hold each other
-        if error is not None:
-            raise error
-        return self._value
-
-
-def _ended() -> Closed:
-    return Closed("nngkit.blocking has ended with the process")
-
-
-class _Portal:
-    """Trio in a daemon thread, with a nursery for calls and one for the objects that live there."""
-
-    def __init__(self) -> None:
-        started = _Wait()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="nngkit.blocking", daemon=True)
-        self._thread.start()
-        started.wait()
-
-    def _run(self, started: _Wait) -> None:
-        trio.run(self._main, started)
-
-    async def _main(self, started: _Wait) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        self.closing = trio.Event()
-        async with trio.open_nursery() as calls:
-            with trio.CancelScope() as bound:
-                async with trio.open_nursery() as lives:
-                    self._calls, self._lives = calls, lives
-                    started.over()
-                    await self.closing.wait()
-                    bound.deadline = trio.current_time() + ENDING
-            calls.cancel_scope.cancel()
-
-    def soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have it called in the loop. Raises Closed at the end of the process."""
-        try:
-            self._token.run_sync_soon(function, *arguments)
-        except trio.RunFinishedError:
-            raise _ended() from None
-
-    def call(self, function: Callable[..., Awaitable[R]], *arguments: Any, **options: Any) -> R:
-        """What `function` returns or raises in the loop. Interrupted (Ctrl-C), it is cancelled there."""
-        end, scope = _Wait(), trio.CancelScope()
-
-        async def run() -> None:
-            try:
-                with scope:
-                    end.over(await function(*arguments, **options))
-            except trio.Cancelled:
-                raise
-            except BaseException as error:  # it belongs to the caller, whatever it is
-                end.over(error=error)
-            finally:
-                end.over(error=_ended())
-
-        self.soon(self._start, False, run, end)
-        try:
-            return cast(R, end.wait())
-        except BaseException:
-            self.soon(scope.cancel)  # harmless if it has ended
-            raise
-
-    def live(self, function: Callable[[], Awaitable[None]], opened: _Wait) -> None:
-        """Run `function` until it ends; at the end of the process it sees `closing`, and has ENDING seconds."""
-        self.soon(self._start, True, function, opened)
-
-    def spawn(self, function: Callable[[], Awaitable[None]], done: _Wait) -> None:
-        """Run `function` until it ends; at the end of the process it is cancelled."""
-        self.soon(self._start, False, function, done)
-
-    def _start(self, lives: bool, function: Callable[[], Awaitable[None]], end: _Wait) -> None:
-        if self.closing.is_set():
-            end.over(error=_ended())
-        else:
-            (self._lives if lives else self._calls).start_soon(function)
-
-    def end(self) -> None:
-        """Close what is open, and the loop."""
-        try:
-            self.soon(self.closing.set)
-        except Closed:
-            return
-        self._thread.join(ENDING + 1)
-
-
-_portal: _Portal | None = None
-_one = threading.Lock()
-
-
-def _the_portal() -> _Portal:
-    global _portal
-    with _one:
-        if _portal is None:
-            _portal = _Portal()
-        return _portal
-
-
-def _end() -> None:
-    if _portal is not None:
-        _portal.end()
-
-
-def _after_fork() -> None:
-    # The loop's thread did not come along. Its objects say so; NNG says the rest.
-    global _portal, _one
-    _portal, _one = None, threading.Lock()
-
-
-atexit.register(_end)  # after nngkit.protocols registered its own, hence run before: sockets close last
-os.register_at_fork(after_in_child=_after_fork)
-
-
-class _Host:
-    """The task in which an async object lives: `async with` has to be entered and left by the same one."""
-
-    def __init__(self, portal: _Portal, inner: Any) -> None:
-        self.portal = portal
-        self._inner = inner
-        self._opened, self._left = _Wait(), _Wait()
-        self._leave = False
-        self._leaving: trio.Event | None = None
-        portal.live(self._live, self._opened)
-        try:
-            self._opened.wait()
-        except BaseException:
-            portal.soon(self._go)
-            raise
-
-    async def _live(self) -> None:
-        self._leaving = trio.Event()
-        try:
-            async with self._inner:
-                self._opened.over()
-                if not self._leave:
-                    async with trio.open_nursery() as nursery:
-                        for event in (self._leaving, self.portal.closing):
-                            nursery.start_soon(self._until, event, nursery.cancel_scope)
-        except trio.Cancelled:
-            self._opened.over(error=_ended())
-            raise
-        except BaseException as error:
-            self._opened.over(error=error)
-            self._left.over(error=error)
-        finally:
-            self._left.over()
-
-    async def _until(self, event: trio.Event, scope: trio.CancelScope) -> None:
-        await event.wait()
-        scope.cancel()
-
-    def _go(self) -> None:
-        self._leave = True
-        if self._leaving is not None:
-            self._leaving.set()
-
-    def close(self) -> None:
-        """Have it leave, and wait until it has. Raises what made it fail."""
-        try:
-            self.portal.soon(self._go)
-        except Closed:
-            return  # with the end of the process it has closed by itself
-        self._left.wait()
+atexit.register(end)  # after nngkit.protocols registered its own, hence run before: sockets close last
 
 
 # ---- lending methods -------------------------------------------------------------------------------------------------
@@ -250,9 +60,10 @@ class Blocking(Generic[T]):
     def _construct(self, *arguments: Any, **options: Any) -> None:
         self._inner: T = self._of(*arguments, **options)
         self._pid = os.getpid()
-        self._host: _Host | None = None
+        self._host: Host | None = None
+        asked_by()  # what the loop of this thread, if it runs one, sends to others from now on
 
-    def _there(self) -> tuple[_Portal, T]:
+    def _there(self) -> tuple[Portal, T]:
         if self._pid != os.getpid():
             raise Forked(f"this {type(self).__name__} belongs to the process that made it")
         if self._host is None:
@@ -261,7 +72,7 @@ class Blocking(Generic[T]):
 
     def __enter__(self) -> Self:
         _sigterm.install()  # only a main thread can; the loop is in another
-        self._host = _Host(_the_portal(), self._inner)
+        self._host = Host(the_portal(), self._inner)
         return self
 
     def __exit__(
@@ -289,9 +100,27 @@ def _opens(cls: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Co
     return decorate
 
 
+class _Lent:
+    """A method that waits. Looked up in the thread of an asyncio loop, it waits on behalf of that, in any thread."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __get__(self, of: object, cls: type) -> Callable[..., Any]:
+        if of is None:
+            return self._function
+        bound, loop = MethodType(self._function, of), asked_by()
+        return bound if loop is None else functools.partial(loop.run, bound)
+
+
+def _lent(function: Callable[P, R]) -> Callable[P, R]:
+    return cast(Callable[P, R], _Lent(function))
+
+
 def _waits(method: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[Blocking[T], P], R]:
     """A coroutine method, waited for."""
 
+    @_lent
     @functools.wraps(method)
     def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
         portal, inner = self._there()
@@ -327,56 +156,15 @@ def _tells(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Block
 
 def _iterates(
     method: Callable[Concatenate[T, P], AsyncGenerator[R, None]],
-) -> Callable[Concatenate[Blocking[T], P], Iterator[R]]:
+) -> Callable[Concatenate[Blocking[T], P], BlockingIterator[R]]:
     """An async generator method, as an iterator that waits; closing the iterator closes the generator."""
 
     @functools.wraps(method)
-    def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> Generator[R, None, None]:
+    def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> BlockingIterator[R]:
         portal, inner = self._there()
-        yield from _pump(portal, method(inner, *arguments, **options))
+        return BlockingIterator(portal, method(inner, *arguments, **options))
 
     return call
-
-
-def _pump(portal: _Portal, source: AsyncGenerator[R, None]) -> Generator[R, None, None]:
-    # A task owns the generator and hands over item by item: one that is taken but not asked for is not lost.
-    send, receive = trio.open_memory_channel[R](0)
-
-    async def pour() -> None:
-        async with send:
-            try:
-                async for item in source:
-                    await send.send(item)
-            except trio.BrokenResourceError:
-                pass
-            finally:
-                with trio.CancelScope(shield=True):
-                    await source.aclose()
-
-    done, scope = _Wait(), trio.CancelScope()
-
-    async def run() -> None:
-        try:
-            with scope:
-                await pour()
-        except trio.Cancelled:
-            raise
-        except BaseException as error:
-            done.over(error=error)
-        finally:
-            done.over()
-
-    portal.spawn(run, done)
-    try:
-        while True:
-            try:
-                yield portal.call(receive.receive)
-            except trio.EndOfChannel:
-                done.wait()
-                return
-    finally:
-        with suppress(Closed):
-            portal.soon(scope.cancel)
 
 
 class _Read(Generic[R]):
@@ -499,10 +287,12 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
     @_opens(_peer.DocumentPeer)
     def __init__(self) -> None: ...
 
+    @_lent
     def edit(self, name: str, function: Callable[[Document], R]) -> R:
         """What `function` returns, called with the document in a transaction; what it raises is raised here."""
         return self._inside(name, function, edits=True)
 
+    @_lent
     def read(self, name: str, function: Callable[[Document], R]) -> R:
         """What `function` returns, called with the document. Give back plain values, not parts of the document."""
         return self._inside(name, function, edits=False)
@@ -519,27 +309,31 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
 
         return portal.call(there)
 
+    @_lent
     def durable(self, name: str) -> None:
         """All of it that is here is on our disk. Raises ConfigError (no store), Broken (the disk)."""
         portal, _ = self._there()
         portal.call(self.read(name, lambda document: document.durable))
 
+    @_lent
     def synced(self, name: str, n: int = 1, timeout: float | None = None) -> None:
         """All of it that is here is on the disks of `n` others. Raises TimedOut."""
         portal, _ = self._there()
         portal.call(self.read(name, lambda document: document.synced), n, timeout)
 
+    @_lent
     def joined(self, name: str, timeout: float | None = None) -> None:
         """Some peer had the same content once. Raises TimedOut, AccessDenied."""
         portal, _ = self._there()
         portal.call(self.read(name, lambda document: document.joined), timeout)
 
+    @_lent
     def save_version(self, name: str, version: str) -> Saved:
         """Keep the content as it is now under `version`."""
         portal, _ = self._there()
         return portal.call(self.read(name, lambda document: document.save_version), version)
 
-    def changes(self, name: str) -> Iterator[Change]:
+    def changes(self, name: str) -> BlockingIterator[Change]:
         """Every transaction from now on, ours and others'; closing the iterator ends it. Raises Full: see Document."""
         portal, _ = self._there()
         reader = self.read(name, lambda document: document.changes())
@@ -548,7 +342,7 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
             async for change in reader:
                 yield change
 
-        return _pump(portal, each())
+        return BlockingIterator(portal, each())
 
     wait_for_peers = _waits(_peer.DocumentPeer.wait_for_peers)
     dial = _tells(_peer.DocumentPeer.dial)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import signal
@@ -11,7 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ import pytest
 
 from nngkit import Closed, ConfigError, ServiceNotFound, TimedOut, Unreachable, blocking
 from nngkit.blocking import Daemon, DaemonClient, DocumentPeer, Resolver, Service, ServiceDiscovery
-from nngkit.discovery import DaemonSettings, Reason, State
+from nngkit.discovery import DaemonSettings, Event, Reason, State
+from nngkit.portal import the_portal
 
 ANY = "tcp://127.0.0.1:0"
 HERE = "tcp://10.0.0.1:9000"
@@ -31,17 +33,17 @@ WAIT = 15.0
 @pytest.fixture(scope="module", autouse=True)
 def portal() -> None:
     """The portal's thread lives as long as the process: here before a test that would miss it afterwards."""
-    blocking._the_portal()
+    the_portal()
 
 
-def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(code: str, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
         cwd=ROOT,
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=timeout,
     )
 
 
@@ -60,7 +62,7 @@ def interrupted(after: float) -> Iterator[None]:
 
 
 def test_discover_and_resolve_without_an_event_loop() -> None:
-    with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery:
+    with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery:
         with Service("answer", HERE, discovery=discovery.address, weight=3) as service:
             discovery.wait_for_peers(timeout=WAIT)
             assert discovery.discover(early=True) == {"answer": frozenset({service.provider})}
@@ -76,7 +78,7 @@ def test_discover_and_resolve_without_an_event_loop() -> None:
 
 
 def test_changes_are_told_and_events_are_iterated() -> None:
-    with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery:
+    with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
         events = discovery.events()
         with Service("answer", HERE, discovery=discovery.address) as service:
             assert next(events).new is State.UP
@@ -90,7 +92,7 @@ def test_changes_are_told_and_events_are_iterated() -> None:
 
 def test_events_may_be_left_in_the_middle() -> None:
     with (
-        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         Service("answer", HERE, discovery=discovery.address),
     ):
         for event in discovery.events():
@@ -138,14 +140,14 @@ def test_before_and_after_the_with_it_is_closed() -> None:
         with pytest.raises(Closed, match="this ServiceDiscovery is not open"):
             use()
     with discovery:
-        discovery.discover(timeout=0.0)
+        discovery.discover(deadline=0.0)
     with pytest.raises(Closed):
         discovery.discover()
     discovery.close()
 
 
 def test_closed_by_one_thread_while_another_waits() -> None:
-    with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery, ThreadPoolExecutor(1) as threads:
+    with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery, ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(discovery.discover)
         while not discovery.stats.sent:
             time.sleep(0.001)
@@ -156,7 +158,7 @@ def test_closed_by_one_thread_while_another_waits() -> None:
 
 def test_many_threads_share_one_object() -> None:
     with (
-        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=0.05) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=WAIT, interval=0.05) as discovery,
         Service("answer", HERE, discovery=discovery.address) as service,
     ):
         next(discovery.events())
@@ -171,7 +173,7 @@ def test_many_threads_share_one_object() -> None:
 
 
 def test_ctrl_c_ends_a_wait_and_leaves_the_rest_usable() -> None:
-    with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery:
+    with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery:
         before = time.monotonic()
         with interrupted(after=0.1), pytest.raises(KeyboardInterrupt):
             discovery.discover()
@@ -180,7 +182,7 @@ def test_ctrl_c_ends_a_wait_and_leaves_the_rest_usable() -> None:
         with interrupted(after=0.1), pytest.raises(KeyboardInterrupt):
             discovery.wait_for_peers()
         assert time.monotonic() - before < WAIT / 2
-        assert discovery.discover(timeout=0.01) == {}
+        assert discovery.discover(deadline=0.01) == {}
 
 
 def test_a_failing_body_is_not_wrapped_and_still_closes() -> None:
@@ -193,7 +195,7 @@ def test_a_failing_body_is_not_wrapped_and_still_closes() -> None:
 
 
 def test_what_is_open_at_the_end_of_the_process_is_closed_in_its_own_way() -> None:
-    with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery:
+    with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
         started = time.monotonic()
         done = run(
             """
@@ -216,7 +218,7 @@ def test_what_is_open_at_the_end_of_the_process_is_closed_in_its_own_way() -> No
 
 
 def test_sigterm_is_a_good_bye() -> None:
-    with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery:
+    with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
         code = f"""if True:
             import threading
             from nngkit.blocking import Service
@@ -232,6 +234,112 @@ def test_sigterm_is_a_good_bye() -> None:
             finally:
                 process.kill()
         assert (next(events).reason, next(events).reason) == (Reason.BYE, Reason.BYE)
+
+
+OPEN = """
+discovery = await asyncio.to_thread(lambda: ServiceDiscovery(listen="tcp://127.0.0.1:0", deadline=0.5).__enter__())
+daemon = await asyncio.to_thread(lambda: Daemon(DaemonSettings(listen=("tcp://127.0.0.1:0",))).__enter__())
+resolver = await asyncio.to_thread(lambda: Resolver(daemon.query_addresses).__enter__())
+client = await asyncio.to_thread(lambda: DaemonClient(daemon.query_addresses[0], timeout=1000).__enter__())
+peer = await asyncio.to_thread(lambda: DocumentPeer().__enter__())
+other = ServiceDiscovery(listen="tcp://127.0.0.1:0")
+await asyncio.to_thread(other.__enter__)
+def work():  # looks everything up in its own thread
+    for event in other.events():
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        "asyncio.to_thread(next, discovery.events())",
+        "asyncio.to_thread(list, discovery.events())",
+        "asyncio.to_thread(next, resolver.events())",
+        "asyncio.to_thread(next, peer.changes('minutes'))",
+        "asyncio.to_thread(discovery.wait_for_peers)",
+        "asyncio.to_thread(discovery.discover, deadline=1000)",
+        "asyncio.to_thread(resolver.find, 'nobody')",
+        "asyncio.to_thread(daemon.run)",
+        "asyncio.to_thread(client.watch, *state, wait=60)",
+        "asyncio.to_thread(peer.joined, 'minutes')",
+        "asyncio.to_thread(peer.wait_for_peers)",
+        "asyncio.to_thread(work)",
+        "asyncio.get_running_loop().run_in_executor(None, next, discovery.events())",
+        "asyncio.get_running_loop().run_in_executor(None, discovery.wait_for_peers)",
+    ],
+)
+def test_a_wait_that_asyncio_gave_up_ends_with_its_loop(waits: str) -> None:
+    state = "state = await asyncio.to_thread(client.watch, '', 0, wait=0.0)\nstate = state.daemon, state.version"
+    body = textwrap.indent(f"{OPEN}{state if 'client' in waits else ''}", " " * 12)
+    done = run(
+        f"""
+        import asyncio
+        from nngkit.blocking import Daemon, DaemonClient, DocumentPeer, Resolver, ServiceDiscovery
+        from nngkit.discovery import DaemonSettings
+        async def main():
+{body}
+            try:
+                async with asyncio.timeout(0.2):
+                    await {waits}
+            except TimeoutError:
+                print("given up")
+        asyncio.run(main())
+        print("over")
+        """,
+        timeout=WAIT,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "given up\nover\n", "")
+
+
+def test_a_thread_that_no_loop_has_sent_waits_on_when_one_ends() -> None:
+    with (
+        ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
+        Service("answer", HERE, discovery=discovery.address) as service,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        events = discovery.events()
+        assert next(events).new is State.UP
+
+        async def main() -> Future[Event]:
+            waiting = threads.submit(next, events)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await asyncio.to_thread(discovery.wait_for_peers, 9)
+            return waiting
+
+        waiting = asyncio.run(main())
+        assert not waiting.done()
+        service.update(weight=7)
+        assert waiting.result(WAIT).provider.weight == 7
+        asyncio.run(asyncio.sleep(0))
+        assert discovery.discover(early=True)
+
+
+def test_what_was_made_for_a_loop_that_has_ended_is_closed() -> None:
+    with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
+
+        async def main() -> Any:
+            return discovery.events(), discovery.wait_for_peers
+
+        events, wait = asyncio.run(main())
+        for use in (lambda: next(events), wait):
+            with pytest.raises(Closed, match="asyncio loop"):
+                use()
+        with pytest.raises(TimedOut):
+            discovery.wait_for_peers(timeout=0.01)
+
+
+def test_closing_an_iterator_ends_the_threads_that_wait_for_it() -> None:
+    with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery, ThreadPoolExecutor(3) as threads:
+        events = discovery.events()
+        ends = [threads.submit(list, events) for _ in range(3)]
+        with Service("answer", HERE, discovery=discovery.address):
+            discovery.wait_for_peers(timeout=WAIT)
+            assert discovery.discover(early=True)
+            events.close()
+            assert sum(len(end.result(WAIT)) for end in ends) <= 1  # its one change, unless the end was faster
+        assert list(events) == []
 
 
 def test_a_forked_child_is_told_so() -> None:
@@ -251,7 +359,7 @@ def test_a_forked_child_is_told_so() -> None:
                 discovery.close()
                 os._exit(7)
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-            discovery.discover(timeout=0.01)
+            discovery.discover(deadline=0.01)
         """
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -298,7 +406,7 @@ def test_documents_are_edited_without_a_loop(tmp_path: Path) -> None:
             first = threads.submit(next, changes)
             ada.edit("minutes", lambda doc: doc.map("meta").update({"title": "Minutes"}))
             change = first.result(WAIT)
-        changes.close()  # type: ignore[attr-defined]
+        changes.close()
         assert change.peer is not None
         assert ada.stats.edits == 2
         [peer] = grace.peers

@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,8 +70,32 @@ sys.exit(main(sys.argv[1:]))
     for door in doors:
         command = [sys.executable, "-c", hidden, *door]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT, check=False)
-        said = f"nngkit {door[0]}: journal: {package} is not installed: pip install 'nngkit[journal]'\n"
+        name = "journal ls" if door[0] == "journal" else door[0]
+        said = f"nngkit {name}: journal: {package} is not installed: pip install 'nngkit[journal]'\n"
         assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_each_door_to_documents_names_its_extra(tmp_path: Path) -> None:
+    hidden = """
+import sys
+sys.modules["pycrdt"] = None
+from nngkit.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+    for door in (
+        ("doc", "cat", "minutes", "--dial", "tcp://127.0.0.1:1"),
+        ("doc", "edit", "minutes", "--store", str(tmp_path / "docs")),
+        ("record", str(tmp_path / "journal"), "--stream", "a=documents listen=tcp://127.0.0.1:0"),
+    ):
+        command = [sys.executable, "-c", hidden, *door]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT, check=False)
+        assert done.returncode == 2, done.stderr
+        assert "pip install nngkit[documents]" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_discovery_without_a_loop_needs_no_extra() -> None:
+    python("import sys; sys.modules['pycrdt'] = None; from nngkit.blocking import ServiceDiscovery")
 
 
 def test_a_damaged_store_is_caught_as_damage() -> None:

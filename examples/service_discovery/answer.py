@@ -36,7 +36,14 @@ async def main() -> None:
         # SERVICE_PORT=0 takes a free port, and only the socket knows which
         address = f"{wanted.scheme}://{wanted.hostname}:{urlsplit(server.address).port}"
         async with (
-            Service(settings.name, address, discovery=settings.discovery) as service,
+            Service(
+                settings.name,
+                address,
+                discovery=settings.discovery,
+                zone=settings.zone,
+                priority=settings.priority,
+                tls=settings.certificates.tls,
+            ) as service,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(answer, server)

@@ -11,6 +11,7 @@ import trio
 from nngkit.discovery.client import DaemonClient
 from nngkit.discovery.settings import ClientSettings
 from nngkit.errors import NngkitError
+from nngkit.protocols import TLS
 
 __all__ = ["ask_all", "settings_of"]
 
@@ -19,9 +20,7 @@ T = TypeVar("T")
 
 def settings_of(arguments: argparse.Namespace) -> ClientSettings:
     """Which daemons, and from which zone: what the options say, and the environment where they do not."""
-    if arguments.daemon:
-        return ClientSettings(tuple(dict.fromkeys(arguments.daemon)))
-    return ClientSettings.from_environment()
+    return ClientSettings.from_environment(daemons=tuple(dict.fromkeys(arguments.daemon or ())))
 
 
 async def ask_all(
@@ -30,6 +29,7 @@ async def ask_all(
     ask: Callable[[DaemonClient], Awaitable[T]],
     *,
     first: bool = False,
+    tls: TLS | None = None,
 ) -> tuple[dict[str, T], list[NngkitError]]:
     """What each daemon answered, by address, and what went wrong with the others. `first`: one answer is enough."""
     answers: dict[str, T] = {}
@@ -37,7 +37,7 @@ async def ask_all(
 
     async def one(address: str, enough: trio.CancelScope) -> None:
         try:
-            async with DaemonClient(address, timeout=timeout) as client:
+            async with DaemonClient(address, timeout=timeout, tls=tls) as client:
                 answers[address] = await ask(client)
         except NngkitError as error:
             errors.append(error)

@@ -6,6 +6,7 @@ import argparse
 from typing import Final
 
 from nngkit.cli import options
+from nngkit.cli.tls import add_tls
 
 __all__ = ["EPILOG", "add_arguments", "run"]
 
@@ -19,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--all", action="store_true", help="also who cannot be called now: suspect, draining, down")
     what.add_argument("--rounds", action="store_true", help="the daemons' last rounds and counters instead")
     options.add(parser, "daemon", "timeout", "json")
+    add_tls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

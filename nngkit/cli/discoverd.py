@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.ranges import partition
+from nngkit.cli.tls import add_tls
 
 __all__ = ["EPILOG", "add_arguments", "run"]
 
 EPILOG: Final = """\
 Environment: PORT, DEADLINE and INTERVAL (milliseconds) as in the article this follows, NNGKIT_PORT and so on beside
-them, NNGKIT_LISTEN, NNGKIT_QUERY; options win. docs/discovery.md has them all."""
+them, NNGKIT_LISTEN, NNGKIT_QUERY, NNGKIT_CERT; options win. docs/discovery.md has them all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--partition", type=partition, default=0, metavar="N", help="of the journal: one recorder each (default: 0)"
     )
     options.add(parser, "json")
+    add_tls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -16,11 +16,13 @@ import trio
 from nngkit.cli.asking import ask_all, settings_of
 from nngkit.cli.main import say
 from nngkit.cli.output import columns, json_line, out, provider_fields, state_text, utc, wants_colour
+from nngkit.cli.tls import tls_or_variables
 from nngkit.discovery.client import DaemonClient
 from nngkit.discovery.provider import RoundFigures, State, Status, check_name
 from nngkit.discovery.queries import Rounds
 from nngkit.discovery.views import Views
 from nngkit.errors import ConfigError, ServiceNotFound
+from nngkit.protocols import TLS
 
 __all__ = ["run"]
 
@@ -36,17 +38,16 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConfigError("NAME", str(error), arguments.name) from error
         if arguments.rounds:
             raise ConfigError("--rounds", "is not about a NAME")
-    daemons = settings_of(arguments).daemons
-    if arguments.rounds:
-        return trio.run(_rounds, daemons, arguments)
-    return trio.run(_providers, daemons, arguments)
+    settings = settings_of(arguments)
+    tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)
+    return trio.run(_rounds if arguments.rounds else _providers, settings.daemons, arguments, tls)
 
 
-async def _providers(daemons: tuple[str, ...], arguments: argparse.Namespace) -> int:
+async def _providers(daemons: tuple[str, ...], arguments: argparse.Namespace, tls: TLS | None) -> int:
     async def ask(client: DaemonClient) -> tuple[Status, ...]:
         return await client.snapshot(arguments.name, everything=arguments.all)
 
-    answers, errors = await ask_all(daemons, arguments.timeout, ask)
+    answers, errors = await ask_all(daemons, arguments.timeout, ask, tls=tls)
     for error in errors[0 if answers else 1 :]:
         say(NAME, str(error))
     if not answers:
@@ -62,7 +63,7 @@ async def _providers(daemons: tuple[str, ...], arguments: argparse.Namespace) ->
     elif rows:
         colour = wants_colour(sys.stdout)
         cells = [_cells(row, now, colour) for row in rows]
-        out(columns(("NAME", "ADDRESS", "STATE", "FOR", "RTT", "ZONE", "WEIGHT"), cells, colour))
+        out(columns(("NAME", "ADDRESS", "STATE", "FOR", "RTT", "ZONE", "PRIORITY", "WEIGHT"), cells, colour))
     return 0
 
 
@@ -80,8 +81,8 @@ def _cells(row: Status, now: float, colour: bool) -> tuple[str, ...]:
     provider = row.provider
     state = state_text(row.state, colour) + (" (stale)" if row.stale else "")
     rtt = "-" if row.rtt is None else f"{row.rtt * 1000:.1f} ms"
-    zone = provider.zone or "-"
-    return provider.name, provider.address, state, span(now - row.since), rtt, zone, str(provider.weight)
+    order = provider.zone or "-", str(provider.priority), str(provider.weight)
+    return provider.name, provider.address, state, span(now - row.since), rtt, *order
 
 
 def span(seconds: float) -> str:
@@ -108,8 +109,8 @@ def status_fields(row: Status, wall: float) -> dict[str, Any]:
     }
 
 
-async def _rounds(daemons: tuple[str, ...], arguments: argparse.Namespace) -> int:
-    answers, errors = await ask_all(daemons, arguments.timeout, lambda client: client.rounds(16))
+async def _rounds(daemons: tuple[str, ...], arguments: argparse.Namespace, tls: TLS | None) -> int:
+    answers, errors = await ask_all(daemons, arguments.timeout, lambda client: client.rounds(16), tls=tls)
     for error in errors[0 if answers else 1 :]:
         say(NAME, str(error))
     if not answers:

@@ -116,6 +116,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         reason = only(error)
         if reason is None:
             raise
+        if isinstance(reason, ConfigError) and reason.what == "tls":
+            from nngkit.cli.naming import named
+
+            reason = named(reason, "URL")
         say(_whole(command, arguments[1:]), str(reason))
         code = exit_code(reason)
     except OSError as error:  # not TimedOut, see above: this is a full disk, a closed output

@@ -191,7 +191,9 @@ async def _record(arguments: argparse.Namespace) -> int:
     from nngkit.journal.recorder import Recorder
     from nngkit.journal.segments import Retention
 
-    places = [url for wanted in arguments.stream for url in wanted.listen + wanted.dial + wanted.join]
+    places = [
+        url for wanted in arguments.stream for url in wanted.listen + wanted.dial + wanted.join + wanted.discovery
+    ]
     tls = tls_of(arguments, *places)
     prints = Lines(1, STATS_ROOM)
     recorder = Recorder(

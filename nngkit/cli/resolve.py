@@ -6,6 +6,7 @@ import argparse
 from typing import Final
 
 from nngkit.cli import options
+from nngkit.cli.tls import add_tls
 
 __all__ = ["EPILOG", "add_arguments", "run"]
 
@@ -15,8 +16,11 @@ EPILOG: Final = "Exit codes: 0 ok, 1 nobody of that NAME, 2 usage, 3 no daemon t
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("name", metavar="NAME", help="the service")
-    parser.add_argument("--zone", metavar="ZONE", help="prefer a provider of this zone (default: NNGKIT_ZONE)")
+    parser.add_argument(
+        "--zone", metavar="ZONE", help="a provider of this zone, if there is one (default: NNGKIT_ZONE)"
+    )
     options.add(parser, "daemon", "timeout", "json")
+    add_tls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

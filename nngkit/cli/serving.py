@@ -26,10 +26,12 @@ import trio
 
 from nngkit.cli.main import BROKEN_PIPE, say
 from nngkit.cli.output import json_line, provider_fields, state_text, utc, wants_colour
+from nngkit.cli.tls import tls_or_variables
 from nngkit.discovery.daemon import Daemon
 from nngkit.discovery.provider import Event
 from nngkit.discovery.settings import DaemonSettings
 from nngkit.errors import Full
+from nngkit.protocols import TLS
 
 if TYPE_CHECKING:
     from nngkit.cli.keeping import Keeping
@@ -51,10 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
         "warnings": () if arguments.listen else None,
     }
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
-    return trio.run(_serve, settings, arguments)
+    tls = tls_or_variables(arguments, settings.certificates, "listen", *settings.listen, *settings.query)
+    return trio.run(_serve, settings, arguments, tls)
 
 
-async def _serve(settings: DaemonSettings, arguments: argparse.Namespace) -> int:
+async def _serve(settings: DaemonSettings, arguments: argparse.Namespace, tls: TLS | None) -> int:
     async with AsyncExitStack() as opened:
         keeping = None
         if arguments.journal is not None:
@@ -64,12 +67,12 @@ async def _serve(settings: DaemonSettings, arguments: argparse.Namespace) -> int
             keeping = Keeping(
                 await opened.enter_async_context(Recorder(arguments.journal, partition=arguments.partition))
             )
-        return await _serve_and_keep(settings, bool(arguments.json), keeping)
+        return await _serve_and_keep(settings, bool(arguments.json), keeping, tls)
 
 
-async def _serve_and_keep(settings: DaemonSettings, as_json: bool, keeping: Keeping | None) -> int:
+async def _serve_and_keep(settings: DaemonSettings, as_json: bool, keeping: Keeping | None, tls: TLS | None) -> int:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with Daemon(settings, on_round=None if keeping is None else keeping.round) as daemon:
+        async with Daemon(settings, on_round=None if keeping is None else keeping.round, tls=tls) as daemon:
             for warning in settings.warnings:
                 say(NAME, f"warning: {warning}")
             surveys, queries = " ".join(daemon.discovery.addresses), " ".join(daemon.query_addresses)

@@ -28,7 +28,7 @@ from nngkit.cli.main import say
 from nngkit.cli.naming import named
 from nngkit.cli.output import columns, json_line, state_text, utc, wants_colour
 from nngkit.cli.ports import say_chosen
-from nngkit.cli.tls import add_tls, tls_of
+from nngkit.cli.tls import add_tls, tls_of, tls_or_variables
 from nngkit.errors import BadMessage, ConfigError, TimedOut
 
 if TYPE_CHECKING:
@@ -249,9 +249,11 @@ async def _daemon(arguments: argparse.Namespace, screen: _Screen) -> int:
     from nngkit.cli.asking import ask_all
     from nngkit.cli.signals import until_signal
     from nngkit.discovery.client import DaemonClient
+    from nngkit.discovery.settings import ClientSettings
 
     started, heard = time.monotonic(), False
     daemons = tuple(dict.fromkeys(arguments.daemon))
+    tls = tls_or_variables(arguments, ClientSettings.from_environment(daemons=daemons).certificates, "dial", *daemons)
 
     async def ask(client: DaemonClient) -> tuple[Any, Any]:
         return await client.snapshot(None, everything=True), await client.rounds(1)
@@ -259,7 +261,7 @@ async def _daemon(arguments: argparse.Namespace, screen: _Screen) -> int:
     async def work() -> None:
         nonlocal heard
         while True:
-            answers, errors = await ask_all(daemons, arguments.timeout, ask)
+            answers, errors = await ask_all(daemons, arguments.timeout, ask, tls=tls)
             if not answers and arguments.once:
                 raise errors[0]
             heard = heard or bool(answers)

@@ -14,12 +14,13 @@ says nothing), BadMessage (they say something else), ServiceNotFound.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from nngkit.discovery.provider import Provider, Status
+from nngkit.discovery.provider import PROTOCOL_VERSION, Provider, Status
 from nngkit.discovery.queries import (
     ANSWER_LIMIT,
     Answer,
@@ -38,6 +39,8 @@ from nngkit.errors import BadMessage, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent, Req
 
 __all__ = ["DaemonClient"]
+
+log = logging.getLogger("nngkit.discovery")
 
 PAGES: Final = 256
 """Pages of one snapshot: four times what a daemon keeps; one that has more to say is not one of ours."""
@@ -62,6 +65,7 @@ class DaemonClient:
         self._tls = tls
         self._clock = clock
         self._met = False
+        self._old = False  # whether the daemon has answered in an older version
 
     async def __aenter__(self) -> Self:
         self._req = Req(recv_max_size=ANSWER_LIMIT, tls=self._tls)
@@ -128,6 +132,9 @@ class DaemonClient:
         answer = parse_answer(await self._request(ask.encode()), self._clock(), self.address)
         if isinstance(answer, Refused):
             raise answer.error(name)
+        if isinstance(answer, (Snapshot, Resolved)) and answer.version < PROTOCOL_VERSION and not self._old:
+            self._old = True
+            log.warning("discovery daemon at %s speaks version 1: priorities are read as 8", self.address)
         return answer
 
     async def _request(self, body: bytes, more: float = 0.0) -> bytes:

@@ -26,8 +26,8 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background
-from nngkit.discovery.provider import Event, RoundFigures
-from nngkit.discovery.queries import Refused, parse_ask
+from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures
+from nngkit.discovery.queries import AskRounds, Refused, parse_ask
 from nngkit.discovery.service_discovery import ServiceDiscovery
 from nngkit.discovery.settings import DaemonSettings, query_address
 from nngkit.discovery.watch import AskWatch, Changed, parse_ask_watch
@@ -48,7 +48,7 @@ class Daemon:
     """A discovery daemon; use it with `async with`, under trio. It surveys and answers from then on.
 
     on_round   called with each round's figures, in the loop
-    tls        for both sockets
+    tls        for both sockets; the default is that of the settings' certificates
     id         see ServiceDiscovery
 
     Entering raises ConfigError for an address that is none, Unreachable for one that cannot be listened on.
@@ -63,9 +63,10 @@ class Daemon:
         id: str | None = None,
     ) -> None:
         self.settings = settings or DaemonSettings()
+        tls = self.settings.certificates.tls if tls is None else tls
         self.discovery = ServiceDiscovery(
             listen=self.settings.listen,
-            timeout=self.settings.deadline,
+            deadline=self.settings.deadline,
             interval=self.settings.interval,
             text=self.settings.text,
             id=id,
@@ -73,6 +74,7 @@ class Daemon:
             tls=tls,
         )
         self.counts: Counter[str] = Counter()
+        self._old = False  # whether a caller of an older version has asked
         self._tls = tls
         self._watching: Counter[int] = Counter()
         self._background = Background()
@@ -156,6 +158,9 @@ class Daemon:
         except (BadMessage, TooLarge) as error:
             self.counts["bad requests"] += 1
             return Refused(self.discovery.id, "bad message", str(error)).encode()
+        if not isinstance(ask, AskRounds) and ask.speaks < PROTOCOL_VERSION and not self._old:
+            self._old = True
+            log.warning("caller at %s speaks version 1: it is not told priorities", peer)
         return self.discovery.answer(ask).encode(self.discovery.now())
 
     async def _watch(self, ask: AskWatch, request: Request) -> bytes:

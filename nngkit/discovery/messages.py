@@ -10,8 +10,11 @@
 Which form a message has is told by its first byte: a CBOR map begins with a byte that no UTF-8 text can begin with.
 The bytes are in docs/wire.md, as CDDL.
 
-Versions: `v` is 1. A message with a higher one is refused with both numbers in the error (`what` is then
-`VERSION_WHAT`); fields that are not known here are ignored, so that a newer peer may add some without a new version.
+Versions. What carries records is of version 2, since which the lowest priority is taken first; a record of version 1 is
+read with priority 8. A question is of version 1, so that every peer understands it, and says in `speaks` which versions
+its sender reads; the answer is of that version, at most 2. A message of a higher version than 2 is refused with both
+numbers in the error (`what` is then `VERSION_WHAT`). Fields that are not known here are ignored, so that a newer peer
+may add some without a new version.
 
 Leaving. A respondent may only answer surveys, so a service that stops says good-bye in two ways: it answers the newest
 query that it holds once more, with ``bye=True``, and it closes its socket. The first is a courtesy that arrives only
@@ -21,14 +24,24 @@ provider out of the registry.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from nngkit import envelope
-from nngkit.discovery.provider import MAX_ADDRESS, MAX_NAME, Key, Provider, check_address, check_id, check_name
+from nngkit.discovery.provider import (
+    MAX_ADDRESS,
+    MAX_NAME,
+    PROTOCOL_VERSION,
+    Key,
+    Provider,
+    check_address,
+    check_id,
+    check_name,
+)
 from nngkit.errors import BadMessage, TooLarge
 
 __all__ = [
+    "FIRST_VERSION",
     "FLAG_REASK",
     "FLAG_TEXT",
     "MAX_RECORDS",
@@ -37,12 +50,14 @@ __all__ = [
     "Query",
     "Reply",
     "TextReply",
+    "answer_version",
     "is_cbor",
     "parse_query",
     "parse_reply",
 ]
 
-PROTOCOL_VERSION: Final = 1
+FIRST_VERSION: Final = 1
+"""The version of questions, and of answers without records: nothing in them has changed since."""
 TEXT_QUERY: Final = b"service query"
 MAX_RECORDS: Final = 64
 """Providers in one reply: what one process offers. More is no service but a flood."""
@@ -66,20 +81,25 @@ def is_cbor(body: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A daemon asks who is there. `daemon`: its id. `round`: its own count, for logs. Unknown flags mean nothing."""
+    """A daemon asks who is there. `daemon`: its id. `round`: its own count, for logs. Unknown flags mean nothing.
+
+    `speaks`: the highest version that the daemon reads.
+    """
 
     daemon: str
     round: int
     flags: frozenset[str] = frozenset()
+    speaks: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self) -> bytes:
         """As bytes. Raises ValueError for a daemon id that check_id refuses."""
         check_id(self.daemon, "daemon")
         fields: dict[str, object] = {
-            "v": PROTOCOL_VERSION,
+            "v": FIRST_VERSION,
             "type": "query",
             "daemon": self.daemon,
             "round": self.round,
+            "speaks": self.speaks,
         }
         if self.flags:
             fields["flags"] = sorted(self.flags)
@@ -92,12 +112,14 @@ class Reply:
 
     `sender`: an id, new at every start of the process. `relay`: other processes may answer on this pipe too, so that
     one reply is not all. `bye`: the sender is leaving, all that it listed drains from now on (`providers` is ignored).
+    `version`: the one it is sent in.
     """
 
     sender: str
     providers: tuple[Provider, ...] = ()
     relay: bool = False
     bye: bool = False
+    version: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self) -> bytes:
         """As bytes. Raises ValueError over MAX_RECORDS, for a record twice or without id; TooLarge over 64 KiB."""
@@ -106,10 +128,10 @@ class Reply:
             raise ValueError(f"{len(self.providers)} providers in a reply, over the limit of {MAX_RECORDS}")
         _check_records(self.providers)
         fields: dict[str, object] = {
-            "v": PROTOCOL_VERSION,
+            "v": self.version,
             "type": "reply",
             "sender": self.sender,
-            "providers": [provider.as_map() for provider in self.providers],
+            "providers": [provider.as_map(self.version) for provider in self.providers],
         }
         if self.relay:
             fields["relay"] = True
@@ -142,7 +164,7 @@ def parse_query(body: bytes, peer: str | None = None) -> Query | None:
             raise BadMessage("discovery query", "neither a CBOR map nor 'service query'", peer)
         return None
     what = "discovery query"
-    fields = _fields(body, "query", what, peer)
+    fields, version = _fields(body, "query", what, peer)
     daemon = envelope.field(fields, "daemon", str, what=what, peer=peer)
     flags = envelope.field(fields, "flags", list, what=what, peer=peer, default=[], max_len=MAX_FLAGS)
     if not all(type(flag) is str for flag in flags):
@@ -152,7 +174,7 @@ def parse_query(body: bytes, peer: str | None = None) -> Query | None:
     except ValueError as error:
         raise BadMessage(what, str(error), peer) from error
     number = envelope.field(fields, "round", int, what=what, peer=peer, low=0, high=MAX_ROUND)
-    return Query(daemon, number, frozenset(flags))
+    return Query(daemon, number, frozenset(flags), answer_version(fields, version, what, peer))
 
 
 def parse_reply(body: bytes, peer: str | None = None) -> Reply | TextReply:
@@ -160,13 +182,14 @@ def parse_reply(body: bytes, peer: str | None = None) -> Reply | TextReply:
     if not is_cbor(body):
         return _parse_text(body, peer)
     what = "discovery reply"
-    fields = _fields(body, "reply", what, peer)
+    fields, version = _fields(body, "reply", what, peer)
     records = envelope.field(fields, "providers", list, what=what, peer=peer, max_len=MAX_RECORDS)
     reply = Reply(
         sender=envelope.field(fields, "sender", str, what=what, peer=peer),
-        providers=tuple(Provider.from_map(record, what=what, peer=peer) for record in records),
+        providers=tuple(Provider.from_map(record, what=what, peer=peer, version=version) for record in records),
         relay=envelope.field(fields, "relay", bool, what=what, peer=peer, default=False),
         bye=envelope.field(fields, "bye", bool, what=what, peer=peer, default=False),
+        version=version,
     )
     try:
         check_id(reply.sender, "sender")
@@ -176,13 +199,18 @@ def parse_reply(body: bytes, peer: str | None = None) -> Reply | TextReply:
     return reply
 
 
-def _fields(body: bytes, kind: str, what: str, peer: str | None) -> dict[str, object]:
+def answer_version(fields: dict[str, object], version: int, what: str, peer: str | None) -> int:
+    """Return the version in which to answer a question of `version` with these fields. Raises BadMessage."""
+    return min(PROTOCOL_VERSION, envelope.field(fields, "speaks", int, what=what, peer=peer, default=version, low=1))
+
+
+def _fields(body: bytes, kind: str, what: str, peer: str | None) -> tuple[dict[str, object], int]:
     fields = envelope.as_map(envelope.decode(body, what=what, peer=peer), what=what, peer=peer)
-    envelope.check_version(fields, PROTOCOL_VERSION, what=VERSION_WHAT, peer=peer)
+    version = envelope.check_version(fields, PROTOCOL_VERSION, what=VERSION_WHAT, peer=peer)
     found = envelope.field(fields, "type", str, what=what, peer=peer)
     if found != kind:
         raise BadMessage(what, f"type is {envelope.shown(found)!r}", peer)
-    return fields
+    return fields, version
 
 
 def _parse_text(body: bytes, peer: str | None) -> TextReply:

@@ -24,6 +24,7 @@ from nngkit import envelope
 from nngkit.errors import BadMessage
 
 __all__ = [
+    "PROTOCOL_VERSION",
     "Event",
     "Key",
     "Provider",
@@ -36,6 +37,9 @@ __all__ = [
     "check_name",
 ]
 
+PROTOCOL_VERSION: Final = 2
+"""The highest version read here, and the one of what carries records: since 2 the lowest priority is taken first."""
+
 Key: TypeAlias = tuple[str, str, str, int]
 """name, address, id, epoch."""
 
@@ -46,7 +50,8 @@ MAX_ID: Final = 64  # a UUID has 36 characters
 MAX_WORD: Final = 64  # version, zone, one tag
 MAX_TAGS: Final = 16
 MAX_EPOCH: Final = 2**63 - 1  # fits every database's integer
-PRIORITIES: Final = (-32768, 32767)
+PRIORITIES: Final = (1, 16)  # those of nanomsg's NN_SNDPRIO and NN_RCVPRIO; 8 is the default there, too
+PRIORITY: Final = 8
 WEIGHTS: Final = (0, 65535)  # those of a DNS SRV record (RFC 2782)
 MAX_LOAD: Final = 1e9
 MAX_PIPES_TOLD: Final = 8  # of a status over the wire: more help nobody, and a page of statuses stays bounded
@@ -132,8 +137,8 @@ class Provider:
     id          1-64 of A-Z a-z 0-9 . _ : @ - ; "" where only the text form is known, and epoch is 0 then
     epoch       higher at each start of the process: milliseconds since 1970 will do; 0 to 2**63-1
     version     of the service, for people; at most 64 bytes
-    zone        where it runs; callers prefer their own among equals; at most 64 bytes
-    priority    the highest is taken first, -32768 to 32767; give a standby a lower one
+    zone        where it runs; callers of the same zone are sent here first; at most 64 bytes
+    priority    1 to 16, the lowest is taken first; give a standby a higher one than 8
     weight      share among equals, 0 to 65535; 0 is taken only if all have 0
     tags        for people and filters: at most 16 of at most 64 bytes
     load        what the provider says of its load, 0 to 1e9, in units of its own
@@ -146,7 +151,7 @@ class Provider:
     epoch: int = 0
     version: str = ""
     zone: str = ""
-    priority: int = 0
+    priority: int = PRIORITY
     weight: int = 100
     tags: frozenset[str] = frozenset()
     load: float = field(default=0.0, compare=False)
@@ -180,15 +185,18 @@ class Provider:
         """What this provider is, and the order of listings."""
         return (self.name, self.address, self.id, self.epoch)
 
-    def as_map(self) -> dict[str, object]:
-        """The record as it goes over the wire (docs/wire.md): what has its default is left out."""
+    def as_map(self, version: int = PROTOCOL_VERSION) -> dict[str, object]:
+        """Return the record as it goes over the wire (docs/wire.md), without the fields that have their defaults.
+
+        For a reader of version 1 also without the priority, which meant the opposite there.
+        """
         fields: dict[str, object] = {"name": self.name, "addr": self.address}
         optional: tuple[tuple[str, object, object], ...] = (
             ("id", self.id, ""),
             ("epoch", self.epoch, 0),
             ("version", self.version, ""),
             ("zone", self.zone, ""),
-            ("priority", self.priority, 0),
+            ("priority", self.priority if version > 1 else PRIORITY, PRIORITY),
             ("weight", self.weight, 100),
             ("tags", sorted(self.tags), []),
             ("load", self.load, 0.0),
@@ -198,8 +206,13 @@ class Provider:
         return fields
 
     @classmethod
-    def from_map(cls, value: object, *, what: str, peer: str | None = None) -> Provider:
-        """A record off the wire; unknown fields are ignored. Raises BadMessage."""
+    def from_map(
+        cls, value: object, *, what: str, peer: str | None = None, version: int = PROTOCOL_VERSION
+    ) -> Provider:
+        """Read a record from the wire; unknown fields are ignored. Raises BadMessage.
+
+        The priority of version 1 is read as 8, whatever it says: there the highest was taken first.
+        """
         fields = envelope.as_map(value, what=what, peer=peer)
         tags = fields.get("tags", ())
         if type(tags) not in (list, tuple) or len(tags) > MAX_TAGS or not all(type(tag) is str for tag in tags):
@@ -212,7 +225,7 @@ class Provider:
                 epoch=fields.get("epoch", 0),
                 version=fields.get("version", ""),
                 zone=fields.get("zone", ""),
-                priority=fields.get("priority", 0),
+                priority=fields.get("priority", PRIORITY) if version > 1 else PRIORITY,
                 weight=fields.get("weight", 100),
                 tags=frozenset(tags),
                 load=fields.get("load", 0.0),
@@ -259,10 +272,10 @@ class Status:
     pipes: tuple[int, ...] = ()
     round: int = 0
 
-    def as_map(self, now: float) -> dict[str, Any]:
-        """For the wire: times become ages, because two hosts share no clock."""
+    def as_map(self, now: float, version: int = PROTOCOL_VERSION) -> dict[str, Any]:
+        """Return the status for the wire: times become ages, because two hosts share no clock."""
         fields: dict[str, Any] = {
-            "provider": self.provider.as_map(),
+            "provider": self.provider.as_map(version),
             "state": self.state.value,
             "reason": self.reason.value,
             "age": max(0.0, now - self.since),
@@ -278,8 +291,10 @@ class Status:
         return fields
 
     @classmethod
-    def from_map(cls, value: object, now: float, *, what: str, peer: str | None = None) -> Status:
-        """Off the wire, with times on the reader's clock. Raises BadMessage."""
+    def from_map(
+        cls, value: object, now: float, *, what: str, peer: str | None = None, version: int = PROTOCOL_VERSION
+    ) -> Status:
+        """Read a status from the wire, with times on the reader's clock. Raises BadMessage."""
         fields = envelope.as_map(value, what=what, peer=peer)
         state = envelope.field(fields, "state", str, what=what, peer=peer)
         reason = envelope.field(fields, "reason", str, what=what, peer=peer)
@@ -292,7 +307,7 @@ class Status:
         except ValueError as error:
             raise BadMessage(what, envelope.shown(error), peer) from error
         return cls(
-            provider=Provider.from_map(fields.get("provider"), what=what, peer=peer),
+            provider=Provider.from_map(fields.get("provider"), what=what, peer=peer, version=version),
             state=known_state,
             reason=known_reason,
             since=now - envelope.field(fields, "age", float, what=what, peer=peer, low=0),

@@ -7,7 +7,8 @@
     AskRounds(last)                       ->  Rounds(daemon, rounds, counts, silent)
     anything that cannot be answered      ->  Refused(daemon, kind, message)
 
-All are CBOR maps with `v` and `type` (docs/wire.md has the CDDL). Two hosts share no clock: times cross the wire as
+All are CBOR maps with `v` and `type` (docs/wire.md has the CDDL). Those with records are of version 2, or of 1 for a
+caller that reads no more; the others of version 1 (messages.py). Two hosts share no clock: times cross the wire as
 ages in seconds and are put on the reader's clock when parsed.
 """
 
@@ -18,8 +19,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from nngkit import envelope
-from nngkit.discovery.messages import PROTOCOL_VERSION, VERSION_WHAT
-from nngkit.discovery.provider import MAX_EPOCH, Key, Provider, RoundFigures, Status, check_name
+from nngkit.discovery.messages import FIRST_VERSION, VERSION_WHAT, answer_version
+from nngkit.discovery.provider import (
+    MAX_EPOCH,
+    PROTOCOL_VERSION,
+    Key,
+    Provider,
+    RoundFigures,
+    Status,
+    check_name,
+)
 from nngkit.discovery.registry import Registry
 from nngkit.discovery.rules import Chance
 from nngkit.errors import BadMessage, Broken, NngkitError, ServiceNotFound, TooLarge
@@ -54,8 +63,8 @@ _ANSWER = "discovery answer"
 Kind: TypeAlias = Literal["not found", "bad message", "unavailable"]
 
 
-def _message(kind: str, fields: Mapping[str, object], limit: int) -> bytes:
-    return envelope.encode({"v": PROTOCOL_VERSION, "type": kind, **fields}, limit=limit)
+def _message(kind: str, fields: Mapping[str, object], limit: int, version: int = FIRST_VERSION) -> bytes:
+    return envelope.encode({"v": version, "type": kind, **fields}, limit=limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +74,11 @@ class AskSnapshot:
     name: str | None = None
     everything: bool = False
     after: Key | None = None
+    speaks: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self) -> bytes:
         """As bytes."""
-        fields: dict[str, object] = {"everything": self.everything}
+        fields: dict[str, object] = {"everything": self.everything, "speaks": self.speaks}
         if self.name is not None:
             fields["name"] = self.name
         if self.after is not None:
@@ -78,14 +88,16 @@ class AskSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AskResolve:
-    """One provider of `name`, of `zone` if there is one among equals."""
+    """One provider of `name`, of `zone` if there is one. `speaks`, here and above: the highest version understood."""
 
     name: str
     zone: str = ""
+    speaks: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self) -> bytes:
         """As bytes."""
-        return _message("ask-resolve", {"name": self.name, "zone": self.zone}, envelope.CONTROL_LIMIT)
+        fields = {"name": self.name, "zone": self.zone, "speaks": self.speaks}
+        return _message("ask-resolve", fields, envelope.CONTROL_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +116,17 @@ Ask: TypeAlias = AskSnapshot | AskResolve | AskRounds
 
 def parse_ask(body: bytes, peer: str | None = None) -> Ask:
     """What a caller asks. Raises BadMessage or TooLarge."""
-    fields, kind = _fields(body, _ASK, envelope.CONTROL_LIMIT, peer)
+    fields, kind, version = _fields(body, _ASK, envelope.CONTROL_LIMIT, peer)
     if kind == "ask-snapshot":
         return AskSnapshot(
             name=_name(fields, peer) if "name" in fields else None,
             everything=envelope.field(fields, "everything", bool, what=_ASK, peer=peer, default=False),
             after=_key(fields, _ASK, peer),
+            speaks=answer_version(fields, version, _ASK, peer),
         )
     if kind == "ask-resolve":
         zone = envelope.field(fields, "zone", str, what=_ASK, peer=peer, default="", max_len=64)
-        return AskResolve(_name(fields, peer), zone)
+        return AskResolve(_name(fields, peer), zone, answer_version(fields, version, _ASK, peer))
     if kind == "ask-rounds":
         last = envelope.field(fields, "last", int, what=_ASK, peer=peer, default=16, low=1, high=MAX_ROUNDS)
         return AskRounds(last)
@@ -127,13 +140,15 @@ class Snapshot:
     daemon: str
     rows: tuple[Status, ...]
     after: Key | None = None
+    version: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self, now: float) -> bytes:
         """As bytes; `now` on the clock of the rows."""
-        fields: dict[str, object] = {"daemon": self.daemon, "rows": [row.as_map(now) for row in self.rows]}
+        rows = [row.as_map(now, self.version) for row in self.rows]
+        fields: dict[str, object] = {"daemon": self.daemon, "rows": rows}
         if self.after is not None:
             fields["after"] = list(self.after)
-        return _message("snapshot", fields, ANSWER_LIMIT)
+        return _message("snapshot", fields, ANSWER_LIMIT, self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +157,12 @@ class Resolved:
 
     daemon: str
     provider: Provider
+    version: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self, now: float = 0.0) -> bytes:
         """As bytes."""
-        return _message("resolved", {"daemon": self.daemon, "provider": self.provider.as_map()}, ANSWER_LIMIT)
+        fields = {"daemon": self.daemon, "provider": self.provider.as_map(self.version)}
+        return _message("resolved", fields, ANSWER_LIMIT, self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +219,15 @@ _ROUND_COUNTS = ("asked", "answered", "due", "missed", "held")
 
 def parse_answer(body: bytes, now: float, peer: str | None = None) -> Answer:
     """What the daemon answered, with times on the clock of `now`. Raises BadMessage or TooLarge."""
-    fields, kind = _fields(body, _ANSWER, ANSWER_LIMIT, peer)
+    fields, kind, version = _fields(body, _ANSWER, ANSWER_LIMIT, peer)
     daemon = envelope.field(fields, "daemon", str, what=_ANSWER, peer=peer, max_len=64)
     if kind == "snapshot":
         rows = envelope.field(fields, "rows", list, what=_ANSWER, peer=peer, max_len=PAGE)
-        statuses = tuple(Status.from_map(row, now, what=_ANSWER, peer=peer) for row in rows)
-        return Snapshot(daemon, statuses, _key(fields, _ANSWER, peer))
+        statuses = tuple(Status.from_map(row, now, what=_ANSWER, peer=peer, version=version) for row in rows)
+        return Snapshot(daemon, statuses, _key(fields, _ANSWER, peer), version)
     if kind == "resolved":
-        return Resolved(daemon, Provider.from_map(fields.get("provider"), what=_ANSWER, peer=peer))
+        provider = Provider.from_map(fields.get("provider"), what=_ANSWER, peer=peer, version=version)
+        return Resolved(daemon, provider, version)
     if kind == "rounds":
         rounds = envelope.field(fields, "rounds", list, what=_ANSWER, peer=peer, max_len=MAX_ROUNDS)
         counts = envelope.field(fields, "counts", dict, what=_ANSWER, peer=peer, max_len=MAX_COUNTS)
@@ -240,17 +258,17 @@ def page(rows: Iterable[Status], after: Key | None) -> tuple[tuple[Status, ...],
 def answer(registry: Registry, ask: Ask, daemon: str, rng: Chance, now: float) -> Answer:
     """What a daemon with this registry says to `ask`."""
     match ask:
-        case AskSnapshot(name, everything, after):
+        case AskSnapshot(name, everything, after, speaks):
             rows: Iterable[Status] = registry.view(now)
             if name is not None:
                 rows = (row for row in rows if row.provider.name == name)
             if not everything:
                 known = registry.snapshot(now)
                 rows = (row for row in rows if row.provider in known.get(row.provider.name, ()))
-            return Snapshot(daemon, *page(rows, after))
-        case AskResolve(name, zone):
+            return Snapshot(daemon, *page(rows, after), speaks)
+        case AskResolve(name, zone, speaks):
             try:
-                return Resolved(daemon, registry.resolve(name, rng, zone))
+                return Resolved(daemon, registry.resolve(name, rng, zone), speaks)
             except ServiceNotFound as error:
                 return Refused(daemon, "not found", str(error))
         case AskRounds(last):
@@ -268,10 +286,10 @@ def answer_bytes(
     return answer(registry, ask, daemon, rng, now).encode(now)
 
 
-def _fields(body: bytes, what: str, limit: int, peer: str | None) -> tuple[dict[str, Any], str]:
+def _fields(body: bytes, what: str, limit: int, peer: str | None) -> tuple[dict[str, Any], str, int]:
     fields = envelope.as_map(envelope.decode(body, what=what, limit=limit, peer=peer), what=what, peer=peer)
-    envelope.check_version(fields, PROTOCOL_VERSION, what=VERSION_WHAT, peer=peer)
-    return fields, envelope.field(fields, "type", str, what=what, peer=peer)
+    version = envelope.check_version(fields, PROTOCOL_VERSION, what=VERSION_WHAT, peer=peer)
+    return fields, envelope.field(fields, "type", str, what=what, peer=peer), version
 
 
 def _name(fields: dict[str, Any], peer: str | None) -> str:

@@ -79,7 +79,7 @@ from types import MappingProxyType
 from typing import Final
 
 from nngkit.discovery.messages import VERSION_WHAT, Reply, TextReply, is_cbor, parse_reply
-from nngkit.discovery.provider import Event, Provider, Reason, RoundFigures, State, Status
+from nngkit.discovery.provider import PROTOCOL_VERSION, Event, Provider, Reason, RoundFigures, State, Status
 from nngkit.discovery.rounds import OpenRound, reask_targets, weigh
 from nngkit.discovery.rules import Chance, Limits, Round, RoundEnd, Rules, choose
 from nngkit.discovery.table import TEXT, Pipe, Row, Table
@@ -96,6 +96,7 @@ COUNTS: Final = (
     "bad cbor",
     "bad text",
     "newer version",
+    "older version",  # taken, with priority 8 whatever its records say
     "too large",
     "after leaving",  # from a pipe that is gone
     "unknown round",  # of a round that never was, or more than 16 rounds ago
@@ -236,6 +237,11 @@ class Registry:
         return tuple(number for number, pipe in self._table.pipes.items() if not pipe.spoke)
 
     @property
+    def older(self) -> int:
+        """How many replies were of an older version."""
+        return self._counts["older version"]
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """What came in and what of it was refused: a copy, with every key of COUNTS."""
         return MappingProxyType(dict(self._counts))
@@ -246,7 +252,7 @@ class Registry:
         return tuple(self._figures)
 
     def resolve(self, name: str, rng: Chance, zone: str = "") -> Provider:
-        """One provider of `name`: the highest priority, then `zone` if any is there, then by chance and weight.
+        """One provider of `name`: of `zone` if any is there, then the lowest priority, then by chance and weight.
 
         Of those that are up, or if there is none, of the suspects. Raises ServiceNotFound.
         """
@@ -294,6 +300,8 @@ class Registry:
         pipe.spoke = True
         if this.ended:
             self._counts["late"] += 1
+        if isinstance(said, Reply) and said.version < PROTOCOL_VERSION:
+            self._counts["older version"] += 1
         if isinstance(said, TextReply):
             self._take_text(pipe, said, this)
             return

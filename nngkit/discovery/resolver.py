@@ -51,7 +51,7 @@ class Resolver:
     """Knows who can be called, from the daemons' query addresses. Use it with `async with`, under trio.
 
     timeout   seconds for one answer of a daemon; entering waits so long at most, for the first daemon to answer
-    zone      of the caller: preferred among equals
+    zone      of the caller: a provider of it is taken first, whatever its priority
     watch     seconds, see WATCH
 
     Entering raises ConfigError for an address that is none; a daemon that is not there is no error, it may come later.

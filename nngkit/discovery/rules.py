@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nngkit.discovery.provider import Event, Provider, RoundFigures
+from nngkit.discovery.provider import Event, Provider, RoundFigures, State
 
-__all__ = ["Chance", "Limits", "Round", "RoundEnd", "Rules", "choose", "is_mass_loss", "shortlist"]
+__all__ = ["Chance", "Limits", "Round", "RoundEnd", "Rules", "Standing", "choose", "is_mass_loss", "shortlists"]
 
 
 class Chance(Protocol):
@@ -17,6 +17,22 @@ class Chance(Protocol):
     def random(self) -> float:
         """A number from 0 up to, not including, 1."""
         ...
+
+
+class Standing(Protocol):
+    """A provider and how it stands: a row of the registry, or a Status."""
+
+    @property
+    def provider(self) -> Provider:
+        """The provider."""
+
+    @property
+    def state(self) -> State:
+        """Its state."""
+
+    @property
+    def stale(self) -> bool:
+        """Whether it was silent in a mass loss: still up, but one that has answered is the better bet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +114,32 @@ def is_mass_loss(silent: int, of: int, rules: Rules) -> bool:
     return silent >= rules.mass_count and silent > rules.mass_share * of
 
 
-def shortlist(providers: Iterable[Provider]) -> tuple[Provider, ...]:
-    """Those of the highest priority, each address once (with its newest epoch), in the order of their keys."""
-    at: dict[str, Provider] = {}
-    for provider in sorted(providers, key=lambda p: (p.epoch, p.id)):
-        at[provider.address] = provider
-    top = max((provider.priority for provider in at.values()), default=0)
-    return tuple(sorted((p for p in at.values() if p.priority == top), key=lambda p: p.key))
+def shortlists(rows: Iterable[Standing]) -> dict[str, tuple[Provider, ...]]:
+    """Return the candidates for callers of each zone and, under "", for all others; empty if there are none.
+
+    Candidates are those up, or if there is none, the suspects. Of each zone those that answered come before the stale,
+    and of these the lowest priority counts; each address once (with its newest epoch), in the order of the keys.
+    """
+    there = [row for row in rows if row.state in (State.UP, State.SUSPECT)]
+    state = State.UP if any(row.state is State.UP for row in there) else State.SUSPECT
+    found: dict[str, tuple[Provider, ...]] = {}
+    for stale in (False, True):
+        tier = [row.provider for row in there if row.state is state and row.stale is stale]
+        at = {provider.address: provider for provider in sorted(tier, key=lambda p: (p.epoch, p.id))}
+        zones: dict[str, list[Provider]] = {}
+        for provider in at.values():
+            for zone in {"", provider.zone}:
+                zones.setdefault(zone, []).append(provider)
+        for zone, members in zones.items():
+            if zone not in found:
+                first = min(provider.priority for provider in members)
+                found[zone] = tuple(sorted((p for p in members if p.priority == first), key=lambda p: p.key))
+    return found
 
 
-def choose(candidates: Sequence[Provider], rng: Chance, zone: str = "") -> Provider:
-    """One of `candidates` (not empty): of `zone` if any are, then by chance in proportion to weight."""
-    if zone:
-        candidates = [provider for provider in candidates if provider.zone == zone] or candidates
+def choose(lists: Mapping[str, Sequence[Provider]], rng: Chance, zone: str = "") -> Provider:
+    """Return one of the shortlist of `zone`, or of "" if it has none (which is not empty), by chance and weight."""
+    candidates = lists.get(zone) or lists[""]
     total = sum(provider.weight for provider in candidates)
     if not total:
         return candidates[min(int(rng.random() * len(candidates)), len(candidates) - 1)]

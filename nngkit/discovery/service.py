@@ -31,7 +31,7 @@ import trio
 from nngkit.background import Background
 from nngkit.discovery import _sigterm
 from nngkit.discovery.messages import Reply, TextReply, parse_query
-from nngkit.discovery.provider import Provider
+from nngkit.discovery.provider import PRIORITY, PROTOCOL_VERSION, Provider
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Query, Respondent, Stats
 
@@ -79,7 +79,7 @@ class Service:
         id: str | None = None,
         version: str = "",
         zone: str = "",
-        priority: int = 0,
+        priority: int = PRIORITY,
         weight: int = 100,
         tags: Iterable[str] = (),
         load: float | Callable[[], float] = 0.0,
@@ -106,7 +106,8 @@ class Service:
         self._tls = tls
         self._sigterm = sigterm
         self._sender = uuid.uuid4().hex
-        self._asked: dict[int, Query] = {}  # the newest CBOR query of each connection
+        self._asked: dict[int, tuple[Query, int]] = {}  # the newest CBOR query of each connection, and its version
+        self._old = False  # whether a daemon of an older version has asked
         self._answering = 0
         self._counts = dict.fromkeys(ServiceCounts.__slots__, 0)
         self._background = Background()
@@ -229,8 +230,8 @@ class Service:
                 continue
             self._counts["queries" if asked else "text_queries"] += 1
             if asked is not None:
-                self._remember(query)
-                answer = self._say()
+                self._remember(query, asked.speaks)
+                answer = self._say(asked.speaks)
             elif query.pipe.id in self._asked or self._record.draining or self._left:
                 continue
             else:
@@ -241,12 +242,18 @@ class Service:
             else:
                 self._counts["skipped"] += 1
 
-    def _remember(self, query: Query) -> None:
+    def _remember(self, query: Query, speaks: int) -> None:
         assert query.pipe is not None
+        if speaks < PROTOCOL_VERSION and not self._old:
+            self._old = True
+            what = (
+                "discovery daemon at %s speaks version %d: it is not told our priority, which meant the opposite there"
+            )
+            log.warning(what, query.pipe.address, speaks)
         if query.pipe.id not in self._asked:
             present = {pipe.id for pipe in self._respondent.pipes}
             self._asked = {number: kept for number, kept in self._asked.items() if number in present}
-        self._asked[query.pipe.id] = query
+        self._asked[query.pipe.id] = query, speaks
 
     async def _answer(self, query: Query, body: bytes) -> None:
         try:
@@ -263,9 +270,9 @@ class Service:
             self._again = trio.Event()
             await self._tell()
 
-    def _say(self) -> bytes:
-        """The answer of this moment."""
-        return Reply(self._sender, () if self._left else (self.provider,), bye=self._left).encode()
+    def _say(self, version: int) -> bytes:
+        """Return the answer of this moment."""
+        return Reply(self._sender, () if self._left else (self.provider,), bye=self._left, version=version).encode()
 
     async def _until_heard(self, told: frozenset[int]) -> None:
         """Wait for those `told` to hang up. Hung up on first, they would see that first, and not know why."""
@@ -277,11 +284,11 @@ class Service:
     async def _tell(self) -> frozenset[int]:
         """One more answer to the newest question of everybody; the connections told."""
         present = {pipe.id for pipe in self._respondent.pipes}
-        queries = {number: query for number, query in self._asked.items() if number in present}
+        queries = {number: asked for number, asked in self._asked.items() if number in present}
         self._answering += len(queries)
         async with trio.open_nursery() as nursery:  # one who does not read keeps nobody waiting
-            for query in queries.values():
-                nursery.start_soon(self._answer, query, self._say())
+            for query, speaks in queries.values():
+                nursery.start_soon(self._answer, query, self._say(speaks))
         return frozenset(queries)
 
     def _peer(self, event: PeerEvent) -> None:

@@ -2,7 +2,7 @@
 
 ::
 
-    async with ServiceDiscovery(listen="tcp://0.0.0.0:5555", timeout=0.5, interval=2.0) as discovery:
+    async with ServiceDiscovery(listen="tcp://0.0.0.0:5555", deadline=0.5, interval=2.0) as discovery:
         await discovery.discover()              # {name: frozenset[Provider]}
         discovery.resolve("answer")             # one of them, at random
         async for event in discovery.events(): ...
@@ -50,7 +50,7 @@ class ServiceDiscovery:
     """Surveys all who connect, and keeps a view of who is there. Use it with `async with`, under trio.
 
     listen, dial   addresses to survey at; services dial in, so `listen` is the usual one
-    timeout        seconds that a round waits for replies
+    deadline       seconds that a round waits for replies
     interval       seconds of pause between rounds in the background; None: asks only when `discover` is called
     early          rounds in the background end once every connection has answered, instead of at the deadline
     text           ask in the article's text form too
@@ -66,7 +66,7 @@ class ServiceDiscovery:
         *,
         listen: str | Iterable[str] | None = None,
         dial: str | Iterable[str] | None = None,
-        timeout: float = 0.5,
+        deadline: float = 0.5,
         interval: float | None = None,
         early: bool = True,
         text: bool = True,
@@ -79,7 +79,7 @@ class ServiceDiscovery:
         rng: Chance | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.timeout = _seconds("timeout", timeout)
+        self.deadline = _seconds("deadline", deadline)
         self.interval = None if interval is None else _seconds("interval", interval)
         try:
             self.id = check_id(id or uuid.uuid4().hex)
@@ -165,7 +165,7 @@ class ServiceDiscovery:
     # What is known
 
     def resolve(self, name: str, zone: str = "") -> Provider:
-        """One provider of `name` at random: the highest priority, then `zone` if any is there, then by weight.
+        """One provider of `name` at random: of `zone` if any is there, then the lowest priority, then by weight.
 
         Of those that are up, or if there is none, of the suspects. Raises ServiceNotFound. Any thread may call it.
         """
@@ -241,8 +241,8 @@ class ServiceDiscovery:
 
     # Asking
 
-    async def discover(self, *, early: bool = False, timeout: float | None = None) -> dict[str, frozenset[Provider]]:
-        """Ask everybody who is connected; the `snapshot` after `timeout` seconds (left out: as this was told).
+    async def discover(self, *, early: bool = False, deadline: float | None = None) -> dict[str, frozenset[Provider]]:
+        """Ask all who are connected; return the `snapshot` after `deadline` seconds (left out: as this was told).
 
         Replies count as they come in, not at the end. Who connects meanwhile is asked too. `early`: return once every
         connection asked has answered and none has said that it relays for others; at once if nobody is connected.
@@ -252,7 +252,7 @@ class ServiceDiscovery:
         self._discovering += 1
         try:
             async with self._rounds:
-                end = await self._one_round(early=early, timeout=self.timeout if timeout is None else timeout)
+                end = await self._one_round(early=early, deadline=self.deadline if deadline is None else deadline)
         finally:
             self._discovering -= 1
         if end.ask_again:
@@ -280,8 +280,8 @@ class ServiceDiscovery:
                 self._background.start(self._in_background, self._greetings)
                 await trio.sleep(COST * len(self._surveys.socket.pipes))
 
-    async def _one_round(self, *, early: bool, timeout: float, reask: bool = False) -> RoundEnd:
-        end = await self._surveys.round(early=early, timeout=timeout, reask=reask)
+    async def _one_round(self, *, early: bool, deadline: float, reask: bool = False) -> RoundEnd:
+        end = await self._surveys.round(early=early, deadline=deadline, reask=reask)
         if self._on_round is not None:
             try:
                 self._on_round(end.figures)
@@ -292,7 +292,7 @@ class ServiceDiscovery:
     async def _in_background(self, turns: trio.Semaphore, reask: bool = False) -> RoundEnd | None:
         with contextlib.suppress(Closed):
             async with turns:
-                return await self._one_round(early=self._early, timeout=self.timeout, reask=reask)
+                return await self._one_round(early=self._early, deadline=self.deadline, reask=reask)
         return None
 
 

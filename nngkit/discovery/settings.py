@@ -19,10 +19,14 @@ from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from nngkit.discovery.provider import check_name
+from nngkit.discovery.provider import PRIORITIES, PRIORITY, check_name
 from nngkit.errors import ConfigError
 
-__all__ = ["VARIABLES", "ClientSettings", "DaemonSettings", "ServiceSettings", "Variable"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nngkit.protocols import TLS
+
+__all__ = ["VARIABLES", "Certificates", "ClientSettings", "DaemonSettings", "ServiceSettings", "Variable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class Variable:
     meaning: str
 
 
+EVERYBODY: Final = "daemon, service, caller"
 VARIABLES: Final = (
     Variable("NNGKIT_LISTEN", "", "daemon", "", "addresses", "where it surveys; wins over host and port"),
     Variable("NNGKIT_HOST", "", "daemon", "127.0.0.1", "host", "the interface it surveys at"),
@@ -52,7 +57,11 @@ VARIABLES: Final = (
     Variable("NNGKIT_SERVICE_HOST", "SERVICE_HOST", "service", "127.0.0.1", "host", "where callers reach it"),
     Variable("NNGKIT_SERVICE_PORT", "SERVICE_PORT", "service", "9000", "port", "where callers reach it"),
     Variable("NNGKIT_SERVICE_PROTOCOL", "SERVICE_PROTOCOL", "service", "tcp", "scheme", "how callers reach it"),
-    Variable("NNGKIT_ZONE", "", "service, caller", "", "text", "where this runs; callers prefer their own zone"),
+    Variable("NNGKIT_ZONE", "", "service, caller", "", "text", "where this runs; callers get their own zone first"),
+    Variable("NNGKIT_PRIORITY", "", "service", "8", "1 to 16", "the lowest is called first"),
+    Variable("NNGKIT_CACERT", "", EVERYBODY, "", "file", "TLS: the authority whose certificates are good (PEM)"),
+    Variable("NNGKIT_CERT", "", EVERYBODY, "", "file", "TLS: our own certificate (PEM)"),
+    Variable("NNGKIT_KEY", "", EVERYBODY, "", "file", "TLS: its key (PEM)"),
 )
 """Addresses: one or more URLs, separated by commas or spaces."""
 
@@ -88,6 +97,13 @@ class _Environment:
 
     def seconds(self, name: str, low: int) -> float:
         return self.number(name, low, 86_400_000, " of milliseconds") / 1000
+
+    def certificates(self) -> Certificates:
+        cacert, cert, key = (self.value(f"NNGKIT_{name}")[0] for name in ("CACERT", "CERT", "KEY"))
+        if bool(cert) != bool(key):
+            one, other = ("NNGKIT_CERT", "NNGKIT_KEY") if cert else ("NNGKIT_KEY", "NNGKIT_CERT")
+            raise ConfigError(one, f"goes together with {other}", cert or key)
+        return Certificates(cacert, cert, key)
 
     def yes(self, name: str) -> bool:
         text, source = self.value(name)
@@ -141,6 +157,24 @@ def _tcp(host: str, port: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Certificates:
+    """The files for tls+tcp and wss addresses; "" for one that is not given."""
+
+    cacert: str = ""
+    cert: str = ""
+    key: str = ""
+
+    @property
+    def tls(self) -> TLS | None:
+        """The same as a setting of a socket; None if no file is given."""
+        if self == Certificates():
+            return None
+        from nngkit.protocols import TLS
+
+        return TLS(ca=self.cacert or None, cert=self.cert or None, key=self.key or None)
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonSettings:
     """How a daemon is run. `listen`, `query`: addresses; `deadline`, `interval`: seconds; `warnings`: to be shown."""
 
@@ -150,6 +184,7 @@ class DaemonSettings:
     interval: float = 2.0
     text: bool = True
     warnings: tuple[str, ...] = ()
+    certificates: Certificates = Certificates()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -173,6 +208,7 @@ class DaemonSettings:
             interval=read.seconds("NNGKIT_INTERVAL", 0),
             text=read.yes("NNGKIT_TEXT"),
             warnings=tuple(warnings),
+            certificates=read.certificates(),
         )
 
 
@@ -184,6 +220,8 @@ class ServiceSettings:
     address: str
     discovery: tuple[str, ...]
     zone: str = ""
+    priority: int = PRIORITY
+    certificates: Certificates = Certificates()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -204,6 +242,8 @@ class ServiceSettings:
             discovery=read.addresses("NNGKIT_DISCOVERY")
             or (_tcp(read.host("NNGKIT_DISCOVERY_HOST"), read.port("NNGKIT_DISCOVERY_PORT")),),
             zone=read.value("NNGKIT_ZONE")[0],
+            priority=read.number("NNGKIT_PRIORITY", *PRIORITIES, ""),
+            certificates=read.certificates(),
         )
 
 
@@ -213,13 +253,17 @@ class ClientSettings:
 
     daemons: tuple[str, ...]
     zone: str = ""
+    certificates: Certificates = Certificates()
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """From NNGKIT_QUERY, or (NNGKIT_)DISCOVERY_HOST and the port after (NNGKIT_)DISCOVERY_PORT. ConfigError."""
+    def from_environment(cls, environ: Mapping[str, str] | None = None, *, daemons: tuple[str, ...] = ()) -> Self:
+        """From NNGKIT_QUERY, or (NNGKIT_)DISCOVERY_HOST and the port after (NNGKIT_)DISCOVERY_PORT. ConfigError.
+
+        `daemons`, if given, are asked instead.
+        """
         read = _Environment(environ)
-        daemons = tuple(dialable(address) for address in read.addresses("NNGKIT_QUERY"))
+        daemons = daemons or tuple(dialable(address) for address in read.addresses("NNGKIT_QUERY"))
         if not daemons:
             survey = _tcp(read.host("NNGKIT_DISCOVERY_HOST"), read.port("NNGKIT_DISCOVERY_PORT"))
             daemons = (dialable(query_address(survey)),)
-        return cls(daemons, read.value("NNGKIT_ZONE")[0])
+        return cls(daemons, read.value("NNGKIT_ZONE")[0], read.certificates())

@@ -97,6 +97,7 @@ class Surveys:
         self._under_way: set[_Asking] = set()
         self._ended: deque[_Asking] = deque()
         self.cut = 0  # connections that were ended because they flooded us
+        self._old = False  # whether a service has answered in an older version
         self._leaving: set[int] = set()  # connections on which somebody has said good-bye
         self._unfollow = self.socket.on_peer(self._peer)  # before anybody can connect
 
@@ -117,8 +118,8 @@ class Surveys:
 
     # Rounds
 
-    async def round(self, *, early: bool, timeout: float, reask: bool = False) -> RoundEnd:
-        """One round, from its questions to its verdict, after `timeout` seconds or `early`. Raises Closed.
+    async def round(self, *, early: bool, deadline: float, reask: bool = False) -> RoundEnd:
+        """One round, from its questions to its verdict, after `deadline` seconds or `early`. Raises Closed.
 
         Cancelled, the replies that came count, and nobody's silence does.
         """
@@ -127,14 +128,14 @@ class Surveys:
         asking = _Asking(this, early)
         self._under_way.add(asking)
         try:
-            return await self._ask_and_judge(asking, timeout)
+            return await self._ask_and_judge(asking, deadline)
         finally:
             self._under_way.discard(asking)
             self._ended.append(asking)
             if len(self._ended) > LATE_ROUNDS:
                 self._ended.popleft().end()
 
-    async def _ask_and_judge(self, asking: _Asking, timeout: float) -> RoundEnd:
+    async def _ask_and_judge(self, asking: _Asking, deadline: float) -> RoundEnd:
         this = asking.round
         flags = {FLAG_TEXT} if self._text else set()
         query = Query(self._id, this.number, frozenset(flags | ({FLAG_REASK} if this.reask else set())))
@@ -145,13 +146,13 @@ class Surveys:
                 log.warning("a survey could not be sent: %s", error)
         self._background.start(self._collect, asking)
         # From here, not from the round's start: what the loop was kept busy in between is not taken from the services.
-        deadline = trio.current_time() + timeout
+        ends = trio.current_time() + deadline
         self._look(asking)
-        with trio.move_on_at(deadline):
+        with trio.move_on_at(ends):
             await asking.done.wait()
         if self.socket.closed:
             raise _closed()
-        if trio.current_time() - deadline > LATE_WAKE:
+        if trio.current_time() - ends > LATE_WAKE:
             await trio.sleep(LATE_WAKE)  # stopped with us, NNG's threads get a moment to read what lies there
         for survey in asking.surveys:
             self._feed(
@@ -185,6 +186,10 @@ class Surveys:
                 with self.lock:
                     events = self.registry.reply(reply.pipe.id, asking.round, reply.body, self._clock())
                     self.changes.note(events)
+                    old = self.registry.older
+                if old and not self._old:
+                    self._old = True
+                    log.warning("service at %s speaks version 1: its priority is read as 8", reply.pipe.address)
                 before = asking.weight[reply.pipe.id]
                 asking.weight[reply.pipe.id] = after = before + 1 + len(reply.body) // 256
                 if before <= FLOOD < after:  # the registry refuses more long before; this keeps the loop free of it

@@ -9,14 +9,14 @@ notes an Event for every move. Nothing here is public: the registry is the door.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from nngkit.discovery.messages import Reply
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
-from nngkit.discovery.rules import Limits, shortlist
+from nngkit.discovery.rules import Limits, shortlists
 
 __all__ = ["TEXT", "Pipe", "Row", "Table"]
 
@@ -98,7 +98,7 @@ class Table:
         self._down: dict[Key, Row] = {}
         self._events: list[Event] = []
         self._sets: dict[str, frozenset[Provider]] = {}
-        self._choices: dict[str, tuple[Provider, ...]] = {}
+        self._choices: dict[str, Mapping[str, Sequence[Provider]]] = {}
         self._snapshot: Mapping[str, frozenset[Provider]] | None = None
 
     # Pipes
@@ -201,17 +201,14 @@ class Table:
         self._events.clear()
         return events
 
-    def choices(self, name: str) -> tuple[Provider, ...]:
-        """Those among whom `resolve` chooses: the best there are. Empty for a name that is not known."""
+    def choices(self, name: str) -> Mapping[str, Sequence[Provider]]:
+        """Return the shortlists from which `resolve` chooses, by zone. Empty for a name that is not known."""
         found = self._choices.get(name)
         if found is None:
             rows = self._names.get(name)
             if rows is None:
-                return ()
-            up = [row for row in rows.values() if row.state is State.UP]
-            # Those who were silent in a mass loss are still up, but who has answered is the better bet.
-            best = [row for row in up if not row.stale] or up or _suspects(rows)
-            found = self._choices[name] = shortlist(row.provider for row in best)
+                return {}
+            found = self._choices[name] = shortlists(rows.values())
         return found
 
     def snapshot(self) -> Mapping[str, frozenset[Provider]]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
-from nngkit.discovery.rules import Chance, choose, shortlist
+from nngkit.discovery.rules import Chance, choose, shortlists
 from nngkit.errors import ServiceNotFound
 
 __all__ = ["RESTART_GRACE", "Views"]
@@ -91,14 +91,11 @@ class Views:
         return self._views[address].answers
 
     def resolve(self, name: str, rng: Chance, zone: str = "") -> Provider:
-        """One provider of `name`: of those up, or else of the suspects, by priority, zone, weight. ServiceNotFound."""
-        rows = self._names.get(name, ())
-        best = [row for row in rows if row.state is State.UP and not row.stale]
-        best = best or [row for row in rows if row.state is State.UP]
-        best = best or [row for row in rows if row.state is State.SUSPECT]
-        if not best:
+        """One provider of `name`: of those up, or else of the suspects, by zone, priority, weight. ServiceNotFound."""
+        lists = shortlists(self._names.get(name, ()))
+        if not lists:
             raise ServiceNotFound(name)
-        return choose(shortlist(row.provider for row in best), rng, zone)
+        return choose(lists, rng, zone)
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:
         """What `resolve` chooses from, by name."""

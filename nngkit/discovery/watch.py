@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from nngkit import envelope
-from nngkit.discovery.messages import PROTOCOL_VERSION, VERSION_WHAT
-from nngkit.discovery.provider import MAX_ID
+from nngkit.discovery.messages import FIRST_VERSION, VERSION_WHAT
+from nngkit.discovery.provider import MAX_ID, PROTOCOL_VERSION
 from nngkit.errors import BadMessage, TooLarge
 
 __all__ = ["MAX_WAIT", "AskWatch", "Changed", "parse_ask_watch", "parse_changed"]
@@ -38,7 +38,7 @@ class AskWatch:
     def encode(self) -> bytes:
         """As bytes."""
         fields = {"daemon": self.daemon, "version": self.version, "wait": float(self.wait)}
-        return envelope.encode({"v": PROTOCOL_VERSION, "type": "ask-watch", **fields}, limit=envelope.CONTROL_LIMIT)
+        return envelope.encode({"v": FIRST_VERSION, "type": "ask-watch", **fields}, limit=envelope.CONTROL_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Changed:
     def encode(self) -> bytes:
         """As bytes."""
         fields = {"daemon": self.daemon, "version": self.version}
-        return envelope.encode({"v": PROTOCOL_VERSION, "type": "changed", **fields}, limit=envelope.CONTROL_LIMIT)
+        return envelope.encode({"v": FIRST_VERSION, "type": "changed", **fields}, limit=envelope.CONTROL_LIMIT)
 
 
 def parse_ask_watch(body: bytes, peer: str | None = None) -> AskWatch | None:

@@ -128,6 +128,8 @@ def test_each_shell_is_tried() -> None:
         ("nngkit pub --data sub --sub", set()),
         ("nngkit nanocat --bind", {"--bind", "--bind-ipc", "--bind-local"}),
         ("nngkit discover --ro", {"--rounds"}),
+        ("nngkit resolve --c", {"--cacert", "--cert"}),
+        ("nngkit discoverd --ke", {"--key"}),
         ("nngkit device queue --front-l", {"--front-listen"}),
         ("nngkit device ", set(KINDS)),
         ("nngkit device stre", {"streamer"}),

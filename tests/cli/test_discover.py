@@ -8,14 +8,19 @@ import pty
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
+from nngkit.blocking import Service
 from nngkit.cli.discovering import span
 from nngkit.cli.output import columns
 from nngkit.discovery import Reason
+from nngkit.portal import the_portal
+from tests.cli.certificates import Certificate, issue
 from tests.cli.commands import (
     ROOT,
     SCHEMAS,
@@ -29,6 +34,12 @@ from tests.cli.commands import (
     valid,
 )
 from tests.discovery.peers import program
+
+
+@pytest.fixture(scope="module", autouse=True)
+def portal() -> None:
+    """The portal's thread lives as long as the process: here before a test that would miss it afterwards."""
+    the_portal()
 
 
 @contextmanager
@@ -48,7 +59,7 @@ def test_discover_lists_who_is_there() -> None:
         done = nngkit("discover", "--daemon", daemon.answers)
         assert (done.returncode, done.stderr) == (0, "")
         head, row = done.stdout.splitlines()
-        assert head.split() == ["NAME", "ADDRESS", "STATE", "FOR", "RTT", "ZONE", "WEIGHT"]
+        assert head.split() == ["NAME", "ADDRESS", "STATE", "FOR", "RTT", "ZONE", "PRIORITY", "WEIGHT"]
         assert row.split()[:3] == ["answer", "tcp://10.0.0.1:9000", "up"]
         found = valid(nngkit("discover", "answer", "--json", "--daemon", daemon.answers).stdout, "discover.json")
         assert (found["name"], found["address"], found["state"]) == ("answer", "tcp://10.0.0.1:9000", "up")
@@ -88,6 +99,123 @@ def test_resolve_prints_an_address() -> None:
         assert_fails(
             nngkit("resolve", "nobody", "--daemon", daemon.answers), 1, "nngkit resolve: service not found: nobody"
         )
+
+
+@contextmanager
+def two_zones() -> Iterator[Running]:
+    """A daemon that knows one provider in New York, a standby, and one in London."""
+    with discoverd("--json") as daemon:
+        providers = (("ny", 16, "tcp://10.0.0.1:9000"), ("london", 1, "tcp://10.0.0.2:9000"))
+        with ExitStack() as there:
+            for zone, priority, address in providers:
+                service = Service("answer", address, discovery=daemon.surveys, zone=zone, priority=priority)
+                there.enter_context(service)
+                assert daemon.change()["priority"] == priority
+            yield daemon
+
+
+def test_the_callers_zone_comes_before_priority_however_it_is_said() -> None:
+    with two_zones() as daemon:
+        there = ["resolve", "answer", "--daemon", daemon.answers]
+        assert nngkit(*there).stdout == "tcp://10.0.0.2:9000\n"
+        assert nngkit(*there, "--zone", "ny").stdout == "tcp://10.0.0.1:9000\n"
+        assert nngkit(*there, NNGKIT_ZONE="ny").stdout == "tcp://10.0.0.1:9000\n"
+        assert nngkit(*there, "--zone", "", NNGKIT_ZONE="ny").stdout == "tcp://10.0.0.2:9000\n"
+        _, *rows = nngkit("discover", "--daemon", daemon.answers).stdout.splitlines()
+        assert sorted(row.split()[-3:-1] for row in rows) == [["london", "1"], ["ny", "16"]]
+
+
+# ---- TLS -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Certificate:
+    return issue(tmp_path / "pem", "127.0.0.1")
+
+
+@pytest.mark.parametrize("how", ["options", "variables"])
+def test_the_daemon_and_who_asks_it_speak_tls(certificate: Certificate, how: str) -> None:
+    options = certificate.options if how == "options" else ()
+    files = {"NNGKIT_CACERT": certificate.ca, "NNGKIT_CERT": certificate.cert, "NNGKIT_KEY": certificate.key}
+    variables = {} if options else {name: str(path) for name, path in files.items()}
+    listen = ("--listen", "tls+tcp://127.0.0.1:0")
+    with discoverd("--json", *listen, *options, stdout=subprocess.PIPE, **variables) as daemon:
+        assert daemon.surveys.startswith("tls+tcp://")
+        assert daemon.answers.startswith("tls+tcp://")
+        with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.surveys, tls=certificate.tls()):
+            assert daemon.change()["state"] == "up"
+            there = ("--daemon", daemon.answers, *options)
+            assert nngkit("resolve", "answer", *there, **variables).stdout == "tcp://10.0.0.1:9000\n"
+            assert "  up  " in nngkit("discover", *there, **variables).stdout
+            assert "tls+tcp://" in nngkit("discover", "--rounds", *there, **variables).stdout
+            assert nngkit("top", "--once", *there, **variables).returncode == 0
+            # who shows no certificate is not let in
+            ca = ("--cacert", str(certificate.ca), "--timeout", "0.3")
+            assert nngkit("resolve", "answer", "--daemon", daemon.answers, *ca).returncode in (3, 4)
+
+
+def test_programs_read_the_same_variables(certificate: Certificate) -> None:
+    files = {"NNGKIT_CACERT": certificate.ca, "NNGKIT_CERT": certificate.cert, "NNGKIT_KEY": certificate.key}
+    variables = {name: str(path) for name, path in files.items()}
+    examples = ROOT / "examples" / "service_discovery"
+    listen = ("--listen", "tls+tcp://127.0.0.1:0")
+    with discoverd("--json", *listen, stdout=subprocess.PIPE, **variables) as daemon:
+        here = variables | {"NNGKIT_DISCOVERY": daemon.surveys, "NNGKIT_QUERY": daemon.answers, "SERVICE_PORT": "0"}
+        here |= {"NNGKIT_PRIORITY": "3", "NNGKIT_ZONE": "ny"}
+        with subprocess.Popen(
+            [sys.executable, examples / "answer.py"], cwd=ROOT, env=environment(**here), stdout=subprocess.DEVNULL
+        ) as service:
+            try:
+                change = daemon.change()
+                assert (change["name"], change["priority"], change["zone"]) == ("answer", 3, "ny")
+                client = [sys.executable, str(examples / "client.py")]
+                done = subprocess.run(client, env=environment(**here), capture_output=True, text=True, timeout=WAIT)
+                assert done.stdout.endswith(" says: The answer is 42\n"), done.stderr
+            finally:
+                service.kill()
+
+
+LISTEN = ("discoverd", "--listen", "tls+tcp://127.0.0.1:0", "--query", "tcp://127.0.0.1:0")
+NO_CERT = "a listener over TLS needs it, and --key (or NNGKIT_CERT and NNGKIT_KEY)"
+NO_CACERT = "a dialler over TLS needs it, or --insecure (or NNGKIT_CACERT)"
+ASK = ("resolve", "answer", "--daemon", "tls+tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "says"),
+    [
+        (LISTEN, {}, f"--cert: {NO_CERT}"),
+        (ASK, {}, f"--cacert: {NO_CACERT}"),
+        (("discover", *ASK[2:]), {}, f"--cacert: {NO_CACERT}"),
+        (
+            ("top", "--once", *ASK[2:]),
+            {},
+            f"--cacert: {NO_CACERT}",
+        ),
+        ((*LISTEN, "--cert", "a"), {}, "--cert: goes together with --key"),
+        (LISTEN, {"NNGKIT_CERT": "a"}, "NNGKIT_CERT: goes together with NNGKIT_KEY"),
+        (ASK, {"NNGKIT_CACERT": "/nowhere/ca.pem"}, "NNGKIT_CACERT: /nowhere/ca.pem: No such file or directory"),
+        (
+            (*ASK, "--cacert", "/nowhere/it.pem"),
+            {"NNGKIT_CACERT": "/nowhere/ca.pem"},
+            "--cacert: /nowhere/it.pem: No such file or directory",
+        ),
+        (
+            ("resolve", "answer", "--daemon", "tcp://127.0.0.1:1", "--cacert", "a"),
+            {},
+            "--cacert: is for tls+tcp:// and wss:// addresses, and there is none",
+        ),
+    ],
+)
+def test_what_is_wrong_with_certificates_is_one_line(
+    arguments: tuple[str, ...], variables: dict[str, str], says: str
+) -> None:
+    assert_fails(nngkit(*arguments, **variables), 2, f"nngkit {arguments[0]}: {says}")
+
+
+def test_variables_for_tls_are_not_in_the_way_of_a_daemon_without() -> None:
+    with discoverd("--json", NNGKIT_CACERT="/nowhere") as daemon:
+        assert nngkit("discover", "--daemon", daemon.answers, NNGKIT_CACERT="/nowhere").returncode == 0
 
 
 def test_the_environment_says_where_the_daemon_is() -> None:

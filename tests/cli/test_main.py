@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,34 @@ def test_help_lists_the_commands_and_each_has_its_own() -> None:
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
+    assert_fails(nngkit(*arguments), 2, says)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["record", "j", "--stream", "a=pull listen=tls+tcp://127.0.0.1:0"],
+            "--cert: a listener over TLS needs it, and --key",
+        ),
+        (
+            ["record", "j", "--stream", "a=sub dial=tls+tcp://127.0.0.1:1"],
+            "--cacert: a dialler over TLS needs it, or --insecure",
+        ),
+        (
+            ["doc", "cat", "minutes", "--dial", "wss://127.0.0.1:1"],
+            "--cacert: a dialler over TLS needs it, or --insecure",
+        ),
+        (
+            ["doc", "cat", "minutes", "--listen", "tcp://127.0.0.1:0", "--discovery", "tls+tcp://127.0.0.1:1"],
+            "--cacert: a dialler over TLS needs it, or --insecure",
+        ),
+        (["pull", "--listen", "tls+tcp://127.0.0.1:0"], "--cert: a listener over TLS needs it, and --key"),
+        (["discoverd", "--listen", "tls+tcp://127.0.0.1:0"], "--cert: a listener over TLS needs it, and --key"),
+    ],
+)
+def test_what_tls_needs_is_said_in_options(arguments: list[str], says: str, tmp_path: Path) -> None:
+    arguments = [str(tmp_path / "journal") if each == "j" else each for each in arguments]
     assert_fails(nngkit(*arguments), 2, says)
 
 

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import cbor2
 import pytest
 import trio
 
 from nngkit import BadMessage, ConfigError, Service, ServiceNotFound, TimedOut, Unreachable
 from nngkit.discovery import Daemon, DaemonClient, DaemonSettings, Event, Reason, RoundFigures, State
 from nngkit.discovery.daemon import WATCHES
-from nngkit.discovery.queries import PAGE, Refused, Rounds, parse_answer
+from nngkit.discovery.queries import PAGE, AskResolve, Refused, Rounds, parse_answer
 from nngkit.protocols import Rep, Req
 from tests.discovery.peers import WAIT, RawPeer, found, record, says, until
 
@@ -43,6 +44,64 @@ async def test_callers_are_told_who_is_there() -> None:
         assert await client.snapshot() == ()
         (gone,) = await client.snapshot("answer", everything=True)
         assert (gone.state, gone.reason) == (State.DOWN, Reason.BYE)
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if "version 1" in record.message]
+
+
+async def test_a_service_of_version_1_has_priority_8_which_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    old = {"v": 1, "type": "reply", "sender": "old", "providers": [record().as_map() | {"priority": 100}]}
+    async with (
+        daemon_and_client() as (daemon, client),
+        await RawPeer.connect(daemon.addresses[0]) as peer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(peer.answer_all, cbor2.dumps(old))
+        await until(lambda: daemon.discovery.counts["older version"] >= 3)
+        assert await client.resolve("answer") == record(priority=8)
+        nursery.cancel_scope.cancel()
+    (said,) = warned(caplog)
+    assert said.startswith("service at tcp://127.0.0.1:")
+    assert said.endswith(" speaks version 1: its priority is read as 8")
+
+
+async def test_a_caller_of_version_1_is_told_no_priority_which_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        daemon_and_client() as (daemon, _),
+        Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0], priority=1),
+        Req(dial=daemon.query_addresses[0]) as req,
+    ):
+        await until(found(daemon.discovery))
+        for ask in ({"type": "ask-resolve", "name": "answer"}, {"type": "ask-snapshot"}):
+            said = await req.arequest(cbor2.dumps({"v": 1, **ask}), timeout=WAIT)
+            assert cbor2.loads(said)["v"] == 1
+            assert b"priority" not in said
+        assert cbor2.loads(await req.arequest(AskResolve("answer").encode(), timeout=WAIT))["provider"]["priority"] == 1
+    (said_once,) = warned(caplog)
+    assert said_once.startswith("caller at tcp://127.0.0.1:")
+
+
+async def test_a_daemon_of_version_1_tells_no_priority_which_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    answer = cbor2.dumps(
+        {"v": 1, "type": "resolved", "daemon": "old", "provider": record().as_map() | {"priority": -5}}
+    )
+
+    async def old_daemon(rep: Rep) -> None:
+        async for request in rep:
+            assert cbor2.loads(request.body)["v"] == 1  # it would refuse a newer one
+            await request.areply(answer)
+
+    async with (
+        Rep(listen=ANY) as rep,
+        DaemonClient(rep.address, timeout=WAIT) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(old_daemon, rep)
+        for _ in range(3):
+            assert await client.resolve("answer") == record(priority=8)
+        nursery.cancel_scope.cancel()
+    assert warned(caplog) == [f"discovery daemon at {rep.address} speaks version 1: priorities are read as 8"]
 
 
 async def test_long_lists_come_in_pages() -> None:

@@ -35,7 +35,7 @@ REPLIES = {
 @pytest.mark.parametrize("kind", REPLIES)
 async def test_a_reply_that_makes_no_sense_is_counted(kind: str) -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.3) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.3) as discovery,
         await RawPeer.connect(discovery.address) as good,
         await RawPeer.connect(discovery.address) as bad,
         trio.open_nursery() as nursery,
@@ -59,7 +59,7 @@ CUT = {
 @pytest.mark.parametrize("what", CUT)
 async def test_an_impossible_length_costs_the_connection_and_nothing_else(what: str) -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.3) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.3) as discovery,
         await RawPeer.connect(discovery.address) as good,
         await RawPeer.connect(discovery.address) as bad,
         trio.open_nursery() as nursery,
@@ -80,7 +80,7 @@ async def test_an_impossible_length_costs_the_connection_and_nothing_else(what: 
 
 async def test_two_replies_count_once_and_the_second_is_counted() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.2) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         await RawPeer.connect(discovery.address) as peer,
         trio.open_nursery() as nursery,
     ):
@@ -95,7 +95,7 @@ async def test_two_replies_count_once_and_the_second_is_counted() -> None:
 
 async def test_a_flood_of_replies_is_cut_short_and_counted() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=1) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=1) as discovery,
         await RawPeer.connect(discovery.address) as good,
         await RawPeer.connect(discovery.address) as bad,
         trio.open_nursery() as nursery,
@@ -121,7 +121,7 @@ async def test_a_flood_of_replies_is_cut_short_and_counted() -> None:
 
 async def test_replies_to_surveys_that_never_were_are_nobodys() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.2) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
         await discovery.await_for_peers(timeout=WAIT)
@@ -134,7 +134,7 @@ async def test_replies_to_surveys_that_never_were_are_nobodys() -> None:
 @pytest.mark.parametrize("number", [0, 1, 0x7FFFFFFF])
 async def test_who_replies_without_the_bit_that_ends_a_header_is_cut_off(number: int) -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.2) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
         await discovery.await_for_peers(timeout=WAIT)
@@ -147,7 +147,7 @@ async def test_who_replies_without_the_bit_that_ends_a_header_is_cut_off(number:
 
 async def test_what_one_peer_says_touches_no_other_peers_provider() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=1, interval=0.01) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=1, interval=0.01) as discovery,
         await RawPeer.connect(discovery.address) as good,
         trio.open_nursery() as nursery,
     ):
@@ -177,7 +177,7 @@ async def test_what_one_peer_says_touches_no_other_peers_provider() -> None:
 async def test_random_bytes_on_the_wire_hurt_nobody(seed: int) -> None:
     rng = random.Random(seed)
     async with (
-        ServiceDiscovery(listen=ANY, timeout=1, interval=0.01) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=1, interval=0.01) as discovery,
         await RawPeer.connect(discovery.address) as good,
         trio.open_nursery() as nursery,
     ):

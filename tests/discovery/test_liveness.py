@@ -28,7 +28,7 @@ async def test_20_rounds_over_400_services_with_a_stalling_loop_raise_no_false_a
     figures: list[RoundFigures] = []
     rng = random.Random(4)
     async with (
-        ServiceDiscovery(listen=ANY, timeout=1.0, interval=0.1, on_round=figures.append) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=1.0, interval=0.1, on_round=figures.append) as discovery,
         trio.open_nursery() as nursery,
     ):
         port = discovery.address.rpartition(":")[2]
@@ -74,7 +74,7 @@ async def resolved_until(discovery: ServiceDiscovery, address: str, limit: float
 @pytest.mark.slow
 async def test_a_killed_provider_is_last_resolved_within_20_ms_of_its_death() -> None:
     stale = []
-    async with ServiceDiscovery(listen=ANY, timeout=0.5, interval=0.5) as discovery:
+    async with ServiceDiscovery(listen=ANY, deadline=0.5, interval=0.5) as discovery:
         for number in range(KILLS):
             address = f"tcp://10.0.0.{number + 1}:9000"
             with program("provider", "victim", address, discovery.address) as process:
@@ -94,7 +94,7 @@ async def test_a_killed_provider_is_last_resolved_within_20_ms_of_its_death() ->
 async def test_a_stopped_provider_is_out_of_resolve_within_an_interval_and_two_deadlines() -> None:
     interval, deadline, stale = 0.4, 0.3, []
     async with (
-        ServiceDiscovery(listen=ANY, timeout=deadline, interval=interval) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=deadline, interval=interval) as discovery,
         trio.open_nursery() as nursery,
     ):
         with program("provider", "victim", "tcp://10.0.0.100:9000", discovery.address):

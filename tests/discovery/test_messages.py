@@ -31,6 +31,7 @@ from nngkit.discovery.queries import (
     parse_ask,
 )
 from nngkit.discovery.registry import Registry
+from nngkit.discovery.watch import AskWatch
 from nngkit.errors import BadMessage, Broken, ServiceNotFound, TooLarge
 
 WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
@@ -55,7 +56,7 @@ def providers(draw: st.DrawFn) -> Provider:
         epoch=draw(epochs),
         version=draw(words),
         zone=draw(words),
-        priority=draw(st.integers(-32768, 32767)),
+        priority=draw(st.integers(1, 16)),
         weight=draw(st.integers(0, 65535)),
         tags=frozenset(draw(st.sets(st.text(printable, min_size=1, max_size=16), max_size=16))),
         load=draw(st.floats(0, 1e9)),
@@ -81,7 +82,7 @@ def largest(index: int = 0) -> Provider:
         epoch=2**63 - 1,
         version="v" * 64,
         zone="z" * 64,
-        priority=-32768,
+        priority=16,
         weight=65535,
         tags=frozenset(f"{n:064}" for n in range(16)),
         load=0.1,
@@ -220,13 +221,13 @@ def record(**changes: object) -> dict[str, object]:
 
 
 def reply_with(**changes: object) -> bytes:
-    return cbor2.dumps({"v": 1, "type": "reply", "sender": "s", "providers": [record()]} | changes)
+    return cbor2.dumps({"v": 2, "type": "reply", "sender": "s", "providers": [record()]} | changes)
 
 
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (reply_with(v=2), "version 2, newer than the version 1"),
+        (reply_with(v=3), "version 3, newer than the version 2"),
         (reply_with(v=0), "out of range"),
         (reply_with(v="1"), "must be int"),
         (reply_with(type="query"), "type is 'query'"),
@@ -279,8 +280,10 @@ def test_a_reply_that_is_not_right_is_refused_with_the_reason(body: bytes, why: 
         ("version", "\x00"),
         ("zone", "z" * 65),
         ("zone", 1),
-        ("priority", 32768),
+        ("priority", 0),
+        ("priority", 17),
         ("priority", False),
+        ("priority", 8.0),
         ("weight", -1),
         ("weight", 65536),
         ("tags", "abc"),
@@ -307,6 +310,72 @@ def test_fields_and_flags_that_are_not_known_are_ignored() -> None:
     assert reply == Reply("s", (Provider("answer", "tcp://host:1", "i", 1),))
     query = parse_query(cbor2.dumps({"v": 1, "type": "query", "daemon": "d", "round": 3, "flags": ["new"], "x": 1}))
     assert query == Query("d", 3, frozenset({"new"}))
+
+
+@pytest.mark.parametrize("priority", [1, 5, 16, -32768, 32767, "first"])
+def test_the_priority_of_version_1_is_read_as_8(priority: object) -> None:
+    reply = parse_reply(reply_with(v=1, providers=[record(priority=priority, zone="ny")]))
+    assert reply == Reply("s", (Provider("answer", "tcp://host:1", "i", 1, zone="ny", priority=8),))
+    assert isinstance(reply, Reply)
+    assert reply.version == 1
+    status = STATUS.as_map(0.0) | {"provider": record(priority=priority)}
+    for answer in (
+        {"type": "resolved", "provider": record(priority=priority)},
+        {"type": "snapshot", "rows": [status]},
+    ):
+        found = parse_answer(cbor2.dumps({"v": 1, "daemon": "d", **answer}), 0.0)
+        assert isinstance(found, (Resolved, Snapshot))
+        assert found.version == 1
+        providers = [found.provider] if isinstance(found, Resolved) else [row.provider for row in found.rows]
+        assert [provider.priority for provider in providers] == [8]
+
+
+def test_a_reader_of_version_1_is_told_no_priority() -> None:
+    first = Provider("answer", "tcp://host:1", "i", 1, priority=1)
+    for body in (
+        Reply("s", (first,), version=1).encode(),
+        Resolved("d", first, version=1).encode(),
+        Snapshot("d", (replace(STATUS, provider=first),), version=1).encode(0.0),
+    ):
+        assert cbor2.loads(body)["v"] == 1
+        assert b"priority" not in body
+    assert cbor2.loads(Reply("s", (first,)).encode())["providers"][0]["priority"] == 1
+    assert b"priority" not in Reply("s", (replace(first, priority=8),)).encode()  # the default
+
+
+def test_questions_are_of_version_1_and_say_which_versions_their_sender_reads() -> None:
+    for body in (
+        Query("d", 1).encode(),
+        AskSnapshot().encode(),
+        AskResolve("a").encode(),
+        AskRounds().encode(),
+        AskWatch().encode(),
+    ):
+        assert cbor2.loads(body)["v"] == 1
+    for parse, fields in (
+        (parse_query, {"type": "query", "daemon": "d", "round": 1}),
+        (parse_ask, {"type": "ask-snapshot"}),
+        (parse_ask, {"type": "ask-resolve", "name": "a"}),
+    ):
+        for versions, speaks in (({"v": 1}, 1), ({"v": 1, "speaks": 2}, 2), ({"v": 2}, 2), ({"v": 1, "speaks": 9}, 2)):
+            asked = parse(cbor2.dumps(fields | versions))
+            assert isinstance(asked, (Query, AskSnapshot, AskResolve))
+            assert asked.speaks == speaks
+        with pytest.raises(BadMessage):
+            parse(cbor2.dumps(fields | {"v": 1, "speaks": "2"}))
+
+
+@pytest.mark.parametrize("speaks", [1, 2])
+def test_an_answer_is_of_the_version_that_its_reader_speaks(speaks: int) -> None:
+    registry = Registry()
+    registry.reply(1, registry.start_round(0.0), reply_with(providers=[record(priority=3)]), 0.1)
+    for question in (AskResolve("answer", speaks=speaks), AskSnapshot(speaks=speaks)):
+        body = queries.answer_bytes(registry, question.encode(), "d", random.Random(1), 0.2)
+        assert cbor2.loads(body)["v"] == speaks
+        found = parse_answer(body, 0.2)
+        assert isinstance(found, (Resolved, Snapshot))
+        (provider,) = [found.provider] if isinstance(found, Resolved) else [row.provider for row in found.rows]
+        assert provider.priority == (3 if speaks == 2 else 8)
 
 
 @pytest.mark.parametrize(

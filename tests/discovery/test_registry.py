@@ -15,7 +15,7 @@ import pytest
 from nngkit.discovery.messages import Reply, TextReply
 from nngkit.discovery.provider import Event, Provider, Reason, State, Status
 from nngkit.discovery.registry import COUNTS, Registry
-from nngkit.discovery.rules import Limits, Round, RoundEnd, Rules, choose, is_mass_loss, shortlist
+from nngkit.discovery.rules import Limits, Round, RoundEnd, Rules, choose, is_mass_loss
 from nngkit.errors import ServiceNotFound
 
 UP, SUSPECT, DRAINING, DOWN, JOINING = State.UP, State.SUSPECT, State.DRAINING, State.DOWN, State.JOINING
@@ -711,7 +711,7 @@ GARBAGE = {
     "empty": b"",
     "bad cbor": b"\xa1\x01",
     "bad text": b"answer at port 5",
-    "newer version": cbor2.dumps({"v": 2, "type": "reply"}),
+    "newer version": cbor2.dumps({"v": 3, "type": "reply"}),
     "too large": b"\xa0" + b"\0" * 70_000,
 }
 
@@ -895,36 +895,79 @@ def test_all_equal_is_at_random() -> None:
     assert all(850 < times < 1150 for times in chosen.values())
 
 
-def test_priority_first_then_the_own_zone_then_weight() -> None:
+def chosen(world: World, zone: str = "") -> Counter[str]:
+    rng = random.Random(7)
+    return Counter(world.registry.resolve("answer", rng, zone).id for _ in range(4000))
+
+
+def test_the_own_zone_first_then_priority_then_weight() -> None:
     world = World()
     records = [
         provider(1, priority=1, zone="eu", weight=10),
         provider(2, priority=1, zone="eu", weight=30),
-        provider(3, priority=1, zone="us"),
-        provider(4, priority=0, zone="asia"),
+        provider(3, priority=2, zone="eu"),
+        provider(4, priority=16, zone="us"),
+        provider(5, priority=1),
     ]
     world.join(1, says(*records))
     world.round()
-    rng = random.Random(7)
-
-    def chosen(zone: str) -> Counter[str]:
-        return Counter(world.registry.resolve("answer", rng, zone).id for _ in range(4000))
-
-    eu = chosen("eu")
+    eu = chosen(world, "eu")
     assert set(eu) == {"id1", "id2"}
     assert 2800 < eu["id2"] < 3200
-    assert set(chosen("us")) == {"id3"}
-    assert set(chosen("asia")) == set(chosen("")) == {"id1", "id2", "id3"}
+    assert set(chosen(world, "us")) == {"id4"}
+    assert set(chosen(world, "asia")) == set(chosen(world)) == {"id1", "id2", "id5"}
 
 
-def test_a_lower_priority_is_chosen_when_the_higher_is_gone() -> None:
+def test_a_zone_is_asked_while_anybody_of_it_is_there() -> None:
     world = World()
-    world.join(1, says(provider(1, priority=5), sender="a"))
-    world.join(2, says(provider(2, priority=-5), sender="b"))
+    world.join(1, says(provider(1, zone="ny", priority=16), sender="a"))
+    world.join(2, says(provider(2, zone="ny", priority=15), sender="b"))
+    world.join(3, says(provider(3, zone="london", priority=1), sender="c"))
     world.round()
-    assert world.registry.resolve("answer", random.Random(1)).id == "id1"
+    assert set(chosen(world, "ny")) == {"id2"}
+    world.leave(2)
+    assert set(chosen(world, "ny")) == {"id1"}
     world.leave(1)
-    assert world.registry.resolve("answer", random.Random(1)).id == "id2"
+    assert set(chosen(world, "ny")) == {"id3"}
+
+
+def test_a_zone_that_is_stale_is_asked_before_another_that_has_answered() -> None:
+    world = World()
+    for n in range(1, 13):
+        world.join(n, says(provider(n, zone="ny" if n > 1 else "london"), sender=f"s{n}"))
+    world.full_round()
+    for n in range(2, 13):
+        world.voice[n] = None
+    world.full_round()
+    assert [row.stale for row in world.registry.view(world.now)].count(True) == 11
+    assert "id1" not in chosen(world, "ny")
+    assert set(chosen(world)) == set(chosen(world, "london")) == {"id1"}
+
+
+def test_priority_1_is_taken_before_2_and_8_is_the_default() -> None:
+    world = World()
+    for n, record in enumerate(
+        (provider(1, priority=1), provider(2, priority=2), provider(3), provider(4, priority=9)), 1
+    ):
+        world.join(n, says(record, sender=f"s{n}"))
+    world.round()
+    assert provider(3).priority == 8
+    for n in (1, 2, 3, 4):
+        assert set(chosen(world)) == {f"id{n}"}
+        world.leave(n)
+
+
+def test_a_reply_of_version_1_counts_with_priority_8_and_is_counted() -> None:
+    world = World()
+    world.join(1, Reply("a", (provider(1, priority=9),)).encode())
+    old = cbor2.dumps(
+        {"v": 1, "type": "reply", "sender": "b", "providers": [provider(2).as_map() | {"priority": 3000}]}
+    )
+    world.join(2, old)
+    world.round()
+    assert set(chosen(world)) == {"id2"}
+    world.full_round()
+    assert world.registry.counts["older version"] == world.registry.older == 2
 
 
 @pytest.mark.parametrize(
@@ -942,8 +985,8 @@ def test_a_lower_priority_is_chosen_when_the_higher_is_gone() -> None:
     ],
 )
 def test_weight_is_a_share(weights: tuple[int, int], number: float, chosen: str) -> None:
-    candidates = shortlist(provider(n, weight=weight) for n, weight in enumerate(weights, 1))
-    assert choose(candidates, Script(number)).id == chosen
+    candidates = [provider(n, weight=weight) for n, weight in enumerate(weights, 1)]
+    assert choose({"": candidates}, Script(number)).id == chosen
 
 
 def test_a_snapshot_does_not_change_afterwards_and_cannot_be_changed() -> None:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from typing import Any
 
+import cbor2
 import pytest
 import trio
 
@@ -43,6 +44,24 @@ async def test_answers_the_two_forms_each_in_its_own() -> None:
         assert isinstance(reply, Reply)
         assert reply.providers == (service.provider,)
         assert service.provider.zone == "z"
+
+
+async def test_a_daemon_of_version_1_is_not_told_the_priority_which_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    old = cbor2.dumps({"v": 1, "type": "query", "daemon": "old", "round": 1})
+    async with Surveyor(listen=ANY) as daemon, Service("answer", HERE, discovery=daemon.address, priority=1) as service:
+        await daemon.await_for_peers(timeout=WAIT)
+        for _ in range(3):
+            (reply,) = (await daemon.asurvey(old, timeout=WAIT, early=True)).replies
+            said = cbor2.loads(reply.body)
+            assert said["v"] == 1
+            assert said["providers"][0].keys() == {"name", "addr", "id", "epoch"}
+        assert [record.levelname for record in caplog.records if "speaks version 1" in record.message] == ["WARNING"]
+        (now,) = await ask(daemon, QUERY)
+        assert isinstance(now, Reply)
+        assert (now.version, now.providers) == (2, (service.provider,))
+        assert now.providers[0].priority == 1
 
 
 async def test_stays_silent_on_the_text_of_one_who_also_asks_in_cbor() -> None:
@@ -83,13 +102,13 @@ async def test_daemons_start_in_any_order_and_come_back() -> None:
         address = discovery.address
     async with Service("answer", HERE, discovery=address):
         for _ in range(2):
-            async with ServiceDiscovery(listen=address, timeout=WAIT, interval=1000) as discovery:
+            async with ServiceDiscovery(listen=address, deadline=WAIT, interval=1000) as discovery:
                 await until(found(discovery))
 
 
 async def test_a_change_is_heard_at_once() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         Service("answer", HERE, discovery=discovery.address) as service,
         trio.open_nursery() as nursery,
     ):
@@ -137,7 +156,7 @@ async def test_the_load_is_asked_for_at_every_answer(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize("how", ["leaving", "cancelled", "failing", "closed"])
 async def test_it_says_good_bye_however_it_ends(how: str) -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         trio.open_nursery() as nursery,
     ):
         watcher = Watcher(discovery)
@@ -165,7 +184,7 @@ async def test_it_says_good_bye_however_it_ends(how: str) -> None:
 
 async def test_a_service_asked_while_it_leaves_does_not_rise_again() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=1, interval=0) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=1, interval=0) as discovery,
         trio.open_nursery() as nursery,
     ):
         watcher = Watcher(discovery)
@@ -180,7 +199,7 @@ async def test_a_service_asked_while_it_leaves_does_not_rise_again() -> None:
 
 async def test_sigterm_is_a_good_bye_and_still_ends_the_process() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         trio.open_nursery() as nursery,
     ):
         watcher = Watcher(discovery)
@@ -243,7 +262,7 @@ def test_what_cannot_be_used_is_a_config_error(arguments: dict[str, Any], says_w
 async def test_a_name_may_be_as_long_as_the_wire_allows() -> None:
     name = "ß" * 64
     async with (
-        ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         Service(name, HERE, discovery=discovery.address),
     ):
         await until(found(discovery, name))

@@ -32,7 +32,7 @@ async def answering(discovery: ServiceDiscovery, body: bytes) -> AsyncIterator[R
 
 async def test_discover_returns_who_is_there_at_the_deadline() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.2) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         Service("answer", "tcp://127.0.0.1:9000", discovery=discovery.address) as service,
     ):
         await discovery.await_for_peers(timeout=WAIT)
@@ -44,7 +44,7 @@ async def test_discover_returns_who_is_there_at_the_deadline() -> None:
 
 async def test_early_returns_once_everybody_has_answered() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery,
         answering(discovery, says(record(number=1))),
         answering(discovery, says(record(number=2))),
     ):
@@ -56,7 +56,7 @@ async def test_early_returns_once_everybody_has_answered() -> None:
 
 async def test_early_waits_for_the_deadline_where_somebody_relays() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.15) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.15) as discovery,
         answering(discovery, says(record(), relay=True)),
     ):
         await discovery.await_for_peers(timeout=WAIT)
@@ -67,7 +67,7 @@ async def test_early_waits_for_the_deadline_where_somebody_relays() -> None:
 
 async def test_early_goes_on_when_the_silent_one_leaves() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery,
         trio.open_nursery() as nursery,
         answering(discovery, says(record())),
     ):
@@ -87,14 +87,14 @@ async def test_early_goes_on_when_the_silent_one_leaves() -> None:
 
 
 async def test_early_with_nobody_there_returns_at_once() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery:
+    async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery:
         with trio.fail_after(1):
             assert await discovery.discover(early=True) == {}
 
 
 async def test_replies_count_as_they_come_in() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery,
         trio.open_nursery() as nursery,
         answering(discovery, says(record())),
     ):
@@ -105,7 +105,7 @@ async def test_replies_count_as_they_come_in() -> None:
 
 
 async def test_who_connects_while_it_asks_is_asked_too() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=0.5) as discovery, trio.open_nursery() as nursery:
+    async with ServiceDiscovery(listen=ANY, deadline=0.5) as discovery, trio.open_nursery() as nursery:
         result: list[object] = []
 
         async def discover() -> None:
@@ -119,10 +119,13 @@ async def test_who_connects_while_it_asks_is_asked_too() -> None:
 
 
 async def test_both_forms_are_asked_cbor_first() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=0.1) as discovery, await RawPeer.connect(discovery.address) as peer:
+    async with (
+        ServiceDiscovery(listen=ANY, deadline=0.1) as discovery,
+        await RawPeer.connect(discovery.address) as peer,
+    ):
         await discovery.await_for_peers(timeout=WAIT)
         for number in range(1, 20):
-            await discovery.discover(timeout=0.0)
+            await discovery.discover(deadline=0.0)
             _, query = await peer.query()
             assert query is not None
             assert query.daemon == discovery.id
@@ -132,19 +135,19 @@ async def test_both_forms_are_asked_cbor_first() -> None:
 
 async def test_text_form_may_be_left_out() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.1, text=False) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.1, text=False) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
         await discovery.await_for_peers(timeout=WAIT)
-        await discovery.discover(timeout=0.0)
-        await discovery.discover(timeout=0.0)
+        await discovery.discover(deadline=0.0)
+        await discovery.discover(deadline=0.0)
         asked = [(await peer.query())[1], (await peer.query())[1]]
         assert all(query is not None and not query.flags for query in asked)
 
 
 async def test_a_text_service_is_found_and_its_cbor_answer_beats_it() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.2) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         trio.open_nursery() as nursery,
         await RawPeer.connect(discovery.address) as peer,
     ):
@@ -163,7 +166,7 @@ async def test_a_text_service_is_found_and_its_cbor_answer_beats_it() -> None:
 
 
 async def test_resolve_picks_at_random_among_those_that_are_up() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery:
+    async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery:
         records = [record(number=number) for number in range(3)]
         async with answering(discovery, says(*records)):
             await discovery.await_for_peers(timeout=WAIT)
@@ -172,7 +175,7 @@ async def test_resolve_picks_at_random_among_those_that_are_up() -> None:
 
 
 async def test_an_unknown_name_is_not_found_and_adds_no_key() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=0.05) as discovery:
+    async with ServiceDiscovery(listen=ANY, deadline=0.05) as discovery:
         with pytest.raises(ServiceNotFound, match="service not found: nobody"):
             discovery.resolve("nobody")
         assert await discovery.discover() == {}
@@ -185,7 +188,7 @@ async def test_what_the_body_raises_is_not_wrapped() -> None:
 
 
 async def test_a_killed_provider_leaves_resolve_while_the_loop_is_busy() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery:
+    async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
         with program("provider", "answer", record().address, discovery.address) as process:
             await until(found(discovery))
             process.kill()
@@ -202,7 +205,7 @@ async def test_a_killed_provider_leaves_resolve_while_the_loop_is_busy() -> None
 async def test_an_interval_makes_rounds_in_the_background() -> None:
     figures: list[RoundFigures] = []
     async with (
-        ServiceDiscovery(listen=ANY, timeout=1, interval=0.02, on_round=figures.append) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=1, interval=0.02, on_round=figures.append) as discovery,
         answering(discovery, says(record())),
     ):
         await until(lambda: len(figures) > 5)
@@ -211,7 +214,7 @@ async def test_an_interval_makes_rounds_in_the_background() -> None:
 
 
 async def test_a_service_is_found_at_once_and_not_an_interval_later() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery:
+    async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
         await until(lambda: discovery.rounds)
         async with answering(discovery, says(record())):
             await until(found(discovery))
@@ -219,7 +222,7 @@ async def test_a_service_is_found_at_once_and_not_an_interval_later() -> None:
 
 async def test_a_silent_service_does_not_keep_others_from_being_found() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=1000, interval=0) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=1000, interval=0) as discovery,
         await RawPeer.connect(discovery.address) as silent,
     ):
         await silent.cbor_query()
@@ -228,7 +231,7 @@ async def test_a_silent_service_does_not_keep_others_from_being_found() -> None:
 
 
 async def test_a_crowd_of_connections_is_asked_together() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=1000) as discovery, trio.open_nursery() as nursery:
+    async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery, trio.open_nursery() as nursery:
         await until(lambda: discovery.rounds)
 
         async def one(number: int) -> None:
@@ -244,7 +247,7 @@ async def test_a_crowd_of_connections_is_asked_together() -> None:
 
 async def test_one_missed_survey_is_asked_again_and_two_are_suspect() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.1) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.1) as discovery,
         trio.open_nursery() as nursery,
         answering(discovery, says(record(number=2), sender="other")),
         await RawPeer.connect(discovery.address) as peer,
@@ -265,7 +268,7 @@ async def test_one_missed_survey_is_asked_again_and_two_are_suspect() -> None:
 
 async def test_the_last_one_is_resolved_although_suspect() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.05) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.05) as discovery,
         trio.open_nursery() as nursery,
         await RawPeer.connect(discovery.address) as peer,
     ):
@@ -281,7 +284,7 @@ async def test_the_last_one_is_resolved_although_suspect() -> None:
 
 async def test_a_late_reply_is_life() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.05) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.05) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
         await discovery.await_for_peers(timeout=WAIT)
@@ -295,7 +298,7 @@ async def test_a_late_reply_is_life() -> None:
 
 async def test_a_connection_silent_for_long_is_let_go() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.03, interval=0) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.03, interval=0) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
         header, _ = await peer.cbor_query()
@@ -307,7 +310,7 @@ async def test_a_connection_silent_for_long_is_let_go() -> None:
 
 
 async def test_a_busy_loop_is_not_taken_for_silence() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=0.1) as discovery:
+    async with ServiceDiscovery(listen=ANY, deadline=0.1) as discovery:
         with program("fleet", "answer", "5", discovery.address.rpartition(":")[2]):  # under the guard for mass losses
             await discovery.await_for_peers(5, timeout=WAIT)
 
@@ -326,7 +329,7 @@ async def test_a_busy_loop_is_not_taken_for_silence() -> None:
 
 
 async def test_events_begin_with_what_is_there_and_go_on_with_changes() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=WAIT, interval=0.05) as discovery, trio.open_nursery() as nursery:
+    async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=0.05) as discovery, trio.open_nursery() as nursery:
         watcher = Watcher(discovery)
         async with answering(discovery, says(record(weight=7))):
             await until(found(discovery))
@@ -355,8 +358,8 @@ async def test_followers_end_when_it_is_closed() -> None:
     [
         ({"listen": "answer"}, "answer: not an address"),
         ({"listen": "pgm://127.0.0.1:1"}, "no transport 'pgm'"),
-        ({"listen": ANY, "timeout": -1.0}, "timeout: -1.0 is not a number of seconds"),
-        ({"listen": ANY, "timeout": float("nan")}, "timeout: nan is not"),
+        ({"listen": ANY, "deadline": -1.0}, "deadline: -1.0 is not a number of seconds"),
+        ({"listen": ANY, "deadline": float("nan")}, "deadline: nan is not"),
         ({"listen": ANY, "interval": float("inf")}, "interval: inf is not"),
         ({"listen": ANY, "id": "a b"}, "id: id has characters other than"),
     ],
@@ -375,7 +378,7 @@ async def test_a_port_in_use_is_unreachable() -> None:
 
 
 async def test_closed_while_discovering() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery, await RawPeer.connect(discovery.address):
+    async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery, await RawPeer.connect(discovery.address):
         await discovery.await_for_peers(timeout=WAIT)
         async with trio.open_nursery() as nursery:
 
@@ -391,7 +394,7 @@ async def test_closed_while_discovering() -> None:
 
 
 async def test_a_cancelled_discover_leaves_it_usable() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=WAIT) as discovery, answering(discovery, says(record())):
+    async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery, answering(discovery, says(record())):
         await discovery.await_for_peers(timeout=WAIT)
         with trio.move_on_after(0.05):
             await discovery.discover()
@@ -401,14 +404,14 @@ async def test_a_cancelled_discover_leaves_it_usable() -> None:
 async def test_it_may_dial_as_well() -> None:
     # a device's far end, for example; another surveyor there is no peer, and no harm
     async with (
-        ServiceDiscovery(listen=ANY, timeout=WAIT) as other,
-        ServiceDiscovery(dial=other.address, timeout=0.05) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=WAIT) as other,
+        ServiceDiscovery(dial=other.address, deadline=0.05) as discovery,
     ):
         assert await discovery.discover() == {}
 
 
 async def test_a_stranger_of_another_protocol_is_no_peer() -> None:
-    async with ServiceDiscovery(listen=ANY, timeout=0.05) as discovery:
+    async with ServiceDiscovery(listen=ANY, deadline=0.05) as discovery:
         peer = await RawPeer.connect(discovery.address, SURVEYOR)
         assert await peer.ended()
         assert await discovery.discover() == {}

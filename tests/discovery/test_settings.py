@@ -16,6 +16,7 @@ from nngkit.discovery.settings import (
     query_address,
 )
 from nngkit.errors import ConfigError
+from nngkit.protocols import TLS
 
 ROOT = Path(__file__).parents[2]
 daemon, service, client = (
@@ -132,6 +133,11 @@ def test_only_wildcards_are_turned_into_this_host() -> None:
         ("SERVICE_PORT", "?"),
         ("SERVICE_PROTOCOL", "tcp://"),
         ("SERVICE_HOST", "a\nb"),
+        ("NNGKIT_PRIORITY", "0"),
+        ("NNGKIT_PRIORITY", "17"),
+        ("NNGKIT_PRIORITY", "first"),
+        ("NNGKIT_CERT", "cert.pem"),
+        ("NNGKIT_KEY", "key.pem"),
     ],
 )
 def test_what_cannot_be_read_is_one_line_with_the_variables_name(variable: str, value: str) -> None:
@@ -142,6 +148,21 @@ def test_what_cannot_be_read_is_one_line_with_the_variables_name(variable: str, 
             reader[who]({variable: value})
         assert str(caught.value).startswith(f"{variable}: ")
         assert "\n" not in str(caught.value)
+
+
+def test_certificates_are_for_everybody_and_priority_is_a_services() -> None:
+    given = {"NNGKIT_CACERT": "ca.pem", "NNGKIT_CERT": "cert.pem", "NNGKIT_KEY": "key.pem"}
+    for read in (daemon, service, client):
+        assert read({}).certificates.tls is None
+        assert read({"NNGKIT_CACERT": "ca.pem"}).certificates.tls == TLS(ca="ca.pem")
+        assert read(given).certificates.tls == TLS(ca="ca.pem", cert="cert.pem", key="key.pem")
+    assert (service({}).priority, service({"NNGKIT_PRIORITY": "1"}).priority) == (8, 1)
+
+
+def test_daemons_that_are_given_are_asked_instead_of_those_of_the_environment() -> None:
+    variables = {"NNGKIT_QUERY": "tcp://other:1", "NNGKIT_ZONE": "ny"}
+    assert client(variables, daemons=("tcp://this:1",)) == ClientSettings(("tcp://this:1",), "ny")
+    assert client(variables) == ClientSettings(("tcp://other:1",), "ny")
 
 
 def test_the_page_has_the_table() -> None:

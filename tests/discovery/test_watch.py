@@ -28,7 +28,7 @@ def test_unknown_fields_are_ignored() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"v": 2},
+        {"v": 3},
         {"type": "ask-rounds"},
         {"daemon": 3},
         {"daemon": "x" * 65},

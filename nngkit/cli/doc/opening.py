@@ -56,7 +56,7 @@ def settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "token": token,
         "name": user(arguments),
         "relay": getattr(arguments, "relay", False),
-        "tls": tls_of(arguments, *arguments.listen, *arguments.dial, *join),
+        "tls": tls_of(arguments, *arguments.listen, *arguments.dial, *join, *(arguments.discovery or ())),
     }
 
 

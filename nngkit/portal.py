@@ -1,0 +1,300 @@
+"""The portal: trio in one daemon thread, for threads that have no event loop. What nngkit.blocking runs in.
+
+::
+
+    portal = the_portal()
+    host = Host(portal, ServiceDiscovery(...))      # entered; host.close() leaves it
+    portal.call(discovery.discover, early=True)     # waits for what the coroutine function returns or raises
+    BlockingIterator(portal, discovery.events())    # waits for each item
+
+Knows trio, and loops.py; which objects live in it, it does not know.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import nullcontext, suppress
+from typing import Any, Final, Generic, TypeVar, cast
+
+import trio
+
+from nngkit.errors import Closed
+from nngkit.loops import asked_by
+
+__all__ = ["BlockingIterator", "Host", "Portal", "Wait", "end", "the_portal"]
+
+R = TypeVar("R")
+
+ENDING: Final = 3.0
+"""Seconds that all open objects together may take to close at the end of the process: noticed, but no hang."""
+
+
+class Wait:
+    """A thread waits for something in the loop: a gate to wait at, and how it ended."""
+
+    def __init__(self) -> None:
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._over = False
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def over(self, value: Any = None, error: BaseException | None = None) -> None:
+        """In the loop: it has ended; the first time counts."""
+        if not self._over:
+            self._over = True
+            self._value, self._error = value, error
+            self._gate.release()
+
+    def wait(self) -> Any:
+        """In the thread. A lock's acquire is ended by signals, so Ctrl-C works."""
+        self._gate.acquire()
+        error, self._error = self._error, None  # kept, error and frame would hold each other
+        if error is not None:
+            raise error
+        return self._value
+
+
+def _ended() -> Closed:
+    return Closed("nngkit.blocking has ended with the process")
+
+
+class Portal:
+    """Trio in a daemon thread, with a nursery for calls and one for the objects that live there."""
+
+    def __init__(self) -> None:
+        started = Wait()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="nngkit.blocking", daemon=True)
+        self._thread.start()
+        started.wait()
+
+    def _run(self, started: Wait) -> None:
+        trio.run(self._main, started)
+
+    async def _main(self, started: Wait) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self.closing = trio.Event()
+        async with trio.open_nursery() as calls:
+            with trio.CancelScope() as bound:
+                async with trio.open_nursery() as lives:
+                    self._calls, self._lives = calls, lives
+                    started.over()
+                    await self.closing.wait()
+                    bound.deadline = trio.current_time() + ENDING
+            calls.cancel_scope.cancel()
+
+    def soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Have it called in the loop. Raises Closed at the end of the process."""
+        try:
+            self._token.run_sync_soon(function, *arguments)
+        except trio.RunFinishedError:
+            raise _ended() from None
+
+    def call(self, function: Callable[..., Awaitable[R]], *arguments: Any, **options: Any) -> R:
+        """What `function` returns or raises in the loop. Interrupted (Ctrl-C), it is cancelled there."""
+        end, scope = Wait(), trio.CancelScope()
+
+        async def run() -> None:
+            try:
+                with scope:
+                    end.over(await function(*arguments, **options))
+            except trio.Cancelled:
+                raise
+            except BaseException as error:  # it belongs to the caller, whatever it is
+                end.over(error=error)
+            finally:
+                end.over(error=_ended())
+
+        def give_up() -> None:
+            end.over(error=Closed("the asyncio loop on whose behalf this waited has ended"))
+            scope.cancel()
+
+        self.soon(self._start, False, run, end)
+        loop = asked_by()
+        try:
+            with nullcontext() if loop is None else loop.attending(functools.partial(self.later, give_up)):
+                return cast(R, end.wait())
+        except BaseException:
+            self.later(scope.cancel)  # harmless if it has ended
+            raise
+
+    def later(self, function: Callable[[], object]) -> None:
+        """Have it called in the loop; at the end of the process, do nothing."""
+        with suppress(Closed):
+            self.soon(function)
+
+    def live(self, function: Callable[[], Awaitable[None]], opened: Wait) -> None:
+        """Run `function` until it ends; at the end of the process it sees `closing`, and has ENDING seconds."""
+        self.soon(self._start, True, function, opened)
+
+    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Run `function` until it ends; at the end of the process it is cancelled."""
+        self.soon(self._start, False, function, Wait())
+
+    def _start(self, lives: bool, function: Callable[[], Awaitable[None]], end: Wait) -> None:
+        if self.closing.is_set():
+            end.over(error=_ended())
+        else:
+            (self._lives if lives else self._calls).start_soon(function)
+
+    def end(self) -> None:
+        """Close what is open, and the loop."""
+        try:
+            self.soon(self.closing.set)
+        except Closed:
+            return
+        self._thread.join(ENDING + 1)
+
+
+_portal: Portal | None = None
+_one = threading.Lock()
+
+
+def the_portal() -> Portal:
+    """Return the portal of this process, started if need be."""
+    global _portal
+    with _one:
+        if _portal is None:
+            _portal = Portal()
+        return _portal
+
+
+def end() -> None:
+    """Close what is open in the portal, and the portal: at the end of the process."""
+    if _portal is not None:
+        _portal.end()
+
+
+def _after_fork() -> None:
+    # The loop's thread did not come along. Its objects say so; NNG says the rest.
+    global _portal, _one
+    _portal, _one = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Host:
+    """The task in which an async object lives: `async with` has to be entered and left by the same one."""
+
+    def __init__(self, portal: Portal, inner: Any) -> None:
+        self.portal = portal
+        self._inner = inner
+        self._opened, self._left = Wait(), Wait()
+        self._leave = False
+        self._leaving: trio.Event | None = None
+        portal.live(self._live, self._opened)
+        try:
+            self._opened.wait()
+        except BaseException:
+            portal.soon(self._go)
+            raise
+
+    async def _live(self) -> None:
+        self._leaving = trio.Event()
+        try:
+            async with self._inner:
+                self._opened.over()
+                if not self._leave:
+                    async with trio.open_nursery() as nursery:
+                        for event in (self._leaving, self.portal.closing):
+                            nursery.start_soon(self._until, event, nursery.cancel_scope)
+        except trio.Cancelled:
+            self._opened.over(error=_ended())
+            raise
+        except BaseException as error:
+            self._opened.over(error=error)
+            self._left.over(error=error)
+        finally:
+            self._left.over()
+
+    async def _until(self, event: trio.Event, scope: trio.CancelScope) -> None:
+        await event.wait()
+        scope.cancel()
+
+    def _go(self) -> None:
+        self._leave = True
+        if self._leaving is not None:
+            self._leaving.set()
+
+    def close(self) -> None:
+        """Have it leave, and wait until it has. Raises what made it fail."""
+        try:
+            self.portal.soon(self._go)
+        except Closed:
+            return  # with the end of the process it has closed by itself
+        self._left.wait()
+
+
+class BlockingIterator(Iterator[R]):
+    """The items of an async generator, waited for by one thread or several: each item goes to one call of `next`.
+
+    `close`, from any thread, ends the iteration and the calls that wait; so does letting go of it. A wait that is given
+    up (a timeout around `asyncio.to_thread`) still takes the next item.
+    """
+
+    _begun = False
+
+    def __init__(self, portal: Portal, source: AsyncGenerator[R, None]) -> None:
+        self._portal = portal
+        self._pump = _Pump(source)
+        self._loop = asked_by()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __next__(self) -> R:
+        with self._lock:
+            if self._closed:
+                raise StopIteration
+            if not self._begun:
+                self._begun = True
+                self._portal.spawn(self._pump.run)
+        receive = self._pump.receive.receive
+        try:
+            if self._loop is not None:
+                return self._loop.run(self._portal.call, receive)
+            return self._portal.call(receive)
+        except trio.EndOfChannel:
+            failure, self._pump.failure = self._pump.failure, None
+            if failure is not None:
+                raise failure from None
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """End it; again is harmless."""
+        self._closed = True
+        if self._begun:
+            self._portal.later(self._pump.scope.cancel)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Pump(Generic[R]):
+    """The loop's side of an iterator, which lets go of that: a task that owns an async generator."""
+
+    def __init__(self, source: AsyncGenerator[R, None]) -> None:
+        # without a buffer: an item that nobody has asked for is not lost
+        self.send, self.receive = trio.open_memory_channel[R](0)
+        self.scope = trio.CancelScope()
+        self.failure: BaseException | None = None
+        self._source = source
+
+    async def run(self) -> None:
+        """Hand over item by item, until there are no more."""
+        with self.scope:
+            async with self.send:
+                try:
+                    try:
+                        async for item in self._source:
+                            await self.send.send(item)
+                    finally:
+                        with trio.CancelScope(shield=True):
+                            await self._source.aclose()
+                except trio.Cancelled:
+                    raise
+                except BaseException as error:  # it belongs to the caller, whatever it is
+                    self.failure = error
