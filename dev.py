@@ -8,6 +8,7 @@
     python3 dev.py lint            ruff (check, format), mypy --strict, import-linter, codespell: all of them, each time
     python3 dev.py bench [NAME]    benchmarks/NAME.py, or all in order of name; --list names them
     python3 dev.py web             builds the pages of nngkit/web into nngkit/web/static; needs Node.js and npm
+    python3 dev.py wheel           builds the pages, then a wheel and an sdist that have them inside, into dist
 
 What a command needs is a row of PARTS: it is built when its stamp (a hash of all that it depends on) is not the one in
 .venv, so the second run goes straight to work. What a command does is a row of COMMANDS. A new need (npm packages) is a
@@ -301,6 +302,13 @@ def web(arguments: list) -> list:
     return []  # to have it built is all
 
 
+def wheel(arguments: list) -> list:
+    if arguments:
+        fail("wheel takes no arguments", 2)
+    # Not isolated, as above; the wheel is made from the sdist, so that one that lacks something fails here.
+    return [("build", [PYTHON, "-m", "build", "--no-isolation", "--outdir", ROOT / "dist", ROOT])]
+
+
 class Command(NamedTuple):
     plan: Callable  # (arguments) -> [(name, argv)]
     parts: tuple
@@ -314,6 +322,7 @@ COMMANDS = {
     "lint": Command(lint, PYTHON_SIDE),
     "bench": Command(bench, PYTHON_SIDE),
     "web": Command(web, ("venv", "web")),
+    "wheel": Command(wheel, ("venv", "web")),
 }
 
 

@@ -66,16 +66,18 @@ _LATE = {  # name -> the room it comes from
 }
 
 
-def __getattr__(name: str) -> object:
-    """Bring in one of the late names; it is then an ordinary attribute, and this is not called for it again."""
-    room = _LATE.get(name)
-    if room is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker that sees it takes every name for one of ours
 
-    found: object = getattr(import_module(room), name)
-    globals()[name] = found
-    return found
+    def __getattr__(name: str) -> object:
+        """Bring in one of the late names; it is then an ordinary attribute, and this is not called for it again."""
+        room = _LATE.get(name)
+        if room is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        found: object = getattr(import_module(room), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

@@ -34,11 +34,13 @@ from nngkit.discovery import daemon as _daemon
 from nngkit.discovery import resolver as _resolver
 from nngkit.discovery import service as _service
 from nngkit.discovery import service_discovery as _discovery
-from nngkit.documents import Change, Document, Saved
+from nngkit.discovery.provider import Provider, RoundFigures
+from nngkit.documents import Change, Document, PeerInfo, PeerStats, Refusal, Saved
 from nngkit.documents import peer as _peer
 from nngkit.errors import Closed, Forked
 from nngkit.loops import asked_by
 from nngkit.portal import BlockingIterator, Host, Portal, end, the_portal
+from nngkit.protocols import Stats
 
 __all__ = ["Daemon", "DaemonClient", "DocumentPeer", "Resolver", "Service", "ServiceDiscovery"]
 
@@ -185,7 +187,9 @@ class _Read(Generic[R]):
 
 
 def _reads(attribute: Callable[[T], R]) -> _Read[R]:
-    """The property of a class; type checkers take it for its getter, at run time it has one."""
+    """The property of a class; at run time it has a getter. mypy takes it for that, pyright for a property without a
+    type: so what is made of it is annotated with its type.
+    """
     lent = cast(property, attribute)
     return _Read(cast(Callable[[Any], R], lent.fget), lent.__doc__)
 
@@ -207,11 +211,11 @@ class ServiceDiscovery(Blocking[_discovery.ServiceDiscovery]):
     resolve = _does(_discovery.ServiceDiscovery.resolve)
     snapshot = _does(_discovery.ServiceDiscovery.snapshot)
     view = _does(_discovery.ServiceDiscovery.view)
-    address = _reads(_discovery.ServiceDiscovery.address)
-    addresses = _reads(_discovery.ServiceDiscovery.addresses)
-    counts = _reads(_discovery.ServiceDiscovery.counts)
-    rounds = _reads(_discovery.ServiceDiscovery.rounds)
-    stats = _reads(_discovery.ServiceDiscovery.stats)
+    address: _Read[str] = _reads(_discovery.ServiceDiscovery.address)
+    addresses: _Read[tuple[str, ...]] = _reads(_discovery.ServiceDiscovery.addresses)
+    counts: _Read[dict[str, int]] = _reads(_discovery.ServiceDiscovery.counts)
+    rounds: _Read[tuple[RoundFigures, ...]] = _reads(_discovery.ServiceDiscovery.rounds)
+    stats: _Read[Stats] = _reads(_discovery.ServiceDiscovery.stats)
 
 
 class Service(Blocking[_service.Service]):
@@ -225,9 +229,9 @@ class Service(Blocking[_service.Service]):
     wait_for_peers = _waits(_service.Service.await_for_peers)
     update = _tells(_service.Service.update)
     drain = _tells(_service.Service.drain)
-    provider = _reads(_service.Service.provider)
-    counts = _reads(_service.Service.counts)
-    stats = _reads(_service.Service.stats)
+    provider: _Read[Provider] = _reads(_service.Service.provider)
+    counts: _Read[_service.ServiceCounts] = _reads(_service.Service.counts)
+    stats: _Read[Stats] = _reads(_service.Service.stats)
 
 
 class Resolver(Blocking[_resolver.Resolver]):
@@ -242,7 +246,7 @@ class Resolver(Blocking[_resolver.Resolver]):
     events = _iterates(_resolver.Resolver.events)
     resolve = _does(_resolver.Resolver.resolve)
     snapshot = _does(_resolver.Resolver.snapshot)
-    fresh = _reads(_resolver.Resolver.fresh)
+    fresh: _Read[bool] = _reads(_resolver.Resolver.fresh)
 
 
 class Daemon(Blocking[_daemon.Daemon]):
@@ -254,8 +258,8 @@ class Daemon(Blocking[_daemon.Daemon]):
     def __init__(self) -> None: ...
 
     run = _waits(_daemon.Daemon.run)
-    addresses = _reads(_daemon.Daemon.addresses)
-    query_addresses = _reads(_daemon.Daemon.query_addresses)
+    addresses: _Read[tuple[str, ...]] = _reads(_daemon.Daemon.addresses)
+    query_addresses: _Read[tuple[str, ...]] = _reads(_daemon.Daemon.query_addresses)
 
 
 class DaemonClient(Blocking[_client.DaemonClient]):
@@ -346,9 +350,9 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
 
     wait_for_peers = _waits(_peer.DocumentPeer.wait_for_peers)
     dial = _tells(_peer.DocumentPeer.dial)
-    address = _reads(_peer.DocumentPeer.address)
-    addresses = _reads(_peer.DocumentPeer.addresses)
-    repair_addresses = _reads(_peer.DocumentPeer.repair_addresses)
-    peers = _reads(_peer.DocumentPeer.peers)
-    stats = _reads(_peer.DocumentPeer.stats)
-    refusals = _reads(_peer.DocumentPeer.refusals)
+    address: _Read[str] = _reads(_peer.DocumentPeer.address)
+    addresses: _Read[tuple[str, ...]] = _reads(_peer.DocumentPeer.addresses)
+    repair_addresses: _Read[tuple[str, ...]] = _reads(_peer.DocumentPeer.repair_addresses)
+    peers: _Read[tuple[PeerInfo, ...]] = _reads(_peer.DocumentPeer.peers)
+    stats: _Read[PeerStats] = _reads(_peer.DocumentPeer.stats)
+    refusals: _Read[tuple[Refusal, ...]] = _reads(_peer.DocumentPeer.refusals)

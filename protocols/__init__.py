@@ -15,8 +15,10 @@ docs/protocols.md says what each promises, queues and drops.
 
 from ._connection import PeerEvent, Pipe, PipeStats
 from ._limits import Cut
+from ._nng import Payload
+from ._options import UNLIMITED
 from ._receiving import DEFAULT, Message
-from ._socket import UNLIMITED, Socket, Stats
+from ._socket import Socket, Stats
 from ._tls import TLS
 from .batch import Batch
 from .bus import Bus
@@ -36,6 +38,7 @@ __all__ = [
     "Message",
     "Pair0",
     "Pair1",
+    "Payload",
     "PeerEvent",
     "Pipe",
     "PipeStats",

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar, Unpack
 
 from nngkit.errors import BadMessage, NngkitError
 
 from ._connection import JOINED, Connection, Pipe
 from ._core import Core
-from ._nng import as_bytes
+from ._nng import Payload, as_bytes
+from ._options import MIB, CallOptions
 from ._receiving import BURST, Receiver
-from ._socket import MIB, Socket
+from ._socket import Socket
 from ._waiters import ThreadWaiter, Waiter, sleep, task_waiter
 from .sp import HEADROOM, split_question
 
@@ -99,7 +100,7 @@ class Question:
         """The connection it came by, which may have ended since."""
         return self._connection.pipe
 
-    def reply(self, data: Any) -> None:
+    def reply(self, data: Payload) -> None:
         """Send the answer, once (RuntimeError). Blocks while the queue of earlier answers to this peer is full.
 
         It waits as long as the peer reads. If that makes no progress for 0.25 s, this answer is dropped and counted in
@@ -114,7 +115,7 @@ class Question:
         for until in self._answers.answering(self._connection, answer, waiter):
             waiter.wait(until)
 
-    async def areply(self, data: Any) -> None:
+    async def areply(self, data: Payload) -> None:
         """``reply`` for a task. Cancelled, the answer was sent whole or not at all."""
         answer = self._header + as_bytes(data)
         self._answering()
@@ -144,6 +145,9 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
     _header_room: ClassVar[int] = HEADROOM
     _default_send_window: ClassVar[int] = 4 * MIB
     _least_send_buffer: ClassVar[int] = 1
+
+    def __init__(self, **options: Unpack[CallOptions]) -> None:
+        super().__init__(**options)
 
     def _set_up(self) -> None:
         inbox, largest, question, answers = self._inbox, self._largest, self._question, Answers(self._core)

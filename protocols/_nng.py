@@ -12,10 +12,11 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pynng
 
@@ -80,7 +81,18 @@ def new_aio(callback: Any = NULL, argument: Any = NULL) -> Any:
     return slot[0]
 
 
-def as_bytes(data: Any) -> bytes:
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # type checkers know it under every Python; nothing is installed
+elif sys.version_info >= (3, 12):
+    from collections.abc import Buffer
+else:
+    Buffer = bytes | bytearray | memoryview  # and whatever else memoryview() takes: there is no type for that in 3.11
+
+Payload: TypeAlias = Buffer
+"""What a message may be: any bytes-like object."""
+
+
+def as_bytes(data: Payload) -> bytes:
     """``data`` as bytes that stay what they are; a copy unless they are bytes already."""
     if type(data) is bytes:
         return data

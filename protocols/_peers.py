@@ -125,4 +125,9 @@ class Peers:
 
     def _too_few(self, n: int, timeout: float | None) -> TimedOut:
         there = self._core.count
-        return TimedOut(f"{self!r}: {there} of {n} peers connected in {timeout} s", timeout)
+        return TimedOut(f"{self!r}: {there} of {n} peers connected in {timeout} s{self._last_cut()}", timeout)
+
+    def _last_cut(self) -> str:
+        """Return which connection was cut last, and why, for the text of an error; "" if none was."""
+        cuts = self.cuts
+        return f"; {cuts[-1].address} was cut: {cuts[-1].reason}" if cuts else ""

@@ -116,7 +116,7 @@ class Receiver(Generic[Item]):
             # looked at again once the waiter is known: what comes from then on wakes it
             while not inbox.poll(most, out):
                 if not poller.wait(waiter, deadline) and not inbox.poll(most, out):
-                    raise TimedOut(f"{self!r}: nothing received in {seconds} s", seconds)
+                    raise TimedOut(f"{self!r}: nothing received in {seconds} s{self._hint()}", seconds)
                 if out:
                     return
         finally:
@@ -147,10 +147,14 @@ class Receiver(Generic[Item]):
                 if inbox.poll(most, out):
                     break
                 if not woken:
-                    raise TimedOut(f"{self!r}: nothing received in {seconds} s", seconds)
+                    raise TimedOut(f"{self!r}: nothing received in {seconds} s{self._hint()}", seconds)
             self._burst = self._most_burst
         finally:
             inbox.waiters.discard(waiter)
+
+    def _hint(self) -> str:
+        """Return why nothing can be received, for the text of an error; "" if there is no reason to be seen."""
+        return ""
 
     def __iter__(self) -> Iterator[Item]:
         """Message after message, blocking, until the socket is closed; ``recv_timeout`` holds for each."""

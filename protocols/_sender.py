@@ -14,7 +14,7 @@ from nngkit.errors import Full, TimedOut
 
 from ._batching import Batcher, Lane
 from ._core import Core
-from ._nng import as_bytes
+from ._nng import Payload, as_bytes
 from ._outbox import BREATH, SMALL, Outbox
 from ._receiving import BURST, DEFAULT, Default, Timeout
 from ._waiters import ThreadWaiter, Waiter, checkpoint_after, in_trio, sleep, task_waiter
@@ -42,7 +42,7 @@ class Sender:
     _header: bytes
     _sends = 0
 
-    def send(self, data: Any, timeout: Timeout = DEFAULT) -> None:
+    def send(self, data: Payload, timeout: Timeout = DEFAULT) -> None:
         """Queue one message. Interrupted or timed out, it was sent whole or not at all."""
         outbox = self._outbox
         queue = outbox.queue
@@ -62,7 +62,7 @@ class Sender:
             return
         self._send_slowly(data, timeout)
 
-    def _send_slowly(self, data: Any, timeout: Timeout) -> None:
+    def _send_slowly(self, data: Payload, timeout: Timeout) -> None:
         lane = self._lane
         if lane is None:
             self._send(self._header + as_bytes(data), timeout)
@@ -75,7 +75,7 @@ class Sender:
             for until in self._fill_lane(lane, (as_bytes(data),), waiter, timeout):
                 waiter.wait(until)
 
-    async def asend(self, data: Any, timeout: Timeout = DEFAULT) -> None:
+    async def asend(self, data: Payload, timeout: Timeout = DEFAULT) -> None:
         """Queue one message. Cancelled, it was sent whole or not at all. Yields at least every 64, or once a batch."""
         outbox = self._outbox
         queue = outbox.queue
@@ -106,12 +106,12 @@ class Sender:
             for until in self._fill_lane(lane, (as_bytes(data),), waiter, timeout):
                 await waiter.wait(until)
 
-    def _frames(self, items: Iterable[Any]) -> Sequence[bytes]:
+    def _frames(self, items: Iterable[Payload]) -> Sequence[bytes]:
         """Return the messages for the wire that carry ``items``."""
         held = messages(items)
         return [self._header + item for item in held] if self._header else held
 
-    def send_many(self, items: Iterable[Any], timeout: Timeout = DEFAULT) -> int:
+    def send_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT) -> int:
         """Queue the messages in order; the number sent, which a TimedOut carries as ``sent``.
 
         ``timeout`` holds for each message that has to wait. Interrupted, a first part of them was sent.
@@ -134,7 +134,7 @@ class Sender:
                 raise
             done += 1
 
-    async def asend_many(self, items: Iterable[Any], timeout: Timeout = DEFAULT) -> int:
+    async def asend_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT) -> int:
         """``send_many`` for a task. Cancelled, a first part of them was sent."""
         if (lane := self._lane) is not None:
             held, waiter = messages(items), task_waiter()
@@ -289,9 +289,9 @@ class Broadcaster(Sender):
         return len(frames)
 
 
-def messages(items: Iterable[Any]) -> Sequence[bytes]:
+def messages(items: Iterable[Payload]) -> Sequence[bytes]:
     """``items`` as bytes that stay what they are while they wait."""
-    held = items if type(items) is list else list(items)
+    held: list[Any] = items if type(items) is list else list(items)
     if _BYTES_ONLY.issuperset(map(type, held)):
         return held
     return [as_bytes(item) for item in held]

@@ -9,10 +9,11 @@ May not know: messages' meaning.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -28,6 +29,7 @@ from ._core import Core
 from ._inbox import WhenBehind
 from ._limits import Limits
 from ._nng import register, unregister
+from ._options import LARGEST, LONGEST_PAUSE, MIB, MOST_BUFFER, WINDOW, Addresses, seconds, text_name, whole
 from ._outbox import WhenFull
 from ._peers import Peers
 from ._receiving import BURST_OF_BATCHES
@@ -36,16 +38,7 @@ from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
 from .batch import Batch, count, count_topic, pack, unpack
 from .sp import NAMES, PEERS, Machine
 
-UNLIMITED: Final = 0
-MIB: Final = 1 << 20
-WINDOW: Final = MIB // 4  # bytes read ahead
-LARGEST: Final = 1 << 30  # what "unlimited" means: a stranger can write any length
-MOST_BUFFER: Final = 8192  # messages of a queue
-MOST_NAME: Final = 63  # bytes of a name
-LONGEST_PAUSE: Final = 86_400.0  # seconds, a day between two tries of a dialler
 SPLIT: Final = 16  # batches unpacked at once
-
-Addresses = str | Iterable[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +72,18 @@ class Stats:
     left: int = 0
     refused: int = 0
     cut: int = 0
+
+
+class _Signature:
+    """Signature that ``help`` and ``inspect`` show of a socket class: its own options, then those of every socket."""
+
+    def __get__(self, socket: object, kind: type[Socket]) -> inspect.Signature | None:
+        own = list(inspect.signature(kind.__init__).parameters.values())[1:]
+        if not own or own[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+            return None  # it names all it takes
+        batches = kind._batches_in or kind._batches_out
+        shared = list(inspect.signature(Socket.__init__).parameters.values())[1:]
+        return inspect.Signature([*own[:-1], *(each for each in shared if batches or each.name != "batch")])
 
 
 class Socket(Peers):
@@ -117,6 +122,7 @@ class Socket(Peers):
     _default_send_window: ClassVar[int] = 64 * MIB
     _least_send_buffer: ClassVar[int] = 0
     _policies: ClassVar[tuple[WhenFull, ...]] = ("block",)
+    __signature__: ClassVar[Any] = _Signature()
 
     def __init__(
         self,
@@ -142,34 +148,34 @@ class Socket(Peers):
         max_pipes_per_host: int = 0,
         batch: Batch | bool | None = None,
     ) -> None:
-        self.name = _name(name)
+        self.name = text_name(name)
         self._addresses: list[str] = []
         self._dialled: list[str] = []
-        self._recv_timeout = _seconds("recv_timeout", recv_timeout)
-        self._send_timeout = _seconds("send_timeout", send_timeout)
-        self.linger = _seconds("linger", linger) or 0.0
+        self._recv_timeout = seconds("recv_timeout", recv_timeout)
+        self._send_timeout = seconds("send_timeout", send_timeout)
+        self.linger = seconds("linger", linger) or 0.0
         self._tls = tls
-        recv_max_size = _whole("recv_max_size", recv_max_size, 0, LARGEST) or LARGEST
+        recv_max_size = whole("recv_max_size", recv_max_size, 0, LARGEST) or LARGEST
         if recv_buffer is None:
             recv_buffer = self._default_recv_buffer
-        self._recv_buffer = recv_buffer = _whole("recv_buffer", recv_buffer, 1, self._most_recv_buffer)
+        self._recv_buffer = recv_buffer = whole("recv_buffer", recv_buffer, 1, self._most_recv_buffer)
         if recv_window is None:
             recv_window = self._default_recv_window
-        self._recv_window = recv_window = _whole("recv_window", recv_window, 1, 1 << 62)
+        self._recv_window = recv_window = whole("recv_window", recv_window, 1, 1 << 62)
         if send_buffer is None:
             send_buffer = self._default_send_buffer
-        send_buffer = _whole("send_buffer", send_buffer, self._least_send_buffer, MOST_BUFFER)
+        send_buffer = whole("send_buffer", send_buffer, self._least_send_buffer, MOST_BUFFER)
         if send_window is None:
             send_window = self._default_send_window
-        send_window = _whole("send_window", send_window, 1, 1 << 62)
-        self._pause = _seconds("reconnect", reconnect) or 0.0
+        send_window = whole("send_window", send_window, 1, 1 << 62)
+        self._pause = seconds("reconnect", reconnect) or 0.0
         if not 0.001 <= self._pause <= LONGEST_PAUSE:
             raise ConfigError("reconnect", f"{reconnect!r} is not from 0.001 s to a day", reconnect)
         limits = Limits(
-            _seconds("handshake_timeout", handshake_timeout) or 0.0,
-            _seconds("idle_timeout", idle_timeout) or 0.0,
-            _whole("max_pipes", max_pipes, 0, 1 << 31),
-            _whole("max_pipes_per_host", max_pipes_per_host, 0, 1 << 31),
+            seconds("handshake_timeout", handshake_timeout) or 0.0,
+            seconds("idle_timeout", idle_timeout) or 0.0,
+            whole("max_pipes", max_pipes, 0, 1 << 31),
+            whole("max_pipes_per_host", max_pipes_per_host, 0, 1 << 31),
         )
         policy = self._policies[0] if when_full is None else when_full
         self._batch = self._batching(batch)
@@ -354,9 +360,9 @@ class Socket(Peers):
 
     _drained = True
 
-    def _draining(self, seconds: float, waiter: Waiter) -> Iterator[float]:
+    def _draining(self, linger: float, waiter: Waiter) -> Iterator[float]:
         """Yield until when to wait, until nothing is left to write."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + linger
         self._drained = True
         if not self._drains:
             return
@@ -507,21 +513,3 @@ def _nothing(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]
 
 def _peer_of(connection: Connection) -> str | None:
     return None if connection.pipe is None else connection.pipe.address
-
-
-def _seconds(what: str, value: float | None) -> float | None:
-    if value is not None and not (isinstance(value, (int, float)) and 0 <= value < 1e9):
-        raise ConfigError(what, f"{value!r} is not a number of seconds", value)
-    return value
-
-
-def _whole(what: str, value: int, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ConfigError(what, f"{value!r} is not a whole number from {least} to {most}", value)
-    return value
-
-
-def _name(value: str | None) -> str | None:
-    if value is not None and not (isinstance(value, str) and len(value.encode()) <= MOST_NAME and "\0" not in value):
-        raise ConfigError("name", f"{value!r} is not text of at most {MOST_NAME} bytes", value)
-    return value

@@ -14,9 +14,10 @@ means (sequence numbers and repair, REQ/REP). A message reaches every connected 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 from ._inbox import WhenBehind
+from ._options import BroadcastOptions
 from ._outbox import WhenFull
 from ._receiving import Message, MessageReceiver
 from ._sender import Broadcaster
@@ -40,6 +41,9 @@ class Bus(Broadcaster, MessageReceiver, Socket):
     _drains: ClassVar[bool] = True
     _least_send_buffer: ClassVar[int] = 1
     _policies: ClassVar[tuple[WhenFull, ...]] = ("drop", "drop_oldest")
+
+    def __init__(self, **options: Unpack[BroadcastOptions]) -> None:
+        super().__init__(**options)
 
     def relay(self, messages: Iterable[Message]) -> int:
         """Queue each message for every peer except the one that it came from; return their number.

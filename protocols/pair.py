@@ -15,11 +15,12 @@ and adds a hop count on the wire. The two do not talk to each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from nngkit.errors import BadMessage
 
 from ._connection import Connection
+from ._options import QueueOptions
 from ._outbox import WhenFull
 from ._receiving import MessageReceiver
 from ._sender import Sender
@@ -36,6 +37,9 @@ class _Pair(Sender, MessageReceiver, Socket):
     _batches_out: ClassVar[bool] = True
     _drains: ClassVar[bool] = True
     _policies: ClassVar[tuple[WhenFull, ...]] = ("block", "drop", "drop_oldest", "raise")
+
+    def __init__(self, **options: Unpack[QueueOptions]) -> None:
+        super().__init__(**options)
 
 
 class Pair0(_Pair):

@@ -13,8 +13,9 @@ peers that have room. RFC: nanomsg SP pipeline, protocol numbers 80 (PUSH) and 8
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
+from ._options import QueueOptions, ReceiveOptions
 from ._outbox import WhenFull
 from ._receiving import MessageReceiver
 from ._sender import Sender
@@ -34,6 +35,9 @@ class Push(Sender, Socket):
     _drains: ClassVar[bool] = True
     _policies: ClassVar[tuple[WhenFull, ...]] = ("block", "drop", "drop_oldest", "raise")
 
+    def __init__(self, **options: Unpack[QueueOptions]) -> None:
+        super().__init__(**options)
+
 
 class Pull(MessageReceiver, Socket):
     """Receives from all peers, fairly. ``recv_buffer`` (default 128) messages are read ahead.
@@ -45,3 +49,6 @@ class Pull(MessageReceiver, Socket):
     _protocol: ClassVar[int] = PULL
     _batches_in: ClassVar[bool] = True
     _default_recv_buffer: ClassVar[int] = 128
+
+    def __init__(self, **options: Unpack[ReceiveOptions]) -> None:
+        super().__init__(**options)

@@ -20,18 +20,21 @@ joins late begins with the first number it sees. Protocol numbers 32 (PUB) and 3
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from nngkit.errors import BadMessage, ConfigError
 
 from ._connection import Connection
 from ._inbox import WhenBehind
-from ._nng import as_bytes
+from ._nng import Payload, as_bytes
+from ._options import BroadcastOptions, ReceiveOptions
 from ._outbox import WhenFull
 from ._receiving import DEFAULT, MessageReceiver, Timeout
 from ._sender import Broadcaster, messages
@@ -41,10 +44,14 @@ from .sp import PUB, SUB
 
 __all__ = ["Pub", "Sub"]
 
+log = logging.getLogger("nngkit.protocols")
+
 TRAILER = struct.Struct(">8sQI")
+UNHEARD = 2.0  # seconds that a Sub may take to subscribe before its log says that it drops what comes
 MOST_TOPICS = 65536  # numbered topics remembered; over that the one longest unused is forgotten (and starts anew)
 
-Topic = bytes | str
+Topic = bytes | bytearray | memoryview | str
+_TOPICS = (bytes, bytearray, memoryview, str)
 
 
 class Pub(Broadcaster, Socket):
@@ -64,20 +71,20 @@ class Pub(Broadcaster, Socket):
     _least_send_buffer: ClassVar[int] = 1
     _policies: ClassVar[tuple[WhenFull, ...]] = ("drop_oldest", "drop")
 
-    def __init__(self, *, sequence: bool = False, **options: Any) -> None:
+    def __init__(self, *, sequence: bool = False, **options: Unpack[BroadcastOptions]) -> None:
         self._origin = os.urandom(8)
         self._numbers: OrderedDict[bytes, int] | None = OrderedDict() if sequence else None
         self._numbering = threading.Lock()
         super().__init__(**options)
 
-    def send(self, data: Any, timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> None:
+    def send(self, data: Payload, timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> None:
         """Publish ``topic`` followed by ``data``."""
         if self._numbers is None and self._batcher is None:
             super().send(_topic(topic) + as_bytes(data) if topic else data, timeout)
         else:
             self._publish((data,), topic)
 
-    async def asend(self, data: Any, timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> None:
+    async def asend(self, data: Payload, timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> None:
         """``send`` for a task. Yields at least every 64 messages."""
         if self._numbers is None and self._batcher is None:
             await super().asend(_topic(topic) + as_bytes(data) if topic else data, timeout)
@@ -85,14 +92,14 @@ class Pub(Broadcaster, Socket):
             await self._breathe()
             self._publish((data,), topic)
 
-    def send_many(self, items: Iterable[Any], timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> int:
+    def send_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> int:
         """Publish each of ``items`` behind ``topic``; the number published."""
         if self._numbers is None and self._batcher is None:
             head = _topic(topic)
             return super().send_many([head + as_bytes(item) for item in items] if head else items, timeout)
         return self._publish(items, topic)
 
-    async def asend_many(self, items: Iterable[Any], timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> int:
+    async def asend_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> int:
         """``send_many`` for a task."""
         if self._numbers is None and self._batcher is None:
             head = _topic(topic)
@@ -101,7 +108,7 @@ class Pub(Broadcaster, Socket):
         await self._breathe()
         return self._publish(items, topic)
 
-    def _publish(self, items: Iterable[Any], topic: Topic) -> int:
+    def _publish(self, items: Iterable[Payload], topic: Topic) -> int:
         head = _topic(topic)
         if self._batcher is not None:
             held = messages(items)
@@ -142,13 +149,16 @@ class Sub(MessageReceiver, Socket):
     _when_behind: ClassVar[WhenBehind] = "newest"
     _batches_in: ClassVar[bool] = True
 
-    def __init__(self, *, topics: Topic | Iterable[Topic] = (), sequence: bool = False, **options: Any) -> None:
-        self._first_topics = [topics] if isinstance(topics, (bytes, str)) else list(topics)
+    def __init__(
+        self, *, topics: Topic | Iterable[Topic] = (), sequence: bool = False, **options: Unpack[ReceiveOptions]
+    ) -> None:
+        self._first_topics: list[Topic] = [topics] if isinstance(topics, _TOPICS) else list(topics)
         self._sequence = sequence
         self._topics: set[bytes] = set()
         self._prefixes: tuple[bytes, ...] = ()
         self._next: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
         self._lost = self._duplicate = self._bad = 0
+        self._topicless_since: float | None = time.monotonic()  # None once it has had a topic, or has been told of
         super().__init__(**options)
 
     def _set_up(self) -> None:
@@ -166,6 +176,7 @@ class Sub(MessageReceiver, Socket):
         with self._core.lock:
             self._core.check_open()
             self._topics.add(_topic(topic))
+            self._topicless_since = None
             self._change()
 
     def unsubscribe(self, topic: Topic) -> None:
@@ -182,6 +193,9 @@ class Sub(MessageReceiver, Socket):
         if self._batch is None:
             self._inbox.take_back(lambda item: not item.startswith(self._prefixes))
 
+    def _hint(self) -> str:
+        return "" if self._topics else "; it has no topics: subscribe to b'' to receive everything"
+
     def _change(self) -> None:
         self._prefixes = () if not self._topics else (b"",) if b"" in self._topics else tuple(self._topics)
         plain = self._prefixes == (b"",) and self._batch is None and not self._sequence
@@ -190,6 +204,9 @@ class Sub(MessageReceiver, Socket):
     def _unpack(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
         """Under the core's lock: those of our topics, without what only we put there."""
         prefixes = self._prefixes
+        if self._topicless_since is not None and messages and time.monotonic() - self._topicless_since > UNHEARD:
+            self._topicless_since = None
+            log.warning("%r drops what comes: it has no topics; subscribe to b'' to receive everything", self)
         ours = [message for message in messages if message.startswith(prefixes)]
         if self._batch is not None:
             return self._split_all(connection, ours)
@@ -243,4 +260,6 @@ def _numbered(body: bytes) -> tuple[bytes, int, bytes] | None:
 
 
 def _topic(topic: Topic) -> bytes:
-    return topic.encode() if isinstance(topic, str) else bytes(topic)
+    if type(topic) is bytes:
+        return topic
+    return topic.encode() if isinstance(topic, str) else as_bytes(topic)

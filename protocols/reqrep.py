@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from nngkit.errors import TimedOut
 
@@ -26,9 +26,10 @@ from ._alarm import Alarm
 from ._answering import Answerer, Answers, Question
 from ._asking import Asking
 from ._connection import Connection, PeerEvent
-from ._nng import as_bytes
+from ._nng import Payload, as_bytes
+from ._options import MOST_BUFFER, CallOptions
 from ._receiving import DEFAULT, Default, Timeout
-from ._socket import MOST_BUFFER, Socket, weakly
+from ._socket import Socket, weakly
 from ._waiters import ThreadWaiter, TrioWaiter, Waiter, task_waiter
 from .sp import HEADROOM, REP, REQ
 
@@ -68,7 +69,7 @@ class Req(Socket):
     _shares: ClassVar[bool] = True
     _default_send_buffer: ClassVar[int] = MOST_BUFFER  # so that thousands in flight need no wait for room
 
-    def __init__(self, *, resend: float | None = RESEND, **options: Any) -> None:
+    def __init__(self, *, resend: float | None = RESEND, **options: Unpack[CallOptions]) -> None:
         self._resend = resend
         self._resent = 0
         self._alarm: Alarm | None = None
@@ -80,7 +81,7 @@ class Req(Socket):
         self._outbox.took = weakly(self._took)
         self._core.follow(weakly(self._peer))
 
-    def request(self, data: Any, timeout: Timeout = DEFAULT) -> bytes:
+    def request(self, data: Payload, timeout: Timeout = DEFAULT) -> bytes:
         """The reply to ``data``. ``timeout`` seconds (left out: ``recv_timeout``) bound it all, waiting for a peer too.
 
         Interrupted or timed out, the request may have run; its reply will be dropped (``stats.late``).
@@ -95,7 +96,7 @@ class Req(Socket):
         finally:
             self._asking.leave(call)
 
-    async def arequest(self, data: Any, timeout: Timeout = DEFAULT) -> bytes:
+    async def arequest(self, data: Payload, timeout: Timeout = DEFAULT) -> bytes:
         """``request`` for a task. Cancelled, the request may have run; its reply will be dropped."""
         call = _Call(waiter := task_waiter())
         if isinstance(waiter, TrioWaiter):
@@ -156,7 +157,8 @@ class Req(Socket):
     def _check(self, deadline: float | None, seconds: float | None, what: str) -> None:
         self._core.check_open()
         if deadline is not None and time.monotonic() >= deadline:
-            raise TimedOut(f"{self!r}: {what} in {seconds} s", seconds)
+            why = "" if self._core.present else self._last_cut()
+            raise TimedOut(f"{self!r}: {what} in {seconds} s{why}", seconds)
 
     def _took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
         """Under the core's lock: a connection took requests; None: it ended, and they are back in the queue."""

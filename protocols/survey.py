@@ -21,15 +21,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self, Unpack
 
 from ._answering import Answerer, Question
 from ._asking import Asking
 from ._connection import Connection, PeerEvent, Pipe
-from ._nng import as_bytes
+from ._nng import Payload, as_bytes
+from ._options import MIB, SurveyOptions
 from ._outbox import WhenFull
 from ._receiving import DEFAULT, Default, Timeout
-from ._socket import MIB, Socket, weakly
+from ._socket import Socket, weakly
 from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
 from .sp import HEADROOM, RESPONDENT, SURVEYOR
 
@@ -201,11 +202,14 @@ class Surveyor(Socket):
     _least_send_buffer: ClassVar[int] = 1
     _policies: ClassVar[tuple[WhenFull, ...]] = ("drop", "drop_oldest")
 
+    def __init__(self, **options: Unpack[SurveyOptions]) -> None:
+        super().__init__(**options)
+
     def _set_up(self) -> None:
         self._asking = Asking(self._core, self._largest)
         self._core.follow(weakly(self._peer))
 
-    def survey(self, data: Any, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
+    def survey(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
         """Ask and collect for ``timeout`` seconds (left out: ``recv_timeout``, else 1 s); no reply is no error.
 
         ``early``: return as soon as every peer connected when asked has replied or left. Raises Closed, Forked.
@@ -217,7 +221,7 @@ class Surveyor(Socket):
                 self._core.poller.wait(waiter, until)
         return survey.result()
 
-    async def asurvey(self, data: Any, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
+    async def asurvey(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
         """``survey`` for a task. Cancelled, the replies are dropped (``stats.late`` counts those still to come)."""
         await checkpoint_before()
         waiter = task_waiter()
@@ -228,7 +232,7 @@ class Surveyor(Socket):
                 await waiter.wait(until)
         return survey.result()
 
-    def start(self, data: Any, timeout: Timeout = DEFAULT, *, early: bool = False) -> Survey:
+    def start(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> Survey:
         """Ask, and return; what is returned gives the replies. Times as for ``survey``."""
         waiter = ThreadWaiter()
         survey = self._begin(waiter, timeout, each=True, early=early)
@@ -239,7 +243,7 @@ class Surveyor(Socket):
             raise
         return survey
 
-    async def astart(self, data: Any, timeout: Timeout = DEFAULT, *, early: bool = False) -> Survey:
+    async def astart(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> Survey:
         """``start`` for a task. Cancelled, nothing is asked, or nobody listens to the replies."""
         await checkpoint_before()
         waiter = task_waiter()
@@ -251,13 +255,13 @@ class Surveyor(Socket):
             raise
         return survey
 
-    def survey_iter(self, data: Any, timeout: Timeout = DEFAULT, *, early: bool = False) -> Iterator[Reply]:
+    def survey_iter(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> Iterator[Reply]:
         """``survey``, reply by reply as they come, blocking; asks when first iterated, ends at the deadline."""
         with self.start(data, timeout, early=early) as survey:
             yield from survey
 
     async def survey_stream(
-        self, data: Any, timeout: Timeout = DEFAULT, *, early: bool = False
+        self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False
     ) -> AsyncIterator[Reply]:
         """``survey``, reply by reply as they come; asks when first iterated, ends at the deadline."""
         with await self.astart(data, timeout, early=early) as survey:
@@ -270,7 +274,7 @@ class Surveyor(Socket):
             timeout = SURVEY_TIME if self._recv_timeout is None else self._recv_timeout
         return Survey(self, waiter, timeout, each=each, early=early)
 
-    def _ask(self, survey: Survey, data: Any) -> None:
+    def _ask(self, survey: Survey, data: Payload) -> None:
         """Send the question to all who are there."""
         message = self._asking.enter(survey) + as_bytes(data)
         survey.asked({pipe.id: pipe for pipe in self.pipes})

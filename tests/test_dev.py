@@ -132,6 +132,21 @@ def test_the_page_is_built_once_and_again_when_its_sources_change(checkout: Path
     assert log.read_text().splitlines() == once * 3
 
 
+def test_a_wheel_is_built_with_the_page(checkout: Path) -> None:
+    (checkout / "nngkit/web/static/doc").mkdir(parents=True)
+    (checkout / "nngkit/web/static/doc/index.html").touch()
+    (checkout / "nngkit/web/doc/node_modules").mkdir(parents=True)
+    (checkout / "nngkit/web/doc/package.json").write_text("{}")
+    subprocess.run([sys.executable, "-c", STAMP], cwd=checkout, check=True, timeout=30)
+    done = dev(checkout, "wheel")
+    assert (done.returncode, done.stdout) == (0, f"-m build --no-isolation --outdir {checkout}/dist {checkout}\n")
+    assert dev(checkout, "wheel", "x").returncode == 2
+    (checkout / "nngkit/web/doc/package.json").write_text('{"version": "2"}')
+    done = dev(checkout, "wheel", PATH="/nowhere")
+    assert (done.returncode, done.stdout) == (3, ""), "no wheel with a page that is out of date"
+    assert "the pages need Node.js" in done.stderr
+
+
 def test_without_npm_the_page_says_what_to_install(checkout: Path) -> None:
     sources = checkout / "nngkit" / "web" / "doc"
     sources.mkdir(parents=True)

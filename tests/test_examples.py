@@ -356,6 +356,7 @@ def test_it_is_pretty_where_it_can_be(
     term: str,
     rich: bool,
     kind: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("TERM", term)
     monkeypatch.setattr(sys, "stdout", terminal)
@@ -364,6 +365,7 @@ def test_it_is_pretty_where_it_can_be(
     shown = screen.best_screen(board.Board(0.0))
     shown.close()
     assert type(shown).__name__ == kind
+    assert ("pip install 'nngkit[pretty]'" in capsys.readouterr().err) is not rich
 
 
 def on_a_terminal(seconds: float, **environment: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -50,48 +51,85 @@ def test_every_public_name_is_there(name: str) -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
-        _ = nngkit.Nonsense
+        _ = nngkit.Nonsense  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("package", ["google_crc32c", "pyarrow"])
-def test_each_door_to_the_journal_names_its_extra(package: str) -> None:
-    hidden = f"""
+HIDDEN = """
 import sys
-sys.modules["{package}"] = None
+for package in sys.argv.pop(1).split():
+    sys.modules[package] = None
 from nngkit.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
-    doors = (
-        ("record", "j", "--stream", "a=pull listen=tcp://127.0.0.1:0"),
-        ("journal", "ls", "j"),
-        ("replay", "j", "pub", "--listen", "tcp://127.0.0.1:0"),
-        ("discoverd", "--journal", "j", "--listen", "tcp://127.0.0.1:0", "--query", "tcp://127.0.0.1:0"),
+ANY = "tcp://127.0.0.1:0"
+SUBMIT = ("spark", "submit", "--master", "spark://127.0.0.1:1", "run", "rates", "--journal", "j")
+RUN = ("spark", "run", "rates", "--journal", "j")
+DOORS = {  # a command, and what it is that needs which package, and the extra that has it
+    "record": (("record", "j", "--stream", f"a=pull listen={ANY}"), "journal", "google_crc32c", "journal"),
+    "record without Parquet": (("record", "j", "--stream", f"a=pull listen={ANY}"), "journal", "pyarrow", "journal"),
+    "journal": (("journal", "ls", "j"), "journal", "google_crc32c", "journal"),
+    "journal without Parquet": (("journal", "ls", "j"), "journal", "pyarrow", "journal"),
+    "replay": (("replay", "j", "pub", "--listen", ANY), "journal", "google_crc32c", "journal"),
+    "replay without Parquet": (("replay", "j", "pub", "--listen", ANY), "journal", "pyarrow", "journal"),
+    "discoverd": (("discoverd", "--journal", "j", "--listen", ANY, "--query", ANY), "journal", "pyarrow", "journal"),
+    "doc cat": (("doc", "cat", "minutes", "--join", ANY), "documents", "pycrdt", "documents"),
+    "doc import": (("doc", "import", "minutes.txt", "--store", "s"), "documents", "pycrdt", "documents"),
+    "doc serve": (("doc", "serve", "home", "--listen", "ws://127.0.0.1:0"), "documents", "pycrdt", "documents"),
+    "record documents": (
+        ("record", "j", "--stream", f"a=documents listen={ANY}"),
+        "documents",
+        "pycrdt",
+        "documents",
+    ),
+    "spark run": (RUN, "Spark", "pyspark", "spark"),
+    "spark run without pandas": (RUN, "Spark", "pandas", "spark"),
+    "spark run without checksums": (RUN, "Spark", "google_crc32c", "journal"),
+    "spark run documents": (
+        ("spark", "run", "documents", "--journal", "j", "--output", "o"),
+        "Spark",
+        "pycrdt",
+        "documents",
+    ),
+    "spark submit": (SUBMIT, "Spark", "pyspark", "spark"),
+    "spark pack": (("spark", "pack", "env.tar.gz"), "Spark", "packaging", "spark"),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_each_door_names_the_extra_that_it_needs(door: str, tmp_path: Path) -> None:
+    argv, what, package, extra = DOORS[door]
+    (tmp_path / "minutes.txt").write_text("text")
+    command = [sys.executable, "-c", HIDDEN, package, *argv]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT, check=False, cwd=tmp_path
     )
-    for door in doors:
-        command = [sys.executable, "-c", hidden, *door]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT, check=False)
-        name = "journal ls" if door[0] == "journal" else door[0]
-        said = f"nngkit {name}: journal: {package} is not installed: pip install 'nngkit[journal]'\n"
-        assert (done.returncode, done.stderr) == (2, said)
+    action = argv[1] if argv[0] in ("doc", "spark", "journal") else ""
+    where = f"nngkit {argv[0]} {action}".rstrip()
+    said = f"{where}: {what}: {package} is not installed: pip install 'nngkit[{extra}]'\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_each_door_to_documents_names_its_extra(tmp_path: Path) -> None:
-    hidden = """
-import sys
-sys.modules["pycrdt"] = None
-from nngkit.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
-    for door in (
-        ("doc", "cat", "minutes", "--dial", "tcp://127.0.0.1:1"),
-        ("doc", "edit", "minutes", "--store", str(tmp_path / "docs")),
-        ("record", str(tmp_path / "journal"), "--stream", "a=documents listen=tcp://127.0.0.1:0"),
-    ):
-        command = [sys.executable, "-c", hidden, *door]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT, check=False)
-        assert done.returncode == 2, done.stderr
-        assert "pip install nngkit[documents]" in done.stderr
-        assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize(
+    ("package", "script"),
+    [
+        ("pycrdt", "from nngkit.documents import Document; Document('minutes')"),
+        (
+            "pycrdt",
+            "import nngkit.blocking as b\nwith b.DocumentPeer(listen='inproc://a') as peer: peer.open('minutes')",
+        ),
+        ("pyspark", "from nngkit.spark import session\nwith session(): pass"),
+        ("pyarrow", "import nngkit.spark; nngkit.spark.register(None)"),
+        ("google_crc32c", "import nngkit.journal"),
+    ],
+    ids=["Document", "DocumentPeer", "session", "register", "journal"],
+)
+def test_each_door_in_python_names_the_extra_that_it_needs(package: str, script: str) -> None:
+    hidden = f"import sys; sys.modules[{package!r}] = None\n{script}"
+    command = [sys.executable, "-c", hidden]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert re.fullmatch(rf"nngkit\.errors\.ConfigError: \w+: {package} is not installed: .*'nngkit\[\w+\]'", last), last
 
 
 def test_discovery_without_a_loop_needs_no_extra() -> None:

@@ -44,7 +44,7 @@ def best_screen(board: Board) -> Screen:
         try:
             return Pretty(board)
         except ImportError:
-            pass
+            print("demo: lines alone, as rich is not installed: pip install 'nngkit[pretty]'", file=sys.stderr)
     return Plain()
 
 

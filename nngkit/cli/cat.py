@@ -24,6 +24,7 @@ from nngkit.cli.ports import any_port
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from nngkit.cli.probing import Credentials
     from nngkit.cli.splitting import Splitter
     from nngkit.protocols import TLS
 
@@ -222,6 +223,18 @@ class Given:
             verify="insecure" not in self.uses,
         )
 
+    def credentials(self) -> Credentials | None:
+        """What a look at a TLS listener shows and demands; None if it was read from standard input."""
+        from nngkit.cli.probing import Credentials
+
+        ca, cert, key, name = (
+            use.value if (use := self.uses.get(each)) is not None else None
+            for each in ("cacert", "cert", "key", "tls_name")
+        )
+        if "-" in (ca, cert, key):
+            return None
+        return Credentials(ca, cert, key, name, "insecure" in self.uses)
+
 
 def pieces(descriptor: int, splitter: Splitter, where: str) -> Iterator[list[bytes]]:
     """The messages of an input as they come: a line that is written is sent, without waiting for more."""
@@ -311,4 +324,10 @@ def command(name: str, arguments: Sequence[str]) -> int:
     load_bricks()
     from nngkit.cli.reporting import run
 
-    return run(plan, tell, stats=given.uses.get("stats") is not None, as_json="json" in given.uses)
+    return run(
+        plan,
+        tell,
+        stats=given.uses.get("stats") is not None,
+        as_json="json" in given.uses,
+        credentials=given.credentials,
+    )

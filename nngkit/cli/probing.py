@@ -21,7 +21,7 @@ from typing import Final
 from nngkit.cli.diagnosis import MOST_PATH, NUMBERS, PEERS, SUBPROTOCOL, Address, Connected, Seen, TlsTrouble, Upgrade
 from nngkit.errors import ConfigError
 
-__all__ = ["Credentials", "look"]
+__all__ = ["Credentials", "look", "reach"]
 
 KEPT: Final = 0.1  # seconds a WebSocket that was let in stays: NNG's PUSH does not survive one that leaves at once
 REQUEST: Final = b"GET / HTTP/1.0\r\n\r\n"
@@ -81,6 +81,15 @@ def look(address: Address, mine: str | None, credentials: Credentials, timeout: 
         if older is not None and "PROTOCOL_VERSION" not in older.reason:
             return replace(seen, tls=replace(older, spoke=True))
     return seen
+
+
+def reach(address: Address, timeout: float) -> Seen:
+    """Whether a connection to `address` comes about, in `timeout` seconds. Nothing is sent or read."""
+    try:
+        with _connect(address, timeout):
+            return Seen(address)
+    except _NotConnected as trouble:
+        return Seen(address, connected=trouble.how, detail=str(trouble))
 
 
 def _answered(seen: Seen) -> bool:

@@ -1,12 +1,14 @@
 """A bar on standard error for work of a known length; nothing of it in a pipe.
 
-Drawn by a thread: a terminal that stalls (Ctrl-S, a slow line) stalls the bar, and not the work.
+Drawn by a thread: a terminal that stalls (Ctrl-S, a slow line) stalls the bar, and not the work. A bar that is being
+drawn at the end is waited for before it is wiped, so that no result is written behind it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -39,8 +41,15 @@ async def shown(label: str, seconds: float) -> AsyncIterator[None]:
             await draw(bar(label, trio.current_time() - start, seconds))
             await trio.sleep(TICK)
 
+    drawing, ended = threading.Lock(), False
+
+    def write(text: str) -> None:
+        with drawing:
+            if not (text and ended):
+                os.write(2, f"\r\033[K{text}".encode())
+
     async def draw(text: str) -> None:
-        await trio.to_thread.run_sync(os.write, 2, f"\r\033[K{text}".encode(), abandon_on_cancel=True)
+        await trio.to_thread.run_sync(write, text, abandon_on_cancel=True)
 
     failed: Exception | None = None
     async with trio.open_nursery() as nursery:
@@ -51,6 +60,7 @@ async def shown(label: str, seconds: float) -> AsyncIterator[None]:
             failed = error
         finally:
             nursery.cancel_scope.cancel()
+            ended = True
             with trio.move_on_after(PATIENCE, shield=True):
                 await draw("")
     if failed is not None:

@@ -272,7 +272,7 @@ async def _record(arguments: argparse.Namespace) -> int:
     return code
 
 
-async def _one(recorder: Recorder, socket: object, topic: str, plain: bool) -> None:
+async def _one(recorder: Recorder, socket: Any, topic: str, plain: bool) -> None:
     await recorder.record(socket, topic, plain=plain)
 
 

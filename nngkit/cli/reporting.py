@@ -16,24 +16,41 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING
 
 from nngkit.cli.conversation import Conversation
+from nngkit.cli.hints import hinting, hints
 from nngkit.cli.main import exit_code
 from nngkit.cli.naming import named
 from nngkit.cli.plan import Plan, Stopped
 from nngkit.cli.running import interruptible, output, say_exactly
 from nngkit.errors import ConfigError, Unreachable
 
+if TYPE_CHECKING:
+    from nngkit.cli.probing import Credentials
+
 __all__ = ["run", "stats_line"]
 
 
-def run(plan: Plan, say: Callable[[str], None], *, stats: bool, as_json: bool) -> int:
-    """Do what the plan says; the exit code."""
+def run(
+    plan: Plan,
+    say: Callable[[str], None],
+    *,
+    stats: bool,
+    as_json: bool,
+    credentials: Callable[[], Credentials | None],
+) -> int:
+    """Do what the plan says; the exit code. `credentials`: for the hints, see there."""
     with interruptible() as interruption:
         conversation = Conversation(plan, output())
+        dialled = [url for what, url in plan.endpoints if what == "dial"]
+        look = partial(hints, conversation.socket, plan.protocol, dialled, plan.topics, credentials)
         try:
             try:
-                conversation.run()
+                with nullcontext() if plan.said is None else hinting(look, say):
+                    conversation.run()
                 code = _shortfall(conversation, say) or _broken(conversation)
             except Stopped as stopped:
                 if stopped.stage == "recv":  # the wait for another request: an end like any other

@@ -174,7 +174,7 @@ def _conf(given: list[str]) -> dict[str, str]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from nngkit.spark.session import SMALL, session
+    from nngkit.spark.session import SMALL, check_packages, session
 
     name = arguments.job
     if name not in JOBS:
@@ -190,6 +190,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             "--stream", "needs --output" if job.stream else f"{name} is no stream: it looks at what was before", name
         )
+    check_packages("google_crc32c", *(["pycrdt"] if name == "documents" else []))  # what its workers import
     os.environ["TZ"] = "UTC"  # Spark hands times over in this process's zone, and without saying which
     time.tzset()
     # Under spark-submit its word counts; otherwise this machine does.

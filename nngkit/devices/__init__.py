@@ -23,8 +23,10 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Bring in one of the late names."""
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LATE[name]), name)
+if not TYPE_CHECKING:  # a type checker that sees it takes every name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Bring in one of the late names."""
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_LATE[name]), name)

@@ -59,13 +59,15 @@ _ROOMS = {
 _LATE = {name: f"{__name__}.{room}" for room, names in _ROOMS.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    """Bring in one of the late names."""
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(_LATE[name]), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # a type checker that sees it takes every name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Bring in one of the late names."""
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found: object = getattr(import_module(_LATE[name]), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

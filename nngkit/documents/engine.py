@@ -195,7 +195,9 @@ def engine(name: str = "yjs") -> Engine:
     try:
         made: Engine = import_module(module).ENGINE
     except ModuleNotFoundError as error:
-        raise ConfigError("engine", f"{name} needs a package: pip install nngkit[documents] ({error})", name) from error
+        if error.name != "pycrdt":
+            raise
+        raise ConfigError("documents", "pycrdt is not installed: pip install 'nngkit[documents]'", name) from error
     return made
 
 

@@ -67,11 +67,13 @@ for _package in ("google_crc32c", "pyarrow"):  # looked for and not imported: py
         raise ConfigError("journal", f"{_package} is not installed: pip install 'nngkit[journal]'")
 
 
-def __getattr__(name: str) -> object:
-    """Bring in one of the names."""
-    room = _LATE.get(name)
-    if room is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{room}"), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # a type checker that sees it takes every name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Bring in one of the names."""
+        room = _LATE.get(name)
+        if room is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found: object = getattr(import_module(f"{__name__}.{room}"), name)
+        globals()[name] = found
+        return found

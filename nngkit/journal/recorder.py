@@ -257,7 +257,7 @@ class Recorder:
 
     # Sockets
 
-    async def record(self, socket: Any, topic: str, *, plain: bool = False) -> None:
+    async def record(self, socket: Sub | Pull | Bus | Pair0 | Pair1 | Rep, topic: str, *, plain: bool = False) -> None:
         """Record what `socket` receives under `topic`, until it is closed or this is cancelled. It stays its owner's.
 
         SUB, PULL, BUS, PAIR, and REP, whose requests are those of `ingest.py`, or with `plain` one value each.

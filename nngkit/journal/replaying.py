@@ -66,7 +66,7 @@ class Replayed:
 
 async def replay(
     journal: str | os.PathLike[str] | Journal,
-    socket: Any,
+    socket: Pub | Push | Bus | Pair0 | Pair1 | Req,
     *,
     speed: float | None = 1.0,
     topics: str | Collection[str] | None = None,

@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 __all__ = ["register", "session"]
 
 
-def __getattr__(name: str) -> object:
-    """Bring in one of the late names."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker that sees it takes every name for one of ours
 
-    found: object = getattr(import_module("nngkit.spark.session"), name)
-    globals()[name] = found
-    return found
+    def __getattr__(name: str) -> object:
+        """Bring in one of the late names."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        found: object = getattr(import_module("nngkit.spark.session"), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

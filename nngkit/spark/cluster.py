@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from nngkit.errors import ConfigError
+from nngkit.spark.session import check_packages
 
 __all__ = ["FOLDER", "NEEDED", "command", "needed", "pack", "python_path"]
 
@@ -35,6 +36,7 @@ def needed(names: Iterable[str] = NEEDED, extras: Sequence[str] = EXTRAS) -> lis
 
     Raises ConfigError for one that is not installed.
     """
+    check_packages()
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -47,7 +49,8 @@ def needed(names: Iterable[str] = NEEDED, extras: Sequence[str] = EXTRAS) -> lis
         try:
             requirements = metadata.requires(name) or []
         except metadata.PackageNotFoundError as error:
-            raise ConfigError("archive", f"{name} is not installed here, so it cannot be sent", name) from error
+            advice = f": pip install 'nngkit[{','.join(extras)}]'" if "nngkit" in found else ""
+            raise ConfigError("archive", f"{name} is not installed here, so it cannot be sent{advice}", name) from error
         found[name] = None
         for text in requirements:
             requirement = Requirement(text)
@@ -113,7 +116,8 @@ def command(
     arguments: Sequence[str],
     conf: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """What to run to submit `script` with these arguments. The driver runs here (client mode)."""
+    """What to run to submit `script` with these arguments. The driver runs here (client mode). Raises ConfigError."""
+    check_packages()
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)

@@ -20,12 +20,15 @@ from nngkit.spark.java import candidates, find_java, home_for_spark
 
 __all__ = ["Finding", "look", "try_it"]
 
+Level = Literal["ok", "warning", "problem"]
+
 LEAST: Final = {"pyspark": (4, 3), "pyarrow": (18,), "pandas": (2, 2), "py4j": (0, 10, 9), "numpy": (1, 23)}
 BELOW: Final = {"pandas": (3,)}
-FOR: Final = {"pycrdt": ("the job documents", "documents")}
+FOR: Final[dict[str, tuple[Level, str, str]]] = {  # and what needs it, and the extra that brings it
+    "google-crc32c": ("problem", "every read of a journal", "journal"),
+    "pycrdt": ("warning", "the job documents", "documents"),
+}
 PATIENCE: Final = 120.0  # seconds for Spark to start and to count; a busy machine has been seen to take 20
-
-Level = Literal["ok", "warning", "problem"]
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,11 @@ def _packages() -> Iterator[Finding]:
             )
         else:
             yield Finding("ok", f"{name} {version}")
-    for name, (what, extra) in FOR.items():
+    for name, (level, what, extra) in FOR.items():
         try:
             yield Finding("ok", f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
-            yield Finding("warning", f"{name} is not installed, which {what} needs", f"pip install 'nngkit[{extra}]'")
+            yield Finding(level, f"{name} is not installed, which {what} needs", f"pip install 'nngkit[{extra}]'")
 
 
 def _javas(environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from nngkit.errors import ConfigError
@@ -24,13 +25,21 @@ from nngkit.spark.java import Source, find_java, home_for_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PUSHDOWN", "SMALL", "environment", "register", "session", "settings"]
+__all__ = ["PUSHDOWN", "SMALL", "check_packages", "environment", "register", "session", "settings"]
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"  # off by default, and Spark then refuses our reader
 # Spark's own choice asks other programs (stat, chmod) about each file of a checkpoint, as it brings no native library:
 # 140 ms of each micro-batch, and 30 with this one. Both write beside and rename, which on a disk is the same.
 CHECKPOINTS: Final = "spark.sql.streaming.checkpointFileManagerClass"
 HOME: Final = "127.0.0.1"
+PACKAGES: Final = {  # what is imported here, and in workers; and the extra that brings it
+    "pyspark": "spark",
+    "pandas": "spark",
+    "pyarrow": "spark",
+    "packaging": "spark",
+    "google_crc32c": "journal",
+    "pycrdt": "documents",
+}
 SMALL: Final = {
     # For little data. Over a demo's journal a report cost 40 s of CPU, half of it spent on compiling what ran once:
     # Java's second compiler, and Spark's code for each query. Without them, 21 s. Over millions of rows they pay.
@@ -88,8 +97,16 @@ def _cores(master: str) -> int:
     return int(text) if text.isdigit() else (os.cpu_count() or 1) if text == "*" else 1
 
 
+def check_packages(*more: str) -> None:
+    """Raise ConfigError, which names the extra, unless Spark's packages are installed, and `more` of PACKAGES."""
+    for name, extra in PACKAGES.items():
+        if (extra == "spark" or name in more) and find_spec(name) is None:
+            raise ConfigError("Spark", f"{name} is not installed: pip install 'nngkit[{extra}]'")
+
+
 def register(spark: SparkSession) -> None:
-    """Make `format("nng")` known to this session, and let it have its filters."""
+    """Make `format("nng")` known to this session, and let it have its filters. Raises ConfigError as `session`."""
+    check_packages()
     from nngkit.spark.source import NngDataSource
 
     spark.conf.set(PUSHDOWN, "true")
@@ -110,10 +127,9 @@ def session(
 
     Raises ConfigError where PySpark or Java is missing, or where a session is running already: its settings would win.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise ConfigError("Spark", f"{error.name} is not installed: pip install 'nngkit[spark]'") from error
+    check_packages()
+    from pyspark.sql import SparkSession
+
     if SparkSession.getActiveSession() is not None:
         raise ConfigError("session", "there is one already; give it to nngkit.spark.register")
     builder = SparkSession.builder.appName(name)

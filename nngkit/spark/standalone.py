@@ -26,6 +26,7 @@ from typing import Final
 
 from nngkit.errors import Broken
 from nngkit.spark.java import Source, find_java, home_for_spark
+from nngkit.spark.session import check_packages
 
 __all__ = ["Cluster", "standalone"]
 
@@ -89,6 +90,7 @@ def standalone(
 
 
 def _start(cluster: Cluster, what: str, arguments: list[str], says: str) -> tuple[subprocess.Popen[str], re.Match[str]]:
+    check_packages()
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)

@@ -134,6 +134,6 @@ async def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     written(tmp_path, [b"1"], pause=0)
     async with Pull(listen=ANY) as pull, Push(listen=ANY) as push:
         with pytest.raises(ConfigError, match="Pull cannot send a replay"):
-            await replay(tmp_path, pull)
+            await replay(tmp_path, pull)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="speed"):
             await replay(tmp_path, push, speed=0)

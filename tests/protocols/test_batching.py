@@ -472,7 +472,7 @@ def test_a_batch_is_true_or_a_batch(wrong: Any) -> None:
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["plain", "numbered"])
 def test_a_batch_holds_one_topic_which_subscriptions_match(sequence: bool) -> None:
-    options = {"batch": True, "sequence": sequence}
+    options: dict[str, Any] = {"batch": True, "sequence": sequence}
     topics = (b"a-", b"ab-", b"b-", b"")
     with (
         Pub(listen=TCP, **options) as pub,

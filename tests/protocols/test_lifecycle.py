@@ -17,6 +17,7 @@ import trio
 from nngkit.errors import Closed, ConfigError, TimedOut, Unreachable
 from nngkit.protocols import (
     Bus,
+    Message,
     Pair0,
     Pair1,
     Pipe,
@@ -214,7 +215,7 @@ NAMES: dict[str, tuple[Any, ...]] = {"recv_msg": (), "arecv_msg": (), "recv_msgs
 METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     Pair0: SENDS | TAKES | NAMES,
     Pair1: SENDS | TAKES | NAMES,
-    Bus: SENDS | TAKES | NAMES,
+    Bus: SENDS | TAKES | NAMES | {"relay": ([Message(b"", None)],)},
     Push: SENDS,
     Pull: TAKES | NAMES,
     Pub: SENDS,

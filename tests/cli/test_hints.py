@@ -1,0 +1,107 @@
+"""Hints: why a command gets nowhere is said on stderr after two seconds, and only then."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from nngkit.cli.hints import AFTER, hinting, hints
+from nngkit.cli.probing import Credentials
+from nngkit.errors import TimedOut
+from nngkit.protocols import Bus, Pub, Push, Rep, Req, Socket, Sub
+from tests.cli.commands import nngkit
+from tests.cli.processes import Running
+
+ANY = "tcp://127.0.0.1:0"
+WAIT = 10.0
+
+
+def looked(socket: Socket, protocol: str, *dialled: str, topics: tuple[bytes, ...] = ()) -> list[str]:
+    return list(hints(socket, protocol, dialled, topics, Credentials))
+
+
+def test_a_request_to_a_publisher() -> None:
+    with Pub(listen=ANY) as pub, Running("req", pub.address, "--data", "x") as running:
+        said = "hint: a PUB listens there, and a REQ talks to a REP only: be a sub, or look at the address"
+        assert running.says() == f"nngkit req: {said}"
+        assert running.end() == 130
+        assert running.rest() == ("", "")
+
+
+def test_an_address_where_nobody_listens(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with Running("pull", f"ipc://{tmp_path}/none") as running:
+        hint = f"hint: {tmp_path}/none: no such file: start the listener first; a path is absolute: ipc:///"
+        assert running.says() == f"nngkit pull: {hint}"
+        assert time.monotonic() - started >= AFTER
+    with Rep(listen=ANY) as rep:
+        address = rep.address
+    with Running("req", address, "--data", "x") as running:
+        assert running.says().startswith(f"nngkit req: hint: nobody listens at {address[6:]}: start the listener first")
+
+
+def test_topics_that_no_message_begins_with() -> None:
+    with (
+        Pub(listen=ANY) as pub,
+        Running("sub", pub.address, "--subscribe", "news.", "--subscribe", "sport.") as running,
+    ):
+        pub.wait_for_peers(1, WAIT)
+        pub.send_many([b"weather.oslo 3", b"weather.rome 20"])
+        hint = "hint: 2 messages came, and none begins with 'news.' or 'sport.': a topic is how a message begins"
+        assert running.says() == f"nngkit sub: {hint}"
+
+
+def test_silent_is_silent(tmp_path: Path) -> None:
+    done = nngkit("pull", f"ipc://{tmp_path}/none", "--silent", "--recv-timeout", str(AFTER + 0.5))
+    assert (done.returncode, done.stderr) == (3, f"nngkit pull: ipc://{tmp_path}/none: nobody was connected\n")
+
+
+def test_where_all_is_well_there_is_none() -> None:
+    with Pub(listen=ANY) as pub, Sub(dial=pub.address, topics=b"a") as sub:
+        sub.wait_for_peers(1, WAIT)
+        pub.wait_for_peers(1, WAIT)
+        assert looked(sub, "sub", pub.address, topics=(b"a",)) == []
+        pub.send_many([b"b", b"a"])
+        assert sub.recv(WAIT) == b"a"
+        assert looked(sub, "sub", pub.address, topics=(b"a",)) == []
+    with Push(listen=ANY) as push, Rep() as rep:
+        assert looked(rep, "pull", push.address) == [], "what would fit listens there: it may come yet"
+
+
+def test_who_was_refused_at_a_listener() -> None:
+    with Rep(listen=ANY) as rep, Pub(dial=rep.address) as pub:
+        for _ in range(200):  # the publisher dials again and again
+            if rep.cuts:
+                break
+            with pytest.raises(TimedOut):
+                pub.wait_for_peers(1, 0.05)
+        (hint,) = looked(rep, "rep")
+        assert hint.endswith("was refused: bad hello: pub where req was expected")
+        assert hint.startswith("tcp://127.0.0.1:")
+
+
+def test_on_a_websocket_nobody_is_let_in_to_look() -> None:
+    with Push(listen="ws://127.0.0.1:0/push") as push, Req() as req:
+        push.send(b"for a puller")
+        assert looked(req, "req", push.address) == [
+            f"{push.address} takes connections, and no peer comes of them: nngkit doctor {push.address} --protocol req"
+        ]
+        assert push.stats.joined == 0
+        address = push.address
+    with Req() as req:
+        (hint,) = looked(req, "req", address)
+        assert hint.startswith("nobody listens at 127.0.0.1:")
+
+
+def test_an_address_of_another_process() -> None:
+    with Bus() as bus:
+        assert looked(bus, "bus", "inproc://a") == ["inproc://a: inproc is inside one process, and this is another"]
+
+
+def test_nothing_is_said_after_the_end() -> None:
+    said: list[str] = []
+    with hinting(lambda: ["late"], said.append):
+        pass
+    assert said == []

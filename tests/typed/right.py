@@ -1,0 +1,149 @@
+"""A program that type checkers accept, and that runs: every kind of socket, of payload and of caller."""
+
+import array
+from collections.abc import Iterator
+
+import trio
+
+import nngkit.blocking
+from nngkit import Provider, Service, ServiceDiscovery
+from nngkit.devices import Device
+from nngkit.protocols import (
+    Batch,
+    Bus,
+    Message,
+    Pair0,
+    Pair1,
+    Payload,
+    Pipe,
+    Pub,
+    Pull,
+    Push,
+    Rep,
+    Req,
+    Request,
+    Respondent,
+    Sub,
+    Surveyor,
+)
+
+ANY = "tcp://127.0.0.1:0"
+
+
+def payloads() -> Iterator[Payload]:
+    yield b"abcd"
+    yield bytearray(b"abcd")
+    yield memoryview(b"xabcdx")[1:-1]
+    yield memoryview(b"a-b-c-d-")[::2]
+    yield array.array("B", b"abcd")
+
+
+def known(pipe: Pipe) -> bool:
+    return bool(pipe.address)
+
+
+def pipeline() -> None:
+    with (
+        Push(listen=ANY, when_full="drop_oldest", admit=known, batch=Batch(items=4)) as push,
+        Pull(dial=[push.address], recv_buffer=16, batch=True, name="right") as pull,
+    ):
+        for each in payloads():
+            push.send(each, timeout=5.0)
+        push.send_many(list(payloads()))
+        push.flush()
+        got: list[bytes] = [pull.recv(5.0) for _ in range(10)]
+        assert got == [b"abcd"] * 10
+
+
+def pairs() -> None:
+    with Pair0(listen=ANY, when_full="raise") as one, Pair0(dial=one.address) as other:
+        other.send(bytearray(b"0"), None)
+        message: Message = one.recv_msg(timeout=5)
+        assert message == b"0"
+    with Pair1(listen=ANY) as one1, Pair1(dial=one1.address, send_timeout=None) as other1:
+        other1.send(array.array("H", [1]))
+        assert len(one1.recv(5)) == 2
+
+
+def broadcasting() -> None:
+    with (
+        Pub(listen=ANY, sequence=True, when_full="drop") as pub,
+        Sub(dial=pub.address, topics=("a", b"b"), sequence=True) as sub,
+    ):
+        pub.wait_for_peers(1, 5)
+        pub.send(memoryview(b"1"), topic=bytearray(b"a"))
+        assert sub.recv(5) == b"a1"
+    with Bus(listen=ANY) as hub, Bus(dial=hub.address, max_pipes=4) as spoke:
+        spoke.wait_for_peers(1, 5)
+        spoke.send(b"all")
+        assert hub.relay(hub.recv_msgs(timeout=5)) == 1
+
+
+async def asking() -> None:
+    async with Rep(listen=ANY) as rep, Req(dial=rep.address, resend=None) as req:
+
+        async def answer() -> None:
+            request: Request = await rep.arecv()
+            await request.areply(bytearray(request.body.upper()))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer)
+            reply: bytes = await req.arequest(memoryview(b"hello"), timeout=5)
+            assert reply == b"HELLO"
+    async with Surveyor(listen=ANY) as surveyor, Respondent(dial=surveyor.address) as respondent:
+        await surveyor.await_for_peers(1, 5)
+
+        async def respond() -> None:
+            async for query in respondent:
+                await query.areply(array.array("B", b"here"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(respond)
+            result = await surveyor.asurvey(bytearray(b"?"), 5.0, early=True)
+            assert [each.body for each in result.replies] == [b"here"]
+            nursery.cancel_scope.cancel()
+
+
+async def discovering() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, timeout=0.5) as discovery,
+        Service("answer", "tcp://127.0.0.1:9000", discovery=[discovery.address]),
+    ):
+        await discovery.await_for_peers(timeout=5)
+        await discovery.discover()
+        found: Provider = discovery.resolve("answer")
+        assert found.weight > 0
+
+
+async def passing_on() -> None:
+    async with Pull(listen=ANY) as front, Push(listen=ANY) as back:
+        device = Device(front, back, timeout=1.0)
+        device.stop()
+        await device.run()
+        assert device.lost == 0
+
+
+def without_a_loop() -> None:
+    with (
+        nngkit.blocking.ServiceDiscovery(listen=ANY, timeout=0.5) as discovery,
+        nngkit.blocking.Service("answer", "tcp://127.0.0.1:9000", discovery=discovery.address) as service,
+    ):
+        discovery.wait_for_peers(timeout=5)
+        service.update(weight=7)
+        discovery.discover()
+        assert discovery.resolve("answer").weight == 7
+
+
+def main() -> None:
+    pipeline()
+    pairs()
+    broadcasting()
+    trio.run(asking)
+    trio.run(discovering)
+    trio.run(passing_on)
+    without_a_loop()
+    print("right")
+
+
+if __name__ == "__main__":
+    main()
