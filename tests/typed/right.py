@@ -106,7 +106,7 @@ async def asking() -> None:
 
 async def discovering() -> None:
     async with (
-        ServiceDiscovery(listen=ANY, timeout=0.5) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.5) as discovery,
         Service("answer", "tcp://127.0.0.1:9000", discovery=[discovery.address]),
     ):
         await discovery.await_for_peers(timeout=5)
@@ -125,7 +125,7 @@ async def passing_on() -> None:
 
 def without_a_loop() -> None:
     with (
-        nngkit.blocking.ServiceDiscovery(listen=ANY, timeout=0.5) as discovery,
+        nngkit.blocking.ServiceDiscovery(listen=ANY, deadline=0.5) as discovery,
         nngkit.blocking.Service("answer", "tcp://127.0.0.1:9000", discovery=discovery.address) as service,
     ):
         discovery.wait_for_peers(timeout=5)
