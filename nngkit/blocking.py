@@ -23,9 +23,10 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import queue
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast, overload
 
@@ -37,9 +38,10 @@ from nngkit.discovery import daemon as _daemon
 from nngkit.discovery import resolver as _resolver
 from nngkit.discovery import service as _service
 from nngkit.discovery import service_discovery as _discovery
-from nngkit.documents import Change, Document, Saved
+from nngkit.documents import document as _document
 from nngkit.documents import peer as _peer
-from nngkit.errors import Closed, Forked
+from nngkit.documents.threads import Document, as_in
+from nngkit.errors import Closed, Forked, NngkitError
 
 __all__ = ["Daemon", "DaemonClient", "DocumentPeer", "Resolver", "Service", "ServiceDiscovery"]
 
@@ -49,6 +51,8 @@ P = ParamSpec("P")
 
 ENDING: Final = 3.0
 """Seconds that all open objects together may take to close at the end of the process: noticed, but no hang."""
+NOTICED: Final = 1.0
+"""Seconds until a thread is noticed that ended in a transaction."""
 
 
 # ---- the portal ------------------------------------------------------------------------------------------------------
@@ -84,11 +88,48 @@ def _ended() -> Closed:
     return Closed("nngkit.blocking has ended with the process")
 
 
+class _Hold:
+    """The loop at the service of one thread. A thread that ends without letting go of it is noticed within a second."""
+
+    def __init__(self) -> None:
+        self._thread = threading.current_thread()
+        self._work: queue.SimpleQueue[tuple[Callable[[], Any], _Wait] | None] = queue.SimpleQueue()
+
+    def do(self, function: Callable[[], R]) -> R:
+        """In the thread: have it called."""
+        done = _Wait()
+        self._work.put((function, done))
+        return cast(R, done.wait())
+
+    def end(self) -> None:
+        """In the thread: let go of the loop."""
+        self._work.put(None)
+
+    def serve(self) -> None:
+        """In the loop: do what the thread says, until it lets go."""
+        while True:
+            try:
+                work = self._work.get(timeout=NOTICED)
+            except queue.Empty:
+                if self._thread.is_alive():
+                    continue
+                return
+            if work is None:
+                return
+            function, done = work
+            try:
+                done.over(function())
+            except BaseException as error:  # it belongs to the thread, whatever it is
+                done.over(error=error)
+            del function, done, work
+
+
 class _Portal:
     """Trio in a daemon thread, with a nursery for calls and one for the objects that live there."""
 
     def __init__(self) -> None:
         started = _Wait()
+        self._holder = threading.local()
         self._thread = threading.Thread(target=self._run, args=(started,), name="nngkit.blocking", daemon=True)
         self._thread.start()
         started.wait()
@@ -109,7 +150,9 @@ class _Portal:
             calls.cancel_scope.cancel()
 
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have it called in the loop. Raises Closed at the end of the process."""
+        """Have it called in the loop. Raises Closed at the process's end, NngkitError while this thread holds it."""
+        if self._holds() is not None:
+            raise NngkitError("nothing can be waited for in a transaction: the loop stands still until it ends")
         try:
             self._token.run_sync_soon(function, *arguments)
         except trio.RunFinishedError:
@@ -136,6 +179,35 @@ class _Portal:
         except BaseException:
             self.soon(scope.cancel)  # harmless if it has ended
             raise
+
+    def do(self, function: Callable[..., R], *arguments: Any, **options: Any) -> R:
+        """What `function`, which does not wait, returns or raises in the loop; also while this thread holds it."""
+        if (hold := self._holds()) is not None:
+            return hold.do(functools.partial(function, *arguments, **options))
+
+        async def there() -> R:
+            return function(*arguments, **options)
+
+        return self.call(there)
+
+    def _holds(self) -> _Hold | None:
+        hold: _Hold | None = getattr(self._holder, "hold", None)
+        return hold
+
+    @contextmanager
+    def hold(self) -> Generator[None, None, None]:
+        """The loop does what this thread says with `do`, and nothing else, until the end of the block."""
+        if self._holds() is not None:
+            yield
+            return
+        hold = _Hold()
+        try:
+            self.soon(hold.serve)
+            self._holder.hold = hold
+            yield
+        finally:
+            self._holder.hold = None
+            hold.end()
 
     def live(self, function: Callable[[], Awaitable[None]], opened: _Wait) -> None:
         """Run `function` until it ends; at the end of the process it sees `closing`, and has ENDING seconds."""
@@ -314,13 +386,10 @@ def _does(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Blocki
 def _tells(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Blocking[T], P], R]:
     """A method that never waits, but belongs to the loop: called there."""
 
-    async def there(*arguments: Any, **options: Any) -> R:
-        return method(*arguments, **options)
-
     @functools.wraps(method)
     def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
         portal, inner = self._there()
-        return portal.call(there, inner, *arguments, **options)
+        return portal.do(method, inner, *arguments, **options)
 
     return call
 
@@ -487,11 +556,7 @@ class DaemonClient(Blocking[_client.DaemonClient]):
 class DocumentPeer(Blocking[_peer.DocumentPeer]):
     """A peer among those that edit the same documents: see nngkit.documents.DocumentPeer.
 
-    A document is not for several threads at once, and here it lives in the loop's. So what is done with one is given as
-    a function, which is called there with the document, and must not wait::
-
-        peer.edit("minutes", lambda doc: doc.text("body").insert(0, "hello"))       # one transaction
-        peer.read("minutes", lambda doc: str(doc.text("body")))
+    `open` gives documents whose calls are made in the loop's thread (nngkit/documents/threads.py): any thread may edit.
     """
 
     _of = _peer.DocumentPeer
@@ -499,57 +564,34 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
     @_opens(_peer.DocumentPeer)
     def __init__(self) -> None: ...
 
-    def edit(self, name: str, function: Callable[[Document], R]) -> R:
-        """What `function` returns, called with the document in a transaction; what it raises is raised here."""
-        return self._inside(name, function, edits=True)
+    def _construct(self, *arguments: Any, **options: Any) -> None:
+        super()._construct(*arguments, **options)
+        self._documents: dict[str, tuple[_document.Document, Document]] = {}
+        self._opening = threading.Lock()
 
-    def read(self, name: str, function: Callable[[Document], R]) -> R:
-        """What `function` returns, called with the document. Give back plain values, not parts of the document."""
-        return self._inside(name, function, edits=False)
+    @as_in(_peer.DocumentPeer.open)
+    def open(self, name: str) -> Document:
+        portal, peer = self._there()
+        return self._lent(portal.do(peer.open, name))
 
-    def _inside(self, name: str, function: Callable[[Document], R], edits: bool) -> R:
-        portal, inner = self._there()
+    def _lent(self, inner: _document.Document) -> Document:
+        with self._opening:
+            known, document = self._documents.get(inner.name, (None, None))
+            if document is None or known is not inner:
+                document = Document(inner, _Reach(self))
+                self._documents[inner.name] = inner, document
+            return document
 
-        async def there() -> R:
-            document = inner.open(name)
-            if not edits:
-                return function(document)
-            with document.transaction():
-                return function(document)
+    @property
+    def documents(self) -> dict[str, Document]:
+        """Those that are open."""
+        portal, peer = self._there()
+        return {name: self._lent(inner) for name, inner in portal.do(lambda: peer.documents).items()}
 
-        return portal.call(there)
-
-    def durable(self, name: str) -> None:
-        """All of it that is here is on our disk. Raises ConfigError (no store), Broken (the disk)."""
-        portal, _ = self._there()
-        portal.call(self.read(name, lambda document: document.durable))
-
-    def synced(self, name: str, n: int = 1, timeout: float | None = None) -> None:
-        """All of it that is here is on the disks of `n` others. Raises TimedOut."""
-        portal, _ = self._there()
-        portal.call(self.read(name, lambda document: document.synced), n, timeout)
-
-    def joined(self, name: str, timeout: float | None = None) -> None:
-        """Some peer had the same content once. Raises TimedOut, AccessDenied."""
-        portal, _ = self._there()
-        portal.call(self.read(name, lambda document: document.joined), timeout)
-
-    def save_version(self, name: str, version: str) -> Saved:
-        """Keep the content as it is now under `version`."""
-        portal, _ = self._there()
-        return portal.call(self.read(name, lambda document: document.save_version), version)
-
-    def changes(self, name: str) -> Iterator[Change]:
-        """Every transaction from now on, ours and others'; closing the iterator ends it. Raises Full: see Document."""
-        portal, _ = self._there()
-        reader = self.read(name, lambda document: document.changes())
-
-        async def each() -> AsyncGenerator[Change, None]:
-            async for change in reader:
-                yield change
-
-        return _pump(portal, each())
-
+    close_document = _tells(_peer.DocumentPeer.close_document)
+    versions = _tells(_peer.DocumentPeer.versions)
+    name_of = _tells(_peer.DocumentPeer.name_of)
+    me = _reads(_peer.DocumentPeer.me)
     wait_for_peers = _waits(_peer.DocumentPeer.wait_for_peers)
     dial = _tells(_peer.DocumentPeer.dial)
     address = _reads(_peer.DocumentPeer.address)
@@ -558,3 +600,26 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
     peers = _reads(_peer.DocumentPeer.peers)
     stats = _reads(_peer.DocumentPeer.stats)
     refusals = _reads(_peer.DocumentPeer.refusals)
+
+
+class _Reach:
+    """The way to a peer's documents, as long as it is open: a documents.threads.Loop."""
+
+    def __init__(self, peer: DocumentPeer) -> None:
+        self._peer = peer
+
+    def do(self, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
+        portal, _ = self._peer._there()
+        return portal.do(function, *arguments, **options)
+
+    def wait(self, function: Callable[P, Awaitable[R]], *arguments: P.args, **options: P.kwargs) -> R:
+        portal, _ = self._peer._there()
+        return portal.call(function, *arguments, **options)
+
+    def iterate(self, source: AsyncGenerator[R, None]) -> Generator[R, None, None]:
+        portal, _ = self._peer._there()
+        return _pump(portal, source)
+
+    def hold(self) -> AbstractContextManager[None]:
+        portal, _ = self._peer._there()
+        return portal.hold()

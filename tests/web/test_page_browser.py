@@ -331,6 +331,29 @@ async def test_a_book_that_is_pasted_arrives_in_parts(browser: webdriver.Chrome)
         await equal(page, doc)
 
 
+async def test_half_a_character_is_replaced_in_the_field_too_and_said(browser: webdriver.Chrome) -> None:
+    async with peer() as home, serving(home) as server, joined(browser, server) as page:
+        doc = home.open("minutes")
+        doc.array("columns").append("who")
+        doc.array("rows").append(Map({"who": "Ada"}))
+        await page.is_in("online")
+        await page.sees("return document.querySelectorAll('td input').length", 1)
+        for field in ("document.getElementById('text')", "document.querySelector('td input')"):
+            await page.sees("return document.getElementById('notice').hidden", True)
+            await page.script(
+                f"const field = {field}; field.value = 'a' + String.fromCharCode(0xd83d) + 'b';"
+                "for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind))"
+            )
+            await page.sees(f"return {field}.value", "a\ufffdb")
+            await page.sees("return document.getElementById('notice').hidden", False)
+            await page.script("document.getElementById('notice').hidden = true")
+        await until(
+            lambda: doc.plain() == {"body": "a\ufffdb", "columns": ["who"], "rows": [{"who": "a\ufffdb"}]}, "all"
+        )
+        await page.catches_up()
+        await equal(page, doc)
+
+
 async def test_a_large_document_is_fetched_in_chunks(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
