@@ -389,6 +389,28 @@ async def test_another_store_at_the_same_address_gets_nothing_of_the_page(
             await until(lambda: str(other.open("minutes").text("body")) == "its own", "it may be edited")
 
 
+async def test_another_store_with_another_key_says_that_it_is_another(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with peer(store=one) as home:
+        port, repair, bus, store = port_of(home), home.repair_addresses, home.addresses, home.me.origin.hex()
+    # the web server goes on saying what it said: only the peers know better
+    site = page_site(repair=repair, bus=bus, documents=lambda: ("minutes",), store=store)
+    async with trio.open_nursery() as nursery:
+        server: Server = await nursery.start(lambda task_status: serve(site, port=0, task_status=task_status))
+        async with joined(browser, server) as page:
+            async with peer(port, store=one) as home:
+                home.open("minutes").text("body").insert(0, "private")
+                await page.shows("private")
+            await page.is_in("offline")
+            async with peer(port, store=two, token="another key") as other:
+                await page.is_in("refused")
+                await page.sees("return /another store/.test(document.getElementById('refused-why').textContent)", True)
+                assert other.peers == ()
+        nursery.cancel_scope.cancel()
+
+
 async def test_everything_that_can_be_used_has_a_name(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home, documents=("minutes", "plan")) as server:
         doc = home.open("minutes")
