@@ -85,8 +85,8 @@ def test_before_async_with_it_says_so(use: str) -> None:
 
 def test_a_misspelt_attribute_is_an_attribute_error() -> None:
     peer = DocumentPeer()
-    with pytest.raises(AttributeError, match="'DocumentPeer' object has no attribute 'opne'"):
-        peer.opne  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="'DocumentPeer' object has no attribute 'opens'"):
+        peer.opens  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(peer, "__fspath__")
 
 
