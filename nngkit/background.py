@@ -1,20 +1,62 @@
-"""The tasks behind an object that is used with `async with`: they end with it, and stay out of its user's way.
+"""What is behind an object that is used with `async with`: its tasks, and what it says when it is used otherwise.
+
+The tasks of a `Background` end with the object, and stay out of its user's way.
 
 A nursery alone would wrap whatever the body raises into an exception group, so that `except ServiceNotFound` around
 `async with ServiceDiscovery(...)` would never see one. Here the body's own exception passes untouched; a background
 task that fails (a bug of ours: what the network does is handled where it happens) cancels the body and is raised
-itself. Knows trio, and nothing else.
+itself.
+
+`UnderTrio` is the base class of these objects. Knows trio and the errors, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import trio
 
-__all__ = ["Background"]
+from nngkit.errors import Closed, ConfigError
+
+__all__ = ["Background", "UnderTrio", "demand_trio"]
+
+_OTHERWISE: Final = (
+    "programs without a loop use nngkit.blocking, those under asyncio too, in threads (asyncio.to_thread)"
+)
+
+
+def demand_trio(what: str, *, blocking: bool = True) -> None:
+    """Raise ConfigError, which names `what`, unless a trio loop runs here. `blocking`: nngkit.blocking has it too."""
+    try:
+        trio.lowlevel.current_trio_token()
+    except RuntimeError:
+        why = "it runs under trio, and no trio loop runs here: trio.run(main) starts one"
+        raise ConfigError(what, f"{why}; {_OTHERWISE}" if blocking else why) from None
+
+
+class UnderTrio:
+    """Base class of what is used with `async with`, under trio. It tells who uses it otherwise what to do.
+
+    A subclass calls `_entering` first in `__aenter__`, and makes there, under names that begin with "_", what only
+    exists in the block. Before the block such a name raises Closed. `_blocking`: nngkit.blocking has the class too.
+    """
+
+    _blocking: ClassVar[bool] = True
+
+    def _entering(self) -> None:
+        """Raise ConfigError unless a trio loop runs here."""
+        demand_trio(type(self).__name__, blocking=self._blocking)
+        self.__dict__["_entered"] = True
+
+    if not TYPE_CHECKING:  # mypy would take every misspelt attribute for one of these
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") and not name.startswith("__") and "_entered" not in self.__dict__:
+                use = f"this {type(self).__name__} is not open: use it in an `async with`, under trio"
+                raise Closed(f"{use}; {_OTHERWISE}" if self._blocking else use)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
 
 class Background:

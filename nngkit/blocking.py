@@ -24,8 +24,10 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from types import MethodType, TracebackType
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from nngkit.discovery import _sigterm
@@ -35,10 +37,13 @@ from nngkit.discovery import resolver as _resolver
 from nngkit.discovery import service as _service
 from nngkit.discovery import service_discovery as _discovery
 from nngkit.discovery.provider import Provider, RoundFigures
-from nngkit.documents import Change, Document, PeerInfo, PeerStats, Refusal, Saved
+from nngkit.documents import PeerInfo, PeerStats, Refusal
+from nngkit.documents import document as _document
 from nngkit.documents import peer as _peer
+from nngkit.documents.threads import Document, as_in
+from nngkit.documents.versions import Stream
 from nngkit.errors import Closed, Forked
-from nngkit.loops import asked_by
+from nngkit.loops import asked_by, on_behalf
 from nngkit.portal import BlockingIterator, Host, Portal, end, the_portal
 from nngkit.protocols import Stats
 
@@ -102,27 +107,10 @@ def _opens(cls: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Co
     return decorate
 
 
-class _Lent:
-    """A method that waits. Looked up in the thread of an asyncio loop, it waits on behalf of that, in any thread."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-
-    def __get__(self, of: object, cls: type) -> Callable[..., Any]:
-        if of is None:
-            return self._function
-        bound, loop = MethodType(self._function, of), asked_by()
-        return bound if loop is None else functools.partial(loop.run, bound)
-
-
-def _lent(function: Callable[P, R]) -> Callable[P, R]:
-    return cast(Callable[P, R], _Lent(function))
-
-
 def _waits(method: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[Blocking[T], P], R]:
     """A coroutine method, waited for."""
 
-    @_lent
+    @on_behalf
     @functools.wraps(method)
     def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
         portal, inner = self._there()
@@ -145,13 +133,10 @@ def _does(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Blocki
 def _tells(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Blocking[T], P], R]:
     """A method that never waits, but belongs to the loop: called there."""
 
-    async def there(*arguments: Any, **options: Any) -> R:
-        return method(*arguments, **options)
-
     @functools.wraps(method)
     def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
         portal, inner = self._there()
-        return portal.call(there, inner, *arguments, **options)
+        return portal.do(method, inner, *arguments, **options)
 
     return call
 
@@ -279,11 +264,7 @@ class DaemonClient(Blocking[_client.DaemonClient]):
 class DocumentPeer(Blocking[_peer.DocumentPeer]):
     """A peer among those that edit the same documents: see nngkit.documents.DocumentPeer.
 
-    A document is not for several threads at once, and here it lives in the loop's. So what is done with one is given as
-    a function, which is called there with the document, and must not wait::
-
-        peer.edit("minutes", lambda doc: doc.text("body").insert(0, "hello"))       # one transaction
-        peer.read("minutes", lambda doc: str(doc.text("body")))
+    `open` gives documents whose calls are made in the loop's thread (nngkit/documents/threads.py): any thread may edit.
     """
 
     _of = _peer.DocumentPeer
@@ -291,63 +272,34 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
     @_opens(_peer.DocumentPeer)
     def __init__(self) -> None: ...
 
-    @_lent
-    def edit(self, name: str, function: Callable[[Document], R]) -> R:
-        """What `function` returns, called with the document in a transaction; what it raises is raised here."""
-        return self._inside(name, function, edits=True)
+    def _construct(self, *arguments: Any, **options: Any) -> None:
+        super()._construct(*arguments, **options)
+        self._documents: dict[str, tuple[_document.Document, Document]] = {}
+        self._opening = threading.Lock()
 
-    @_lent
-    def read(self, name: str, function: Callable[[Document], R]) -> R:
-        """What `function` returns, called with the document. Give back plain values, not parts of the document."""
-        return self._inside(name, function, edits=False)
+    @as_in(_peer.DocumentPeer.open)
+    def open(self, name: str) -> Document:
+        portal, peer = self._there()
+        return self._lent(portal.do(peer.open, name))
 
-    def _inside(self, name: str, function: Callable[[Document], R], edits: bool) -> R:
-        portal, inner = self._there()
+    def _lent(self, inner: _document.Document) -> Document:
+        with self._opening:
+            known, document = self._documents.get(inner.name, (None, None))
+            if document is None or known is not inner:
+                document = Document(inner, _Reach(self))
+                self._documents[inner.name] = inner, document
+            return document
 
-        async def there() -> R:
-            document = inner.open(name)
-            if not edits:
-                return function(document)
-            with document.transaction():
-                return function(document)
+    @property
+    def documents(self) -> dict[str, Document]:
+        """Those that are open."""
+        portal, peer = self._there()
+        return {name: self._lent(inner) for name, inner in portal.do(lambda: peer.documents).items()}
 
-        return portal.call(there)
-
-    @_lent
-    def durable(self, name: str) -> None:
-        """All of it that is here is on our disk. Raises ConfigError (no store), Broken (the disk)."""
-        portal, _ = self._there()
-        portal.call(self.read(name, lambda document: document.durable))
-
-    @_lent
-    def synced(self, name: str, n: int = 1, timeout: float | None = None) -> None:
-        """All of it that is here is on the disks of `n` others. Raises TimedOut."""
-        portal, _ = self._there()
-        portal.call(self.read(name, lambda document: document.synced), n, timeout)
-
-    @_lent
-    def joined(self, name: str, timeout: float | None = None) -> None:
-        """Some peer had the same content once. Raises TimedOut, AccessDenied."""
-        portal, _ = self._there()
-        portal.call(self.read(name, lambda document: document.joined), timeout)
-
-    @_lent
-    def save_version(self, name: str, version: str) -> Saved:
-        """Keep the content as it is now under `version`."""
-        portal, _ = self._there()
-        return portal.call(self.read(name, lambda document: document.save_version), version)
-
-    def changes(self, name: str) -> BlockingIterator[Change]:
-        """Every transaction from now on, ours and others'; closing the iterator ends it. Raises Full: see Document."""
-        portal, _ = self._there()
-        reader = self.read(name, lambda document: document.changes())
-
-        async def each() -> AsyncGenerator[Change, None]:
-            async for change in reader:
-                yield change
-
-        return BlockingIterator(portal, each())
-
+    close_document = _tells(_peer.DocumentPeer.close_document)
+    versions = _tells(_peer.DocumentPeer.versions)
+    name_of = _tells(_peer.DocumentPeer.name_of)
+    me: _Read[Stream] = _reads(_peer.DocumentPeer.me)
     wait_for_peers = _waits(_peer.DocumentPeer.wait_for_peers)
     dial = _tells(_peer.DocumentPeer.dial)
     address: _Read[str] = _reads(_peer.DocumentPeer.address)
@@ -356,3 +308,26 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
     peers: _Read[tuple[PeerInfo, ...]] = _reads(_peer.DocumentPeer.peers)
     stats: _Read[PeerStats] = _reads(_peer.DocumentPeer.stats)
     refusals: _Read[tuple[Refusal, ...]] = _reads(_peer.DocumentPeer.refusals)
+
+
+class _Reach:
+    """The way to a peer's documents, as long as it is open: a documents.threads.Loop."""
+
+    def __init__(self, peer: DocumentPeer) -> None:
+        self._peer = peer
+
+    def do(self, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
+        portal, _ = self._peer._there()
+        return portal.do(function, *arguments, **options)
+
+    def wait(self, function: Callable[P, Awaitable[R]], *arguments: P.args, **options: P.kwargs) -> R:
+        portal, _ = self._peer._there()
+        return portal.call(function, *arguments, **options)
+
+    def iterate(self, source: AsyncGenerator[R, None]) -> BlockingIterator[R]:
+        portal, _ = self._peer._there()
+        return BlockingIterator(portal, source)
+
+    def hold(self) -> AbstractContextManager[None]:
+        portal, _ = self._peer._there()
+        return portal.hold()

@@ -17,15 +17,17 @@ Knows asyncio where a program has imported it, and nothing else.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, ParamSpec, TypeVar
+from types import MethodType
+from typing import Any, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-__all__ = ["LoopWaits", "asked_by"]
+__all__ = ["LoopWaits", "asked_by", "on_behalf"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,3 +108,19 @@ def _running() -> Any:
         with suppress(RuntimeError):
             return asyncio.get_running_loop()
     return None
+
+
+class _OnBehalf:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __get__(self, of: object, cls: type) -> Callable[..., Any]:
+        if of is None:
+            return self._function
+        bound, loop = MethodType(self._function, of), asked_by()
+        return bound if loop is None else functools.partial(loop.run, bound)
+
+
+def on_behalf(function: Callable[P, R]) -> Callable[P, R]:
+    """A method that waits: looked up in the thread of an asyncio loop, it waits on behalf of that, in any thread."""
+    return cast(Callable[P, R], _OnBehalf(function))

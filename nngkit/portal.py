@@ -5,7 +5,9 @@
     portal = the_portal()
     host = Host(portal, ServiceDiscovery(...))      # entered; host.close() leaves it
     portal.call(discovery.discover, early=True)     # waits for what the coroutine function returns or raises
+    portal.do(service.drain)                        # the same for one that does not wait
     BlockingIterator(portal, discovery.events())    # waits for each item
+    with portal.hold(): ...                         # meanwhile the loop does what this thread says, and nothing else
 
 Knows trio, and loops.py; which objects live in it, it does not know.
 """
@@ -14,14 +16,15 @@ from __future__ import annotations
 
 import functools
 import os
+import queue
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, Generic, TypeVar, cast
 
 import trio
 
-from nngkit.errors import Closed
+from nngkit.errors import Closed, NngkitError
 from nngkit.loops import asked_by
 
 __all__ = ["BlockingIterator", "Host", "Portal", "Wait", "end", "the_portal"]
@@ -30,6 +33,8 @@ R = TypeVar("R")
 
 ENDING: Final = 3.0
 """Seconds that all open objects together may take to close at the end of the process: noticed, but no hang."""
+NOTICED: Final = 1.0
+"""Seconds until a thread is noticed that ended while it held the loop."""
 
 
 class Wait:
@@ -62,11 +67,48 @@ def _ended() -> Closed:
     return Closed("nngkit.blocking has ended with the process")
 
 
+class _Hold:
+    """The loop at the service of one thread. A thread that ends without letting go of it is noticed within a second."""
+
+    def __init__(self) -> None:
+        self._thread = threading.current_thread()
+        self._work: queue.SimpleQueue[tuple[Callable[[], Any], Wait] | None] = queue.SimpleQueue()
+
+    def do(self, function: Callable[[], R]) -> R:
+        """In the thread: have it called."""
+        done = Wait()
+        self._work.put((function, done))
+        return cast(R, done.wait())
+
+    def end(self) -> None:
+        """In the thread: let go of the loop."""
+        self._work.put(None)
+
+    def serve(self) -> None:
+        """In the loop: do what the thread says, until it lets go."""
+        while True:
+            try:
+                work = self._work.get(timeout=NOTICED)
+            except queue.Empty:
+                if self._thread.is_alive():
+                    continue
+                return
+            if work is None:
+                return
+            function, done = work
+            try:
+                done.over(function())
+            except BaseException as error:  # it belongs to the thread, whatever it is
+                done.over(error=error)
+            del function, done, work
+
+
 class Portal:
     """Trio in a daemon thread, with a nursery for calls and one for the objects that live there."""
 
     def __init__(self) -> None:
         started = Wait()
+        self._holder = threading.local()
         self._thread = threading.Thread(target=self._run, args=(started,), name="nngkit.blocking", daemon=True)
         self._thread.start()
         started.wait()
@@ -87,7 +129,12 @@ class Portal:
             calls.cancel_scope.cancel()
 
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have it called in the loop. Raises Closed at the end of the process."""
+        """Have it called in the loop. Raises Closed once the process ends, NngkitError while this thread holds it."""
+        if self._holds() is not None:
+            raise NngkitError("nothing can be waited for in a transaction: the loop stands still until it ends")
+        self._soon(function, *arguments)
+
+    def _soon(self, function: Callable[..., object], *arguments: Any) -> None:
         try:
             self._token.run_sync_soon(function, *arguments)
         except trio.RunFinishedError:
@@ -122,9 +169,38 @@ class Portal:
             raise
 
     def later(self, function: Callable[[], object]) -> None:
-        """Have it called in the loop; at the end of the process, do nothing."""
+        """Have it called in the loop, which nobody waits for; at the end of the process, do nothing."""
         with suppress(Closed):
-            self.soon(function)
+            self._soon(function)
+
+    def do(self, function: Callable[..., R], *arguments: Any, **options: Any) -> R:
+        """What `function`, which does not wait, returns or raises in the loop; also while this thread holds it."""
+        if (hold := self._holds()) is not None:
+            return hold.do(functools.partial(function, *arguments, **options))
+
+        async def there() -> R:
+            return function(*arguments, **options)
+
+        return self.call(there)
+
+    def _holds(self) -> _Hold | None:
+        hold: _Hold | None = getattr(self._holder, "hold", None)
+        return hold
+
+    @contextmanager
+    def hold(self) -> Generator[None, None, None]:
+        """The loop does what this thread says with `do`, and nothing else, until the end of the block."""
+        if self._holds() is not None:
+            yield
+            return
+        hold = _Hold()
+        try:
+            self.soon(hold.serve)
+            self._holder.hold = hold
+            yield
+        finally:
+            self._holder.hold = None
+            hold.end()
 
     def live(self, function: Callable[[], Awaitable[None]], opened: Wait) -> None:
         """Run `function` until it ends; at the end of the process it sees `closing`, and has ENDING seconds."""
@@ -250,8 +326,8 @@ class BlockingIterator(Iterator[R]):
             if self._closed:
                 raise StopIteration
             if not self._begun:
-                self._begun = True
                 self._portal.spawn(self._pump.run)
+                self._begun = True
         receive = self._pump.receive.receive
         try:
             if self._loop is not None:
@@ -282,9 +358,13 @@ class _Pump(Generic[R]):
         self.scope = trio.CancelScope()
         self.failure: BaseException | None = None
         self._source = source
+        self._runs = False
 
     async def run(self) -> None:
-        """Hand over item by item, until there are no more."""
+        """Hand over item by item, until there are no more. The second of two runs does nothing."""
+        if self._runs:  # a signal handler that raised hid the first from who began it
+            return
+        self._runs = True
         with self.scope:
             async with self.send:
                 try:

@@ -19,9 +19,10 @@ from typing import Any
 
 import pytest
 
-from nngkit import Closed, ConfigError, ServiceNotFound, TimedOut, Unreachable, blocking
+from nngkit import Closed, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable, blocking
 from nngkit.blocking import Daemon, DaemonClient, DocumentPeer, Resolver, Service, ServiceDiscovery
 from nngkit.discovery import DaemonSettings, Event, Reason, State
+from nngkit.documents import Document, Map, Text, awareness, document, shared, threads, undo
 from nngkit.portal import the_portal
 
 ANY = "tcp://127.0.0.1:0"
@@ -256,17 +257,18 @@ def work():  # looks everything up in its own thread
         "asyncio.to_thread(next, discovery.events())",
         "asyncio.to_thread(list, discovery.events())",
         "asyncio.to_thread(next, resolver.events())",
-        "asyncio.to_thread(next, peer.changes('minutes'))",
+        "asyncio.to_thread(next, peer.open('minutes').changes())",
         "asyncio.to_thread(discovery.wait_for_peers)",
         "asyncio.to_thread(discovery.discover, deadline=1000)",
         "asyncio.to_thread(resolver.find, 'nobody')",
         "asyncio.to_thread(daemon.run)",
         "asyncio.to_thread(client.watch, *state, wait=60)",
-        "asyncio.to_thread(peer.joined, 'minutes')",
+        "asyncio.to_thread(peer.open('minutes').joined)",
         "asyncio.to_thread(peer.wait_for_peers)",
         "asyncio.to_thread(work)",
         "asyncio.get_running_loop().run_in_executor(None, next, discovery.events())",
         "asyncio.get_running_loop().run_in_executor(None, discovery.wait_for_peers)",
+        "asyncio.get_running_loop().run_in_executor(None, peer.open('minutes').joined)",
     ],
 )
 def test_a_wait_that_asyncio_gave_up_ends_with_its_loop(waits: str) -> None:
@@ -375,11 +377,8 @@ def test_names_signatures_and_docstrings_are_those_of_the_async_side(name: str) 
     theirs: Any = ours._of
     assert inspect.signature(ours) == inspect.signature(theirs)
     inherited = set(dir(blocking.Blocking))
-    own = {"edit", "read", "durable", "synced", "joined", "save_version", "changes"}  # a document's, by its name
     for lent in (lent for lent in vars(ours) if not lent.startswith("_")):
         assert lent not in inherited
-        if name == "DocumentPeer" and lent in own:
-            continue
         called = {"wait_for_peers": "await_for_peers"}.get(lent, lent)
         origin = getattr(theirs, called, None) or getattr(theirs, lent)
         assert getattr(ours, lent).__doc__ == origin.__doc__
@@ -397,35 +396,227 @@ def test_importing_it_starts_no_thread() -> None:
 
 def test_documents_are_edited_without_a_loop(tmp_path: Path) -> None:
     with DocumentPeer(listen=ANY, store=tmp_path / "docs.sqlite") as ada, DocumentPeer(dial=ada.address) as grace:
-        ada.edit("minutes", lambda doc: doc.text("body").insert(0, "hello"))
-        ada.durable("minutes")
-        grace.joined("minutes", WAIT)
-        assert grace.read("minutes", lambda doc: str(doc.text("body"))) == "hello"
-        changes = grace.changes("minutes")
+        ours, theirs = ada.open("minutes"), grace.open("minutes")
+        ours.text("body").insert(0, "hello")
+        ours.durable()
+        theirs.joined(WAIT)
+        assert str(theirs.text("body")) == "hello"
+        changes = theirs.changes()
         with ThreadPoolExecutor(1) as threads:
             first = threads.submit(next, changes)
-            ada.edit("minutes", lambda doc: doc.map("meta").update({"title": "Minutes"}))
+            ours.map("meta").update({"title": "Minutes"})
             change = first.result(WAIT)
         changes.close()
         assert change.peer is not None
         assert ada.stats.edits == 2
         [peer] = grace.peers
         assert peer.documents == {"minutes"}
+        assert ada.versions("minutes") == {ada.me: 2}
+        assert grace.name_of(ada.me) is None
+
+
+def test_a_document_is_the_same_object_each_time_and_ends_with_its_peer() -> None:
+    with DocumentPeer() as peer:
+        doc = peer.open("minutes")
+        assert peer.open("minutes") is doc
+        assert peer.documents == {"minutes": doc}
+        doc.text("body").append("hello")
+        peer.close_document("minutes")
+        assert peer.documents == {}
+        again = peer.open("minutes")
+        assert again is not doc
+        assert str(again.text("body")) == ""
+    for use in (lambda: doc.text("body"), lambda: peer.open("minutes"), again.plain):
+        with pytest.raises(Closed):
+            use()
+
+
+def test_texts_maps_and_arrays_are_as_in_a_loop() -> None:
+    with DocumentPeer() as peer:
+        doc = peer.open("minutes")
+        body, meta, rows = doc.text("body"), doc.map("meta"), doc.array("rows")
+        body.insert(0, "hello")
+        body += " 😀"
+        body[0:1] = "J"
+        del body[1]
+        assert (str(body), len(body), "llo" in body, body[-1], bool(body)) == ("Jllo 😀", 6, True, "😀", True)
+        assert body.index_of(body.cursor(4)) == 4
+        assert doc.text("body") == body
+        meta["title"] = "Minutes"
+        meta.update(a=1, b=2)
+        assert (dict(meta), sorted(meta), meta.pop("a"), meta.get("a", 7)) == (
+            {"title": "Minutes", "a": 1, "b": 2},
+            ["a", "b", "title"],
+            1,
+            7,
+        )
+        rows.append(Map({"name": "Ada", "notes": Text("é")}))
+        rows.extend([1, 2, 3])
+        rows.move(3, 1)
+        row = rows[0]
+        row["notes"] += "!"
+        row["notes"].insert(0, "!")
+        assert [part.plain() if isinstance(part, threads.Map) else part for part in rows] == [
+            {"name": "Ada", "notes": "!é!"},
+            3,
+            1,
+            2,
+        ]
+        assert (rows[1:], rows.index(2), rows.pop(), len(rows)) == ([3, 1, 2], 3, 2, 3)
+        del meta["b"]
+        assert doc.plain() == {"body": "Jllo 😀", "meta": {"title": "Minutes"}, "rows": [row.plain(), 3, 1]}
+        assert "Jllo" in repr(body)
+        with pytest.raises(IndexError):
+            body.insert(99, "x")
+        with pytest.raises(KeyError):
+            meta["none"]
+        with pytest.raises(TypeError, match="opened as text"):
+            doc.map("body")
+
+
+def test_a_transaction_is_one_update_and_nobody_comes_between() -> None:
+    with DocumentPeer(listen=ANY) as ada, DocumentPeer(dial=ada.address) as grace, ThreadPoolExecutor(8) as threads:
+        doc, theirs = ada.open("minutes"), grace.open("minutes")
+        theirs.text("body").append("theirs")
+        doc.joined(WAIT)
+        edits = ada.stats.edits
+
+        def twice() -> None:
+            with doc.transaction(origin="twice"):
+                before = len(doc.text("body"))
+                doc.text("body").append("a")
+                with doc.transaction():
+                    theirs_meanwhile = str(doc.text("body"))
+                    doc.text("body").append("b")
+                assert len(doc.text("body")) == before + 2
+                assert theirs_meanwhile.endswith("a")
+
+        list(threads.map(lambda _: twice(), range(20)))
+        assert ada.stats.edits - edits == 20
+        assert str(doc.text("body")) == "theirs" + "ab" * 20
+        theirs.joined(WAIT)
+        assert theirs.digest() == doc.digest()
+
+
+def test_what_would_wait_in_a_transaction_says_so_and_what_raises_keeps_what_was_edited() -> None:
+    with DocumentPeer(listen=ANY) as peer, DocumentPeer() as other:
+        doc = peer.open("minutes")
+
+        def edit() -> None:
+            with doc.transaction():
+                doc.text("body").append("kept")
+                for wait in (
+                    lambda: doc.joined(1.0),
+                    lambda: peer.wait_for_peers(1, 1.0),
+                    lambda: other.wait_for_peers(1, 1.0),
+                    lambda: next(doc.changes()),
+                    lambda: DocumentPeer().__enter__(),
+                ):
+                    with pytest.raises(NngkitError, match="in a transaction"):
+                        wait()
+                other.dial(peer.address)  # does not wait
+                assert str(other.open("minutes").text("body")) == ""
+                doc.digest()
+                _ = 1 // 0
+
+        with pytest.raises(ZeroDivisionError):
+            edit()
+        assert str(doc.text("body")) == "kept"
+        other.open("minutes").joined(WAIT)
+        assert str(other.open("minutes").text("body")) == "kept"
+
+
+def test_a_ctrl_c_in_a_transaction_ends_it() -> None:
+    done = run(
+        """
+        import os, signal
+        from nngkit.blocking import DocumentPeer
+        with DocumentPeer() as peer:
+            doc = peer.open("minutes")
+            try:
+                with doc.transaction():
+                    doc.text("body").append("a")
+                    os.kill(os.getpid(), signal.SIGINT)
+                    while True:
+                        doc.digest()
+            except KeyboardInterrupt:
+                pass
+            doc.text("body").append("b")
+            print(doc.text("body"), peer.stats.edits)
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ab 2\n", "")
+
+
+def test_undo_awareness_and_versions_without_a_loop(tmp_path: Path) -> None:
+    with DocumentPeer(listen=ANY, store=tmp_path / "docs.sqlite") as ada, DocumentPeer(dial=ada.address) as grace:
+        doc, theirs = ada.open("minutes"), grace.open("minutes")
+        body = doc.text("body")
+        body.append("one")
+        saved = doc.save_version("first")
+        undo = doc.undo(body)
+        changes = doc.changes()
+        body.append(", two")
+        assert undo.can_undo
+        assert undo.undo()
+        assert (str(body), undo.can_undo, undo.can_redo) == ("one", False, True)
+        next(changes)
+        assert next(changes).origin is undo
+        assert undo.redo()
+        assert doc.saved_versions() == (saved,)
+        old = doc.at("first")
+        assert str(old.text("body")) == "one"
+        with pytest.raises(ConfigError, match="only be read"):
+            old.text("body").append("x")
+        theirs.joined(WAIT)
+        theirs.text("body")
+        seen = theirs.awareness.changes()
+        doc.awareness.local = {"user": "Ada", "cursor": doc.awareness.cursor("body", 3)}
+        with ThreadPoolExecutor(1) as threads:
+            assert threads.submit(next, seen).result(WAIT).added == {doc.client_id}
+        assert theirs.awareness.find(theirs.awareness.states[doc.client_id]["cursor"]) == ("body", 3, 3)
 
 
 def test_what_an_edit_raises_is_raised_where_it_was_asked_for() -> None:
     with DocumentPeer() as peer:
-        with pytest.raises(ZeroDivisionError):
-            peer.edit("minutes", lambda doc: 1 // 0)
+        doc = peer.open("minutes")
         with pytest.raises(ConfigError, match="store"):
-            peer.durable("minutes")
+            doc.durable()
         with pytest.raises(TimedOut):
-            peer.joined("minutes", 0.01)
+            doc.joined(0.01)
 
 
 def test_threads_edit_at_once() -> None:
     with DocumentPeer() as peer, ThreadPoolExecutor(8) as threads:
+        doc = peer.open("minutes")
         for _ in range(100):
-            threads.submit(peer.edit, "minutes", lambda doc: doc.text("body").insert(0, "x"))
+            threads.submit(doc.text("body").insert, 0, "x")
         threads.shutdown()
-        assert peer.read("minutes", lambda doc: len(doc.text("body"))) == 100
+        assert len(doc.text("body")) == 100
+
+
+DOCUMENT = {
+    threads.Document: (document.Document, {"check_writable", "close", "engine", "home", "merge", "opened"}),
+    threads.Text: (shared.Text, {"document", "node", "prelim"}),
+    threads.Map: (shared.Map, {"document", "node", "prelim"}),
+    threads.Array: (shared.Array, {"document", "node", "prelim"}),
+    threads.Awareness: (
+        awareness.Awareness,
+        {"bye", "clock_of", "encoded", "end", "expire", "known", "receive", "renew"},
+    ),
+    threads.Undo: (undo.Undo, set()),
+}
+
+
+@pytest.mark.parametrize("ours", DOCUMENT, ids=lambda ours: ours.__name__)
+def test_a_document_has_all_that_one_in_a_loop_has_but_what_is_its_peers(ours: type) -> None:
+    theirs, of_the_peer = DOCUMENT[ours]
+    whole = ours is threads.Document
+    made = {"name", "read_only", "client_id", "awareness"} if whole else set()
+    mine = {name for name in {*dir(ours), *made} if not name.startswith("_")}
+    others = {name for name in {*dir(theirs), *(vars(Document("d")) if whole else ())} if not name.startswith("_")}
+    assert others - mine == of_the_peer
+    for name in mine - made:
+        here, there = getattr(ours, name), getattr(theirs, name)
+        if callable(there) and name not in ("changes", "undo", "text", "map", "array", "at"):
+            assert list(inspect.signature(here).parameters) == list(inspect.signature(there).parameters)

@@ -104,7 +104,7 @@ def host_pip() -> list[str]:
     """The pip that dev.py takes: .venv has none."""
     sys.path.insert(0, str(ROOT))
     try:
-        import dev
+        dev = importlib.import_module("dev")
     finally:
         sys.path.remove(str(ROOT))
     found: list[str] = dev.host_pip()

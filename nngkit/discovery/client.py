@@ -20,6 +20,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
+from nngkit.background import UnderTrio
 from nngkit.discovery.provider import PROTOCOL_VERSION, Provider, Status
 from nngkit.discovery.queries import (
     ANSWER_LIMIT,
@@ -46,7 +47,7 @@ PAGES: Final = 256
 """Pages of one snapshot: four times what a daemon keeps; one that has more to say is not one of ours."""
 
 
-class DaemonClient:
+class DaemonClient(UnderTrio):
     """A connection to one daemon's query address; use it with `async with`. `timeout`: seconds a call may take.
 
     Entering does not wait for the daemon. Raises ConfigError for an address that is none. Calls may overlap.
@@ -68,6 +69,7 @@ class DaemonClient:
         self._old = False  # whether the daemon has answered in an older version
 
     async def __aenter__(self) -> Self:
+        self._entering()
         self._req = Req(recv_max_size=ANSWER_LIMIT, tls=self._tls)
         self._req.on_peer(self._peer)
         try:

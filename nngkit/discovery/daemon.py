@@ -25,7 +25,7 @@ from typing import Final, Self
 
 import trio
 
-from nngkit.background import Background
+from nngkit.background import Background, UnderTrio
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures
 from nngkit.discovery.queries import AskRounds, Refused, parse_ask
 from nngkit.discovery.service_discovery import ServiceDiscovery
@@ -44,7 +44,7 @@ WATCHES: Final = 8  # of one connection that are kept waiting; more are answered
 SERVED: Final = 2048  # and of all connections
 
 
-class Daemon:
+class Daemon(UnderTrio):
     """A discovery daemon; use it with `async with`, under trio. It surveys and answers from then on.
 
     on_round   called with each round's figures, in the loop
@@ -80,6 +80,7 @@ class Daemon:
         self._background = Background()
 
     async def __aenter__(self) -> Self:
+        self._entering()
         await self.discovery.__aenter__()
         try:
             # A request is a control message: this bounds what a crowd of callers can make us hold.

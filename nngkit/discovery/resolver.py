@@ -25,7 +25,7 @@ from typing import Final, Self
 
 import trio
 
-from nngkit.background import Background
+from nngkit.background import Background, UnderTrio
 from nngkit.discovery._changes import Changes
 from nngkit.discovery.client import DaemonClient
 from nngkit.discovery.provider import Event, Provider, State
@@ -47,7 +47,7 @@ RETRY: Final = 0.5
 """Seconds after an answer that makes no sense, or one that came too soon."""
 
 
-class Resolver:
+class Resolver(UnderTrio):
     """Knows who can be called, from the daemons' query addresses. Use it with `async with`, under trio.
 
     timeout   seconds for one answer of a daemon; entering waits so long at most, for the first daemon to answer
@@ -79,11 +79,12 @@ class Resolver:
         self._tls = tls
         self._rng = rng or random.Random()
         self._clock = clock
-        self._views = Views(self.daemons)
         self._background = Background()
         self._clients: list[DaemonClient] = []
 
     async def __aenter__(self) -> Self:
+        self._entering()
+        self._views = Views(self.daemons)
         self._changes = Changes()
         self._first = trio.Event()
         self._memory = trio.Event()
@@ -124,13 +125,14 @@ class Resolver:
 
     async def find(self, name: str, timeout: float | None = None, zone: str | None = None) -> Provider:
         """`resolve`, waiting up to `timeout` seconds for a provider to come. Raises ServiceNotFound after that."""
+        changes = self._changes
         with trio.move_on_after(float("inf") if timeout is None else timeout):
-            while not self._changes.ended:
-                version = self._changes.version
+            while not changes.ended:
+                version = changes.version
                 try:
                     return self.resolve(name, zone)
                 except ServiceNotFound:
-                    await self._changes.wait(version)
+                    await changes.wait(version)
         return self.resolve(name, zone)
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:

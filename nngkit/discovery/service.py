@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from nngkit.background import Background
+from nngkit.background import Background, UnderTrio
 from nngkit.discovery import _sigterm
 from nngkit.discovery.messages import Reply, TextReply, parse_query
 from nngkit.discovery.provider import PRIORITY, PROTOCOL_VERSION, Provider
@@ -57,7 +57,7 @@ class ServiceCounts:
     skipped: int = 0
 
 
-class Service:
+class Service(UnderTrio):
     """One provider of the service `name`, to be called at `address`. Use it with `async with`, under trio.
 
     discovery   addresses of all daemons; they may come and go in any order
@@ -114,6 +114,7 @@ class Service:
         self._left = False
 
     async def __aenter__(self) -> Self:
+        self._entering()
         self._again = trio.Event()
         self._terminated = trio.Event()
         self._gone = trio.Event()

@@ -26,7 +26,7 @@ from typing import Final, Self
 
 import trio
 
-from nngkit.background import Background
+from nngkit.background import Background, UnderTrio
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
 from nngkit.discovery.queries import Answer, Ask, Rounds, answer
 from nngkit.discovery.registry import Registry
@@ -46,7 +46,7 @@ COST: Final = 0.0005  # seconds between such rounds for each connection: they ta
 SHORTEST: Final = 0.01  # seconds of pause, also for `interval=0`: with nobody there a round takes no time at all
 
 
-class ServiceDiscovery:
+class ServiceDiscovery(UnderTrio):
     """Surveys all who connect, and keeps a view of who is there. Use it with `async with`, under trio.
 
     listen, dial   addresses to survey at; services dial in, so `listen` is the usual one
@@ -101,6 +101,7 @@ class ServiceDiscovery:
     # Life
 
     async def __aenter__(self) -> Self:
+        self._entering()
         self._joined = trio.Event()
         self._rounds = trio.Semaphore(ROUNDS)
         self._greetings = trio.Semaphore(GREETINGS)

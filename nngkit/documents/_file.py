@@ -47,9 +47,10 @@ from nngkit.documents._rows import (
 )
 from nngkit.errors import Broken, ConfigError, NngkitError, StoreDamaged
 
-__all__ = ["APPLICATION", "Lock", "check", "connect", "create", "in_words", "read_row"]
+__all__ = ["APPLICATION", "LOG", "Lock", "check", "connect", "create", "in_words", "read_row"]
 
 APPLICATION: Final = 0x6E6E6764  # "nngd", in the header of the file
+LOG: Final = 4 << 20  # bytes of SQLite's log that are kept for the next one: SQLite's own 1,000 pages
 _BUSY: Final = 5.0  # seconds to wait for another program (the sqlite3 shell) that holds a lock
 _MARK: Final = struct.Struct(">8sQ8s")  # file, ticket, check
 
@@ -172,7 +173,7 @@ def connect(path: str, *, only_read: bool = False) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
-        connection.execute("PRAGMA journal_size_limit = 16777216")
+        connection.execute(f"PRAGMA journal_size_limit = {LOG}")
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
     except BaseException:

@@ -20,13 +20,14 @@ Invariants (tests/documents/test_store.py)
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from nngkit.documents._file import Lock, in_words
+from nngkit.documents._file import LOG, Lock, in_words
 from nngkit.documents._jobs import Compact, Job, cost
 from nngkit.documents._rows import FACTS, HEADS, Facts, Head, Table, encode_facts, encode_head, seal
 from nngkit.errors import Broken, Closed, Full, NngkitError
@@ -39,7 +40,7 @@ __all__ = ["Sleeper", "Writer"]
 _BATCH: Final = (
     4 << 20
 )  # bytes of one transaction: a disk's tenth of a second, so that nobody waits long behind a crowd
-_CHECKPOINT: Final = 4 << 20  # bytes of log before it is written into the database: SQLite's own 1,000 pages
+_MORE: Final = 1 << 20  # bytes by which the log's file may grow until it is written into the database
 _SHRINK: Final = 8192  # pages given back at a time: 32 MiB, less than half a second of writing for those who wait
 
 
@@ -64,7 +65,7 @@ class Writer:
         self._waiting: list[Job] = []
         self._flying: list[Job] = []
         self._bytes = 0  # of both
-        self._logged = 0  # bytes since the last checkpoint
+        self._most = LOG + _MORE  # bytes of the log's file, before it is written into the database
         self._sleepers: dict[int, set[Sleeper]] = {}  # by ticket
         self._for_room: set[Sleeper] = set()
         self._closing = False
@@ -141,8 +142,7 @@ class Writer:
                 self._acknowledge(batch)
                 if any(isinstance(job, Compact) for job in batch):
                     self._shrink()
-                if self._logged >= _CHECKPOINT:
-                    self._checkpoint()
+                self._mind_log()
             # now whoever copies the file alone has all of it
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except Exception as error:
@@ -186,12 +186,19 @@ class Writer:
             self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", these)
         execute("COMMIT")
         self._lock.mark(facts.file, facts.ticket)
-        self._logged += sum(job.size for job in batch)
 
-    def _checkpoint(self) -> None:
-        """Write the log into the database, so far as no reader is in the way. What was acknowledged needs it not."""
-        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        self._logged = 0
+    def _mind_log(self) -> None:
+        """Write the log into the database once its file is too large. What was acknowledged needs it not.
+
+        It is the file that counts: a commit of one letter writes whole pages, 8 KiB of them. After a checkpoint the
+        next commit begins the log anew, and cuts the file to LOG. While a reader is in the way it does not, and the
+        file may grow by _MORE until it is tried again.
+        """
+        size = os.stat(f"{self._path}-wal").st_size
+        self._most = max(LOG + _MORE, min(self._most, size + _MORE))
+        if size > self._most:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._most = size + _MORE
 
     def _shrink(self) -> None:
         """Give room back that compaction has freed, once it is more than a quarter of the file."""

@@ -21,6 +21,7 @@ from typing import Final, Generic, Self, TypeVar
 
 import trio
 
+from nngkit.background import demand_trio
 from nngkit.documents.codepoints import Delete, Delta, Insert, Keep
 from nngkit.documents.engine import MISSING, ArrayChange, MapChange, Part, TextChange
 from nngkit.errors import Full
@@ -124,6 +125,7 @@ class Reader(Generic[T]):
         self._bell.set()
 
     def __aiter__(self) -> Self:
+        demand_trio("changes()")
         return self
 
     async def __anext__(self) -> T:

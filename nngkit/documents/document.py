@@ -216,7 +216,10 @@ class Document:
         await self._at_home().synced(self, n, timeout)
 
     async def joined(self, timeout: float | None = None) -> None:
-        """Return when it has been in sync with at least one peer at least once. TimedOut after `timeout` seconds."""
+        """Return when all is here that any peer that can be reached had at the call; one of them at least has it.
+
+        A peer that cannot be asked counts by what it says next. TimedOut after `timeout` seconds, AccessDenied.
+        """
         await self._at_home().joined(self, timeout)
 
     async def save_version(self, name: str) -> Saved:

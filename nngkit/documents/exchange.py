@@ -44,7 +44,7 @@ from nngkit.documents.timing import Pace, RoundTrips
 from nngkit.documents.versions import Stream, Versions
 from nngkit.documents.weather import Weather
 from nngkit.documents.wire import decode_bus, encode
-from nngkit.errors import AccessDenied, BadMessage, Closed, ConfigError, NngkitError, TimedOut, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, Closed, ConfigError, NngkitError, NotFound, TimedOut, TooLarge
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Rep, Req
 
 __all__ = ["Exchange", "Owner"]
@@ -435,6 +435,8 @@ class Exchange:
             reply = await self.ask(question.peer, request, ASKED)
             if isinstance(question, AskAll) and isinstance(reply, Diff):
                 body = await self._asking.body(question.peer, reply, ASKED)
+        except NotFound:
+            copy.lacking(question, trio.current_time())
         except NngkitError as error:
             self.counts["failed"] += 1
             if isinstance(error, BadMessage | TooLarge | AccessDenied):

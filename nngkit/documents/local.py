@@ -7,6 +7,7 @@ What the peer (and the tests' simulated network) tells it, and what comes of it:
     copy.step(now)                        -> Step(say, ask, wake): for the BUS, for REQ, when to come back
     copy.answer(request, now)             Nack, Want, Give: the reply
     copy.replied(ask, reply, now)         what an asked peer said
+    copy.lacking(ask, now)                ... that it has no such document
     copy.failed(ask, now)                 ... or that it said nothing
 
 Whatever of a peer's is not an update, or does not fit, leaves the content as it was, and is told to `refused`.
@@ -218,7 +219,8 @@ class LocalCopy:
                     self._catch_up()
                 self.replica.answered(peer, now, rest=rest)
             case AskAll(peer, _), Diff(_, doc, _, versions) if doc == self.name and body is not None:
-                self._merge(peer, body, versions, now)
+                if self._merge(peer, body, versions, now):
+                    self.replica.caught_up(peer)
             case Offer(peer, _), Given(_, doc, versions) if doc == self.name:
                 self.replica.offered(peer, versions, now)
             case _:
@@ -228,6 +230,13 @@ class LocalCopy:
     def failed(self, ask: Ask, now: float) -> None:
         """An asked peer did not answer."""
         self.replica.failed(ask.peer, now)
+
+    def lacking(self, ask: Ask, now: float) -> None:
+        """An asked peer has no such document."""
+        if isinstance(ask, AskAll):
+            self.replica.lacking(ask.peer, now)
+        else:
+            self.replica.failed(ask.peer, now)
 
     def _merge(self, peer: Stream, update: bytes, versions: Versions, now: float) -> bool:
         if versions.get(self.replica.me, 0) > self.replica.versions.get(self.replica.me, 0):

@@ -143,12 +143,13 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Where may I join, and what is there?"""
+    """Where may I join, and what is there? `store`: the origin that has to answer; None: whoever does."""
 
     sender: Stream
     token: str | None = None
     name: str | None = None
     docs: tuple[str, ...] = ()
+    store: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +278,10 @@ class Has:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why not: `code` is "token", "version", "name", "unknown-document", "busy", "behind", "bad" or "too-large"."""
+    """Why not.
+
+    `code` is "store", "token", "version", "name", "unknown-document", "busy", "behind", "bad" or "too-large".
+    """
 
     sender: Stream
     code: str

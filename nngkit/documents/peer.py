@@ -31,7 +31,7 @@ from typing import Final, Self
 
 import trio
 
-from nngkit.background import Background
+from nngkit.background import Background, UnderTrio
 from nngkit.documents.awareness import RENEW
 from nngkit.documents.disk import DocumentDisk
 from nngkit.documents.document import Document
@@ -40,7 +40,7 @@ from nngkit.documents.exchange import Exchange
 from nngkit.documents.finding import Finding
 from nngkit.documents.keeper import Keeper, KeptDocument
 from nngkit.documents.local import LocalCopy
-from nngkit.documents.messages import Aware, Edit, Has, Have
+from nngkit.documents.messages import TEXT, Aware, Edit, Has, Have
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Record, Saved
 from nngkit.documents.replica import Replica, Settings
@@ -129,8 +129,8 @@ class _Held:
         self.changed = trio.Event()
 
 
-class DocumentPeer:
-    """One peer; use it with `async with`, under trio. All arguments are keywords.
+class DocumentPeer(UnderTrio):
+    """One peer; use it with `async with`, under trio. All arguments are keywords. For threads: nngkit.blocking.
 
     listen, dial   addresses of the BUS: our own, and others'. Each peer has to reach each other one, or a relay
     join           addresses of others' REP: they are asked where their BUS is
@@ -194,6 +194,11 @@ class DocumentPeer:
         self._weather = weather
         if not 0 < beat[0] <= beat[1]:
             raise ConfigError("beat", f"{beat!r} is not two numbers of seconds, the first one the smaller", beat)
+        for what, text in (("name", name), ("token", token)):
+            if text is not None and len(text.encode(errors="replace")) > TEXT:
+                raise ConfigError(what, f"is longer than {TEXT} bytes", text)
+            if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise ConfigError(what, f"{text!a}: half a surrogate pair, which is no character", text)
         if store is not None and keeper is not None:
             raise ConfigError("keeper", "there is a store already, and one of them keeps the documents", store)
         for address in self._listen:
@@ -211,13 +216,14 @@ class DocumentPeer:
         self._left = False
 
     async def __aenter__(self) -> Self:
+        self._entering()
         self._engine: Engine = engine(self._engine_name)
         if self._path is None:
             now = time.time_ns() // 1_000_000 * 4096 + secrets.randbits(12)
-            self.me = Stream(secrets.token_bytes(ORIGIN), min(now, EPOCHS))
+            self._me = Stream(secrets.token_bytes(ORIGIN), min(now, EPOCHS))
         else:
             self._store = await trio.to_thread.run_sync(Store.open, self._path)
-            self.me = Stream(self._store.origin, self._store.epoch)
+            self._me = Stream(self._store.origin, self._store.epoch)
         try:
             self._exchange = Exchange(
                 self.me,
@@ -282,7 +288,7 @@ class DocumentPeer:
     def open(self, name: str) -> Document:
         """The document `name`, the same object each time; what the store has of it is read now.
 
-        Peers that have it are met by and by: `await doc.joined()` waits for one. Raises ConfigError for a name that
+        Peers that have it are met by and by: `await doc.joined()` waits for them. Raises ConfigError for a name that
         cannot be one, StoreDamaged, Closed.
         """
         check_name(name)
@@ -413,14 +419,29 @@ class DocumentPeer:
             raise TimedOut(f"{document.name}: on the disks of {len(done)} of {peers} others in {timeout} s", timeout)
 
     async def joined(self, document: Document, timeout: float | None) -> None:
-        """Some peer's content and ours were the same, once. Raises TimedOut, AccessDenied."""
+        """All that any peer that can be reached had at the call is here. Raises TimedOut, AccessDenied."""
         held = self._held[document.name]
-        with trio.move_on_after(float("inf") if timeout is None else timeout):
-            while not held.copy.replica.met:
-                self._check_denied()
-                await held.changed.wait()
-            return
-        raise TimedOut(f"{document.name}: nobody has it who could be reached in {timeout} s", timeout)
+        replica = held.copy.replica
+        since = replica.catch_up(trio.current_time())
+        try:
+            self._exchange.poke(document.name)
+            with trio.move_on_after(float("inf") if timeout is None else timeout):
+                while True:
+                    standing = replica.standing(since, trio.current_time())
+                    if True in standing and None not in standing:
+                        return
+                    self._check_denied()
+                    await held.changed.wait()
+            standing = replica.standing(since, trio.current_time())
+        finally:
+            replica.catch_up_ended(since)
+        if not standing:
+            why = "no peer was reached"
+        elif None not in standing:
+            why = f"none of the {len(standing)} peers that were reached has it"
+        else:
+            why = f"{standing.count(None)} of {len(standing)} peers have not given all they have"
+        raise TimedOut(f"{document.name}: {why} in {timeout} s", timeout)
 
     async def save_version(self, document: Document, name: str) -> Saved:
         """Keep the content as it is now under `name`; on the disk when this returns. Raises ConfigError, Broken."""
@@ -447,6 +468,11 @@ class DocumentPeer:
         return self._store
 
     # ------------------------------------------------------------------ what people see
+
+    @property
+    def me(self) -> Stream:
+        """The stream of the edits that are made here: the store's origin, and a fresh epoch."""
+        return self._me
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -488,13 +514,14 @@ class DocumentPeer:
 
     async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until `n` peers have said that they are there. Raises TimedOut, AccessDenied (a join was refused)."""
+        exchange = self._exchange
         with trio.move_on_after(float("inf") if timeout is None else timeout):
-            while len(self._exchange.members.present()) < n:
+            while len(exchange.members.present()) < n:
                 self._check_denied()
-                await self._exchange.told.wait()
+                await exchange.told.wait()
                 await trio.lowlevel.checkpoint()
             return
-        there = len(self._exchange.members.present())
+        there = len(exchange.members.present())
         raise TimedOut(f"{there} of {n} peers are there after {timeout} s", timeout)
 
     def dial(self, address: str) -> None:

@@ -34,7 +34,7 @@ from nngkit.documents.messages import (
 from nngkit.documents.transfers import Assembly, Transfers
 from nngkit.documents.versions import Stream, Versions
 from nngkit.documents.wire import decode_reply, decode_request, encode
-from nngkit.errors import AccessDenied, BadMessage, Broken, NngkitError, TimedOut, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, Broken, NngkitError, NotFound, TimedOut, TooLarge
 from nngkit.protocols import TLS, Rep, Req
 from nngkit.protocols import Request as Question
 
@@ -78,7 +78,9 @@ class Asking:
             self.part(peer)
 
     async def ask(self, peer: Stream, request: Request, timeout: float) -> Reply:
-        """The reply of `peer`. Raises TimedOut, Broken, BadMessage, AccessDenied (it does not want us)."""
+        """The reply of `peer`. Raises TimedOut, Broken, BadMessage, AccessDenied (it does not want us), NotFound
+        (it has no such document).
+        """
         socket = self._sockets.get(peer)
         if socket is None:
             if peer not in self._places:
@@ -148,6 +150,8 @@ async def ask(
             raise Broken(f"{reply.sender}: {reply.why}")
         if reply.code == "busy":
             raise TimedOut(f"{reply.sender}: {reply.why}")
+        if reply.code == "unknown-document":
+            raise NotFound(f"{reply.sender}: {reply.why}")
         raise BadMessage("request", f"refused ({reply.code}): {reply.why}", str(reply.sender))
     return reply
 
@@ -216,6 +220,10 @@ class Answering:
             code = "too-large" if isinstance(error, TooLarge) else "version" if "newer than" in str(error) else "bad"
             self._refused(where, "request", str(error))
             return Refused(me, code, str(error)[:200])
+        if isinstance(request, Hello) and request.store not in (None, me.origin):
+            # before the token: that belongs to the other store, and would only be wrong
+            self._refused(where, "request", "it means another store")
+            return Refused(me, "store", "another store is served here now")
         if self._token is not None and not secrets.compare_digest((request.token or "").encode(), self._token.encode()):
             self._refused(where, "request", "the token is wrong or missing")
             return Refused(me, "token", "the token is wrong or missing")

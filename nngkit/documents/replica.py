@@ -8,6 +8,7 @@ what is delivered, in that order, sends the questions, and tells how they went::
     replica.beat(sender, doc_beat, now)    what a peer says that it has
     replica.edited(payload, now)           we edited: gives what to tell everybody
     replica.ready()                        -> edits to apply now, after each of these
+    replica.catch_up(now)                  somebody waits for all that others have now: `standing` says how far it is
     replica.evaluate(now)                  -> whom to ask what, when to look again
 
 BUS loses messages, and says so to nobody. What was lost is seen by a number that is left out, by an edit that depends
@@ -32,18 +33,18 @@ update with all that is lacking. An answer that is late is asked for elsewhere, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from nngkit.documents import versions as vectors
 from nngkit.documents.history import Counts, Deliver, History, Settings
 from nngkit.documents.messages import RANGES, DocBeat, Edit, Range, Updates
+from nngkit.documents.questions import NEVER, Ask, AskAll, AskEdits, Decisions, Gap, Offer, Peer
 from nngkit.documents.timing import UNKNOWN, RoundTrips
 from nngkit.documents.versions import Stream, Versions
 
 __all__ = ["Ask", "AskAll", "AskEdits", "Counts", "Decisions", "Deliver", "Offer", "Replica", "Settings"]
 
-NEVER: Final = float("inf")
+LATE: Final = 2.0  # seconds after which a peer that does not answer counts by what it says on the BUS
 T = TypeVar("T")
 
 
@@ -55,79 +56,6 @@ class Chance(Protocol):
 
     def uniform(self, a: float, b: float) -> float:
         """A number from `a` to `b`."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskEdits:
-    """Ask `peer` for these; then call `heard` and `answered`, or `failed`."""
-
-    peer: Stream
-    ranges: tuple[Range, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AskAll:
-    """Ask `peer` for all that is lacking here; then call `merged`, or `failed`. `whole`: as if there were nothing."""
-
-    peer: Stream
-    whole: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Give `peer` what it lacks (`lacks`), as it cannot ask us; then call `offered`, or `failed`.
-
-    `whole`: everything, as what it lacks was not taken.
-    """
-
-    peer: Stream
-    whole: bool = False
-
-
-Ask = AskEdits | AskAll | Offer
-
-
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """What is to be done. `look`: call `settled` with the content's digest. `wake`: when to evaluate again."""
-
-    asks: list[Ask]
-    look: bool
-    wake: float
-
-
-@dataclass(slots=True)
-class _Peer:
-    """What is known of another peer, as far as this document goes."""
-
-    askable: bool
-    claims: Versions = field(default_factory=dict)
-    versions: bytes | None = None
-    content: bytes | None = None
-    told_at: float = -NEVER  # when it told us these two
-    asked_at: float | None = None
-    failures: int = 0
-    not_before: float = 0.0
-    fruitless: tuple[bytes, bytes | None] | None = None  # digests, ours and its, with which asking brought nothing
-    offered: Versions | None = None
-    spoke: bool = False  # whether it has said what it has
-
-    def claim(self, versions: Mapping[Stream, int]) -> None:
-        """It says, or shows, that it has these."""
-        for stream, seq in versions.items():
-            if seq > self.claims.get(stream, 0) and len(self.claims) < 2 * vectors.STREAMS:
-                self.claims[stream] = seq
-
-
-@dataclass(slots=True)
-class _Gap:
-    """Edits of one stream that are missing: `at` is how far we were when it was last looked at; `peer` was asked."""
-
-    due: float
-    at: int
-    tries: int = 0
-    lost: bool = False  # nobody keeps them one by one
-    peer: Stream | None = None  # who was asked last
 
 
 class Replica:
@@ -153,17 +81,17 @@ class Replica:
         self.settings = settings or Settings()
         self.history = History(doc, me, self.settings, versions or {}, log)
         self.askable = askable
-        self.met = False  # whether it has agreed with, or caught up with, anybody
         self._rng = rng
         self._round_trips = round_trips or RoundTrips()
-        self._peers: dict[Stream, _Peer] = {}
-        self._gaps: dict[Stream, _Gap] = {}
+        self._peers: dict[Stream, Peer] = {}
+        self._gaps: dict[Stream, Gap] = {}
         self._edited_at = -NEVER
         self._content: tuple[int, bytes] | None = None  # the content's digest after so many changes
         self._wanted_from: Stream | None = None
         self._want_due = 0.0
         self._want_failures = 0
         self._beyond_at: Stream | None = None  # who said what is too old to have a number
+        self._catching: list[float] = []  # when each of those who wait in `joined` began
 
     @property
     def versions(self) -> Versions:
@@ -219,6 +147,8 @@ class Replica:
             return
         peer.spoke = True
         peer.versions, peer.content, peer.told_at = beat.versions, beat.content, now
+        if peer.absent:
+            peer.absent, peer.failures, peer.not_before = False, 0, now
         for stream, seq in beat.heads.items():
             if seq <= peer.claims.get(stream, 0):
                 continue  # as it is of nearly all of them: beats are many, and repeat what was said
@@ -226,9 +156,6 @@ class Replica:
             if seq > peer.claims.get(stream, 0):
                 peer.claim({stream: seq})
                 self.history.exists(stream, seq)
-        ours = self._our_content()
-        if ours is not None and beat.content == ours and beat.versions == self.history.digest():
-            self.met = True
 
     def _possible(self, stream: Stream, seq: int) -> int:
         """Of our own stream nobody can have more than we have written."""
@@ -238,7 +165,7 @@ class Replica:
         """`peer` is there, or can be asked now, or no longer."""
         known = self._peers.get(peer)
         if known is None:
-            self._peers[peer] = _Peer(askable)
+            self._peers[peer] = Peer(askable)
         else:
             known.askable = askable
 
@@ -280,7 +207,6 @@ class Replica:
         grown = self.history.covers(versions, now)
         if changed:
             self.history.changed(now)
-        self.met = True
         if self._wanted_from == peer:
             self._wanted_from = None
             self._want_failures = 0 if grown or changed else min(self._want_failures + 1, 6)
@@ -294,6 +220,22 @@ class Replica:
                 known.fruitless = self.history.digest(), known.versions
         self.history.recount([other.claims for other in self._peers.values()])
         self.history.settle(now)
+
+    def caught_up(self, peer: Stream) -> None:
+        """The answer of `peer` to an AskAll is merged: all that it had when it was asked is here."""
+        known = self._peers.get(peer)
+        if known is not None:
+            known.caught = known.all_asked_at
+
+    def lacking(self, peer: Stream, now: float) -> None:
+        """`peer` answered an AskAll: it has no such document. Until it speaks of it, it counts as having nothing."""
+        known = self._peers.get(peer)
+        if known is not None:
+            known.absent, known.asked_at = True, None
+            known.failures = min(known.failures + 1, 6)
+            known.not_before = now + self._round_trips.patience(peer) * 2**known.failures
+        if self._wanted_from == peer:
+            self._wanted_from = None
 
     def offered(self, peer: Stream, versions: Mapping[Stream, int], now: float) -> None:
         """`peer` took what we gave, and says what it has now."""
@@ -312,7 +254,7 @@ class Replica:
             known.spoke = True
             self._told(known, versions)
 
-    def _told(self, peer: _Peer, versions: Mapping[Stream, int]) -> None:
+    def _told(self, peer: Peer, versions: Mapping[Stream, int]) -> None:
         """It says in so many words what it has."""
         peer.claim({stream: self._possible(stream, seq) for stream, seq in versions.items()})
         for stream, seq in peer.claims.items():
@@ -321,6 +263,50 @@ class Replica:
     def settled(self, content: bytes) -> None:
         """The digest of the content as it is now."""
         self._content = self.history.changes, content
+
+    # ------------------------------------------------------------------ catching up
+
+    def catch_up(self, now: float) -> float:
+        """Begin to bring in all that any peer has at `now`; the number for `standing` and `catch_up_ended`."""
+        self._catching.append(now)
+        return now
+
+    def catch_up_ended(self, since: float) -> None:
+        """Nobody waits for that any more."""
+        self._catching.remove(since)
+
+    def standing(self, since: float, now: float) -> list[bool | None]:
+        """For each peer that is there: True if all that it had at `since` is here, False if it has no such document,
+        None if it has yet to say.
+        """
+        return [self._standing(peer, since, now) for peer in self._peers.values()]
+
+    def _standing(self, peer: Peer, since: float, now: float) -> bool | None:
+        if peer.absent:
+            return False
+        if peer.caught >= since:
+            return True
+        if peer.askable and not peer.failures and (peer.asked_at is None or now < peer.asked_at + LATE):
+            return None
+        # it cannot be asked, or does not answer: what it says on the BUS has to do
+        if not peer.spoke:
+            return None if peer.asked_at is not None else False
+        agrees = peer.versions is None or peer.versions == self.history.digest()
+        return True if peer.told_at > since and agrees and self.has(peer.claims) else None
+
+    def _mind_catching_up(self, now: float, asks: list[Ask]) -> Iterator[float]:
+        """Beats say little while somebody edits, so each is asked, one after the other: the first brings the most."""
+        since = max(self._catching)
+        for name, peer in self._peers.items():
+            if not peer.askable or self._standing(peer, since, now) is not None:
+                continue
+            if peer.asked_at is not None:
+                if peer.asked_at + LATE > now:
+                    yield peer.asked_at + LATE
+            elif peer.not_before > now:
+                yield peer.not_before
+            elif self._wanted_from is None:
+                asks.append(self._all_from(name, now))
 
     # ------------------------------------------------------------------ what others ask
 
@@ -388,6 +374,8 @@ class Replica:
             wakes += self._compare(now, asks)
         elif not self._gaps:
             wakes.append(self.history.changed_at + self._quiet())
+        if self._catching:
+            wakes += self._mind_catching_up(now, asks)
         if not self.askable:
             wakes += self._mind_offers(now, asks)
         return Decisions(asks, look, min(wakes))
@@ -404,7 +392,7 @@ class Replica:
             if gap is None:
                 # by another way it may still come; on a busy machine everything does later
                 order = max(self.settings.order, self._round_trips.slowest() / 4)
-                gap = self._gaps[stream] = _Gap(now + order, here)
+                gap = self._gaps[stream] = Gap(now + order, here)
                 self.counts.gaps += 1
             elif gap.at != here:
                 gap.at, gap.tries, gap.lost = here, 0, False
@@ -482,10 +470,13 @@ class Replica:
         elif self._want_due > now:
             yield self._want_due
         else:
-            name = self._rng.choice(free)
-            self._wanted_from = name
-            self._begin(name, now)
-            asks.append(AskAll(name, whole))
+            asks.append(self._all_from(self._rng.choice(free), now, whole))
+
+    def _all_from(self, name: Stream, now: float, whole: bool = False) -> AskAll:
+        self._wanted_from = name
+        self._peers[name].all_asked_at = now
+        self._begin(name, now)
+        return AskAll(name, whole)
 
     def _begin(self, name: Stream, now: float) -> None:
         self._peers[name].asked_at = now
@@ -501,11 +492,8 @@ class Replica:
             if peer.versions != ours:
                 if peer.fruitless != (ours, peer.versions):
                     unlike.append(name)
-            elif peer.content is not None and content is not None:
-                if peer.content == content:
-                    self.met = True
-                else:
-                    differing.append(name)
+            elif peer.content is not None and content is not None and peer.content != content:
+                differing.append(name)
         if unlike:
             yield from self._ask_all(unlike, now, asks)
         elif differing:

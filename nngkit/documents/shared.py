@@ -198,9 +198,11 @@ class Map(Shared, MutableMapping[str, Any]):
         return iter(self._own.keys())
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self._own.has(key)
+        return isinstance(key, str) and _half(key) is None and self._own.has(key)
 
     def __getitem__(self, key: str) -> Any:
+        if type(key) is not str or _half(key) is not None:
+            raise KeyError(key)
         return wrapped(self._own.get(key), self.document, (self._node, key))
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -401,9 +403,16 @@ def _key(key: object, where: str = "") -> str:
 def _text(text: object, where: str = "") -> str:
     if type(text) is not str:
         raise TypeError(f"value{where}: {type(text).__name__} where str was expected")
+    if (at := _half(text)) is not None:
+        raise ValueError(f"value{where}: half a surrogate pair at {at}, which is no character")
+    return text
+
+
+def _half(text: str) -> int | None:
+    """Where the first half of a surrogate pair stands in `text`, None if there is none."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"value{where}: half a surrogate pair at {error.start}, which is no character") from None
-    return text
+            return error.start
+    return None

@@ -31,6 +31,7 @@ from typing import Final
 
 import trio
 
+from nngkit.background import demand_trio
 from nngkit.documents import _file, _rows
 from nngkit.documents._compaction import Compacter, add, compaction, seal_snapshot
 from nngkit.documents._file import Lock, in_words
@@ -234,6 +235,7 @@ class Store:
         Raises Broken, naming the file, if it could not be written.
         """
         self._check_fork()
+        demand_trio("Store.synced", blocking=False)
         if ticket > self._writer.newest:
             raise ConfigError("ticket", f"{ticket} was not given out yet", ticket)
         sleeper = Sleeper(trio.lowlevel.current_trio_token(), trio.Event())
@@ -254,6 +256,7 @@ class Store:
     async def room(self, size: int = 0) -> None:
         """Return when an append of `size` bytes would not raise Full; others may be faster. Raises as `append`."""
         self._check_fork()
+        demand_trio("Store.room", blocking=False)
         while True:
             sleeper = Sleeper(trio.lowlevel.current_trio_token(), trio.Event())
             with self._writer.changed:

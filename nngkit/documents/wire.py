@@ -57,7 +57,7 @@ from nngkit.documents.messages import (
     Want,
     Welcome,
 )
-from nngkit.documents.versions import stream_from, to_wire
+from nngkit.documents.versions import ORIGIN, stream_from, to_wire
 from nngkit.errors import BadMessage
 
 __all__ = ["decode_bus", "decode_reply", "decode_request", "encode"]
@@ -88,12 +88,14 @@ def _wire(message: BusMessage | Request | Reply) -> list[Any]:
             return [2, list(sender), doc, clock, state]
         case Bye(sender):
             return [3, list(sender)]
-        case Hello(sender, token, name, docs_):
+        case Hello(sender, token, name, docs_, store):
             hello: dict[str, Any] = {"v": VERSION}
             if name is not None:
                 hello["name"] = name
             if docs_:
                 hello["documents"] = docs_
+            if store is not None:
+                hello["store"] = store
             return [4, list(sender), token, hello]
         case Nack(sender, token, doc, ranges):
             return [5, list(sender), token, doc, [[*one.stream, one.first, one.last] for one in ranges]]
@@ -212,7 +214,10 @@ def _bye(reader: Reader) -> Bye:
 
 def _hello(reader: Reader) -> Hello:
     sender, token, about = reader.stream(), reader.text_or_none(), reader.fields()
-    return Hello(sender, token, reader.label(about), reader.names(about, "documents", DOCUMENTS))
+    store: bytes | None = envelope.field(about, "store", bytes, what=reader.what, peer=reader.peer, default=None)
+    if store is not None and len(store) != ORIGIN:
+        raise reader.bad(f"a store is {ORIGIN} bytes")
+    return Hello(sender, token, reader.label(about), reader.names(about, "documents", DOCUMENTS), store)
 
 
 def _nack(reader: Reader) -> Nack:

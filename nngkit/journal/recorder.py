@@ -35,6 +35,7 @@ from typing import Any, Final, Self
 
 import trio
 
+from nngkit.background import UnderTrio
 from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStored, TimedOut, TooLarge
 from nngkit.journal.ingest import Ingest, Stored, encode_refusal, encode_stored, parse_request
 from nngkit.journal.log import Entry, LogStats
@@ -103,12 +104,14 @@ class RecorderStats:
     salvaged: int
 
 
-class Recorder:
+class Recorder(UnderTrio):
     """One partition's recorder; use it with `async with`, under trio. The arguments are those of `Partition.open`.
 
     Entering raises ConfigError for a journal that cannot be used or that another recorder has, Damaged. Leaving writes
     what has come and seals it.
     """
+
+    _blocking = False
 
     def __init__(
         self,
@@ -146,6 +149,7 @@ class Recorder:
         self._drained = trio.Event()
 
     async def __aenter__(self) -> Self:
+        self._entering()
         self._token = trio.lowlevel.current_trio_token()
         self._partition = await trio.to_thread.run_sync(self._open)
         return self

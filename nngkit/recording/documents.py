@@ -23,6 +23,7 @@ from typing import Final, Self
 
 import trio
 
+from nngkit.background import UnderTrio
 from nngkit.documents.engine import engine
 from nngkit.documents.messages import Edit
 from nngkit.documents.peer import DocumentPeer, PeerInfo, PeerStats, Refusal
@@ -63,7 +64,7 @@ class DocumentRecorderStats:
     peer: PeerStats
 
 
-class DocumentRecorder:
+class DocumentRecorder(UnderTrio):
     """Record documents into `recorder`'s partition under `topic`; use it with `async with`, inside the recorder's.
 
     only     patterns (`minutes/*`) of the documents to be recorded; all, if left out
@@ -76,6 +77,8 @@ class DocumentRecorder:
     Entering reads the topic's records of that partition, in a thread. Raises ConfigError, Unreachable, Damaged.
     Leaving says good-bye and waits until all that was heard is on the disk.
     """
+
+    _blocking = False
 
     def __init__(
         self,
@@ -125,6 +128,7 @@ class DocumentRecorder:
         self._names: dict[Stream, str] = {}
 
     async def __aenter__(self) -> Self:
+        self._entering()
         self._kept.histories, self._bad = await trio.to_thread.run_sync(self._restore)
         self._restored = len(self._kept.histories)
         self._left = sum(history.left for history in self._kept.histories.values())

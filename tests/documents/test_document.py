@@ -565,3 +565,51 @@ def test_undo_is_told_as_a_change_of_its_own_and_not_inside_a_transaction() -> N
         undo.redo()
     with pytest.raises(ConfigError, match="nothing to undo in"):
         doc.undo()
+
+
+HALVES = ("a\ud83d", "\ude00b", "\ude00\ud83d", "😀\ud83d")
+DOORS: dict[str, Callable[[Document, str], object]] = {
+    "insert": lambda doc, text: doc.text("t").insert(0, text),
+    "append": lambda doc, text: doc.text("t").append(text),
+    "splice": lambda doc, text: doc.text("t").splice(0, 1, text),
+    "a slice of a text": lambda doc, text: doc.text("t").__setitem__(slice(0, 1), text),
+    "a nested text": lambda doc, text: doc.array("a").append(Text(text)),
+    "a value": lambda doc, text: doc.map("m").__setitem__("k", text),
+    "a key": lambda doc, text: doc.map("m").__setitem__(text, 1),
+    "a key of many": lambda doc, text: doc.map("m").update({text: 1}),
+    "a nested map": lambda doc, text: doc.array("a").append(Map({"k": text})),
+    "a nested key": lambda doc, text: doc.array("a").append(Map({text: "v"})),
+    "an item": lambda doc, text: doc.array("a").append(text),
+    "a slice of an array": lambda doc, text: doc.array("a").__setitem__(slice(0, 0), [text]),
+    "a plain dict": lambda doc, text: doc.array("a").append({"k": [{text: 1}]}),
+    "a root": lambda doc, text: doc.text(text),
+    "awareness": lambda doc, text: setattr(doc.awareness, "local", {"user": text}),
+    "a key of awareness": lambda doc, text: setattr(doc.awareness, "local", {text: 1}),
+}
+
+
+@pytest.mark.parametrize("half", HALVES, ids=ascii)
+@pytest.mark.parametrize("door", DOORS)
+def test_half_a_surrogate_pair_comes_in_by_no_door(door: str, half: str) -> None:
+    doc = Document("d")
+    doc.text("t").insert(0, "x")
+    said: list[bytes] = []
+    doc.engine.observe(lambda update, origin: said.append(update))
+    before = doc.digest()
+    with pytest.raises(ValueError, match="surrogate"):
+        DOORS[door](doc, half)
+    assert (doc.digest(), doc.plain(), said) == (before, {"t": "x"}, [])
+    assert doc.awareness.local is None
+
+
+def test_half_a_surrogate_pair_is_no_key() -> None:
+    keys = Document("d").map("m")
+    keys["k"] = 1
+    assert "\ud83d" not in keys
+    assert keys.get("\ud83d") is None
+    with pytest.raises(KeyError):
+        keys["\ud83d"]
+    with pytest.raises(KeyError):
+        del keys["\ud83d"]
+    with pytest.raises(KeyError):
+        keys.pop("\ud83d")

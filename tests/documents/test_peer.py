@@ -150,7 +150,7 @@ async def test_who_cannot_be_asked_gives_what_is_lost_of_a_document_too_large_to
 
 async def test_nobody_joins_alone() -> None:
     async with DocumentPeer(listen=HERE) as a:
-        with pytest.raises(TimedOut, match="nobody has it"):
+        with pytest.raises(TimedOut, match="no peer was reached"):
             await a.open("minutes").joined(0.05)
 
 
@@ -301,6 +301,13 @@ async def test_saved_versions_are_there_to_be_read(tmp_path: Path) -> None:
 
 
 # ---- who joins
+
+
+@pytest.mark.parametrize("what", ["name", "token"])
+@pytest.mark.parametrize(("text", "why"), [("a\ud83d", "half a surrogate pair"), ("é" * 513, "longer than 1024")])
+def test_a_name_or_token_that_nobody_could_be_told_is_refused(what: str, text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{what}: .*{why}"):
+        DocumentPeer(**{what: text})  # type: ignore[arg-type]
 
 
 async def test_joining_needs_one_address_and_the_token() -> None:
@@ -520,6 +527,19 @@ async def test_questions_are_refused_with_a_reason() -> None:
         assert reply.code == "bad"
         reply = await ask(req, Nack(STRANGER, None, "minutes", (Range(STRANGER, 1, 2**53 - 1),)))
         assert (reply.updates, reply.rest) == ((), True)
+
+
+async def test_who_means_another_store_is_told_so_before_its_token_is_looked_at() -> None:
+    async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as peer:
+        with Req(dial=peer.repair_addresses[0]) as req:
+            for token in ("secret", "of the other store", None):
+                reply = await ask(req, Hello(STRANGER, token, store=b"another_"))
+                assert (reply.code, reply.why) == ("store", "another store is served here now")
+            reply = await ask(req, Hello(STRANGER, "secret", store=peer.me.origin))
+            assert reply.sender == peer.me
+            assert reply.bus
+            reply = await ask(req, Hello(STRANGER, "wrong", store=peer.me.origin))
+            assert reply.code == "token"
 
 
 # ---- the end

@@ -102,8 +102,14 @@ def test_its_sticky_index_is_yjs_relative_position_and_wrong_behind_what_is_not_
 
 
 def test_bytes_behind_an_update_are_overlooked() -> None:
-    doc = new()
-    doc.apply_update(b"\x00\x00junk")
+    author, doc = new(1), new()
+    author.get("text", type=pycrdt.Text).insert(0, "abc")
+    update = author.get_update()
+    doc.apply_update(update + b"junk")
+    assert view(doc) == "abc"
+    assert doc.get_update() == update
+    with pytest.raises(ValueError, match="4 bytes behind the end"):  # ... and so it is not left to it
+        _v1.parse(update + b"junk")
 
 
 def test_an_update_that_does_not_connect_is_kept_where_nobody_sees_it() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nngkit.documents import versions as vectors
 from nngkit.documents.history import DEP, OTHERS
 from nngkit.documents.messages import (
     BUS_LIMIT,
@@ -21,7 +22,7 @@ from nngkit.documents.messages import (
     Resent,
     Updates,
 )
-from nngkit.documents.replica import Ask, AskAll, AskEdits, Decisions, Offer, Replica, Settings
+from nngkit.documents.replica import LATE, Ask, AskAll, AskEdits, Decisions, Offer, Replica, Settings
 from nngkit.documents.timing import UNKNOWN
 from nngkit.documents.versions import EPOCHS, STREAMS, Stream, Versions, digest
 from nngkit.documents.wire import encode
@@ -306,7 +307,6 @@ def test_what_came_as_a_whole_is_not_asked_for_and_lets_go_of_what_was_held() ->
     assert [(one.stream, one.seq) for one in world.replica.ready()] == [(CY, 1)]
     assert after.asks == []
     assert world.replica.versions == {ADA: 100, BOB: 5, CY: 1}
-    assert world.replica.met
 
 
 def test_claims_that_did_not_hold_end_with_the_whole() -> None:
@@ -409,10 +409,8 @@ def test_the_same_versions_and_content_make_peace() -> None:
     world = World(ADA)
     world.hear(BOB, 1, via=ADA)
     world.quiet()
-    assert not world.replica.met
     world.rest(ADA, {BOB: 1})
     assert world.asks() == []
-    assert world.replica.met
 
 
 def test_other_versions_are_asked_for_even_if_nobody_says_what_is_new() -> None:
@@ -723,3 +721,88 @@ def test_an_edit_that_depends_on_what_is_too_old_to_be_known_does_not_wait() -> 
     new = Stream(b"newcomer", 10**8)
     world.hear(new, 1, via=ADA, deps={BOB: 3})
     assert world.delivered() == [(new, 1)]
+
+
+# ---- catching up ----------------------------------------------------------------------------------------
+
+
+def caught(world: World, peer: Stream, versions: Versions) -> None:
+    """`peer` answers with all it has."""
+    changed = not vectors.covers(world.replica.versions, versions)
+    world.replica.merged(peer, versions, world.now, changed=changed)
+    world.replica.caught_up(peer)
+
+
+def test_who_wants_all_that_is_there_now_asks_everybody_one_after_the_other() -> None:
+    world = World(ADA, BOB)
+    since = world.replica.catch_up(world.now)
+    [first] = world.asks(0.001)
+    assert isinstance(first, AskAll)
+    other = BOB if first.peer == ADA else ADA
+    assert world.asks(0.001) == []
+    assert world.replica.standing(since, world.now) == [None, None]
+    caught(world, first.peer, {ADA: 3})
+    assert world.asks(0.001) == [AskAll(other, False)]
+    caught(world, other, {ADA: 3, BOB: 1})
+    assert world.replica.standing(since, world.now) == [True, True]
+    assert world.asks(0.001) == []
+    world.replica.catch_up_ended(since)
+    world.replica.joined(CY, True)
+    assert world.asks(0.001) == []  # nobody wants to know any more
+
+
+def test_what_was_asked_before_does_not_count_for_now() -> None:
+    world = World(ADA)
+    before = world.replica.catch_up(world.now)
+    assert world.asks(0.001) == [AskAll(ADA, False)]
+    world.now += 0.01
+    since = world.replica.catch_up(world.now)
+    caught(world, ADA, {ADA: 3})
+    assert world.replica.standing(before, world.now) == [True]
+    assert world.replica.standing(since, world.now) == [None]
+    assert world.asks(0.001) == [AskAll(ADA, False)]
+    caught(world, ADA, {ADA: 4})
+    assert world.replica.standing(since, world.now) == [True]
+
+
+def test_who_cannot_be_asked_has_to_have_said_nothing_that_is_not_here_since_then() -> None:
+    world = World(ADA)
+    world.replica.joined(ADA, False)
+    world.hear(ADA, 1)
+    world.replica.ready()
+    world.claim(ADA, ada=1)
+    world.now += 0.01
+    since = world.replica.catch_up(world.now)
+    assert world.asks(0.01) == []
+    assert world.replica.standing(since, world.now) == [None]
+    world.claim(ADA, ada=2)
+    assert world.replica.standing(since, world.now) == [None]
+    world.hear(ADA, 2)
+    assert world.replica.standing(since, world.now) == [True]
+    world.rest(ADA, {ADA: 2, BOB: 1})
+    assert world.replica.standing(since, world.now) == [None]
+
+
+def test_who_does_not_answer_counts_by_what_it_says() -> None:
+    world = World(ADA)
+    since = world.replica.catch_up(world.now)
+    assert world.asks(0.001) == [AskAll(ADA, False)]
+    world.claim(ADA)
+    assert world.replica.standing(since, world.now) == [None]
+    assert world.after(0.0).wake <= world.now + LATE
+    world.now += LATE
+    assert world.replica.standing(since, world.now) == [True]
+    world.replica.failed(ADA, world.now)
+    assert world.replica.standing(since, world.now) == [True]
+
+
+def test_who_has_no_such_document_is_not_asked_again_until_it_speaks_of_it() -> None:
+    world = World(ADA)
+    since = world.replica.catch_up(world.now)
+    assert world.asks(0.001) == [AskAll(ADA, False)]
+    world.replica.lacking(ADA, world.now)
+    assert world.replica.standing(since, world.now) == [False]
+    assert world.asks(60.0) == []
+    world.claim(ADA, ada=1)
+    assert world.replica.standing(since, world.now) == [None]
+    assert AskAll(ADA, False) in world.asks()

@@ -18,7 +18,7 @@ from nngkit.documents.local import LocalCopy, Step
 from nngkit.documents.messages import Beat, Diff, Give, Nack, Reply, Request, Updates, Want
 from nngkit.documents.replica import Ask, AskAll, Replica, Settings
 from nngkit.documents.timing import RoundTrips
-from nngkit.documents.versions import Stream
+from nngkit.documents.versions import Stream, Versions
 from nngkit.documents.wire import decode_bus, decode_reply, decode_request, encode
 from tests.documents.plain import Disk, Name, Plain, read
 
@@ -65,6 +65,7 @@ class Anything(RuleBasedStateMachine):
         self.questions: list[Question] = []
         self.cut: set[frozenset[int]] = set()
         self.acknowledged: dict[str, set[Name]] = {doc: set() for doc in DOCS}
+        self.joining: list[tuple[LocalCopy, float, dict[Stream, Versions]]] = []  # and what each peer had then
 
     @initialize(
         seed=st.integers(0, 2**32),
@@ -115,6 +116,16 @@ class Anything(RuleBasedStateMachine):
             copy, content = node.copies[doc], node.contents[doc]
             copy.edited(content.write(node.me, copy.replica.versions.get(node.me, 0) + 1), self.now)
         self._step(node)
+
+    @rule(who=WHO, doc=st.sampled_from(DOCS))
+    def join(self, who: int, doc: str) -> None:
+        node = self.nodes[who]
+        if node.alive:
+            copy = node.copies[doc]
+            self.now += 1e-6  # what was asked before was asked before
+            had = {other.me: dict(other.copies[doc].replica.versions) for other in self.nodes if other.alive}
+            self.joining.append((copy, copy.replica.catch_up(self.now), had))
+            self._step(node)
 
     @rule(who=WHO)
     def sync(self, who: int) -> None:
@@ -300,6 +311,12 @@ class Anything(RuleBasedStateMachine):
         # 5
         assert history.held_edits == sum(map(len, history.held.values())) <= caps.held_edits
         assert len(history._log) <= caps.log_edits
+        # who joins has what those had who gave it
+        for copy, since, had in self.joining:
+            if copy is node.copies[doc]:
+                for peer, known in replica._peers.items():
+                    if known.caught >= since and peer in had:
+                        assert replica.has(had[peer]), "it counts as caught up, and is not"
         # 6
         for ask, _ in step.ask:
             if isinstance(ask, AskAll) and ask.whole:
@@ -322,10 +339,17 @@ class Anything(RuleBasedStateMachine):
                 self.answer(0, True)
             self.wait(0.05, set(range(NODES)))
         assert self._agreed(), "they differ"
+        for copy, since, _ in self.joining:
+            if any(copy is node.copies[doc] for node in self.nodes for doc in DOCS):
+                standing = copy.replica.standing(since, self.now)
+                assert None not in standing, "somebody waits for ever"
         for doc in DOCS:
             assert self.nodes[0].contents[doc].names >= self.acknowledged[doc], "what was acknowledged is lost"
 
     def _agreed(self) -> bool:
+        here = [copy for node in self.nodes for copy in node.copies.values()]
+        if any(None in copy.replica.standing(since, self.now) for copy, since, _ in self.joining if copy in here):
+            return False
         return all(
             node.copies[doc].replica.versions == self.nodes[0].copies[doc].replica.versions
             and node.contents[doc].names == self.nodes[0].contents[doc].names

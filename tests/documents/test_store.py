@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,52 @@ def test_an_update_that_sqlite_could_not_hold_is_refused(path: Path, monkeypatch
         with pytest.raises(TooLarge):
             store.append("doc", edit(1, update=b"x" * 1000))
         assert store.names() == []
+
+
+# ---- the log on the disk --------------------------------------------------------------------------------------------
+
+
+LOG = 5.5 * 2**20  # bytes: what the log may grow to, and the newest transactions
+
+
+def size_of_log(path: Path) -> int:
+    return Path(f"{path}-wal").stat().st_size
+
+
+async def largest_log(path: Path, store: Store, letters: int) -> int:
+    """Bytes of the log at its largest, while letters are typed that are each waited for."""
+    largest = 0
+    for seq in range(1, letters + 1):
+        await store.synced(store.append("doc", edit(seq, update=b"a typed letter, 26 bytes..")))
+        largest = max(largest, size_of_log(path))
+    return largest
+
+
+async def test_the_log_stays_small_while_somebody_types(path: Path, store: Store) -> None:
+    # each letter is a commit of two pages: by the bytes of the letters alone, this were 9.7 MB
+    assert await largest_log(path, store, 1200) < LOG
+    assert store.load("doc").versions == {ADA: 1200}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_the_log_stays_small_for_ten_thousand_letters(path: Path, store: Store) -> None:
+    assert await largest_log(path, store, 10_000) < LOG
+
+
+async def test_the_log_is_small_again_after_large_edits_and_a_slow_reader(path: Path, store: Store) -> None:
+    await store.synced(store.append("doc", edit(1)))
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM records").fetchone()  # from here on the log cannot begin anew
+        for seq in range(2, 5):
+            await store.synced(store.append("doc", edit(seq, update=bytes(4 << 20))))
+        assert size_of_log(path) > 12 << 20
+    for seq in range(5, 400):
+        await store.synced(store.append("doc", edit(seq)))
+        if size_of_log(path) <= LOG:
+            break
+    assert size_of_log(path) <= LOG
 
 
 # ---- waiting ---------------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def manifests(draw: st.DrawFn) -> m.Manifest:
 
 
 REQUESTS = st.one_of(
-    st.builds(m.Hello, STREAM, TOKEN, st.none() | LINE, some(DOC)),
+    st.builds(m.Hello, STREAM, TOKEN, st.none() | LINE, some(DOC), st.none() | exactly(ORIGIN)),
     st.builds(m.Nack, STREAM, TOKEN, DOC, some(ranges(), 1)),
     st.builds(m.Want, STREAM, TOKEN, DOC, st.none() | BLOB, VERSIONS),
     st.builds(m.Pull, STREAM, TOKEN, exactly(16), some(st.integers(0, m.MOST_CHUNKS - 1), 1, m.CHUNKS)),
@@ -151,6 +151,10 @@ PINNED: dict[str, tuple[Any, str]] = {
     "hello": (
         m.Hello(ME, "secret", "ada", ("minutes",)),
         f"840482{STREAM_A}66736563726574a3617601646e616d656361646169646f63756d656e747381676d696e75746573",
+    ),
+    "hello, of one store": (
+        m.Hello(ME, None, None, (), OTHER.origin),
+        f"840482{STREAM_A}f6a26176016573746f7265486f726967696e4242",
     ),
     "nack": (
         m.Nack(ME, None, "minutes", (m.Range(OTHER, 4, 6),)),
@@ -256,8 +260,24 @@ def heard_or_refused(data: bytes) -> None:
 
 @unhurried
 @given(st.binary(max_size=400))
-def test_random_bytes_are_refused(data: bytes) -> None:
+def test_random_bytes_are_refused_or_are_a_message(data: bytes) -> None:
     heard_or_refused(data)
+
+
+@unhurried
+@given(st.binary(max_size=400))
+def test_bytes_that_begin_as_no_message_does_are_refused(data: bytes) -> None:
+    if data[:1] and 0x81 <= data[0] <= 0x9F:  # a list that is not empty: it may be one
+        data = bytes([data[0] - 0x80]) + data[1:]
+    refused(data)
+
+
+@unhurried
+@given(BUS | REQUESTS | REPLIES, st.integers(0), st.binary(min_size=1, max_size=8))
+def test_a_message_that_is_cut_or_goes_on_is_refused(message: Any, cut: int, more: bytes) -> None:
+    wire = encode(message)
+    refused(wire[: cut % len(wire)])
+    refused(wire + more)
 
 
 @settings(deadline=None, max_examples=400)

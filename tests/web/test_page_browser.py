@@ -331,6 +331,29 @@ async def test_a_book_that_is_pasted_arrives_in_parts(browser: webdriver.Chrome)
         await equal(page, doc)
 
 
+async def test_half_a_character_is_replaced_in_the_field_too_and_said(browser: webdriver.Chrome) -> None:
+    async with peer() as home, serving(home) as server, joined(browser, server) as page:
+        doc = home.open("minutes")
+        doc.array("columns").append("who")
+        doc.array("rows").append(Map({"who": "Ada"}))
+        await page.is_in("online")
+        await page.sees("return document.querySelectorAll('td input').length", 1)
+        for field in ("document.getElementById('text')", "document.querySelector('td input')"):
+            await page.sees("return document.getElementById('notice').hidden", True)
+            await page.script(
+                f"const field = {field}; field.value = 'a' + String.fromCharCode(0xd83d) + 'b';"
+                "for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind))"
+            )
+            await page.sees(f"return {field}.value", "a\ufffdb")
+            await page.sees("return document.getElementById('notice').hidden", False)
+            await page.script("document.getElementById('notice').hidden = true")
+        await until(
+            lambda: doc.plain() == {"body": "a\ufffdb", "columns": ["who"], "rows": [{"who": "a\ufffdb"}]}, "all"
+        )
+        await page.catches_up()
+        await equal(page, doc)
+
+
 async def test_a_large_document_is_fetched_in_chunks(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
@@ -364,6 +387,28 @@ async def test_another_store_at_the_same_address_gets_nothing_of_the_page(
             assert str(other.open("minutes").text("body")) == ""
             await page.types("its own")
             await until(lambda: str(other.open("minutes").text("body")) == "its own", "it may be edited")
+
+
+async def test_another_store_with_another_key_says_that_it_is_another(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with peer(store=one) as home:
+        port, repair, bus, store = port_of(home), home.repair_addresses, home.addresses, home.me.origin.hex()
+    # the web server goes on saying what it said: only the peers know better
+    site = page_site(repair=repair, bus=bus, documents=lambda: ("minutes",), store=store)
+    async with trio.open_nursery() as nursery:
+        server: Server = await nursery.start(lambda task_status: serve(site, port=0, task_status=task_status))
+        async with joined(browser, server) as page:
+            async with peer(port, store=one) as home:
+                home.open("minutes").text("body").insert(0, "private")
+                await page.shows("private")
+            await page.is_in("offline")
+            async with peer(port, store=two, token="another key") as other:
+                await page.is_in("refused")
+                await page.sees("return /another store/.test(document.getElementById('refused-why').textContent)", True)
+                assert other.peers == ()
+        nursery.cancel_scope.cancel()
 
 
 async def test_everything_that_can_be_used_has_a_name(browser: webdriver.Chrome) -> None:

@@ -77,7 +77,7 @@ def existing(path: str) -> str:
 
 
 async def found(peer: DocumentPeer, name: str, arguments: argparse.Namespace, *, new: bool = False) -> Document:
-    """The document, once it is in sync with one of those who were named. Raises TimedOut, AccessDenied.
+    """The document, once all is here that those have who were named and can be reached. Raises TimedOut, AccessDenied.
 
     NotFound where neither the store nor anybody else has anything of it, unless it may be `new`.
     """

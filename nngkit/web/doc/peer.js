@@ -1,7 +1,8 @@
 // A page as a peer: it joins a home over REQ, hears and speaks on its BUS, and comes back when either is lost.
 //
 //     const peer = new Peer({ addresses: ["ws://*:4712/repair"], token, name: "Ann", host: location.hostname, WebSocket });
-//     peer.onState = (state, why) => ...;     // "connecting", "online", "offline" (tries again), "refused" (does not)
+//     peer.onState = (state, why, code) => ...;     // "connecting", "online", "offline" (tries again), "refused" (does not)
+//     // code, of "refused": "token", "version", or "store": another store is served at this address now
 //     const room = await peer.open("minutes", keep);        // room.ydoc is edited; room.presence says who is there
 //     peer.start();
 //
@@ -13,7 +14,7 @@ import { Engine, REMOTE } from "./engine.js";
 import { BUS, LinkLost, REP, Requests, dialable, open } from "./link.js";
 import { Presence } from "./presence.js";
 import { Replica } from "./replica.js";
-import { hex, streamName, streamParts, versionsDigest } from "./versions.js";
+import { hex, streamName, streamParts, unhex, versionsDigest } from "./versions.js";
 import { BadMessage, REQUEST_LIMIT, decodeBus, decodeReply, encodeAwareness, encodeBeat, encodeBye, encodeRequest } from "./wire.js";
 
 const TICK = 50; // ms
@@ -26,6 +27,7 @@ const BULK = 30; // for one with a lot in it
 const SILENCE = 4; // without a word from a home that beats five times a second: is it there?
 const FIRST_RETRY = 0.1;
 const LAST_RETRY = 5;
+const FINAL = ["store", "token", "version"]; // why a hello is refused, where asking again would not help
 const MOST_WAITING = 1 << 20; // bytes that a browser may hold for the BUS; beyond it edits are given instead
 const SAVING = 5; // seconds that the home may take to say that it has all on its disk
 const GIVING = REQUEST_LIMIT - 128 * 1024; // of a request for the update; the rest is for a full vector of versions
@@ -42,7 +44,7 @@ export class Peer {
   rooms = new Map(); // document -> Room
   state = "offline";
   home = null; // { stream, name, documents }
-  onState = () => {};
+  onState = () => {}; // (state, why, code)
   onRoom = () => {}; // (room): something about it changed that is not in its ydoc
 
   #options;
@@ -56,8 +58,9 @@ export class Peer {
   #probing = false;
   #beaten = -Infinity;
 
-  constructor({ addresses, token = null, name = null, host, WebSocket, random, stream, now = () => performance.now() / 1000, beforeJoining = async () => {} }) {
-    this.#options = { addresses, token, host, WebSocket, random, now, beforeJoining };
+  /** `store`: the origin (16 hex digits) of the only store to join; anything else: whichever is there. */
+  constructor({ addresses, token = null, name = null, store = null, host, WebSocket, random, stream, now = () => performance.now() / 1000, beforeJoining = async () => {} }) {
+    this.#options = { addresses, token, store: /^[0-9a-f]{16}$/.test(store) ? store : null, host, WebSocket, random, now, beforeJoining };
     this.name = name;
     this.stream = stream ?? freshStream(random, Date.now());
   }
@@ -115,10 +118,10 @@ export class Peer {
     const address = dialable(addresses[this.#failures % addresses.length] ?? "", host);
     let bus = null;
     let requests = null;
-    const give = (state, why) => {
+    const give = (state, why, code = null) => {
       requests?.close();
       bus?.close();
-      this.#lost(state, why);
+      this.#lost(state, why, code);
     };
     try {
       if (address === null) throw new LinkLost("there is no address that a page can dial");
@@ -126,7 +129,7 @@ export class Peer {
       const socket = await open(address, REP, { WebSocket, timeout: CONNECTING });
       requests = new Requests(socket, random);
       const welcome = decodeReply(await requests.ask(this.#hello(), CONNECTING));
-      if (welcome.kind === "refused") return give(["token", "version"].includes(welcome.code) ? "refused" : "offline", welcome.why);
+      if (welcome.kind === "refused") return give(FINAL.includes(welcome.code) ? "refused" : "offline", welcome.why, welcome.code);
       if (welcome.kind !== "welcome") throw new BadMessage("reply", `${welcome.kind} to a hello`);
       const busAddress = welcome.bus.map((one) => dialable(one, host)).find((one) => one !== null);
       if (!busAddress) throw new LinkLost("the peer has no BUS that a page can dial");
@@ -143,13 +146,15 @@ export class Peer {
       this.#become("online", null);
       for (const room of this.rooms.values()) this.#enter(room);
     } catch (error) {
-      give(error.final ? "refused" : "offline", error.message);
+      give(error.final ? "refused" : "offline", error.message, error.code ?? null);
     }
     return undefined;
   }
 
   #hello() {
-    return encodeRequest(this.stream, this.token, { kind: "hello", name: this.name, documents: [...this.rooms.keys()] });
+    const { store } = this.#options;
+    const request = { kind: "hello", name: this.name, documents: [...this.rooms.keys()], store: store && unhex(store) };
+    return encodeRequest(this.stream, this.token, request);
   }
 
   #enter(room) {
@@ -159,7 +164,7 @@ export class Peer {
     this.#step(room);
   }
 
-  #lost(state, why) {
+  #lost(state, why, code = null) {
     const [bus, requests] = [this.#bus, this.#requests];
     this.#bus = this.#requests = null;
     if (bus) bus.onclose = bus.onmessage = null;
@@ -171,7 +176,7 @@ export class Peer {
       room.saved = null;
       this.onRoom(room);
     }
-    this.#become(state, why);
+    this.#become(state, why, code);
     if (this.#stopped || state === "refused" || this.#retry !== null) return;
     const wait = Math.min(LAST_RETRY, FIRST_RETRY * 2 ** this.#failures++) * (0.5 + this.#options.random());
     this.#retry = setTimeout(() => {
@@ -180,9 +185,9 @@ export class Peer {
     }, wait * 1000);
   }
 
-  #become(state, why) {
+  #become(state, why, code = null) {
     this.state = state;
-    this.onState(state, why);
+    this.onState(state, why, code);
   }
 
   // ---- what goes out -----------------------------------------------------------------------------------------------
@@ -218,7 +223,7 @@ export class Peer {
     }
     if (requests !== this.#requests) return; // of a connection that is gone; the replica knows
     if (reply?.kind === "refused" && reply.code === "token") {
-      this.#lost("refused", reply.why);
+      this.#lost("refused", reply.why, reply.code);
       return;
     }
     room.refusal = reply?.kind === "refused" ? reply : null;

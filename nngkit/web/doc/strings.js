@@ -8,6 +8,12 @@ const isLow = (unit) => unit >= 0xdc00 && unit < 0xe000;
 const splits = (text, at) => at > 0 && at < text.length && isHigh(text.charCodeAt(at - 1)) && isLow(text.charCodeAt(at));
 
 /**
+ * `text` with U+FFFD in the place of each half of a surrogate pair that stands alone. Such a half is no character: it has
+ * no bytes in UTF-8, so a document that held one would differ from what others get of it, and its digest would not show it.
+ */
+export const wellFormed = (text) => text.replace(/[\ud800-\udfff]/gu, "\ufffd"); // with "u" a whole pair does not match
+
+/**
  * { at, removed, inserted }: the smallest change that makes `after` of `before`. `caret`, in `after`, says which of several
  * it was: whoever types an "a" beside an "a" leaves the caret behind the new one.
  */

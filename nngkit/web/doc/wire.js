@@ -293,6 +293,7 @@ export function encodeRequest(stream, token, request) {
     case "hello": {
       const about = new Map([["v", VERSION], ["documents", request.documents]]);
       if (request.name) about.set("name", request.name);
+      if (request.store) about.set("store", request.store);
       return write(about);
     }
     case "nack": // ranges: [{ stream, first, last }]

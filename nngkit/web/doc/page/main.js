@@ -37,7 +37,7 @@ async function main() {
   const keep = await openKeep(config);
   const stream = keep ? await keep.stream((before) => freshStream(random, Date.now(), before)) : freshStream(random, Date.now());
   const peer = new Peer({
-    addresses: config.repair, token: recall(sessionStorage, "token"), name: me, host: location.hostname, WebSocket, random, stream,
+    addresses: config.repair, token: recall(sessionStorage, "token"), name: me, store: config.store, host: location.hostname, WebSocket, random, stream,
     beforeJoining: () => sameStore(config),
   });
   const room = await peer.open(name, keep);
@@ -56,8 +56,9 @@ async function main() {
   });
 
   // ---- the text, the table
-  const text = new TextPane({ field: at("text"), mirror: at("mirror"), ytext: edited[0], onCursor: say });
-  const table = new Table({ table: at("table"), columns: edited[1], rows: edited[2], onCursor: say });
+  const onHalf = () => notice("What you entered had half a character in it, which no document can hold: \ufffd stands in its place.");
+  const text = new TextPane({ field: at("text"), mirror: at("mirror"), ytext: edited[0], onCursor: say, onHalf });
+  const table = new Table({ table: at("table"), columns: edited[1], rows: edited[2], onCursor: say, onHalf });
   at("add-row").addEventListener("click", () => table.addRow());
   const form = at("column-form");
   const ask = (open) => {
@@ -152,7 +153,7 @@ async function sameStore({ store }) {
     return; // the web server may be away while the peer is there
   }
   if ((now.store ?? null) === (store ?? null)) return;
-  throw Object.assign(new LinkLost("this address now serves other documents: reload the page to see them"), { final: true });
+  throw Object.assign(new LinkLost("this address now serves other documents: reload the page to see them"), { final: true, code: "store" });
 }
 
 async function openKeep({ store }) {

@@ -2,10 +2,12 @@
 //
 // A cell is one value: who writes it last has it. Rows are maps of their own, so they keep their cells wherever they move.
 //
-//     const table = new Table({ table, columns, rows, onCursor });   // onCursor(cursor or null) for presence
+//     const table = new Table({ table, columns, rows, onCursor, onHalf });
+//     // onCursor(cursor or null) for presence; onHalf() after half a character was replaced
 //     table.show(people);                                            // [{ name, hue, cursor }]
 
 import * as Y from "yjs";
+import { wellFormed } from "../strings.js";
 
 const PAUSE = 200; // ms after the last key until a cell is written: each writing stays in the document's history
 
@@ -15,12 +17,13 @@ export class Table {
   #columns;
   #rows;
   #onCursor;
+  #onHalf;
   #lines = new Map(); // row -> { line, cells: Map from column to field }
   #people = [];
 
-  constructor({ table, columns, rows, onCursor }) {
+  constructor({ table, columns, rows, onCursor, onHalf = () => {} }) {
     [this.#head, this.#body] = [table.tHead, table.tBodies[0]];
-    [this.#columns, this.#rows, this.#onCursor] = [columns, rows, onCursor];
+    [this.#columns, this.#rows, this.#onCursor, this.#onHalf] = [columns, rows, onCursor, onHalf];
     columns.observeDeep(() => this.#render());
     rows.observeDeep(() => this.#render());
     table.addEventListener("focusin", ({ target }) => target.matches("td input") && this.#here(target));
@@ -37,7 +40,8 @@ export class Table {
     return [...names, ...[...more].sort()];
   }
 
-  addColumn(name) {
+  addColumn(typed) {
+    const name = this.#mended(typed);
     if (name && !this.names.includes(name)) this.#columns.push([name]);
   }
 
@@ -59,6 +63,13 @@ export class Table {
       if (at >= 0) this.#columns.delete(at);
       this.#rows.forEach((row) => row instanceof Y.Map && row.has(name) && row.delete(name));
     });
+  }
+
+  /** What is no character cannot be in the document. */
+  #mended(text) {
+    const whole = wellFormed(text);
+    if (whole !== text) this.#onHalf();
+    return whole;
   }
 
   #write(row, column, text) {
@@ -151,7 +162,9 @@ export class Table {
       clearTimeout(timer);
       if (!field.dataset.dirty) return;
       delete field.dataset.dirty; // until here nobody else's value is put under the writer's hands
-      this.#write(row, column, field.value);
+      const text = this.#mended(field.value);
+      if (field.value !== text) field.value = text;
+      this.#write(row, column, text);
     };
     field.addEventListener("input", () => {
       field.dataset.dirty = "1";

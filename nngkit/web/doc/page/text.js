@@ -1,10 +1,11 @@
 // The text: a field bound to a Y.Text, and a mirror under it that shows where the others are.
 //
-//     const text = new TextPane({ field, mirror, ytext, onCursor });   // onCursor(cursor or null) for presence
+//     const text = new TextPane({ field, mirror, ytext, onCursor, onHalf });
+//     // onCursor(cursor or null) for presence; onHalf() after half a character was replaced
 //     text.show(people);                                               // [{ name, hue, cursor }]
 
 import * as Y from "yjs";
-import { change, moved, parts } from "../strings.js";
+import { change, moved, parts, wellFormed } from "../strings.js";
 
 const MOST = 32 * 1024; // UTF-16 units in one edit: a book that is pasted becomes many, each small enough for the BUS
 
@@ -13,17 +14,19 @@ export class TextPane {
   #mirror;
   #ytext;
   #onCursor;
+  #onHalf;
   #shown = ""; // what the field held when it was last in step
   #composing = false;
   #unseen = []; // deltas that came while something was composed
   #typing = false;
   #people = [];
 
-  constructor({ field, mirror, ytext, onCursor }) {
+  constructor({ field, mirror, ytext, onCursor, onHalf = () => {} }) {
     this.#field = field;
     this.#mirror = mirror;
     this.#ytext = ytext;
     this.#onCursor = onCursor;
+    this.#onHalf = onHalf;
     ytext.observe((event) => this.#changed(event.delta));
     field.addEventListener("input", () => this.#composing || this.#typed());
     // An input method replaces what it has written again and again; until it is done the field is its own.
@@ -44,6 +47,7 @@ export class TextPane {
   }
 
   #typed() {
+    this.#mend();
     const { value, selectionEnd } = this.#field;
     const { at, removed, inserted } = change(this.#shown, value, selectionEnd);
     const unseen = this.#unseen.splice(0);
@@ -68,6 +72,17 @@ export class TextPane {
     if (unseen.length) this.#render(unseen);
     else this.#paint();
     this.#moved();
+  }
+
+  /** What is no character cannot be in the document; the field then shows what the document has. */
+  #mend() {
+    const field = this.#field;
+    const { value, selectionStart, selectionEnd, selectionDirection } = field;
+    const whole = wellFormed(value);
+    if (whole === value) return;
+    field.value = whole;
+    if (document.activeElement === field) field.setSelectionRange(selectionStart, selectionEnd, selectionDirection);
+    this.#onHalf();
   }
 
   #changed(delta) {

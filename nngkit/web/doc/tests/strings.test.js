@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { change, moved, parts } from "../strings.js";
+import { change, moved, parts, wellFormed } from "../strings.js";
 
 const CASES = [
   ["", "a", 1, [0, 0, "a"]],
@@ -29,6 +29,13 @@ test("a change applied to what was is what is, whatever the caret", () => {
     const { at, removed, inserted } = change(before, after, below(after.length + 1));
     assert.equal(before.slice(0, at) + inserted + before.slice(at + removed), after);
     for (const part of [before.slice(0, at), before.slice(at, at + removed), inserted]) assert.ok(part.isWellFormed?.() ?? true);
+  }
+});
+
+test("half a surrogate pair is replaced, and a whole one is not", () => {
+  for (const [text, whole] of [["a😀b", "a😀b"], ["a\ud83db", "a\ufffdb"], ["\ude00\ud83d", "\ufffd\ufffd"], ["\ud83d😀\ude00", "\ufffd😀\ufffd"], ["", ""]]) {
+    assert.equal(wellFormed(text), whole);
+    assert.equal(new TextDecoder().decode(new TextEncoder().encode(text)), whole); // as others would get it
   }
 });
 

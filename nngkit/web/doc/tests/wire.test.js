@@ -38,6 +38,7 @@ test("awareness holds its state as a map inside bytes", () => {
 test("requests begin with who asks and its token", () => {
   const written = (request) => wire.encodeRequest(ME, "t", request);
   assert.deepEqual(written({ kind: "hello", name: null, documents: ["d"] }), bytes(`84 04 ${STREAM} 61 74 a2 61 76 01 69 646f63756d656e7473 81 61 64`));
+  assert.deepEqual(written({ kind: "hello", name: null, documents: [], store: ORIGIN }), bytes(`84 04 ${STREAM} 61 74 a3 61 76 01 65 73746f7265 48 0102030405060708 69 646f63756d656e7473 80`));
   assert.deepEqual(written({ kind: "nack", doc: "d", ranges: [{ stream: ME, first: 2, last: 3 }] }), bytes(`85 05 ${STREAM} 61 74 61 64 81 84 48 0102030405060708 09 02 03`));
   assert.deepEqual(written({ kind: "want", doc: "d", state: null, versions: new Map() }), bytes(`86 06 ${STREAM} 61 74 61 64 f6 80`));
   assert.deepEqual(written({ kind: "give", doc: "d", update: Uint8Array.of(5), versions: new Map([[ME, 1]]) }), bytes(`86 0a ${STREAM} 61 74 61 64 41 05 81 83 48 0102030405060708 09 01`));
