@@ -1,7 +1,7 @@
 // A page as a peer: it joins a home over REQ, hears and speaks on its BUS, and comes back when either is lost.
 //
 //     const peer = new Peer({ addresses: ["ws://*:4712/repair"], token, name: "Ann", host: location.hostname, WebSocket });
-//     peer.onState = (state, why) => ...;     // "connecting", "online", "offline" (tries again), "refused" (does not)
+//     peer.onState = (state, why, code) => ...;   // "connecting", "online", "offline" (tries again), "refused" (does not)
 //     const room = await peer.open("minutes", keep);        // room.ydoc is edited; room.presence says who is there
 //     peer.start();
 //
@@ -115,21 +115,21 @@ export class Peer {
     const address = dialable(addresses[this.#failures % addresses.length] ?? "", host);
     let bus = null;
     let requests = null;
-    const give = (state, why) => {
+    const give = (state, why, code) => {
       requests?.close();
       bus?.close();
-      this.#lost(state, why);
+      this.#lost(state, why, code);
     };
     try {
-      if (address === null) throw new LinkLost("there is no address that a page can dial");
+      if (address === null) throw new BadMessage("configuration", "there is no address that a page can dial");
       await beforeJoining();
       const socket = await open(address, REP, { WebSocket, timeout: CONNECTING });
       requests = new Requests(socket, random);
       const welcome = decodeReply(await requests.ask(this.#hello(), CONNECTING));
-      if (welcome.kind === "refused") return give(["token", "version"].includes(welcome.code) ? "refused" : "offline", welcome.why);
+      if (welcome.kind === "refused") return give(welcome.code === "busy" ? "offline" : "refused", welcome.why, welcome.code);
       if (welcome.kind !== "welcome") throw new BadMessage("reply", `${welcome.kind} to a hello`);
       const busAddress = welcome.bus.map((one) => dialable(one, host)).find((one) => one !== null);
-      if (!busAddress) throw new LinkLost("the peer has no BUS that a page can dial");
+      if (!busAddress) throw new BadMessage("reply", "the peer has no BUS that a page can dial");
       bus = await open(busAddress, BUS, { WebSocket, timeout: CONNECTING });
       if (this.#stopped || socket.readyState !== 1) throw new LinkLost("the connection has ended");
       bus.onmessage = ({ data }) => this.#heardBus(data);
@@ -143,7 +143,8 @@ export class Peer {
       this.#become("online", null);
       for (const room of this.rooms.values()) this.#enter(room);
     } catch (error) {
-      give(error.final ? "refused" : "offline", error.message);
+      // What is lost may come back; another peer than was meant, or one that speaks otherwise, does not change by asking again.
+      give(error instanceof BadMessage || error.final ? "refused" : "offline", error.message, error.code);
     }
     return undefined;
   }
@@ -159,7 +160,7 @@ export class Peer {
     this.#step(room);
   }
 
-  #lost(state, why) {
+  #lost(state, why, code = null) {
     const [bus, requests] = [this.#bus, this.#requests];
     this.#bus = this.#requests = null;
     if (bus) bus.onclose = bus.onmessage = null;
@@ -171,7 +172,7 @@ export class Peer {
       room.saved = null;
       this.onRoom(room);
     }
-    this.#become(state, why);
+    this.#become(state, why, code);
     if (this.#stopped || state === "refused" || this.#retry !== null) return;
     const wait = Math.min(LAST_RETRY, FIRST_RETRY * 2 ** this.#failures++) * (0.5 + this.#options.random());
     this.#retry = setTimeout(() => {
@@ -180,9 +181,9 @@ export class Peer {
     }, wait * 1000);
   }
 
-  #become(state, why) {
+  #become(state, why, code = null) {
     this.state = state;
-    this.onState(state, why);
+    this.onState(state, why, code);
   }
 
   // ---- what goes out -----------------------------------------------------------------------------------------------
@@ -218,7 +219,7 @@ export class Peer {
     }
     if (requests !== this.#requests) return; // of a connection that is gone; the replica knows
     if (reply?.kind === "refused" && reply.code === "token") {
-      this.#lost("refused", reply.why);
+      this.#lost("refused", reply.why, reply.code);
       return;
     }
     room.refusal = reply?.kind === "refused" ? reply : null;

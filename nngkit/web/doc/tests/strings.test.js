@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { change, moved, parts } from "../strings.js";
+import { awaitsHalf, change, moved, parts, wellFormed } from "../strings.js";
 
 const CASES = [
   ["", "a", 1, [0, 0, "a"]],
@@ -30,6 +30,19 @@ test("a change applied to what was is what is, whatever the caret", () => {
     assert.equal(before.slice(0, at) + inserted + before.slice(at + removed), after);
     for (const part of [before.slice(0, at), before.slice(at, at + removed), inserted]) assert.ok(part.isWellFormed?.() ?? true);
   }
+});
+
+test("half a character becomes the sign for one that is lost", () => {
+  for (const whole of ["", "a😀b", "\u{10ffff}", "\ufffd"]) assert.equal(wellFormed(whole), whole);
+  assert.equal(wellFormed("a\ud83d"), "a\ufffd");
+  assert.equal(wellFormed("\ude00b"), "\ufffdb");
+  assert.equal(wellFormed("\ud83d\ud83d\ude00\ude00"), "\ufffd😀\ufffd");
+});
+
+test("a first half before the caret may get its second", () => {
+  assert.ok(awaitsHalf("a\ud83d", 2));
+  assert.ok(awaitsHalf("\ud83db", 1));
+  for (const [text, at] of [["", 0], ["a", 1], ["😀", 2], ["😀", 1], ["\ude00", 1], ["\ud83d", 0]]) assert.ok(!awaitsHalf(text, at));
 });
 
 test("a long text is cut between characters", () => {
