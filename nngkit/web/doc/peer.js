@@ -122,12 +122,15 @@ export class Peer {
     };
     try {
       if (address === null) throw new BadMessage("configuration", "there is no address that a page can dial");
-      await beforeJoining();
+      const sure = await beforeJoining();
       const socket = await open(address, REP, { WebSocket, timeout: CONNECTING });
       requests = new Requests(socket, random);
       const welcome = decodeReply(await requests.ask(this.#hello(), CONNECTING));
       if (welcome.kind === "refused") return give(welcome.code === "busy" ? "offline" : "refused", welcome.why, welcome.code);
       if (welcome.kind !== "welcome") throw new BadMessage("reply", `${welcome.kind} to a hello`);
+      if (sure === false && this.home && hex(streamParts(this.home.stream)[0]) !== hex(streamParts(welcome.stream)[0])) {
+        throw new LinkLost("it is not known yet whether this is the peer of before");
+      }
       const busAddress = welcome.bus.map((one) => dialable(one, host)).find((one) => one !== null);
       if (!busAddress) throw new BadMessage("reply", "the peer has no BUS that a page can dial");
       bus = await open(busAddress, BUS, { WebSocket, timeout: CONNECTING });

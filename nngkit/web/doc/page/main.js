@@ -87,9 +87,9 @@ async function sameStore({ store }) {
   try {
     now = await configuration();
   } catch {
-    return; // the web server may be away while the peer is there
+    return !store; // the web server may be away while the peer is there: then that has to be the same one
   }
-  if ((now.store ?? null) === (store ?? null)) return;
+  if ((now.store ?? null) === (store ?? null)) return true;
   throw Object.assign(new LinkLost("this address now serves other documents"), { final: true, code: "store" });
 }
 
