@@ -1,5 +1,6 @@
 """What is shipped is what is in the tree: the wheel's modules, the symlink, the lock."""
 
+import importlib
 import json
 import os
 import re

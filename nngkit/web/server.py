@@ -8,9 +8,9 @@
         nursery.cancel_scope.cancel()                   # closes it, and every connection with it
 
 It is for browsers of people who were given a link, not for the open Internet: there is no TLS (put a proxy in front),
-no compression, no ranges. It does not trust them all the same: every request has a limit in size and time, bodies are
-refused, a connection more than `connections` gets 503. Nothing is logged; `Server.stats` counts. A secret belongs into
-the fragment of a link (`link`), which browsers do not send.
+no ranges; text is compressed for clients that accept gzip. It does not trust them all the same: every request has a
+limit in size and time, bodies are refused, a connection more than `connections` gets 503. Nothing is logged;
+`Server.stats` counts. A secret belongs into the fragment of a link (`link`), which browsers do not send.
 """
 
 from __future__ import annotations
@@ -199,13 +199,20 @@ class _Connection:
                 self._server._cut += 1
                 await self._refuse(408, "the request took too long")
             return None
-        headers = {name.decode("latin1"): value.decode("latin1") for name, value in request.headers}
+        headers: dict[str, str] = {}
+        for raw, value in request.headers:  # a list may come in several lines; h11 refuses the others twice
+            name, text = raw.decode("latin1"), value.decode("latin1")
+            headers[name] = f"{headers[name]}, {text}" if name in headers else text
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
             await self._refuse(413, "no request here has a body")
             return None
         target = request.target.decode("ascii")  # h11 lets nothing else through
         return self._site.answer(
-            request.method.decode("ascii"), target, host=headers.get("host"), etag=headers.get("if-none-match")
+            request.method.decode("ascii"),
+            target,
+            host=headers.get("host"),
+            etag=headers.get("if-none-match"),
+            encodings=headers.get("accept-encoding"),
         )
 
     async def _read(self, patience: float) -> h11.Request | None:

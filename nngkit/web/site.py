@@ -6,12 +6,15 @@
 The files are read once, at `load`: what is answered is looked up by its whole name in a dict, so there is no path that
 could lead out of the folder, however it is written. Nothing here may come from a peer.
 
+Text is compressed once too, and served with gzip to clients that accept it. The JSON values are not: each is made anew.
+
 The Content-Security-Policy lets a page load what this site serves, and talk to it and to the WebSocket addresses in
 `connect`, and nothing else. An address "ws://*:4712/x" stands for the host that the browser asked for.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json as json_module
 import re
@@ -38,6 +41,9 @@ TYPES: Final = {
     ".woff2": "font/woff2",
 }
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # no hidden files, nothing that a URL would have to escape
+COMPRESSED: Final = frozenset({".html", ".js", ".css", ".json", ".txt", ".svg"})  # the others are compressed already
+SMALLEST: Final = 1024  # bytes: below it gzip saves no packet
+QUALITY: Final = re.compile(r"[qQ]=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")  # RFC 9110, 12.4.2
 HOST: Final = re.compile(r"(?P<host>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?")
 SOCKET: Final = re.compile(r"(?P<scheme>wss?)://(?P<host>\*|[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?P<port>:\d+)?(?:/.*)?")
 EVERYWHERE: Final = (
@@ -61,10 +67,33 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class _Body:
+    """The bytes of one representation of a file: as it is, or compressed."""
+
+    data: bytes
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
 class _File:
     kind: str
-    body: bytes
-    etag: str
+    plain: _Body
+    gzip: _Body | None
+
+    @classmethod
+    def of(cls, suffix: str, data: bytes) -> _File:
+        tag = hashlib.sha256(data).hexdigest()[:32]
+        kind = TYPES.get(suffix, "application/octet-stream")
+        packed = gzip.compress(data, mtime=0) if suffix in COMPRESSED and len(data) >= SMALLEST else data
+        if len(packed) >= len(data):
+            return cls(kind, _Body(data, (("ETag", f'"{tag}"'),)), None)
+        varies = ("Vary", "Accept-Encoding")  # on both: a cache must not give either to who asked for the other
+        plain = _Body(data, (varies, ("ETag", f'"{tag}"')))
+        return cls(kind, plain, _Body(packed, (varies, ("Content-Encoding", "gzip"), ("ETag", f'"{tag}-gzip"'))))
+
+    def body(self, encodings: str | None) -> _Body:
+        """The representation for a client with this Accept-Encoding."""
+        return self.gzip if self.gzip is not None and _accepts_gzip(encodings) else self.plain
 
 
 class Site:
@@ -95,14 +124,18 @@ class Site:
                 total += len(body)
                 if len(files) == MOST_FILES or total > MOST_BYTES:
                     raise ConfigError("web folder", f"{folder} holds over {MOST_FILES} files or {MOST_BYTES} bytes")
-                kind = TYPES.get(path.suffix, "application/octet-stream")
-                files[path.name] = _File(kind, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+                files[path.name] = _File.of(path.suffix, body)
         except OSError as error:
             raise ConfigError("web folder", f"{folder}: {error.strerror or error}", str(folder)) from error
         return cls(files, dict(json or {}), connect)
 
-    def answer(self, method: str, target: str, *, host: str | None, etag: str | None) -> Answer:
-        """The answer to one request; `host` and `etag` are its Host and If-None-Match. Never raises."""
+    def answer(
+        self, method: str, target: str, *, host: str | None, etag: str | None, encodings: str | None = None
+    ) -> Answer:
+        """Return the answer to one request; never raises.
+
+        `host`, `etag` and `encodings` are its Host, If-None-Match and Accept-Encoding.
+        """
         if method not in ("GET", "HEAD"):
             return refusal(405, "only GET and HEAD", (("Allow", "GET, HEAD"),))
         asked = HOST.fullmatch(host or "")
@@ -114,10 +147,12 @@ class Site:
             headers: Headers = (("Content-Type", TYPES[".json"]), ("Cache-Control", "no-store"))
         elif name in self._files:
             file = self._files[name]
-            body = file.body
-            headers = (("Content-Type", file.kind), ("Cache-Control", "no-cache"), ("ETag", file.etag))
-            if etag is not None and file.etag in (tag.strip().removeprefix("W/") for tag in etag.split(",")):
-                return Answer(304, (*headers[1:], *EVERYWHERE), b"", 0)
+            chosen = file.body(encodings)
+            body = chosen.data
+            headers = (("Content-Type", file.kind), ("Cache-Control", "no-cache"), *chosen.headers)
+            if etag is not None and _among(etag, dict(chosen.headers)["ETag"]):
+                unchanged = [header for header in headers if not header[0].startswith("Content-")]
+                return Answer(304, (*unchanged, *EVERYWHERE), b"", 0)
         else:
             return refusal(404, "there is nothing of that name")
         headers += (("Content-Security-Policy", self._policy(asked["host"])), *EVERYWHERE)
@@ -146,6 +181,26 @@ def refusal(status: int, why: str, more: Headers = ()) -> Answer:
     body = f"{why}\n".encode()
     headers = (("Content-Type", TYPES[".txt"]), ("Cache-Control", "no-store"), *more, *EVERYWHERE)
     return Answer(status, headers, body, len(body))
+
+
+def _among(tags: str, etag: str) -> bool:
+    """Whether an If-None-Match names `etag`."""
+    return etag in (tag.strip().removeprefix("W/") for tag in tags.split(","))
+
+
+def _accepts_gzip(header: str | None) -> bool:
+    """Whether an Accept-Encoding prefers gzip to nothing. What is not understood in it is not accepted.
+
+    RFC 9110, 12.5.3: "*" is every coding that is not named, a quality of 0 is a refusal.
+    """
+    qualities: dict[str, float] = {}
+    for part in (header or "").split(","):
+        coding, *parameters = (word.strip() for word in part.split(";"))
+        found = QUALITY.fullmatch(parameters[0]) if len(parameters) == 1 else None
+        quality = 1.0 if not parameters else float(found[1]) if found else 0.0
+        qualities[coding.lower()] = quality
+    wanted = qualities.get("gzip", qualities.get("x-gzip", qualities.get("*", 0.0)))
+    return wanted > 0 and wanted >= qualities.get("identity", 0.0)
 
 
 def _socket(address: str) -> tuple[str, str, str]:

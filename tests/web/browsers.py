@@ -65,8 +65,8 @@ class Page:
         self.tab = tab
 
     @classmethod
-    async def open(cls, driver: webdriver.Chrome, url: str, *, name: str = "Grace") -> Self:
-        """A new tab at `url`, with somebody of that name in front of it."""
+    async def open(cls, driver: webdriver.Chrome, url: str, *, name: str | None = "Grace") -> Self:
+        """A new tab at `url`, with somebody of that name in front of it, or nobody who says one."""
 
         def load() -> str:
             driver.switch_to.new_window("tab")
@@ -74,6 +74,9 @@ class Page:
             return driver.current_window_handle
 
         page = cls(driver, await trio.to_thread.run_sync(load))
+        if name is None:
+            return page
+        await page.sees("return document.getElementById('here').hidden", False)
         field = await page.find("#me")
         await page.do(field.clear)
         await page.do(lambda: field.send_keys(name + "\t"))
@@ -141,6 +144,20 @@ class Page:
 
     async def shows_digest(self, digest: bytes) -> None:
         await self.sees("return document.getElementById('digest').dataset.digest", digest.hex())
+
+    async def command(self, name: str, **parameters: object) -> Any:
+        """A command of the DevTools protocol for this tab."""
+        return await self.do(lambda: self.driver.execute_cdp_cmd(name, parameters))
+
+    async def has_size(self, width: int, height: int) -> None:
+        """Lay the tab out for a screen of this size, in CSS pixels."""
+        size = {"width": width, "height": height}
+        await self.command("Emulation.setDeviceMetricsOverride", deviceScaleFactor=1, mobile=width < 600, **size)
+
+    async def is_dark(self, dark: bool = True) -> None:
+        """Have the person prefer a dark screen, or a light one."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self.command("Emulation.setEmulatedMedia", features=[scheme])
 
     async def complaints(self) -> list[str]:
         """What the console has heard since the last time: errors of scripts, and what the policy has stopped."""

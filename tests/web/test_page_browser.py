@@ -3,77 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
-from typing import Any
 
-import pytest
 import trio
 from selenium import webdriver
 
 from nngkit.documents.document import Document
-from nngkit.documents.peer import DocumentPeer
 from nngkit.documents.shared import Map
 from nngkit.documents.weather import Weather
-from nngkit.web.doc import page_site
-from nngkit.web.server import Server, link, serve
-from tests.web.browsers import Page, chromium, until
-from tests.web.pages import built_page
+from tests.web.browsers import Page, until
+from tests.web.homes import KEY, NEEDED, joined, peer, port_of, serving
 
-pytestmark = [
-    pytest.mark.slow,  # Chromium takes seconds to start
-    pytest.mark.timeout(120),
-    pytest.mark.needs_program("node", package="nodejs"),
-    pytest.mark.needs_program("chromium"),
-    pytest.mark.needs_program("chromedriver", package="chromium-driver"),
-]
-KEY = "a key"
+pytestmark = NEEDED
 HTML = "<img src=x onerror=alert(1)>"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[webdriver.Chrome]:
-    """One browser for all tests here: each has its own tab, and its own web server, which is another site to it."""
-    built_page()
-    with chromium() as driver:
-        yield driver
-
-
-def peer(port: int = 0, **options: Any) -> DocumentPeer:
-    """A peer that a page can join."""
-    usual: dict[str, Any] = {"token": KEY, "accept": lambda _: True, "name": "desk"}
-    return DocumentPeer(listen=f"ws://127.0.0.1:{port}", **(usual | options))
-
-
-def port_of(home: DocumentPeer) -> int:
-    return int(home.repair_addresses[0].split(":")[2].split("/")[0])
-
-
-@contextlib.asynccontextmanager
-async def serving(
-    home: DocumentPeer, *, store: bool = False, documents: tuple[str, ...] = ("minutes",), port: int = 0
-) -> AsyncGenerator[Server]:
-    """The page for `home`; it goes on when that is stopped, as the one that comes after has the same addresses."""
-    identity = home.me.origin.hex() if store else None
-    site = page_site(repair=home.repair_addresses, bus=home.addresses, documents=lambda: documents, store=identity)
-    async with trio.open_nursery() as nursery:
-        server: Server = await nursery.start(lambda task_status: serve(site, port=port, task_status=task_status))
-        yield server
-        nursery.cancel_scope.cancel()
-
-
-@contextlib.asynccontextmanager
-async def joined(
-    driver: webdriver.Chrome, server: Server, *, key: str | None = KEY, name: str = "Grace"
-) -> AsyncGenerator[Page]:
-    """A tab with the page; it has to have nothing to complain of in the end."""
-    page = await Page.open(driver, link(server.url, token=key, doc="minutes"), name=name)
-    try:
-        yield page
-        assert await page.complaints() == []
-    finally:
-        with trio.CancelScope(shield=True):
-            await page.close()
 
 
 async def equal(page: Page, document: Document) -> None:
@@ -378,9 +320,15 @@ async def test_another_store_at_the_same_address_gets_nothing_of_the_page(
         await page.is_in("offline")
         async with peer(port, store=tmp_path / "two") as other, serving(other, store=True, port=server.port):
             await page.is_in("refused")
-            await page.sees("return /reload the page/.test(document.getElementById('refused-why').textContent)", True)
+            await page.sees(
+                "return document.getElementById('refused-title').textContent", "This address now serves other documents"
+            )
+            assert "reload the page" in await page.script("return document.getElementById('refused-why').textContent")
+            assert not await page.do((await page.find("#token")).is_displayed)
+            assert await page.script("return document.getElementById('text').value") == "private"
+            assert await page.script("return document.getElementById('text').readOnly")
             assert other.peers == ()
-            await page.do(page.driver.refresh)
+            await page.do((await page.find("#reload")).click)
             await page.is_in("online")
             await page.catches_up()
             await page.shows("")

@@ -1,4 +1,4 @@
-"""The parts of the page that need no browser, by their own tests under Node: wire, digest, replica, strings.
+"""The parts of the page that need no browser, by their own tests under Node: wire, digest, replica, strings, names.
 
 And the line protocol of tests/schedule.js, by which schedules of Python let real Yjs take part.
 """
@@ -16,7 +16,9 @@ import pytest
 
 from nngkit.documents.document import Document
 from nngkit.documents.engine import engine
+from nngkit.documents.names import check_name
 from nngkit.documents.shared import Array, Map, Text
+from nngkit.errors import ConfigError
 from tests.documents.schedules import edit
 from tests.documents.test_engine import VECTORS, fill
 from tests.web.pages import SOURCES, built_page
@@ -34,13 +36,32 @@ def packages() -> None:
 def test_what_node_tests_holds(name: str, tmp_path: Path) -> None:
     made = tmp_path / "made.json"
     made.write_text(json.dumps(list(made_in_python())))
-    environment = os.environ | {"NNGKIT_DIGESTS": str(made)}
+    judged = tmp_path / "judged.json"
+    judged.write_text(json.dumps([{"name": name, "why": why_not(name)} for name in NAMES]))
+    environment = os.environ | {"NNGKIT_DIGESTS": str(made), "NNGKIT_NAMES": str(judged)}
     command = ["node", "--test", "--test-reporter=tap", f"tests/{name}"]
     done = subprocess.run(command, cwd=SOURCES, env=environment, capture_output=True, text=True, timeout=55)
     assert done.returncode == 0, failures(done.stdout) + done.stderr[-2000:]
     passed = re.search(r"^# pass (\d+)$", done.stdout, re.MULTILINE)
     assert passed is not None
-    assert int(passed[1]) >= (75 if name == "digest.test.js" else 5), "a file whose tests are not found passes too"
+    least = {"digest.test.js": 75, "names.test.js": len(NAMES)}.get(name, 5)
+    assert int(passed[1]) >= least, "a file whose tests are not found passes too"
+
+
+# Some of each kind, alone and in a path: control, format, space, surrogate, private, unassigned, and printable.
+CHARACTERS = "a\0\n\x7f\x85\xa0\xad\u2003\u200b\u2028\u2029\u202e\u3000\ud800\udfff\ue000\U000e0001\uffff é中😀.\\/"
+NAMES = [
+    pattern.replace("?", character) for character in CHARACTERS for pattern in ("?", "x?y", "x/?", "?/x", "x//?")
+] + ["", "..", "...", "a/../b", "x" * 200, "x" * 201, "é" * 100, "é" * 101]
+
+
+def why_not(name: str) -> str | None:
+    """Return what Python says of a document's name; None for one that can be."""
+    try:
+        check_name(name)
+    except ConfigError as error:
+        return str(error).rpartition(": ")[2]
+    return None
 
 
 def failures(report: str) -> str:

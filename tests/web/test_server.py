@@ -1,6 +1,7 @@
 """The web server, over real sockets: what it serves, what it refuses, and that nobody can hold it up."""
 
 import contextlib
+import gzip
 import http.client
 import json
 import re
@@ -108,6 +109,70 @@ async def test_what_has_not_changed_is_not_sent_again(folder: Path) -> None:
             status, again, body = await get(server, "/page.js", **{"If-None-Match": tag})
             assert (status, body, again["etag"]) == (304, b"", headers["etag"])
         assert (await get(server, "/page.js", **{"If-None-Match": '"other"'}))[0] == 200
+
+
+TEXT = "function page() { return 'the same again and again'; }\n" * 100
+GZIP = [
+    "gzip",
+    "gzip, deflate, br, zstd",
+    "x-gzip",
+    "GZIP;q=0.5",
+    "*",
+    "br;q=1.0, *;q=0.1",
+    "identity;q=0.2, gzip;q=0.3",
+]
+NO_GZIP = ["", "identity", "br, deflate", "gzip;q=0", "gzip; q=0.000", "*;q=0", "gzip;q=0, *", "identity, gzip;q=0.5"]
+NO_GZIP += ["gzip;q=2", "gzip;q=nan", "gzip;level=9", "gzip;q=1;q=0", "gzipped", ";q=1", ",,;;"]
+
+
+@pytest.mark.parametrize("accepted", [None, *GZIP, *NO_GZIP])
+async def test_text_is_compressed_for_who_accepts_it(folder: Path, accepted: str | None) -> None:
+    (folder / "large.js").write_text(TEXT)
+    async with serving(folder) as server:
+        asked = {} if accepted is None else {"Accept-Encoding": accepted}
+        packed = accepted in GZIP
+        status, headers, body = await get(server, "/large.js", **asked)
+        assert (status, headers["vary"]) == (200, "Accept-Encoding")
+        assert headers.get("content-encoding") == ("gzip" if packed else None)
+        assert (gzip.decompress(body) if packed else body).decode() == TEXT
+        assert len(body) == int(headers["content-length"])
+        assert not packed or len(body) < len(TEXT) / 10
+        assert headers["content-type"] == "text/javascript; charset=utf-8"
+        assert (await get(server, "/large.js", "HEAD", **asked))[1] == headers
+
+
+async def test_each_form_of_a_file_has_its_own_tag(folder: Path) -> None:
+    (folder / "large.js").write_text(TEXT)
+    async with serving(folder) as server:
+        tags = {}
+        for coding in ("gzip", "identity"):
+            tags[coding] = (await get(server, "/large.js", **{"Accept-Encoding": coding}))[1]["etag"]
+        assert tags["gzip"] != tags["identity"]
+        for coding, tag in tags.items():
+            for known, its in tags.items():
+                asked = {"Accept-Encoding": coding, "If-None-Match": its}
+                status, headers, body = await get(server, "/large.js", **asked)
+                assert status == (304 if coding == known else 200)
+                assert (headers["vary"], headers["etag"]) == ("Accept-Encoding", tag)
+                assert "content-type" not in headers or status == 200
+                assert body == b"" or status == 200
+
+
+async def test_what_gains_nothing_is_sent_as_it_is(folder: Path) -> None:
+    (folder / "large.png").write_bytes(bytes(5000))  # a picture is compressed already
+    async with serving(folder) as server:
+        for path in ("/", "/large.png", "/config.json"):
+            _, headers, _ = await get(server, path, **{"Accept-Encoding": "gzip"})
+            assert "content-encoding" not in headers
+            assert "vary" not in headers
+
+
+async def test_a_list_in_two_lines_is_one_list(folder: Path) -> None:
+    (folder / "large.js").write_text(TEXT)
+    async with serving(folder) as server:
+        lines = b"GET /large.js HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        heard = await say(server, lines + b"Accept-Encoding: gzip\r\nAccept-Encoding: br\r\n\r\n")
+        assert b"\r\nContent-Encoding: gzip\r\n" in heard
 
 
 async def test_json_is_made_at_each_request_and_kept_nowhere(folder: Path) -> None:

@@ -2,7 +2,7 @@
 //
 //     const peer = new Peer({ addresses: ["ws://*:4712/repair"], token, name: "Ann", host: location.hostname, WebSocket });
 //     peer.onState = (state, why, code) => ...;     // "connecting", "online", "offline" (tries again), "refused" (does not)
-//     // code, of "refused": "token", "version", or "store": another store is served at this address now
+//     // code, of "refused", says why: "token", "version", "store" (another one is served at this address now) ...
 //     const room = await peer.open("minutes", keep);        // room.ydoc is edited; room.presence says who is there
 //     peer.start();
 //
@@ -27,7 +27,6 @@ const BULK = 30; // for one with a lot in it
 const SILENCE = 4; // without a word from a home that beats five times a second: is it there?
 const FIRST_RETRY = 0.1;
 const LAST_RETRY = 5;
-const FINAL = ["store", "token", "version"]; // why a hello is refused, where asking again would not help
 const MOST_WAITING = 1 << 20; // bytes that a browser may hold for the BUS; beyond it edits are given instead
 const SAVING = 5; // seconds that the home may take to say that it has all on its disk
 const GIVING = REQUEST_LIMIT - 128 * 1024; // of a request for the update; the rest is for a full vector of versions
@@ -124,15 +123,18 @@ export class Peer {
       this.#lost(state, why, code);
     };
     try {
-      if (address === null) throw new LinkLost("there is no address that a page can dial");
-      await beforeJoining();
+      if (address === null) throw new BadMessage("configuration", "there is no address that a page can dial");
+      const sure = await beforeJoining();
       const socket = await open(address, REP, { WebSocket, timeout: CONNECTING });
       requests = new Requests(socket, random);
       const welcome = decodeReply(await requests.ask(this.#hello(), CONNECTING));
-      if (welcome.kind === "refused") return give(FINAL.includes(welcome.code) ? "refused" : "offline", welcome.why, welcome.code);
+      if (welcome.kind === "refused") return give(welcome.code === "busy" ? "offline" : "refused", welcome.why, welcome.code);
       if (welcome.kind !== "welcome") throw new BadMessage("reply", `${welcome.kind} to a hello`);
+      if (sure === false && this.home && hex(streamParts(this.home.stream)[0]) !== hex(streamParts(welcome.stream)[0])) {
+        throw new LinkLost("it is not known yet whether this is the peer of before");
+      }
       const busAddress = welcome.bus.map((one) => dialable(one, host)).find((one) => one !== null);
-      if (!busAddress) throw new LinkLost("the peer has no BUS that a page can dial");
+      if (!busAddress) throw new BadMessage("reply", "the peer has no BUS that a page can dial");
       bus = await open(busAddress, BUS, { WebSocket, timeout: CONNECTING });
       if (this.#stopped || socket.readyState !== 1) throw new LinkLost("the connection has ended");
       bus.onmessage = ({ data }) => this.#heardBus(data);
@@ -146,7 +148,8 @@ export class Peer {
       this.#become("online", null);
       for (const room of this.rooms.values()) this.#enter(room);
     } catch (error) {
-      give(error.final ? "refused" : "offline", error.message, error.code ?? null);
+      // What is lost may come back; another peer than was meant, or one that speaks otherwise, does not change by asking again.
+      give(error instanceof BadMessage || error.final ? "refused" : "offline", error.message, error.code ?? null);
     }
     return undefined;
   }

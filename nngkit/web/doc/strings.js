@@ -30,6 +30,9 @@ export function change(before, after, caret = after.length) {
   return { at, removed: before.length - end - at, inserted: after.slice(at, after.length - end) };
 }
 
+/** Whether the first half of a character stands before `at`, alone: some browsers bring the second half as the next input. */
+export const awaitsHalf = (text, at) => at > 0 && isHigh(text.charCodeAt(at - 1)) && !splits(text, at);
+
 /** `text` in parts of at most `most` units. */
 export function parts(text, most) {
   const found = [];

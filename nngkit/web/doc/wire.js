@@ -40,9 +40,10 @@ const READING = {
 const STRICT_UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 export class BadMessage extends Error {
-  constructor(what, why) {
+  constructor(what, why, code = "bad") {
     super(`bad ${what}: ${why}`);
     this.name = "BadMessage";
+    this.code = code; // as in the peer's own refusals: "bad", or "version" for one that is newer
   }
 }
 
@@ -60,8 +61,8 @@ const read = (bytes) => decode(bytes, { ...READING, tokenizer: new Tokens(bytes,
 // ---- reading --------------------------------------------------------------------------------------------------------
 
 function reader(what) {
-  const refuse = (why) => { throw new BadMessage(what, why); };
-  const check = (holds, why) => { if (!holds) refuse(why); };
+  const refuse = (why, code) => { throw new BadMessage(what, why, code); };
+  const check = (holds, why, code) => { if (!holds) refuse(why, code); };
   const is = {
     array(value, low, high, name) {
       check(Array.isArray(value) && value.length >= low && value.length <= high, `${name} is no list of ${low} to ${high}`);
@@ -108,7 +109,7 @@ function reader(what) {
     },
     version(map) {
       const theirs = is.whole(map.get("v"), "v", 1);
-      check(theirs <= VERSION, `version ${theirs}, newer than the version ${VERSION} spoken here`);
+      check(theirs <= VERSION, `version ${theirs}, newer than the version ${VERSION} spoken here`, "version");
     },
     optional: (map, key, read, otherwise) => (map.has(key) ? read(map.get(key)) : otherwise),
     update(value) {

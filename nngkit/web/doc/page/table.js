@@ -2,9 +2,11 @@
 //
 // A cell is one value: who writes it last has it. Rows are maps of their own, so they keep their cells wherever they move.
 //
-//     const table = new Table({ table, columns, rows, onCursor, onHalf });
+// What others do takes nothing from who types: lines and cells that stay are the same elements as before.
+//
+//     const table = new Table({ table, columns, rows, view, onCursor, onHalf });
 //     // onCursor(cursor or null) for presence; onHalf() after half a character was replaced
-//     table.show(people);                                            // [{ name, hue, cursor }]
+//     table.show(people);                                                  // [{ name, hue, cursor }]
 
 import * as Y from "yjs";
 import { wellFormed } from "../strings.js";
@@ -12,22 +14,24 @@ import { wellFormed } from "../strings.js";
 const PAUSE = 200; // ms after the last key until a cell is written: each writing stays in the document's history
 
 export class Table {
-  #head;
-  #body;
+  #table;
   #columns;
   #rows;
+  #view;
   #onCursor;
   #onHalf;
-  #lines = new Map(); // row -> { line, cells: Map from column to field }
+  #heads = new Map(); // column -> its cell in the head
+  #lines = new Map(); // row -> { row, line, cells: Map from column to field, drop }
+  #order = []; // the rows as they were last shown
   #people = [];
 
-  constructor({ table, columns, rows, onCursor, onHalf = () => {} }) {
-    [this.#head, this.#body] = [table.tHead, table.tBodies[0]];
-    [this.#columns, this.#rows, this.#onCursor, this.#onHalf] = [columns, rows, onCursor, onHalf];
+  constructor({ table, columns, rows, view, onCursor, onHalf }) {
+    [this.#table, this.#columns, this.#rows, this.#view] = [table, columns, rows, view];
+    [this.#onCursor, this.#onHalf] = [onCursor, onHalf];
     columns.observeDeep(() => this.#render());
     rows.observeDeep(() => this.#render());
     table.addEventListener("focusin", ({ target }) => target.matches("td input") && this.#here(target));
-    table.addEventListener("focusout", () => onCursor(null));
+    table.addEventListener("focusout", ({ target }) => document.activeElement === target || onCursor(null));
     table.addEventListener("keydown", (event) => this.#key(event));
     this.#render();
   }
@@ -40,8 +44,14 @@ export class Table {
     return [...names, ...[...more].sort()];
   }
 
-  addColumn(typed) {
-    const name = this.#mended(typed);
+  #mended(text) {
+    const whole = wellFormed(text);
+    if (whole !== text) this.#onHalf();
+    return whole;
+  }
+
+  addColumn(text) {
+    const name = this.#mended(text);
     if (name && !this.names.includes(name)) this.#columns.push([name]);
   }
 
@@ -65,13 +75,6 @@ export class Table {
     });
   }
 
-  /** What is no character cannot be in the document. */
-  #mended(text) {
-    const whole = wellFormed(text);
-    if (whole !== text) this.#onHalf();
-    return whole;
-  }
-
   #write(row, column, text) {
     if (text === shown(value(row, column))) return;
     const rows = this.#rows;
@@ -91,80 +94,109 @@ export class Table {
   }
 
   #render() {
-    const names = this.names;
-    this.#renderHead(names);
-    const rows = this.#rows.toArray();
-    for (const [row, { line }] of this.#lines) {
-      if (rows.includes(row)) continue;
-      line.remove();
-      this.#lines.delete(row);
-    }
-    rows.forEach((row, i) => {
-      const entry = this.#line(row, names);
-      if (this.#body.rows[i] !== entry.line) this.#body.insertBefore(entry.line, this.#body.rows[i] ?? null);
-      names.forEach((name) => {
-        const field = entry.cells.get(name);
-        const text = shown(value(row, name));
-        field.setAttribute("aria-label", `${name}, row ${i + 1}`);
-        if (!field.dataset.dirty && field.value !== text) field.value = text;
-      });
-      entry.line.querySelector(".drop").setAttribute("aria-label", `Remove row ${i + 1}`);
-    });
+    const { activeElement } = document;
+    const field = this.#table.contains(activeElement) && activeElement.matches("input") ? activeElement : null;
+    const selection = field && [field.selectionStart, field.selectionEnd, field.selectionDirection];
+    let followed = false;
+    this.#view.hold(() => { followed = this.#draw(); }, undefined, { ofTable: true });
+    if (field && !field.isConnected) this.#onCursor(null); // its row or column is gone
+    else if (field && document.activeElement !== field) { // it had to be moved
+      field.focus({ preventScroll: true });
+      field.setSelectionRange(...selection);
+    } else if (field && followed) this.#here(field);
     this.#paint();
   }
 
-  #renderHead(names) {
-    if (this.#head.dataset.names === JSON.stringify(names)) return;
-    this.#head.dataset.names = JSON.stringify(names);
-    const line = document.createElement("tr");
-    for (const name of names) {
-      const cell = element("th", { scope: "col" });
-      const cap = element("span", { className: "cap" });
-      cap.append(element("span", { textContent: name }), button("Remove column " + name, () => this.#removeColumn(name)));
-      cell.append(cap);
-      line.append(cell);
-    }
-    if (names.length) line.append(element("th", { className: "side", scope: "col", textContent: "" }));
-    this.#head.replaceChildren(line);
-    for (const { line: old } of this.#lines.values()) old.remove();
-    this.#lines.clear(); // their cells are other columns' now
+  /** Whether a line has got another row. */
+  #draw() {
+    const names = this.names;
+    const rows = this.#rows.toArray();
+    const followed = this.#follow(rows);
+    this.#drawHead(names);
+    const present = new Set(rows);
+    for (const row of this.#lines.keys()) if (!present.has(row)) this.#lines.delete(row);
+    const entries = rows.map((row) => this.#entry(row));
+    arrange(this.#table.tBodies[0], entries.map(({ line }) => line));
+    entries.forEach((entry, i) => this.#drawRow(entry, names, i + 1));
+    return followed;
   }
 
-  #line(row, names) {
+  /** A row that was a plain object becomes a map when it is edited: it is the same line all the same. */
+  #follow(rows) {
+    let followed = false;
+    if (rows.length === this.#order.length) {
+      const present = new Set(rows);
+      this.#order.forEach((was, i) => {
+        const entry = this.#lines.get(was);
+        if (!entry || present.has(was) || this.#lines.has(rows[i])) return;
+        this.#lines.delete(was);
+        entry.row = rows[i];
+        this.#lines.set(rows[i], entry);
+        followed = true;
+      });
+    }
+    this.#order = rows;
+    return followed;
+  }
+
+  #drawHead(names) {
+    const wanted = new Set(names);
+    for (const name of this.#heads.keys()) if (!wanted.has(name)) this.#heads.delete(name);
+    for (const name of names) if (!this.#heads.has(name)) this.#heads.set(name, this.#head(name));
+    const head = this.#table.tHead;
+    const line = head.rows[0] ?? head.insertRow();
+    const side = line.querySelector(".side") ?? heading("side", element("span", { className: "unseen", textContent: "Remove" }));
+    arrange(line, names.length ? [...names.map((name) => this.#heads.get(name)), side] : []);
+  }
+
+  #head(name) {
+    const cap = element("span", { className: "cap" });
+    cap.append(element("span", { textContent: name }), button("Remove column " + name, () => this.#removeColumn(name)));
+    return heading("", cap);
+  }
+
+  #drawRow(entry, names, number) {
+    const { row, line, cells, drop } = entry;
+    const wanted = new Set(names);
+    for (const name of cells.keys()) if (!wanted.has(name)) cells.delete(name);
+    for (const name of names) if (!cells.has(name)) cells.set(name, this.#field(entry, name));
+    arrange(line, [...names.map((name) => cells.get(name).parentElement), drop.parentElement]);
+    for (const name of names) {
+      const field = cells.get(name);
+      const current = value(row, name);
+      field.setAttribute("aria-label", `${name}, row ${number}`);
+      field.readOnly = current instanceof Y.AbstractType && !(current instanceof Y.Text);
+      if (!field.dataset.dirty && field.value !== shown(current)) field.value = shown(current);
+    }
+    drop.setAttribute("aria-label", `Remove row ${number}`);
+    drop.title = `Remove row ${number}`;
+  }
+
+  #entry(row) {
     const known = this.#lines.get(row);
     if (known) return known;
-    const line = document.createElement("tr");
-    const cells = new Map();
-    for (const name of names) {
-      const cell = document.createElement("td");
-      const field = element("input", { autocomplete: "off" });
-      const current = value(row, name);
-      if (current instanceof Y.AbstractType && !(current instanceof Y.Text)) field.readOnly = true;
-      this.#listen(field, row, name);
-      cells.set(name, field);
-      cell.append(field);
-      line.append(cell);
-    }
     const side = element("td", { className: "side" });
-    side.append(button("Remove row", () => {
-      const at = this.#rows.toArray().indexOf(row);
+    const entry = { row, line: document.createElement("tr"), cells: new Map(), drop: null };
+    entry.drop = button("Remove row", () => {
+      const at = this.#rows.toArray().indexOf(entry.row);
       if (at >= 0) this.#rows.delete(at);
-    }));
-    line.append(side);
-    const entry = { line, cells };
+    });
+    side.append(entry.drop);
     this.#lines.set(row, entry);
     return entry;
   }
 
-  #listen(field, row, column) {
+  #field(entry, column) {
+    const field = element("input", { autocomplete: "off" });
+    document.createElement("td").append(field);
     let timer = null;
     const write = () => {
       clearTimeout(timer);
       if (!field.dataset.dirty) return;
       delete field.dataset.dirty; // until here nobody else's value is put under the writer's hands
       const text = this.#mended(field.value);
-      if (field.value !== text) field.value = text;
-      this.#write(row, column, text);
+      if (text !== field.value) field.value = text;
+      this.#write(entry.row, column, text);
     };
     field.addEventListener("input", () => {
       field.dataset.dirty = "1";
@@ -173,6 +205,7 @@ export class Table {
     });
     field.addEventListener("change", write);
     field.addEventListener("blur", write);
+    return field;
   }
 
   #key(event) {
@@ -187,7 +220,7 @@ export class Table {
   }
 
   #here(field) {
-    for (const [row, { cells }] of this.#lines) {
+    for (const { row, cells } of this.#lines.values()) {
       for (const [column, one] of cells) {
         if (one !== field) continue;
         const at = this.#rows.toArray().indexOf(row);
@@ -197,7 +230,7 @@ export class Table {
   }
 
   #paint() {
-    for (const cell of this.#body.querySelectorAll("td[data-here]")) {
+    for (const cell of this.#table.querySelectorAll("td[data-here]")) {
       delete cell.dataset.here;
       delete cell.dataset.hue;
     }
@@ -232,6 +265,26 @@ function shown(cell) {
 function read(text) {
   const number = Number(text);
   return text !== "" && Number.isFinite(number) && String(number) === text ? number : text;
+}
+
+/**
+ * Have `parent` hold just `nodes`, in this order. One that is there already is moved only if it has to be: that would take
+ * its focus, and what is being composed in it.
+ */
+function arrange(parent, nodes) {
+  const wanted = new Set(nodes);
+  for (const node of [...parent.children]) if (!wanted.has(node)) node.remove();
+  let next = parent.firstElementChild;
+  for (const node of nodes) {
+    if (node === next) next = next.nextElementSibling;
+    else parent.insertBefore(node, next);
+  }
+}
+
+function heading(className, content) {
+  const cell = element("th", { className, scope: "col" });
+  cell.append(content);
+  return cell;
 }
 
 function element(tag, properties) {

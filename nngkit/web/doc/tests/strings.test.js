@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { change, moved, parts, wellFormed } from "../strings.js";
+import { awaitsHalf, change, moved, parts, wellFormed } from "../strings.js";
 
 const CASES = [
   ["", "a", 1, [0, 0, "a"]],
@@ -32,11 +32,17 @@ test("a change applied to what was is what is, whatever the caret", () => {
   }
 });
 
-test("half a surrogate pair is replaced, and a whole one is not", () => {
-  for (const [text, whole] of [["a😀b", "a😀b"], ["a\ud83db", "a\ufffdb"], ["\ude00\ud83d", "\ufffd\ufffd"], ["\ud83d😀\ude00", "\ufffd😀\ufffd"], ["", ""]]) {
+test("half a character becomes the sign for one that is lost", () => {
+  for (const [text, whole] of [["", ""], ["a😀b", "a😀b"], ["\u{10ffff}", "\u{10ffff}"], ["\ufffd", "\ufffd"], ["a\ud83d", "a\ufffd"], ["\ude00b", "\ufffdb"], ["\ud83d\ud83d\ude00\ude00", "\ufffd😀\ufffd"], ["\ude00\ud83d", "\ufffd\ufffd"]]) {
     assert.equal(wellFormed(text), whole);
     assert.equal(new TextDecoder().decode(new TextEncoder().encode(text)), whole); // as others would get it
   }
+});
+
+test("a first half before the caret may get its second", () => {
+  assert.ok(awaitsHalf("a\ud83d", 2));
+  assert.ok(awaitsHalf("\ud83db", 1));
+  for (const [text, at] of [["", 0], ["a", 1], ["😀", 2], ["😀", 1], ["\ude00", 1], ["\ud83d", 0]]) assert.ok(!awaitsHalf(text, at));
 });
 
 test("a long text is cut between characters", () => {

@@ -1,0 +1,166 @@
+// One document on the page: its text and its table, who is here and where, undo, the digest.
+//
+//     const hear = showDocument({ config, peer, keep, room }, "minutes", random);    // once
+//     peer.onRoom = hear;                                                            // after whatever came in
+
+import * as Y from "yjs";
+import { hex } from "../versions.js";
+import { at, notice, remember } from "./page.js";
+import { People } from "./people.js";
+import { Table } from "./table.js";
+import { TextPane } from "./text.js";
+import { View } from "./view.js";
+
+export const LONGEST_NAME = 40;
+const HUES = 8; // colours in style.css
+const QUIET = 300; // ms without a change until words and digest are shown
+
+export function showDocument(view, name, random) {
+  const { peer, keep, room } = view;
+  at("name").textContent = document.title = name;
+  at("name").title = name;
+  for (const id of ["main", "here", "undo", "redo", "all", "skip"]) at(id).hidden = false;
+  view.onOnline = () => showNames(view, name);
+  at("skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the address keeps its document
+    at("text").focus();
+  });
+
+  const edited = [room.ydoc.getText("body"), room.ydoc.getArray("columns"), room.ydoc.getArray("rows")];
+  const say = introduce(peer, room, random);
+  const sight = new View({ field: at("text"), mirror: at("mirror"), table: at("table"), top: () => at("bar").getBoundingClientRect().bottom });
+  const onHalf = () => notice("What you entered had half a character in it, which no document can hold: \ufffd stands in its place.");
+  const text = new TextPane({ field: at("text"), mirror: at("mirror"), ytext: edited[0], view: sight, onCursor: say, onHalf });
+  const table = new Table({ table: at("table"), columns: edited[1], rows: edited[2], view: sight, onCursor: say, onHalf });
+  tabling(table);
+  undoing(edited);
+  const changed = () => {
+    at("no-table").hidden = table.names.length > 0;
+    at("add-row").disabled = table.names.length === 0;
+  };
+  let timer = null;
+  const quiet = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => { // what reads the whole document waits until nobody types
+      at("count").textContent = counted(edited[0].toString());
+      showDigest(room);
+    }, QUIET);
+  };
+  room.ydoc.on("update", () => { changed(); quiet(); });
+  changed();
+  quiet();
+
+  const crowd = new People({ list: at("people"), more: at("more") });
+  let last = "";
+  const hear = () => {
+    const here = others(room);
+    const now = JSON.stringify(here, (_, item) => (item instanceof Uint8Array ? hex(item) : item));
+    if (now === last) return;
+    last = now;
+    crowd.show(here);
+    text.show(here.filter(({ cursor }) => cursor?.text === "body"));
+    table.show(here.filter(({ cursor }) => cursor?.array === "rows"));
+  };
+  // Others' edits change what a cursor's position means; and undoing may move it.
+  room.ydoc.on("afterTransaction", () => { last = ""; peer.onRoom(room); });
+  keeping(keep, room);
+  return hear;
+}
+
+/** The person's own name, colour and place: a function that tells the others of a cursor, or of none. */
+function introduce(peer, room, random) {
+  const hue = Math.floor(random() * HUES);
+  const before = peer.name;
+  const say = (cursor) => { room.presence.local = { client: room.ydoc.clientID, user: { name: peer.name, color: hue }, cursor }; };
+  say(null);
+  at("me").value = peer.name;
+  at("me").dataset.hue = hue;
+  at("me").addEventListener("change", ({ target }) => {
+    peer.name = target.value.trim().slice(0, LONGEST_NAME) || before;
+    remember(localStorage, "name", peer.name);
+    say(room.presence.local.cursor);
+  });
+  return say;
+}
+
+function tabling(table) {
+  at("add-row").addEventListener("click", () => table.addRow());
+  const form = at("column-form");
+  const ask = (open) => {
+    form.hidden = !open;
+    at(open ? "column-name" : "add-column").focus();
+  };
+  at("add-column").addEventListener("click", () => ask(true));
+  at("column-cancel").addEventListener("click", () => ask(false));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    table.addColumn(at("column-name").value.trim());
+    form.reset();
+    ask(false);
+  });
+}
+
+function undoing(types) {
+  const undo = new Y.UndoManager(types); // only what this page did: others' transactions have another origin
+  const buttons = () => {
+    at("undo").disabled = !undo.canUndo();
+    at("redo").disabled = !undo.canRedo();
+  };
+  for (const event of ["stack-item-added", "stack-item-popped", "stack-cleared"]) undo.on(event, buttons);
+  at("undo").addEventListener("click", () => undo.undo());
+  at("redo").addEventListener("click", () => undo.redo());
+  // The field's own undo knows nothing of what came from elsewhere.
+  at("text").addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
+    const key = event.key.toLowerCase();
+    if (key !== "z" && key !== "y") return;
+    event.preventDefault();
+    if (at("text").readOnly) return;
+    if (key === "y" || event.shiftKey) undo.redo();
+    else undo.undo();
+  });
+}
+
+function keeping(keep, room) {
+  if (keep) keep.onFailure = (error) => notice(`This browser does not keep what you write any more (${error.message}). Keep the page open until all is sent.`);
+  addEventListener("visibilitychange", () => keep?.written());
+  addEventListener("beforeunload", (event) => {
+    if (!keep && room.replica.own.length) event.preventDefault(); // it would be lost
+  });
+}
+
+function showNames({ config, peer }, current) {
+  const names = [...new Set([...config.documents, ...peer.home.documents, current])].sort();
+  at("picker").hidden = names.length < 2;
+  at("documents").replaceChildren(...names.map((name) => new Option(name, name, name === current, name === current)));
+  at("documents").onchange = ({ target }) => { location.hash = new URLSearchParams({ doc: target.value }); };
+}
+
+function showDigest(room) {
+  const digest = room.replica.engine.digest();
+  const text = digest ? hex(digest) : "";
+  at("digest").replaceChildren("content ", Object.assign(document.createElement("code"), { textContent: text.slice(0, 12) }));
+  at("digest").dataset.digest = text;
+  at("digest").title = `${text}: equal wherever the content is`;
+}
+
+function others(room) {
+  const people = [...room.presence.others].map(([stream, { user, cursor }]) => ({ stream, name: nameOf(user), hue: hueOf(user, stream), cursor }));
+  return people.sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+function nameOf(user) {
+  const name = typeof user === "string" ? user : user?.name;
+  return typeof name === "string" && name.trim() ? name.trim().slice(0, LONGEST_NAME) : "Somebody";
+}
+
+/** Of eight colours the one somebody chose, else one by its stream, so that all pages choose alike. */
+function hueOf(user, stream) {
+  const { color } = user ?? {};
+  return Number.isInteger(color) && color >= 0 && color < HUES ? color : parseInt(stream.slice(0, 2), 16) % HUES;
+}
+
+function counted(text) {
+  const words = text.split(/\s+/u).filter(Boolean).length;
+  return `${words} ${words === 1 ? "word" : "words"}`;
+}

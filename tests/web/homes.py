@@ -1,0 +1,67 @@
+"""Homes for pages: a peer, the web server beside it, and a tab that has joined."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+import trio
+from selenium import webdriver
+
+from nngkit.documents.peer import DocumentPeer
+from nngkit.web.doc import page_site
+from nngkit.web.server import Server, link, serve
+from tests.web.browsers import Page
+
+KEY = "a key"
+NEEDED = [
+    pytest.mark.slow,  # Chromium takes seconds to start
+    pytest.mark.timeout(120),
+    pytest.mark.needs_program("node", package="nodejs"),
+    pytest.mark.needs_program("chromium"),
+    pytest.mark.needs_program("chromedriver", package="chromium-driver"),
+]
+
+
+def peer(port: int = 0, **options: Any) -> DocumentPeer:
+    """A peer that a page can join."""
+    usual: dict[str, Any] = {"token": KEY, "accept": lambda _: True, "name": "desk"}
+    return DocumentPeer(listen=f"ws://127.0.0.1:{port}", **(usual | options))
+
+
+def port_of(home: DocumentPeer) -> int:
+    return int(home.repair_addresses[0].split(":")[2].split("/")[0])
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    home: DocumentPeer, *, store: bool = False, documents: tuple[str, ...] = ("minutes",), port: int = 0
+) -> AsyncGenerator[Server]:
+    """The page for `home`; it goes on when that is stopped, as the one that comes after has the same addresses."""
+    identity = home.me.origin.hex() if store else None
+    site = page_site(repair=home.repair_addresses, bus=home.addresses, documents=lambda: documents, store=identity)
+    async with trio.open_nursery() as nursery:
+        server: Server = await nursery.start(lambda task_status: serve(site, port=port, task_status=task_status))
+        yield server
+        nursery.cancel_scope.cancel()
+
+
+@contextlib.asynccontextmanager
+async def joined(
+    driver: webdriver.Chrome,
+    server: Server,
+    *,
+    key: str | None = KEY,
+    name: str | None = "Grace",
+    doc: str | None = "minutes",
+) -> AsyncGenerator[Page]:
+    """A tab with the page; it has to have nothing to complain of in the end. `name` None: nobody says who is there."""
+    page = await Page.open(driver, link(server.url, token=key, doc=doc), name=name)
+    try:
+        yield page
+        assert await page.complaints() == []
+    finally:
+        with trio.CancelScope(shield=True):
+            await page.close()
