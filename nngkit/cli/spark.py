@@ -70,6 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", action="append", metavar="TEXT", help="only this topic; may be repeated")
     parser.add_argument("--from", dest="since", metavar="TIME", help="only what was recorded from then on (ISO 8601)")
     parser.add_argument("--to", dest="until", metavar="TIME", help="only what was recorded before then")
+    parser.add_argument(
+        "--skip-missing", action="store_true", help="run: leave out what is gone or damaged, and say how many records"
+    )
     parser.add_argument("--stream", action="store_true", help="go on with what comes, until a signal; needs --output")
     parser.add_argument(
         "--late", metavar="TEXT", default="1 minute", help='stream: how late records may come (default: "1 minute")'
@@ -196,7 +199,7 @@ def _run(arguments: argparse.Namespace) -> int:
     master = arguments.master or (None if os.environ.get("NNGKIT_SUBMITTED") else "local[*]")
     conf = (SMALL if arguments.small else {}) | _conf(arguments.conf)
     with session(master, f"nngkit {name}", conf) as spark:
-        from nngkit.spark.running import Asked, batch, in_a_line, stream
+        from nngkit.spark.running import Asked, Skips, batch, in_a_line, stream
 
         asked = Asked(
             arguments.journal,
@@ -206,13 +209,17 @@ def _run(arguments: argparse.Namespace) -> int:
             arguments.window or "1 hour",
             arguments.output,
             arguments.late,
+            arguments.skip_missing,
         )
+        skips = Skips()
         with in_a_line():
             if arguments.stream:
                 return stream(spark, name, asked)
-            rows = batch(spark, name, asked)
+            rows = batch(spark, name, asked, skips)
             if rows is not None:
                 _print(rows, arguments)
+            if arguments.skip_missing:
+                _print_skipped(skips.rows, arguments)
     return 0
 
 
@@ -226,6 +233,13 @@ def _print(rows: Any, arguments: argparse.Namespace) -> None:
         out(columns(rows.columns, [[cell(value) for value in row] for row in shown], wants_colour(sys.stdout)))
     if len(found) > len(shown):
         say(NAME, f"there are more than {len(shown)} rows: --rows, or --output for all")
+
+
+def _print_skipped(rows: int, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        out(json_line({"skipped": rows}))
+    if rows:
+        say(NAME, f"{rows} records were skipped")
 
 
 def cell(value: Any) -> str:

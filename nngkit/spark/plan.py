@@ -17,7 +17,18 @@ from typing import NamedTuple
 from nngkit.errors import ConfigError, NotFound
 from nngkit.spark.options import EARLIEST, LATEST, Offsets
 
-__all__ = ["Kept", "Range", "checked", "from_json", "limited", "resolve", "split", "to_json"]
+__all__ = [
+    "Kept",
+    "Range",
+    "checked",
+    "from_json",
+    "limited",
+    "over_lost",
+    "resolve",
+    "split",
+    "to_json",
+    "without_lost",
+]
 
 
 class Range(NamedTuple):
@@ -29,10 +40,14 @@ class Range(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the journal has of one partition: from `start` on, before `end`."""
+    """What the journal has of one partition: from `start` on, before `end`.
+
+    `lost`: ranges (first, end) that are known to have no record. After a lost head, one has 2**32 offsets.
+    """
 
     start: int
     end: int
+    lost: tuple[tuple[int, int], ...] = ()
 
 
 def to_json(offsets: Offsets) -> dict[str, int]:
@@ -102,6 +117,23 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
             taken[partition] += 1
             left -= 1
     return {partition: start.get(partition, end[partition]) + taken[partition] for partition in end}
+
+
+def without_lost(wanted: Range, kept: Kept) -> list[Range]:
+    """The parts of `wanted` that can have records: a range known as lost must not become tasks."""
+    parts, at = [], wanted.start
+    for first, end in sorted(kept.lost):
+        if at < min(first, wanted.end):
+            parts.append(Range(wanted.partition, at, min(first, wanted.end)))
+        at = max(at, end)
+    if at < wanted.end:
+        parts.append(Range(wanted.partition, at, wanted.end))
+    return parts
+
+
+def over_lost(offset: int, kept: Kept) -> int:
+    """The offset behind the lost range that `offset` is in: no micro-batch is spent on it."""
+    return max((min(end, kept.end) for first, end in kept.lost if first <= offset < end), default=offset)
 
 
 def split(ranges: Iterable[Range], max_rows: int, min_tasks: int = 1) -> list[Range]:

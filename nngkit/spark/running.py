@@ -20,9 +20,9 @@ from nngkit.spark.jobs.table import JOBS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
-__all__ = ["Asked", "batch", "in_a_line", "rows_of", "stream", "stream_of"]
+__all__ = ["Asked", "Skips", "batch", "in_a_line", "rows_of", "stream", "stream_of"]
 
 LOOK: Final = 1  # second between two looks at whether a signal has come
 
@@ -31,7 +31,10 @@ ENDINGS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class Asked:
-    """Which part of which journal, and what to do with it. Times as the options of `format("nng")` take them."""
+    """Which part of which journal, and what to do with it. Times as the options of `format("nng")` take them.
+
+    `skip_missing`: go on where records are damaged or gone.
+    """
 
     journal: str
     topics: tuple[str, ...] = ()
@@ -40,6 +43,35 @@ class Asked:
     window: str = "1 hour"
     output: str | None = None
     late: str = "1 minute"
+    skip_missing: bool = False
+
+
+class Skips:
+    """Count of the records that `Asked.skip_missing` leaves out of a batch job, observed in what the job reads."""
+
+    def __init__(self) -> None:
+        self._rows: int | None = None
+        self._seen: Observation | None = None
+
+    def observed(self, rows: DataFrame) -> DataFrame:
+        """`rows`, read with includeSkipped, without the rows that stand for damage."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        self._seen = Observation()
+        counted = rows.observe(self._seen, F.coalesce(F.sum("skipped"), F.lit(0)).alias("rows"))
+        return counted.where("skipped is null").drop("skipped")
+
+    def say(self, rows: int) -> None:
+        """The job has counted them itself."""
+        self._rows = rows
+
+    @property
+    def rows(self) -> int:
+        """How many. To be asked once the job has run: what it did not look at is not counted."""
+        if self._rows is not None:
+            return self._rows
+        return 0 if self._seen is None else int(self._seen.get["rows"])
 
 
 @contextmanager
@@ -58,6 +90,8 @@ def in_a_line() -> Iterator[None]:
 def rows_of(spark: SparkSession, asked: Asked, streaming: bool = False, **more: str) -> DataFrame:
     """The journal's rows, headers included."""
     given = {"includeHeaders": "true", **more}
+    if asked.skip_missing:
+        given["failOnDataLoss"] = "false"
     if asked.topics:
         given["subscribe"] = ",".join(asked.topics)
     if asked.since:
@@ -71,23 +105,39 @@ def rows_of(spark: SparkSession, asked: Asked, streaming: bool = False, **more: 
     return found
 
 
-def batch(spark: SparkSession, name: str, asked: Asked) -> DataFrame | None:
-    """The job's result; None if it has been written to `asked.output`."""
+def batch(spark: SparkSession, name: str, asked: Asked, skips: Skips | None = None) -> DataFrame | None:
+    """The job's result; None if it has been written to `asked.output`.
+
+    `skips`: told how many records are left out, with `asked.skip_missing`.
+    """
     if name == "documents":
-        _compact(spark, asked)
+        _compact(spark, asked, skips)
         return None
     if name == "report":
         from nngkit.spark.jobs.report import write
 
         assert asked.output is not None
-        write(rows_of(spark, asked), Path(asked.output))
+        skipped = write(rows_of(spark, asked, includeSkipped="true"), Path(asked.output), _name_of(asked.journal))
+        if skips is not None:
+            skips.say(skipped)
         return None
     job = JOBS[name]
-    result = _apply(name, job.function, rows_of(spark, asked), asked)
+    result = _apply(name, job.function, _observed(spark, asked, skips), asked)
     if asked.output is None:
         return result
     result.write.mode("errorifexists").parquet(asked.output)
     return None
+
+
+def _observed(spark: SparkSession, asked: Asked, skips: Skips | None, **more: str) -> DataFrame:
+    if skips is None or not asked.skip_missing:
+        return rows_of(spark, asked, streaming=False, **more)
+    return skips.observed(rows_of(spark, asked, streaming=False, includeSkipped="true", **more))
+
+
+def _name_of(journal: str) -> str:
+    """The journal's name: that of its folder. Of a URI nothing else is shown, as there may be a password in it."""
+    return journal.rstrip("/").rpartition("/")[2] if "://" in journal else Path(journal).absolute().resolve().name
 
 
 def _apply(name: str, function: str, rows: DataFrame, asked: Asked) -> DataFrame:
@@ -109,7 +159,7 @@ def _function(name: str, function: str) -> Callable[..., DataFrame]:
     return found
 
 
-def _compact(spark: SparkSession, asked: Asked) -> None:
+def _compact(spark: SparkSession, asked: Asked, skips: Skips | None) -> None:
     """From where the folder's snapshots have come to, up to what is there now."""
     import json
 
@@ -126,7 +176,7 @@ def _compact(spark: SparkSession, asked: Asked) -> None:
         return
     starts = {str(partition): begun.get(partition, -2) for partition in ends}
     until = {str(partition): end for partition, end in ends.items()}
-    rows = rows_of(spark, asked, startingOffsets=json.dumps(starts), endingOffsets=json.dumps(until))
+    rows = _observed(spark, asked, skips, startingOffsets=json.dumps(starts), endingOffsets=json.dumps(until))
     advance(spark, rows, ends, asked.output)
 
 
