@@ -55,7 +55,7 @@ FORMATS: Final = ("json", "raw", "parquet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
+    """Add the options to `parser`."""
     parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="what to do, see below")
     add_journal(parser)
     add_range(parser)
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it."""
+    """Run the command; return its exit code."""
     from nngkit.journal.reader import open_journal
 
     if arguments.action != "export":

@@ -59,7 +59,7 @@ _COLOURS: Final = {"ok": "32", "warning": "33", "problem": "31"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
+    """Add the options to `parser`."""
     parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="what to do, see below")
     parser.add_argument("--master", metavar="URL", help="where to run (default: local[*], all cores of this machine)")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark's")
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(name: str, argv: list[str]) -> int:
-    """Read the arguments and do it: behind `submit`, what follows the action to be done there is not ours."""
+    """Parse the arguments and run the action. Words behind the action of `submit` are parsed on the cluster."""
     parser = options.parser_for(name, COMMANDS[name], EPILOG)
     add_arguments(parser)
     behind: list[str] = []
@@ -104,7 +104,7 @@ def command(name: str, argv: list[str]) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it."""
+    """Run the action; return its exit code."""
     if arguments.action == "doctor":
         return _doctor(arguments)
     if arguments.action == "submit":

@@ -51,17 +51,17 @@ class Kept(NamedTuple):
 
 
 def to_json(offsets: Offsets) -> dict[str, int]:
-    """As Spark keeps them."""
+    """Return the offsets as Spark keeps them."""
     return {str(partition): offsets[partition] for partition in sorted(offsets)}
 
 
 def from_json(value: Mapping[str, int]) -> Offsets:
-    """Back again."""
+    """Return the offsets that `to_json` was given."""
     return {int(partition): offset for partition, offset in value.items()}
 
 
 def resolve(asked: int | Offsets, kept: Mapping[int, Kept], what: str, default: int) -> Offsets:
-    """An offset for each partition of the journal; `default` for those that `asked` does not name.
+    """Return an offset for each partition of the journal; `default` for those that `asked` does not name.
 
     Raises ConfigError for a partition that there is not.
     """
@@ -76,7 +76,7 @@ def resolve(asked: int | Offsets, kept: Mapping[int, Kept], what: str, default: 
 
 
 def checked(wanted: Range, kept: Kept, where: str, fail: bool) -> tuple[Range, str | None]:
-    """`wanted`, if the journal has it; else what it has of it, and a word on what is gone; with `fail` that is raised.
+    """Return the part of `wanted` that the journal has, and why the rest is gone; raise that with `fail`.
 
     Raises NotFound.
     """
@@ -102,7 +102,7 @@ def checked(wanted: Range, kept: Kept, where: str, fail: bool) -> tuple[Range, s
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """At most `most` offsets from `start` on: each partition as large a share as what waits there, and at least one.
+    """Return ends that are at most `most` offsets behind `start`, shared by what waits in each partition.
 
     Where `most` is smaller than the number of partitions with something waiting, the first ones get one each.
     """
@@ -120,7 +120,7 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
 
 
 def without_lost(wanted: Range, kept: Kept) -> list[Range]:
-    """The parts of `wanted` that can have records: a range known as lost must not become tasks."""
+    """Return the parts of `wanted` that can have records: a range known as lost must not become tasks."""
     parts, at = [], wanted.start
     for first, end in sorted(kept.lost):
         if at < min(first, wanted.end):
@@ -132,12 +132,12 @@ def without_lost(wanted: Range, kept: Kept) -> list[Range]:
 
 
 def over_lost(offset: int, kept: Kept) -> int:
-    """The offset behind the lost range that `offset` is in: no micro-batch is spent on it."""
+    """Return the offset behind the lost range that `offset` is in: no micro-batch is spent on it."""
     return max((min(end, kept.end) for first, end in kept.lost if first <= offset < end), default=offset)
 
 
 def split(ranges: Iterable[Range], max_rows: int, min_tasks: int = 1) -> list[Range]:
-    """The ranges in pieces of at most `max_rows`, and at least `min_tasks` of them where there are so many rows."""
+    """Split the ranges into pieces of at most `max_rows`; at least `min_tasks` where there are so many rows."""
     held = [each for each in ranges if each.end > each.start]
     total = sum(each.end - each.start for each in held)
     rows = max(1, min(max_rows, -(-total // max(1, min_tasks))))

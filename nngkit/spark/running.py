@@ -54,7 +54,7 @@ class Skips:
         self._seen: Observation | None = None
 
     def observed(self, rows: DataFrame) -> DataFrame:
-        """`rows`, read with includeSkipped, without the rows that stand for damage."""
+        """Return `rows`, read with includeSkipped, without the rows that stand for damage."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -63,12 +63,12 @@ class Skips:
         return counted.where("skipped is null").drop("skipped")
 
     def say(self, rows: int) -> None:
-        """The job has counted them itself."""
+        """Set the count, where the job has counted itself."""
         self._rows = rows
 
     @property
     def rows(self) -> int:
-        """How many. To be asked once the job has run: what it did not look at is not counted."""
+        """The count, once the job has run; records that the job did not read are not in it."""
         if self._rows is not None:
             return self._rows
         return 0 if self._seen is None else int(self._seen.get["rows"])
@@ -76,7 +76,7 @@ class Skips:
 
 @contextmanager
 def in_a_line() -> Iterator[None]:
-    """Have what Spark raises raised as Broken, with the line of it that says what is wrong: ours, if there is one."""
+    """Raise Spark's exceptions as Broken, with the one line that names the cause; nngkit's own line if there is one."""
     from pyspark.errors import PySparkException
 
     try:
@@ -88,7 +88,7 @@ def in_a_line() -> Iterator[None]:
 
 
 def rows_of(spark: SparkSession, asked: Asked, streaming: bool = False, **more: str) -> DataFrame:
-    """The journal's rows, headers included."""
+    """Return the journal's rows, headers included."""
     given = {"includeHeaders": "true", **more}
     if asked.skip_missing:
         given["failOnDataLoss"] = "false"
@@ -106,7 +106,7 @@ def rows_of(spark: SparkSession, asked: Asked, streaming: bool = False, **more: 
 
 
 def batch(spark: SparkSession, name: str, asked: Asked, skips: Skips | None = None) -> DataFrame | None:
-    """The job's result; None if it has been written to `asked.output`.
+    """Run the job. Return its result; None if it has been written to `asked.output`.
 
     `skips`: told how many records are left out, with `asked.skip_missing`.
     """
@@ -136,7 +136,7 @@ def _observed(spark: SparkSession, asked: Asked, skips: Skips | None, **more: st
 
 
 def _name_of(journal: str) -> str:
-    """The journal's name: that of its folder. Of a URI nothing else is shown, as there may be a password in it."""
+    """Return the name of the journal's folder. Nothing else of a URI is shown, as it may hold a password."""
     return journal.rstrip("/").rpartition("/")[2] if "://" in journal else Path(journal).absolute().resolve().name
 
 
@@ -160,7 +160,7 @@ def _function(name: str, function: str) -> Callable[..., DataFrame]:
 
 
 def _compact(spark: SparkSession, asked: Asked, skips: Skips | None) -> None:
-    """From where the folder's snapshots have come to, up to what is there now."""
+    """Add what is new since the folder's snapshots were written."""
     import json
 
     from nngkit.journal import open_journal
@@ -181,12 +181,12 @@ def _compact(spark: SparkSession, asked: Asked, skips: Skips | None) -> None:
 
 
 def stream_of(spark: SparkSession, name: str, asked: Asked) -> DataFrame:
-    """The job's results as a stream, which begins when somebody writes it somewhere."""
+    """Return the job's results as a stream; it starts when it is written."""
     return _apply(name, JOBS[name].stream, rows_of(spark, asked, streaming=True), asked)
 
 
 def stream(spark: SparkSession, name: str, asked: Asked) -> int:
-    """Write the job's results to `asked.output` as they come, until SIGINT or SIGTERM; 128 and its number."""
+    """Write the job's results to `asked.output` until SIGINT or SIGTERM. Return 128 plus the signal's number."""
     assert asked.output is not None
     result = stream_of(spark, name, asked)
     caught: list[int] = []

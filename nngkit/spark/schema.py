@@ -69,13 +69,13 @@ COLUMNS: Final = {
 
 
 def ddl(include_headers: bool, include_skipped: bool = False) -> str:
-    """All columns, as Spark's DDL."""
+    """Return all columns, as Spark's DDL."""
     hidden = {name for name, shown in (("headers", include_headers), ("skipped", include_skipped)) if not shown}
     return ", ".join(f"{name} {column.ddl}" for name, column in COLUMNS.items() if name not in hidden)
 
 
 def names_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The columns somebody asked for by (name, type); raises ConfigError for one that there is not, or not so."""
+    """Return the names of requested columns, (name, type). Raises ConfigError for an unknown name or another type."""
     names = []
     for name, kind in fields:
         if name not in COLUMNS:
@@ -87,12 +87,12 @@ def names_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """What a batch of these columns has to look like for Spark to take it."""
+    """Return the Arrow schema that Spark expects of a batch with these columns."""
     return pa.schema([(name, COLUMNS[name].arrow) for name in names])
 
 
 def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The journal's columns as Spark's; what is of the same type is not copied."""
+    """Convert the journal's columns to Spark's types; those of the same type are not copied."""
     arrays = []
     for field in schema:
         if field.name == "timestampType":
@@ -107,7 +107,7 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def skipped_rows(damages: Sequence[Skipped], schema: pa.Schema) -> pa.RecordBatch:
-    """A row for each damage."""
+    """Return a row for each damage."""
     rows: list[dict[str, Any]] = [
         {
             "value": b"",

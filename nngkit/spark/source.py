@@ -76,7 +76,7 @@ NEVER_NULL = frozenset({"value", "topic", "partition", "offset", "timestamp", "t
 
 
 class NngDataSource(DataSource):
-    """What `nngkit.spark.register` registers."""
+    """The data source `nng`; `nngkit.spark.register` registers it."""
 
     @classmethod
     def name(cls) -> str:
@@ -110,7 +110,7 @@ def _columns(schema: StructType) -> tuple[str, ...]:
 
 
 class Slice(InputPartition):
-    """What one task reads; `None` is nothing, where Spark wants a task all the same."""
+    """The range of one task; None is an empty one, where Spark needs a task all the same."""
 
     def __init__(self, range_: Range | None) -> None:
         super().__init__(range_)
@@ -147,7 +147,7 @@ class _Reading:
         return resolve(self.options.starting, kept, "startingOffsets", EARLIEST)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One slice, in Arrow batches. Runs in a worker."""
+        """Return the Arrow batches of one slice. Runs in a worker."""
         if (wanted := partition.value) is None:
             return iter(())
         return self._batches(wanted)
@@ -196,7 +196,7 @@ class BatchReader(_Reading, DataSourceReader):
         self.highest = (1 << 63) - 1  # offsets before this
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Takes what is said of topic, partition, offset and timestamp; gives back the rest, which Spark then does."""
+        """Take filters on topic, partition, offset and timestamp. Return the others, which Spark evaluates."""
         return [each for each in filters if not self._push(each)]
 
     def _push(self, each: Filter) -> bool:
@@ -313,7 +313,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self.__dict__ | {"_recorder": None}
 
     def _recorded(self) -> Journal:
-        """The journal, with its recorder running if it is to have one of ours."""
+        """Return the journal; start its recorder if the stream has one of its own."""
         if self.options.listening is not None:
             if self._recorder is None:
                 from nngkit.spark.recording import OwnRecorder
@@ -354,7 +354,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return to_json(self._ends(self._recorded()))
 
     def _ends(self, journal: Journal) -> dict[int, int]:
-        """Asked for many times a second: one small file for each partition."""
+        """Return each partition's end. Called many times a second: one small file is read for each partition."""
         return {partition: journal.end(partition) for partition in journal.partitions()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 __all__ = ["COLOURS", "STYLE", "Bar", "lines", "ticks", "timeline"]
 
 SIDE: Final = 1000  # units of an SVG, each way: what is drawn is off by less than a pixel
-COLOURS: Final = 8  # lines that can be told apart; what is beyond them is summed up by whoever calls
+COLOURS: Final = 8  # lines that can be told apart; callers sum up the others
 NARROW: Final = 3  # times under a plot on a phone: "2026-11-22" three times is 200 of its 300 pixels
 EDGE: Final = 8.0  # percent: a time nearer than that to an edge begins or ends there, and is not cut off
 DAY: Final = 86400
@@ -59,7 +59,7 @@ class Bar(NamedTuple):
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers from `low` to `high`, at most so many."""
+    """Return round numbers from `low` to `high`, at most so many."""
     span = high - low
     if not (span > 0 and math.isfinite(span)):
         return [low]
@@ -70,7 +70,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def times(low: float, high: float, most: int = 7) -> list[tuple[float, str]]:
-    """Round times for an axis, each with as much of the date as tells it from the others."""
+    """Return round times for an axis, each with as much of the date as tells it from the others."""
     step = next((each for each in STEPS if (high - low) / each <= most), None)
     if step is None:
         return _months(low, high, most)
@@ -87,7 +87,7 @@ def times(low: float, high: float, most: int = 7) -> list[tuple[float, str]]:
 
 
 def _months(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """The first days of months or years, with the year."""
+    """Return the first days of months or years, with the year."""
     begin, end = _utc(low), _utc(high)
     first, last = begin.year * 12 + begin.month - 1, end.year * 12 + end.month - 1
     step = next((each for each in MONTHS if (last - first) / each <= most), MONTHS[-1])
@@ -112,7 +112,7 @@ def _short(value: float) -> str:
 
 
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str:
-    """A plot of values over time, a line for each of the first 8 names; a point stands alone as a dot."""
+    """Return a plot of values over time, a line for each of the first 8 names; a point stands alone as a dot."""
     points = [point for each in series.values() for point in each]
     if not points:
         return _nothing()
@@ -155,7 +155,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str
 
 
 def timeline(bars: Sequence[Bar]) -> str:
-    """A row for each name: green while it was up, red while it was down, nothing where nobody looked."""
+    """Return a row for each bar: green while it was up, red while it was down, empty where there is no observation."""
     moments = [at for bar in bars for start, end, _ in bar.parts for at in (start, end)]
     if not moments:
         return _nothing()
@@ -185,7 +185,7 @@ def _svg(label: str) -> str:
 
 
 def _under(low: float, high: float, x: Callable[[float], float]) -> str:
-    """The times under a plot."""
+    """Return the times under a plot."""
     marks = times(low, high)
     every = max(1, math.ceil(len(marks) / NARROW))
     found = []

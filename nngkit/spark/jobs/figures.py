@@ -189,7 +189,7 @@ def _collect(rows: DataFrame) -> Figures:
 
 
 def _named(named: Sequence[str]) -> Column:
-    """The topic, or one name for all that are not in `named`."""
+    """Return the topic, or one name for all that are not in `named`."""
     topic = F.col("topic")
     return (F.when(topic.isin(*named), topic).otherwise("others") if named else topic).alias("name")
 
@@ -199,7 +199,7 @@ def _place(step: int) -> Column:
 
 
 def _by_topic(rows: DataFrame, named: Sequence[str], step: int) -> tuple[Points, Points]:
-    """Messages and bytes a second over time: of each topic in `named`, and of all others together."""
+    """Return messages and bytes a second over time: of each topic in `named`, and of all others together."""
     size = F.sum(F.octet_length("value")).alias("bytes")
     counted = rows.groupBy(_named(named), _place(step)).agg(F.count("*").alias("n"), size).collect()
     moments = sorted({row.at for row in counted})
@@ -217,7 +217,7 @@ def _by_topic(rows: DataFrame, named: Sequence[str], step: int) -> tuple[Points,
 
 
 def _timed(rows: DataFrame) -> DataFrame:
-    """The rows that say when they were sent, with the seconds from the sender's clock to the recorder's."""
+    """Return the rows that say when they were sent, with the seconds from the sender's clock to the recorder's."""
     seconds = F.col("timestamp").cast("double") - sent().cast("double")
     return rows.withColumn("seconds", seconds).where("seconds is not null")
 
@@ -234,7 +234,7 @@ def _latency(rows: DataFrame) -> list[Any]:
 
 
 def _latency_by_topic(rows: DataFrame, named: Sequence[str], step: int) -> Points:
-    """The p95 over time, in ms; where nothing was sent there is no point."""
+    """Return the p95 over time, in ms; where nothing was sent there is no point."""
     quantile = F.percentile_approx("seconds", 0.95, availability.ACCURACY)
     found: Points = {}
     for row in _timed(rows).groupBy(_named(named), _place(step)).agg(quantile.alias("p95")).orderBy("at").collect():
@@ -243,7 +243,7 @@ def _latency_by_topic(rows: DataFrame, named: Sequence[str], step: int) -> Point
 
 
 def _providers(parts: DataFrame) -> tuple[list[Bar], bool, Table, bool]:
-    """The bars, whether they are cut, the table, and whether there are more providers than bars.
+    """Return the bars, whether they are cut, the table, and whether there are more providers than bars.
 
     Spark sums up each provider's intervals; what comes back is at most `BARS` providers with `PARTS` intervals each.
     """
@@ -293,7 +293,7 @@ def _providers(parts: DataFrame) -> tuple[list[Bar], bool, Table, bool]:
 
 
 def _share(share: float | None) -> str:
-    """In percent; rounded down, so that only what was never down is 100 %."""
+    """Return the share in percent, rounded down: only a provider that was never down has 100 %."""
     return "-" if share is None else f"{math.floor(share * 1000 + 1e-6) / 10:.1f} %"
 
 
@@ -302,7 +302,7 @@ def _ms(seconds: float) -> float:
 
 
 def _rounded(value: float) -> float:
-    """Three digits, or all before the point, for people."""
+    """Return three digits, or all before the point."""
     return float(f"{value:.3g}") if abs(value) < 100 else round(value)
 
 
