@@ -55,7 +55,7 @@ FORMATS: Final = ("json", "raw", "parquet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
+    """Add the options to `parser`."""
     parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="what to do, see below")
     add_journal(parser)
     add_range(parser)
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it."""
+    """Run the command; return its exit code."""
     from nngkit.journal.reader import open_journal
 
     if arguments.action != "export":
@@ -222,7 +222,7 @@ def _rebuild(journal: Journal, arguments: argparse.Namespace) -> int:
 
 
 def topic_fields(journal: Journal, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Records by stream in JSON; docs/schemas/journal-stats.json."""
+    """Records by stream in JSON, and with --skip-missing a row of what is skipped; docs/schemas/journal-stats.json."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -232,6 +232,7 @@ def topic_fields(journal: Journal, arguments: argparse.Namespace) -> list[dict[s
     wanted.pop("partition")
     start, end = wanted.pop("start"), wanted.pop("end")
     for partition in _partitions(journal, arguments):
+        before = skips.rows
         found: dict[tuple[str, str], list[int]] = {}
         names = ("topic", "protocol", "value", "timestamp")
         for batch in journal.read_batches(partition, start, end, columns=names, **wanted):
@@ -264,6 +265,8 @@ def topic_fields(journal: Journal, arguments: argparse.Namespace) -> list[dict[s
             }
             for (topic, protocol), (count, size, low, high) in sorted(found.items())
         ]
+        if arguments.skip_missing:
+            rows.append({"partition": partition, "skipped": skips.rows - before})
     skips.finish()
     return rows
 
@@ -273,7 +276,7 @@ def _stats(journal: Journal, arguments: argparse.Namespace) -> int:
     if arguments.json:
         for row in rows:
             out(json_line(row))
-    elif rows:
+    elif rows := [row for row in rows if "topic" in row]:
         head = ("PARTITION", "TOPIC", "PROTOCOL", "RECORDS", "SIZE", "FROM", "TO")
         out(columns(head, [tuple(map(str, row.values())) for row in rows], wants_colour(sys.stdout)))
     return 0
@@ -308,6 +311,8 @@ def _export(journal: Journal, arguments: argparse.Namespace) -> int:
                 target.write(record.value + b"\n")
             else:
                 target.write(json_line(record_fields(record)).encode() + b"\n")
+        if arguments.json and arguments.skip_missing and arguments.format == "json":
+            target.write(json_line({"skipped": skips.rows}).encode() + b"\n")
         target.flush()
     finally:
         if arguments.output is not None:
@@ -343,6 +348,8 @@ def _export_parquet(journal: Journal, arguments: argparse.Namespace) -> int:
             for partition in _partitions(journal, arguments):
                 for batch in journal.read_batches(partition, start, end, **wanted):
                     writer.write_batch(batch)
+            if arguments.skip_missing:
+                writer.add_key_value_metadata({"nngkit.skipped": str(skips.rows)})
         os.replace(scratch, arguments.output)
     except BaseException:
         for path in (scratch, arguments.output):

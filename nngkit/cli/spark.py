@@ -59,7 +59,7 @@ _COLOURS: Final = {"ok": "32", "warning": "33", "problem": "31"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
+    """Add the options to `parser`."""
     parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="what to do, see below")
     parser.add_argument("--master", metavar="URL", help="where to run (default: local[*], all cores of this machine)")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark's")
@@ -70,6 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", action="append", metavar="TEXT", help="only this topic; may be repeated")
     parser.add_argument("--from", dest="since", metavar="TIME", help="only what was recorded from then on (ISO 8601)")
     parser.add_argument("--to", dest="until", metavar="TIME", help="only what was recorded before then")
+    parser.add_argument(
+        "--skip-missing", action="store_true", help="run: leave out what is gone or damaged, and say how many records"
+    )
     parser.add_argument("--stream", action="store_true", help="go on with what comes, until a signal; needs --output")
     parser.add_argument(
         "--late", metavar="TEXT", default="1 minute", help='stream: how late records may come (default: "1 minute")'
@@ -88,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(name: str, argv: list[str]) -> int:
-    """Read the arguments and do it: behind `submit`, what follows the action to be done there is not ours."""
+    """Parse the arguments and run the action. Words behind the action of `submit` are parsed on the cluster."""
     parser = options.parser_for(name, COMMANDS[name], EPILOG)
     add_arguments(parser)
     behind: list[str] = []
@@ -101,7 +104,7 @@ def command(name: str, argv: list[str]) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it."""
+    """Run the action; return its exit code."""
     if arguments.action == "doctor":
         return _doctor(arguments)
     if arguments.action == "submit":
@@ -197,7 +200,7 @@ def _run(arguments: argparse.Namespace) -> int:
     master = arguments.master or (None if os.environ.get("NNGKIT_SUBMITTED") else "local[*]")
     conf = (SMALL if arguments.small else {}) | _conf(arguments.conf)
     with session(master, f"nngkit {name}", conf) as spark:
-        from nngkit.spark.running import Asked, batch, in_a_line, stream
+        from nngkit.spark.running import Asked, Skips, batch, in_a_line, stream
 
         asked = Asked(
             arguments.journal,
@@ -207,13 +210,17 @@ def _run(arguments: argparse.Namespace) -> int:
             arguments.window or "1 hour",
             arguments.output,
             arguments.late,
+            arguments.skip_missing,
         )
+        skips = Skips()
         with in_a_line():
             if arguments.stream:
                 return stream(spark, name, asked)
-            rows = batch(spark, name, asked)
+            rows = batch(spark, name, asked, skips)
             if rows is not None:
                 _print(rows, arguments)
+            if arguments.skip_missing:
+                _print_skipped(skips.rows, arguments)
     return 0
 
 
@@ -227,6 +234,13 @@ def _print(rows: Any, arguments: argparse.Namespace) -> None:
         out(columns(rows.columns, [[cell(value) for value in row] for row in shown], wants_colour(sys.stdout)))
     if len(found) > len(shown):
         say(NAME, f"there are more than {len(shown)} rows: --rows, or --output for all")
+
+
+def _print_skipped(rows: int, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        out(json_line({"skipped": rows}))
+    if rows:
+        say(NAME, f"{rows} records were skipped")
 
 
 def cell(value: Any) -> str:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from nngkit.errors import ConfigError, Damaged
-from nngkit.journal.files import JOURNAL, MANIFEST, Place, folder_of
+from nngkit.journal.files import JOURNAL, MANIFEST, SCRATCH, Place, folder_of
 from nngkit.journal.record import VERSION
 
 __all__ = ["FORMAT", "Lost", "Manifest", "Retired", "Segment", "check_journal", "load_manifest"]
@@ -162,7 +162,7 @@ def check_journal(place: Place, *, make: bool = False) -> None:
     except FileNotFoundError:
         if not make:
             raise ConfigError("journal", f"{shown}: there is none; `nngkit record` makes one", shown) from None
-        if place.names(""):
+        if set(place.names("")) - {JOURNAL + SCRATCH}:  # that one is left by who was killed while making a journal
             raise ConfigError(
                 "journal", f"{place.shown('')}: neither empty nor a journal (no {JOURNAL}); name another", shown
             ) from None

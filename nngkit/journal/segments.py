@@ -152,11 +152,14 @@ class Partition:
                 )
             there = survey(place, folder, before, Manifest(partition, owner))
             if before is None and not there.end and not logs_in(folder):
-                _write_head(folder)  # before the manifest: where there is a manifest and no head, the head is lost
+                # Before the manifest: where there is a manifest and no head, the head is lost. One that cannot be read
+                # is what an older nngkit left when it was killed, or its disk was full, between making and writing it.
+                _write_head(folder, 0)
             manifest, found = _recovered(place, folder, there, salvage=salvage)
             there.apply(place)
             if manifest != before or found.end > manifest.end or not manifest.segments:
                 save_manifest(place, manifest)  # also to see now, and not in an hour, that the journal can be written
+            _write_head(folder, found.end)  # where --salvage goes on without one
             _tidy(place, folder, manifest, found)
             self = cls(place, folder, manifest, lock, found, retention or Retention())
             self.log = Log(
@@ -309,9 +312,9 @@ def _recovered(place: Place, folder: Path, there: Survey, *, salvage: bool) -> t
     if read_head(folder) is None:
         # Only the head says up to where offsets were given, if the newest log is cut or gone as well.
         if not salvage:
-            why = "it is missing, and only it says which offsets were given"
+            why = "it is missing or unreadable, and only it says which offsets were given"
             raise Damaged(str(folder / HEAD), why, offset=found.end, advice=ADVICE)
-        skipped = Lost(found.end, found.end + SKIPPED, "left out, as the head is missing")
+        skipped = Lost(found.end, found.end + SKIPPED, "left out, as the head is lost")
         lost, found = (*lost, skipped), replace(found, end=skipped.end)
     manifest = replace(manifest, lost=_in_order(manifest.lost + lost))
     if not found.logs:
@@ -319,12 +322,16 @@ def _recovered(place: Place, folder: Path, there: Survey, *, salvage: bool) -> t
     return manifest, replace(found, lost=there.gaps + found.lost)
 
 
-def _write_head(folder: Path) -> None:
-    """Make the head of a new partition, if there is none."""
-    with contextlib.suppress(FileExistsError), (folder / HEAD).open("xb") as file:
-        file.write(Head(0, 0, 0, 0).encode())
+def _write_head(folder: Path, end: int) -> None:
+    """Make a head where none can be read. It is there whole or not at all, wherever the recorder is killed."""
+    if read_head(folder) is not None:
+        return
+    scratch = folder / (HEAD + SCRATCH)
+    with scratch.open("wb") as file:
+        file.write(Head(0, end, end, 0).encode())
         file.flush()
         os.fsync(file.fileno())
+    scratch.replace(folder / HEAD)
     sync_folder(folder)
 
 

@@ -43,6 +43,7 @@ READ: Final = {
     "endingTimestamp": "a time: end before the first record from then on; batch only",
     "subscribe": "topics, separated by commas (default: all)",
     "includeHeaders": "true: the column headers too",
+    "includeSkipped": "true: the column skipped too, and a row for each damage that is skipped",
     "failOnDataLoss": "false: go on where records are gone, and say so on stderr (default: true)",
     "maxOffsetsPerTrigger": "at most so many offsets in one micro-batch, over all partitions",
     "minPartitions": "split what is read into at least so many tasks",
@@ -94,6 +95,7 @@ class ReadOptions:
     ending_time: int | None = None
     topics: tuple[str, ...] | None = None
     include_headers: bool = False
+    include_skipped: bool = False
     fail_on_data_loss: bool = True
     max_offsets: int | None = None
     min_partitions: int = 1
@@ -145,6 +147,7 @@ class ReadOptions:
             ending_time=_time(given, "endingTimestamp"),
             topics=tuple(topic.strip() for topic in topics.split(",")) if topics is not None else None,
             include_headers=_flag(given, "includeHeaders", False),
+            include_skipped=_flag(given, "includeSkipped", False),
             fail_on_data_loss=_flag(given, "failOnDataLoss", True),
             max_offsets=_count(given, "maxOffsetsPerTrigger"),
             min_partitions=_count(given, "minPartitions") or 1,

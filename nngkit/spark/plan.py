@@ -17,7 +17,18 @@ from typing import NamedTuple
 from nngkit.errors import ConfigError, NotFound
 from nngkit.spark.options import EARLIEST, LATEST, Offsets
 
-__all__ = ["Kept", "Range", "checked", "from_json", "limited", "resolve", "split", "to_json"]
+__all__ = [
+    "Kept",
+    "Range",
+    "checked",
+    "from_json",
+    "limited",
+    "over_lost",
+    "resolve",
+    "split",
+    "to_json",
+    "without_lost",
+]
 
 
 class Range(NamedTuple):
@@ -29,24 +40,28 @@ class Range(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the journal has of one partition: from `start` on, before `end`."""
+    """What the journal has of one partition: from `start` on, before `end`.
+
+    `lost`: ranges (first, end) that are known to have no record. After a lost head, one has 2**32 offsets.
+    """
 
     start: int
     end: int
+    lost: tuple[tuple[int, int], ...] = ()
 
 
 def to_json(offsets: Offsets) -> dict[str, int]:
-    """As Spark keeps them."""
+    """Return the offsets as Spark keeps them."""
     return {str(partition): offsets[partition] for partition in sorted(offsets)}
 
 
 def from_json(value: Mapping[str, int]) -> Offsets:
-    """Back again."""
+    """Return the offsets that `to_json` was given."""
     return {int(partition): offset for partition, offset in value.items()}
 
 
 def resolve(asked: int | Offsets, kept: Mapping[int, Kept], what: str, default: int) -> Offsets:
-    """An offset for each partition of the journal; `default` for those that `asked` does not name.
+    """Return an offset for each partition of the journal; `default` for those that `asked` does not name.
 
     Raises ConfigError for a partition that there is not.
     """
@@ -61,7 +76,7 @@ def resolve(asked: int | Offsets, kept: Mapping[int, Kept], what: str, default: 
 
 
 def checked(wanted: Range, kept: Kept, where: str, fail: bool) -> tuple[Range, str | None]:
-    """`wanted`, if the journal has it; else what it has of it, and a word on what is gone; with `fail` that is raised.
+    """Return the part of `wanted` that the journal has, and why the rest is gone; raise that with `fail`.
 
     Raises NotFound.
     """
@@ -87,7 +102,7 @@ def checked(wanted: Range, kept: Kept, where: str, fail: bool) -> tuple[Range, s
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """At most `most` offsets from `start` on: each partition as large a share as what waits there, and at least one.
+    """Return ends that are at most `most` offsets behind `start`, shared by what waits in each partition.
 
     Where `most` is smaller than the number of partitions with something waiting, the first ones get one each.
     """
@@ -104,8 +119,25 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
     return {partition: start.get(partition, end[partition]) + taken[partition] for partition in end}
 
 
+def without_lost(wanted: Range, kept: Kept) -> list[Range]:
+    """Return the parts of `wanted` that can have records: a range known as lost must not become tasks."""
+    parts, at = [], wanted.start
+    for first, end in sorted(kept.lost):
+        if at < min(first, wanted.end):
+            parts.append(Range(wanted.partition, at, min(first, wanted.end)))
+        at = max(at, end)
+    if at < wanted.end:
+        parts.append(Range(wanted.partition, at, wanted.end))
+    return parts
+
+
+def over_lost(offset: int, kept: Kept) -> int:
+    """Return the offset behind the lost range that `offset` is in: no micro-batch is spent on it."""
+    return max((min(end, kept.end) for first, end in kept.lost if first <= offset < end), default=offset)
+
+
 def split(ranges: Iterable[Range], max_rows: int, min_tasks: int = 1) -> list[Range]:
-    """The ranges in pieces of at most `max_rows`, and at least `min_tasks` of them where there are so many rows."""
+    """Split the ranges into pieces of at most `max_rows`; at least `min_tasks` where there are so many rows."""
     held = [each for each in ranges if each.end > each.start]
     total = sum(each.end - each.start for each in held)
     rows = max(1, min(max_rows, -(-total // max(1, min_tasks))))

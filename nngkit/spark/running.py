@@ -20,9 +20,9 @@ from nngkit.spark.jobs.table import JOBS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
-__all__ = ["Asked", "batch", "in_a_line", "rows_of", "stream", "stream_of"]
+__all__ = ["Asked", "Skips", "batch", "in_a_line", "rows_of", "stream", "stream_of"]
 
 LOOK: Final = 1  # second between two looks at whether a signal has come
 
@@ -31,7 +31,10 @@ ENDINGS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class Asked:
-    """Which part of which journal, and what to do with it. Times as the options of `format("nng")` take them."""
+    """Which part of which journal, and what to do with it. Times as the options of `format("nng")` take them.
+
+    `skip_missing`: go on where records are damaged or gone.
+    """
 
     journal: str
     topics: tuple[str, ...] = ()
@@ -40,11 +43,40 @@ class Asked:
     window: str = "1 hour"
     output: str | None = None
     late: str = "1 minute"
+    skip_missing: bool = False
+
+
+class Skips:
+    """Count of the records that `Asked.skip_missing` leaves out of a batch job, observed in what the job reads."""
+
+    def __init__(self) -> None:
+        self._rows: int | None = None
+        self._seen: Observation | None = None
+
+    def observed(self, rows: DataFrame) -> DataFrame:
+        """Return `rows`, read with includeSkipped, without the rows that stand for damage."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        self._seen = Observation()
+        counted = rows.observe(self._seen, F.coalesce(F.sum("skipped"), F.lit(0)).alias("rows"))
+        return counted.where("skipped is null").drop("skipped")
+
+    def say(self, rows: int) -> None:
+        """Set the count, where the job has counted itself."""
+        self._rows = rows
+
+    @property
+    def rows(self) -> int:
+        """The count, once the job has run; records that the job did not read are not in it."""
+        if self._rows is not None:
+            return self._rows
+        return 0 if self._seen is None else int(self._seen.get["rows"])
 
 
 @contextmanager
 def in_a_line() -> Iterator[None]:
-    """Have what Spark raises raised as Broken, with the line of it that says what is wrong: ours, if there is one."""
+    """Raise Spark's exceptions as Broken, with the one line that names the cause; nngkit's own line if there is one."""
     from pyspark.errors import PySparkException
 
     try:
@@ -56,8 +88,10 @@ def in_a_line() -> Iterator[None]:
 
 
 def rows_of(spark: SparkSession, asked: Asked, streaming: bool = False, **more: str) -> DataFrame:
-    """The journal's rows, headers included."""
+    """Return the journal's rows, headers included."""
     given = {"includeHeaders": "true", **more}
+    if asked.skip_missing:
+        given["failOnDataLoss"] = "false"
     if asked.topics:
         given["subscribe"] = ",".join(asked.topics)
     if asked.since:
@@ -71,23 +105,39 @@ def rows_of(spark: SparkSession, asked: Asked, streaming: bool = False, **more: 
     return found
 
 
-def batch(spark: SparkSession, name: str, asked: Asked) -> DataFrame | None:
-    """The job's result; None if it has been written to `asked.output`."""
+def batch(spark: SparkSession, name: str, asked: Asked, skips: Skips | None = None) -> DataFrame | None:
+    """Run the job. Return its result; None if it has been written to `asked.output`.
+
+    `skips`: told how many records are left out, with `asked.skip_missing`.
+    """
     if name == "documents":
-        _compact(spark, asked)
+        _compact(spark, asked, skips)
         return None
     if name == "report":
         from nngkit.spark.jobs.report import write
 
         assert asked.output is not None
-        write(rows_of(spark, asked), Path(asked.output))
+        skipped = write(rows_of(spark, asked, includeSkipped="true"), Path(asked.output), _name_of(asked.journal))
+        if skips is not None:
+            skips.say(skipped)
         return None
     job = JOBS[name]
-    result = _apply(name, job.function, rows_of(spark, asked), asked)
+    result = _apply(name, job.function, _observed(spark, asked, skips), asked)
     if asked.output is None:
         return result
     result.write.mode("errorifexists").parquet(asked.output)
     return None
+
+
+def _observed(spark: SparkSession, asked: Asked, skips: Skips | None, **more: str) -> DataFrame:
+    if skips is None or not asked.skip_missing:
+        return rows_of(spark, asked, streaming=False, **more)
+    return skips.observed(rows_of(spark, asked, streaming=False, includeSkipped="true", **more))
+
+
+def _name_of(journal: str) -> str:
+    """Return the name of the journal's folder. Nothing else of a URI is shown, as it may hold a password."""
+    return journal.rstrip("/").rpartition("/")[2] if "://" in journal else Path(journal).absolute().resolve().name
 
 
 def _apply(name: str, function: str, rows: DataFrame, asked: Asked) -> DataFrame:
@@ -109,8 +159,8 @@ def _function(name: str, function: str) -> Callable[..., DataFrame]:
     return found
 
 
-def _compact(spark: SparkSession, asked: Asked) -> None:
-    """From where the folder's snapshots have come to, up to what is there now."""
+def _compact(spark: SparkSession, asked: Asked, skips: Skips | None) -> None:
+    """Add what is new since the folder's snapshots were written."""
     import json
 
     from nngkit.journal import open_journal
@@ -126,17 +176,17 @@ def _compact(spark: SparkSession, asked: Asked) -> None:
         return
     starts = {str(partition): begun.get(partition, -2) for partition in ends}
     until = {str(partition): end for partition, end in ends.items()}
-    rows = rows_of(spark, asked, startingOffsets=json.dumps(starts), endingOffsets=json.dumps(until))
+    rows = _observed(spark, asked, skips, startingOffsets=json.dumps(starts), endingOffsets=json.dumps(until))
     advance(spark, rows, ends, asked.output)
 
 
 def stream_of(spark: SparkSession, name: str, asked: Asked) -> DataFrame:
-    """The job's results as a stream, which begins when somebody writes it somewhere."""
+    """Return the job's results as a stream; it starts when it is written."""
     return _apply(name, JOBS[name].stream, rows_of(spark, asked, streaming=True), asked)
 
 
 def stream(spark: SparkSession, name: str, asked: Asked) -> int:
-    """Write the job's results to `asked.output` as they come, until SIGINT or SIGTERM; 128 and its number."""
+    """Write the job's results to `asked.output` until SIGINT or SIGTERM. Return 128 plus the signal's number."""
     assert asked.output is not None
     result = stream_of(spark, name, asked)
     caught: list[int] = []

@@ -13,7 +13,12 @@ column              type                         what
 ``headers``         array of (key, value)        with ``includeHeaders`` only
 ``protocol``        string                       "sub", "pull", "rep", "survey" ...
 ``peer``            string                       the address of who sent it, or null
+``skipped``         bigint                       with ``includeSkipped`` only: null for a record; else see below
 ==================  ===========================  ======================================================================
+
+``includeSkipped`` adds a row for each damage that ``failOnDataLoss=false`` skips: ``skipped`` is the number of records,
+``partition`` and ``offset`` say where they begin, ``peer`` is the file, and the rest is empty. PySpark has no metrics
+for data sources in Python, and a row reaches the driver once, whichever task is tried again.
 
 A data source in Python is not told which columns a query needs, so it reads all of them. Who wants less says so:
 ``spark.read.format("nng").schema("topic string, timestamp timestamp").load(...)`` reads two.
@@ -24,13 +29,16 @@ Knows Arrow and Spark's words for types, and no PySpark: this is loaded by every
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from nngkit.errors import ConfigError
 
-__all__ = ["COLUMNS", "HEADERS", "LOG_APPEND_TIME", "arrow_schema", "ddl", "names_of", "to_spark"]
+if TYPE_CHECKING:
+    from nngkit.journal import Skipped
+
+__all__ = ["COLUMNS", "HEADERS", "LOG_APPEND_TIME", "arrow_schema", "ddl", "names_of", "skipped_rows", "to_spark"]
 
 LOG_APPEND_TIME: Final = 1
 
@@ -56,16 +64,18 @@ COLUMNS: Final = {
     "headers": Column("array<struct<key:string,value:binary>>", HEADERS),
     "protocol": Column("string", pa.string()),
     "peer": Column("string", pa.string()),
+    "skipped": Column("bigint", pa.int64()),
 }
 
 
-def ddl(include_headers: bool) -> str:
-    """All columns, as Spark's DDL."""
-    return ", ".join(f"{name} {column.ddl}" for name, column in COLUMNS.items() if include_headers or name != "headers")
+def ddl(include_headers: bool, include_skipped: bool = False) -> str:
+    """Return all columns, as Spark's DDL."""
+    hidden = {name for name, shown in (("headers", include_headers), ("skipped", include_skipped)) if not shown}
+    return ", ".join(f"{name} {column.ddl}" for name, column in COLUMNS.items() if name not in hidden)
 
 
 def names_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The columns somebody asked for by (name, type); raises ConfigError for one that there is not, or not so."""
+    """Return the names of requested columns, (name, type). Raises ConfigError for an unknown name or another type."""
     names = []
     for name, kind in fields:
         if name not in COLUMNS:
@@ -77,17 +87,39 @@ def names_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """What a batch of these columns has to look like for Spark to take it."""
+    """Return the Arrow schema that Spark expects of a batch with these columns."""
     return pa.schema([(name, COLUMNS[name].arrow) for name in names])
 
 
 def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The journal's columns as Spark's; what is of the same type is not copied."""
+    """Convert the journal's columns to Spark's types; those of the same type are not copied."""
     arrays = []
     for field in schema:
         if field.name == "timestampType":
             arrays.append(pa.repeat(pa.scalar(LOG_APPEND_TIME, pa.int32()), batch.num_rows))
             continue
+        if field.name == "skipped":
+            arrays.append(pa.nulls(batch.num_rows, pa.int64()))
+            continue
         array = batch.column(field.name)
         arrays.append(array if array.type == field.type else array.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def skipped_rows(damages: Sequence[Skipped], schema: pa.Schema) -> pa.RecordBatch:
+    """Return a row for each damage."""
+    rows: list[dict[str, Any]] = [
+        {
+            "value": b"",
+            "topic": "",
+            "partition": each.partition,
+            "offset": each.first,
+            "timestamp": 0,
+            "timestampType": LOG_APPEND_TIME,
+            "protocol": "",
+            "peer": each.file,
+            "skipped": each.rows,
+        }
+        for each in damages
+    ]
+    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)

@@ -48,14 +48,25 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from nngkit.spark.options import EARLIEST, LATEST, ReadOptions, WriteOptions, check_names
-from nngkit.spark.plan import Kept, Range, checked, from_json, limited, resolve, split, to_json
-from nngkit.spark.schema import arrow_schema, ddl, names_of, to_spark
+from nngkit.spark.plan import (
+    Kept,
+    Range,
+    checked,
+    from_json,
+    limited,
+    over_lost,
+    resolve,
+    split,
+    to_json,
+    without_lost,
+)
+from nngkit.spark.schema import arrow_schema, ddl, names_of, skipped_rows, to_spark
 from nngkit.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nngkit.journal import Journal
+    from nngkit.journal import Journal, Skipped
     from nngkit.spark.recording import OwnRecorder
     from nngkit.spark.sink import BatchSink, StreamSink
 
@@ -65,7 +76,7 @@ NEVER_NULL = frozenset({"value", "topic", "partition", "offset", "timestamp", "t
 
 
 class NngDataSource(DataSource):
-    """What `nngkit.spark.register` registers."""
+    """The data source `nng`; `nngkit.spark.register` registers it."""
 
     @classmethod
     def name(cls) -> str:
@@ -74,8 +85,8 @@ class NngDataSource(DataSource):
     def schema(self) -> str:
         # Whether it is for a stream nobody says yet; an option's name is right or wrong all the same.
         check_names(self.options)
-        headers = {name.lower(): value for name, value in self.options.items()}.get("includeheaders", "false")
-        return ddl(include_headers=headers.lower() == "true")
+        given = {name.lower(): value.lower() for name, value in self.options.items()}
+        return ddl(given.get("includeheaders") == "true", given.get("includeskipped") == "true")
 
     def reader(self, schema: StructType) -> BatchReader:
         return BatchReader(ReadOptions.of(self.options, streaming=False), _columns(schema))
@@ -99,7 +110,7 @@ def _columns(schema: StructType) -> tuple[str, ...]:
 
 
 class Slice(InputPartition):
-    """What one task reads; `None` is nothing, where Spark wants a task all the same."""
+    """The range of one task; None is an empty one, where Spark needs a task all the same."""
 
     def __init__(self, range_: Range | None) -> None:
         super().__init__(range_)
@@ -120,7 +131,8 @@ class _Reading:
         kept = {}
         for partition in journal.partitions():
             bounds = journal.bounds(partition)
-            kept[partition] = Kept(bounds.start, bounds.end)
+            lost = tuple((each.first, each.end) for each in journal.manifest(partition).lost)
+            kept[partition] = Kept(bounds.start, bounds.end, lost)
         return kept
 
     def _check(self, wanted: Range, kept: Kept) -> Range:
@@ -135,16 +147,23 @@ class _Reading:
         return resolve(self.options.starting, kept, "startingOffsets", EARLIEST)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One slice, in Arrow batches. Runs in a worker."""
+        """Return the Arrow batches of one slice. Runs in a worker."""
         if (wanted := partition.value) is None:
             return iter(())
         return self._batches(wanted)
 
     def _batches(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self.columns)
-        needed = [name for name in self.columns if name != "timestampType"] or ["offset"]
+        needed = [name for name in self.columns if name not in ("timestampType", "skipped")] or ["offset"]
         journal = self._journal()
         settle()
+        damages: list[Skipped] = []
+
+        def skipped(damage: Skipped) -> None:
+            print(f"nngkit: {damage}", file=sys.stderr, flush=True)  # noqa: T201 - Spark keeps it in the task's log
+            if "skipped" in self.columns:
+                damages.append(damage)
+
         batches = journal.read_batches(
             wanted.partition,
             wanted.start,
@@ -154,10 +173,15 @@ class _Reading:
             end_time=self.options.ending_time,
             columns=needed,
             missing="raise" if self.options.fail_on_data_loss else "skip",
-            skipped=lambda damage: print(f"nngkit: {damage}", file=sys.stderr, flush=True),  # noqa: T201 - as above
+            skipped=skipped,
         )
         for batch in batches:
             yield to_spark(batch, schema)
+            if damages:
+                yield skipped_rows(damages, schema)
+                damages.clear()
+        if damages:
+            yield skipped_rows(damages, schema)
 
 
 class BatchReader(_Reading, DataSourceReader):
@@ -172,7 +196,7 @@ class BatchReader(_Reading, DataSourceReader):
         self.highest = (1 << 63) - 1  # offsets before this
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Takes what is said of topic, partition, offset and timestamp; gives back the rest, which Spark then does."""
+        """Take filters on topic, partition, offset and timestamp. Return the others, which Spark evaluates."""
         return [each for each in filters if not self._push(each)]
 
     def _push(self, each: Filter) -> bool:
@@ -271,7 +295,7 @@ class BatchReader(_Reading, DataSourceReader):
             first, last = max(asked.start, self.lowest), min(asked.end, self.highest)
             if self.options.starting_time is not None:
                 first = max(first, journal.offset_at(partition, self.options.starting_time))
-            ranges.append(Range(partition, first, last))
+            ranges += without_lost(Range(partition, first, last), bounds)
         pieces = split(ranges, self.options.max_records, self.options.min_partitions)
         return [Slice(piece) for piece in pieces] or [Slice(None)]
 
@@ -289,7 +313,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self.__dict__ | {"_recorder": None}
 
     def _recorded(self) -> Journal:
-        """The journal, with its recorder running if it is to have one of ours."""
+        """Return the journal; start its recorder if the stream has one of its own."""
         if self.options.listening is not None:
             if self._recorder is None:
                 from nngkit.spark.recording import OwnRecorder
@@ -320,15 +344,17 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
                 self._check(Range(partition, offset, offset), Kept(0, there.get(partition, 0)))
             ends[partition] = max(offset, ends.get(partition, offset))  # a stream does not go backwards
         if isinstance(limit, ReadMaxRows):
-            new = {each: journal.bounds(each).start for each in ends if each not in begun}
+            kept = self._kept(journal)
+            new = {each: kept[each].start for each in ends if each not in begun}
             ends = limited(begun | new, ends, limit.max_rows)
+            ends = {each: over_lost(end, kept[each]) if each in kept else end for each, end in ends.items()}
         return to_json(ends)
 
     def reportLatestOffset(self) -> dict[str, int]:
         return to_json(self._ends(self._recorded()))
 
     def _ends(self, journal: Journal) -> dict[int, int]:
-        """Asked for many times a second: one small file for each partition."""
+        """Return each partition's end. Called many times a second: one small file is read for each partition."""
         return {partition: journal.end(partition) for partition in journal.partitions()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -340,8 +366,9 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             bounds = kept.get(partition, Kept(0, 0))
             first = begun.get(partition, bounds.start)  # one that came while the query ran is read from its beginning
             if first < last:
-                ranges.append(self._check(Range(partition, first, last), bounds))
-        return [Slice(piece) for piece in split(ranges, self.options.max_records, self.options.min_partitions)]
+                ranges += without_lost(self._check(Range(partition, first, last), bounds), bounds)
+        pieces = split(ranges, self.options.max_records, self.options.min_partitions)
+        return [Slice(piece) for piece in pieces] or [Slice(None)]
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing: how long records are kept is the recorder's business, and other readers need them too."""

@@ -381,3 +381,19 @@ def test_export_says_what_it_skips(journal: Path) -> None:
     assert first.startswith("nngkit journal: ")
     assert first.endswith(f"{segment.name}: skipped 10 records, offsets 0 to 9: the file is missing")
     assert last == "nngkit journal: 10 records were skipped"
+    done = nngkit("journal", "export", str(journal), "--skip-missing", "--json")
+    assert [set(valid(line, "journal-export.json")) for line in done.stdout.splitlines()][-1] == {"skipped"}
+    assert json.loads(done.stdout.splitlines()[-1]) == {"skipped": 10}
+    assert "10 records were skipped" in done.stderr
+
+
+def test_stats_count_what_they_skip_for_each_partition(journal: Path) -> None:
+    next(folder(journal).glob("*.parquet")).unlink()
+    assert_fails(nngkit("journal", "stats", str(journal)), 1, "the file is missing")
+    done = nngkit("journal", "stats", str(journal), "--skip-missing", "--json")
+    rows = [valid(line, "journal-stats.json") for line in done.stdout.splitlines()]
+    assert [row["records"] for row in rows[:-1]] == [5]
+    assert rows[-1] == {"partition": 0, "skipped": 10}
+    text = nngkit("journal", "stats", str(journal), "--skip-missing")
+    assert "skipped" not in text.stdout
+    assert text.stderr.splitlines()[-1] == "nngkit journal: 10 records were skipped"

@@ -97,6 +97,22 @@ def test_a_job_prints_rows_for_machines_and_fails_in_one_line(tmp_path: Path) ->
     assert str(tmp_path / "nowhere") in errors.splitlines()[-1]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_job_that_skips_damage_says_how_many_records(tmp_path: Path) -> None:
+    for first in (0, 100):
+        write(tmp_path / "j", 100, first=first)
+    next((tmp_path / "j").glob("partition-00000/*.parquet")).unlink()
+    words = ["spark", "run", "--journal", str(tmp_path / "j"), "--json", "--small", "--skip-missing", "edges"]
+    with start(*words) as process:
+        out, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    *rows, last = (json.loads(line) for line in out.splitlines())
+    assert [row["messages"] for row in rows] == [100]
+    assert last == {"skipped": 100}
+    assert "nngkit spark run: 100 records were skipped" in errors or "nngkit spark: 100 records were skipped" in errors
+
+
 def counted(out: Path) -> list[int]:
     """What the stream has written for each window; its first batch, without a watermark yet, writes no rows."""
     from pyarrow import parquet

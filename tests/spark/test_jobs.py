@@ -11,8 +11,8 @@ import pytest
 from nngkit.journal import open_journal
 from nngkit.spark.jobs.snapshots import load, progress
 from nngkit.spark.jobs.table import JOBS
-from nngkit.spark.running import Asked, batch, stream_of
-from tests.spark.journals import append, opened
+from nngkit.spark.running import Asked, Skips, batch, stream_of
+from tests.spark.journals import append, opened, write
 from tests.spark.rows import at, eight, micros, seen
 from tests.spark.test_documents import conversation
 
@@ -62,6 +62,19 @@ def test_only_the_topics_and_times_that_were_asked_for(spark: SparkSession, jour
     rows = batch(spark, "rates", asked)
     assert rows is not None
     assert [(row.topic, row.messages) for row in rows.collect()] == [("t", 2)]
+
+
+@pytest.mark.parametrize("name", ["edges", "report"])
+def test_a_job_says_how_many_records_damage_made_it_skip(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    for first in (0, 100):
+        write(tmp_path / "j", 100, first=first)
+    next((tmp_path / "j").glob("partition-00000/*.parquet")).unlink()
+    skips = Skips()
+    asked = Asked(str(tmp_path / "j"), output=str(tmp_path / "out"), skip_missing=True)
+    assert batch(spark, name, asked, skips) is None
+    assert skips.rows == 100
+    if name == "report":
+        assert "<h1>j: what the journal says</h1>" in (tmp_path / "out").read_text()
 
 
 def test_documents_go_on_from_where_they_have_come_to(spark: SparkSession, journal: Path, tmp_path: Path) -> None:

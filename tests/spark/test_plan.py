@@ -10,7 +10,18 @@ from nngkit.errors import ConfigError, NotFound
 from nngkit.spark.ids import LENGTH, Origin, query_key
 from nngkit.spark.ids import split as split_id
 from nngkit.spark.options import EARLIEST, LATEST, Listening, ReadOptions, WriteOptions, parse_time
-from nngkit.spark.plan import Kept, Range, checked, from_json, limited, resolve, split, to_json
+from nngkit.spark.plan import (
+    Kept,
+    Range,
+    checked,
+    from_json,
+    limited,
+    over_lost,
+    resolve,
+    split,
+    to_json,
+    without_lost,
+)
 
 offsets = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6)
 
@@ -152,3 +163,13 @@ def test_a_query_is_known_by_sparks_id_or_by_its_name() -> None:
     assert query_key("2ba4e617-2818-4939-a020-45d2c275d699").hex() == "2ba4e61728184939a02045d2c275d699"
     assert query_key("mine") != query_key("yours")
     assert len(query_key("mine")) == 16
+
+
+def test_what_is_known_as_lost_becomes_no_task_and_no_micro_batch() -> None:
+    kept = Kept(0, (1 << 32) + 200, ((100, 100 + (1 << 32)), (3, 5)))
+    whole = Range(0, 0, kept.end)
+    assert without_lost(whole, kept) == [Range(0, 0, 3), Range(0, 5, 100), Range(0, (1 << 32) + 100, kept.end)]
+    assert without_lost(Range(0, 50, 60), kept) == [Range(0, 50, 60)]
+    assert without_lost(Range(0, 200, 300), kept) == []
+    assert [over_lost(each, kept) for each in (2, 3, 4, 5)] == [2, 5, 5, 5]
+    assert over_lost(100, kept) == (1 << 32) + 100

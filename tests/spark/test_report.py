@@ -9,9 +9,11 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
-from nngkit.spark.jobs.charts import Bar, lines, ticks, timeline
-from nngkit.spark.jobs.report import collect, page, write
+from nngkit.spark.jobs.charts import Bar, lines, ticks, timeline, times
+from nngkit.spark.jobs.figures import collect
+from nngkit.spark.jobs.report import page, write
 from tests.spark.rows import at, eight, frame, micros, seen
 
 if TYPE_CHECKING:
@@ -56,7 +58,42 @@ def test_the_figures_are_those_of_the_records(spark: SparkSession) -> None:
     assert providers["tcp://a:1"] == ("91.5 %", 1, 60)  # 50 of 590 s
     assert providers["tcp://b:1"][:2] == ("100.0 %", 0)
     assert providers["tcp://c:1"][1] == 5
-    assert figures.bars[0].name == "other tcp://c:1"
+    assert [bar.name for bar in figures.bars] == ["other tcp://c:1", "answer tcp://a:1", "answer tcp://b:1"]
+    assert [row[1] for row in figures.providers.rows] == ["tcp://c:1", "tcp://a:1", "tcp://b:1"]
+    assert sum(value * 5 for _, value in figures.bytes_by_topic["orders"]) == 60_300
+    assert figures.latency.rows == [("orders", 603, 0.9, 0.9, 0.9, 0.9)]
+    assert {round(value, 3) for _, value in figures.latency_by_topic["orders"]} == {0.9}
+    assert {row[0]: row[5:] for row in figures.topics.rows}["orders"] == (1.01, 101.0)  # of 599.2 s
+    assert figures.skipped == 0
+
+
+def test_the_least_uptime_comes_first_and_not_who_went_down_most_often(spark: SparkSession) -> None:
+    records = [seen("s", "flapping", n, n % 10 > 0) for n in range(100)]
+    records += [seen("s", "gone", n, n < 20) for n in range(100)]
+    records += [seen("s", "once", 50, True)]
+    figures = collect(frame(spark, records))
+    assert [row[1:4] for row in figures.providers.rows] == [
+        ("gone", "20.2 %", 1),
+        ("flapping", "89.8 %", 9),
+        ("once", "-", 0),
+    ]
+
+
+def test_a_wrong_clock_does_not_make_the_plots_endless(spark: SparkSession) -> None:
+    figures = collect(frame(spark, [{"timestamp": at(0)}, {"timestamp": dt.datetime(1970, 1, 2, tzinfo=dt.UTC)}]))
+    assert [len(points) <= 122 for points in figures.by_topic.values()] == [True]
+
+
+def test_the_page_says_what_damage_made_the_read_skip(spark: SparkSession, tmp_path: Path) -> None:
+    rows = frame(spark, [{}, {}])
+    lost = rows.withColumn("skipped", F.lit(None).cast("bigint"))
+    lost = lost.union(rows.limit(1).withColumn("skipped", F.lit(41).cast("bigint")))
+    assert write(lost, tmp_path / "report.html", "orders & more") == 41
+    text = (tmp_path / "report.html").read_text()
+    assert "<b>41</b><span>records skipped: damaged</span>" in text
+    assert "<b>2</b><span>records</span>" in text
+    assert "<title>orders &amp; more: what the journal says</title>" in text
+    assert "<h1>orders &amp; more: what the journal says</h1>" in text
 
 
 def test_totals_are_of_all_rows_and_not_of_those_that_a_table_shows(spark: SparkSession) -> None:
@@ -81,7 +118,7 @@ def test_totals_are_of_all_rows_and_not_of_those_that_a_table_shows(spark: Spark
 def test_a_provider_that_changes_all_the_time_does_not_fill_the_driver(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nngkit.spark.jobs.report.PARTS", 10)
+    monkeypatch.setattr("nngkit.spark.jobs.figures.PARTS", 10)
     figures = collect(frame(spark, [seen("answer", "tcp://a:1", number, number % 2 == 0) for number in range(60)]))
     assert (figures.bars_cut, len(figures.bars[0].parts)) == (True, 10)
     assert figures.providers.rows[0][2:] == ("50.8 %", 30, 60)  # 30 of 59 s
@@ -97,7 +134,7 @@ def test_the_page_is_whole_in_itself_and_escapes_what_strangers_wrote(spark: Spa
     assert not re.search(r"https?://|src=|@import|url\(|<script", text)
     for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ET.fromstring(svg)
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 3 + 3  # messages, bytes, latency; and each provider's
 
 
 def test_an_empty_journal_is_a_page_too(spark: SparkSession) -> None:
@@ -114,8 +151,41 @@ def test_axes_have_round_numbers() -> None:
 def test_a_plot_has_a_line_for_each_name_and_a_dot_for_a_lonely_point() -> None:
     text = lines({"a": [(0, 1), (10, 3)], "b": [(5, 2)]}, "x/s")
     assert text.count("<polyline") == 1
-    assert text.count("<circle") == 1
-    assert 'points="64.0,' in text
+    assert text.count('class="c1 dot"') == 1
+    assert 'points="0.0,' in text
+
+
+def test_a_clock_that_is_ahead_is_drawn_under_zero() -> None:
+    text = lines({"a": [(0, -2), (10, 2)]}, "ms")
+    (place,) = re.findall(r'points="0.0,([0-9.]+) ', text)
+    assert float(place) == 1000
+    assert ">-2</span>" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "texts"),
+    [
+        (7200, ["12:00", "12:30", "13:00", "13:30", "14:00"]),
+        (86400, ["12:00", "18:00", "Nov 02", "06:00", "12:00"]),
+        (40 * 86400, ["Nov 05", "Nov 12", "Nov 19", "Nov 26", "Dec 03", "Dec 10"]),
+        (
+            90 * 86400,
+            ["2026-11-05", "2026-11-19", "2026-12-03", "2026-12-17", "2026-12-31", "2027-01-14", "2027-01-28"],
+        ),
+        (400 * 86400, ["Jan 2027", "Mar 2027", "May 2027", "Jul 2027", "Sep 2027", "Nov 2027"]),
+        (20 * 365 * 86400, ["2030", "2035", "2040", "2045"]),
+    ],
+)
+def test_times_have_the_date_or_the_year_where_it_is_needed(seconds: int, texts: list[str]) -> None:
+    low = at(0).timestamp()
+    assert [text for _, text in times(low, low + seconds)] == texts
+
+
+def test_on_a_phone_three_times_are_left() -> None:
+    text = lines({"a": [(0, 1), (7 * 3600, 2)]}, "x")
+    assert (text.count("<span style=") - 1 > 2, text.count('class="wide"') > 0) == (True, True)
+    shown = re.findall(r'<span(?: class="(?:start|end)")? style="left', text)
+    assert len(shown) <= 3
 
 
 def test_a_timeline_has_a_box_for_each_part() -> None:

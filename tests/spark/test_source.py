@@ -188,6 +188,43 @@ def test_a_damaged_segment_is_named_and_left_as_it_is(spark: SparkSession, tmp_p
     assert segment.read_bytes() == changed
 
 
+def test_skipped_damage_is_in_the_result_where_it_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 100)
+    write(tmp_path / "j", 100, first=100)
+    (segment, _) = sorted((tmp_path / "j").glob("partition-00000/*.parquet"))
+    changed = bytearray(segment.read_bytes())
+    changed[60] ^= 1
+    segment.write_bytes(changed)
+    for tasks in ("1", "7"):
+        rows = read(spark, tmp_path / "j", failOnDataLoss="false", includeSkipped="true", minPartitions=tasks)
+        assert values(rows.where("skipped is null").drop("skipped")) == list(range(100, 200))
+        found = rows.where("skipped is not null").collect()
+        assert sum(row.skipped for row in found) == 100
+        assert {row.peer for row in found} == {str(segment)}
+    assert "skipped" not in read(spark, tmp_path / "j").columns
+
+
+def test_offsets_left_out_after_a_lost_head_cost_no_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 10)
+    (tmp_path / "j" / "partition-00000" / "head").unlink()
+    with opened(tmp_path / "j", salvage=True) as partition:
+        append(partition, [{}] * 10, 10)
+    rows = read(spark, tmp_path / "j", maxRecordsPerPartition="1000000")  # else 4,295 tasks
+    assert rows.rdd.getNumPartitions() == 2
+    assert values(rows) == list(range(20))
+
+
+@pytest.mark.slow
+def test_a_stream_with_a_limit_steps_over_lost_offsets_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "j", 10)
+    (tmp_path / "j" / "partition-00000" / "head").unlink()
+    with opened(tmp_path / "j", salvage=True) as partition:
+        append(partition, [{}] * 10, 10)
+    run = Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest", maxOffsetsPerTrigger="5")
+    assert run.all == list(range(20))
+    assert len(run.batches) <= 6
+
+
 def test_a_journal_of_another_version_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 10)
     manifest = tmp_path / "j" / "partition-00000" / "manifest.json"

@@ -44,8 +44,19 @@ def test_latency_is_from_the_senders_clock_to_the_recorders(spark: SparkSession)
 def test_silences_are_the_pauses_of_a_peer(spark: SparkSession) -> None:
     times = (0, 0.5, 3.5, 4, 10)
     records = [{"timestamp": at(each), "peer": "p"} for each in times]
-    (row,) = silences(frame(spark, records)).collect()
+    (row,) = silences(frame(spark, records), 1.0).collect()
     assert (row.messages, row.silences, row.longest) == (5, 2, 6.0)
+
+
+def test_what_a_silence_is_goes_by_the_pace_of_the_topic(spark: SparkSession) -> None:
+    slow = [{"topic": "hourly", "timestamp": at(3600 * n), "peer": "p"} for n in range(20)]
+    fast = [{"topic": "fast", "timestamp": at(0.01 * n + (n >= 50) * 0.5), "peer": "p"} for n in range(100)]
+    once = [{"topic": "once", "timestamp": at(0), "peer": "p"}]
+    found = {row.topic: row for row in silences(frame(spark, slow + fast + once)).collect()}
+    assert (found["hourly"].usual, found["hourly"].over, found["hourly"].silences) == (3600, 36_000, 0)
+    assert (found["fast"].over, found["fast"].silences) == (pytest.approx(0.1, abs=1e-3), 1)
+    assert found["fast"].longest == pytest.approx(0.51)
+    assert (found["once"].messages, found["once"].silences, found["once"].longest) == (1, 0, None)
 
 
 def test_the_slowest_respondents_come_first(spark: SparkSession) -> None:

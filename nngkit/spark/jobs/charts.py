@@ -1,43 +1,65 @@
-"""Plots as SVG, made by hand: lines over time, and bars of who was up when. Pure: numbers in, text out.
+"""Plots as HTML and SVG: lines over time, and bars of who was up when. Pure: numbers in, text out.
 
 ::
 
     lines({"orders": [(0.0, 3.0), (60.0, 5.0)]}, "messages/s")     # seconds since 1970, value
-    timeline([Bar("answer at tcp://...", [(0.0, 60.0, True)])])
+    timeline([Bar("answer tcp://...", [(0.0, 60.0, True)], "99.1 %")])
 
-Colours are classes (c0 to c7), so that the page's style decides, for light and for dark. Text is escaped here.
+A plot is as wide as the page, on a phone too: only lines and boxes are in the SVG, which is stretched to the width.
+Text is HTML beside it, at its place in percent, so it keeps its size; on a phone, times of the class `wide` are left
+out. Colours are classes (c0 to c7), so that the page's style decides, for light and for dark. Text is escaped here.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-__all__ = ["COLOURS", "Bar", "lines", "ticks", "timeline"]
+__all__ = ["COLOURS", "STYLE", "Bar", "lines", "ticks", "timeline"]
 
-WIDTH: Final = 860
-LEFT: Final = 64  # for the numbers of the axis
-RIGHT: Final = 12
-HEIGHT: Final = 220
-TOP: Final = 12
-BOTTOM: Final = 28
-ROW: Final = 24  # of a timeline
-NAMES: Final = 300
-COLOURS: Final = 8  # lines that can be told apart; what is beyond them is summed up by whoever calls
+SIDE: Final = 1000  # units of an SVG, each way: what is drawn is off by less than a pixel
+COLOURS: Final = 8  # lines that can be told apart; callers sum up the others
+NARROW: Final = 3  # times under a plot on a phone: "2026-11-22" three times is 200 of its 300 pixels
+EDGE: Final = 8.0  # percent: a time nearer than that to an edge begins or ends there, and is not cut off
+DAY: Final = 86400
+STEPS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, DAY, 2 * DAY, 7 * DAY, 14 * DAY)
+MONTHS: Final = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 6000, 12000)
+
+STYLE: Final = """
+.plot{display:grid;grid-template-columns:56px 1fr}.plot svg{height:200px}.ys{position:relative}
+.area svg,.bar svg{width:100%;display:block}.area svg{overflow:visible}
+.ys span,.xs span{position:absolute;font-size:12px;line-height:16px;color:var(--soft);white-space:nowrap}
+.ys span{right:8px;transform:translateY(-50%)}.xs{position:relative;height:22px;margin-top:4px}
+.xs span{transform:translateX(-50%)}.xs .start{transform:none}.xs .end{transform:translateX(-100%)}
+.grid,.line,.dot{vector-effect:non-scaling-stroke;fill:none}.grid{stroke:var(--rule)}
+.line{stroke-width:2;stroke-linejoin:round}.dot{stroke-width:8;stroke-linecap:round}
+.up{fill:var(--up)}.down{fill:var(--down)}
+.key{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:13px;padding:0 4px 12px;overflow-wrap:anywhere}
+.swatch{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px}
+.unit{margin-left:auto;color:var(--soft)}
+.bar,.under{display:grid;grid-template-columns:minmax(0,300px) 56px minmax(0,1fr);gap:0 8px;align-items:center}
+.bar{font-size:12px;color:var(--soft);min-height:24px}.bar svg{height:16px}.bar .name{overflow-wrap:anywhere}
+.bar .share{text-align:right;font-variant-numeric:tabular-nums}.under .xs{grid-column:3}
+@media(max-width:640px){.xs .wide{display:none}.plot svg{height:170px}
+.bar,.under{grid-template-columns:minmax(0,1fr) auto}.bar svg,.under .xs{grid-column:1/-1}.bar{padding:4px 0}}
+""" + "".join(
+    f".c{n}.line,.c{n}.dot{{stroke:var(--c{n})}}.c{n}.swatch{{background:var(--c{n})}}" for n in range(COLOURS)
+)
 
 
 class Bar(NamedTuple):
-    """A row of a timeline: from, to (seconds since 1970), and whether it was up."""
+    """A row of a timeline: from, to (seconds since 1970), and whether it was up; `share` is a word beside the name."""
 
     name: str
     parts: Sequence[tuple[float, float, bool]]
+    share: str = ""
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers from `low` to `high`, at most so many."""
+    """Return round numbers from `low` to `high`, at most so many."""
     span = high - low
     if not (span > 0 and math.isfinite(span)):
         return [low]
@@ -47,19 +69,39 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _clock(low: float, high: float) -> list[tuple[float, str]]:
-    """Times of day for an axis: round ones, with as much of the date as is needed."""
-    for step in (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200):
-        if (high - low) / step <= 7:
-            break
-    else:
-        step = 86400 * max(1, math.ceil((high - low) / 86400 / 7))
-    form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%b %d"
-    first = math.ceil(low / step)
-    return [
-        (number * step, dt.datetime.fromtimestamp(number * step, dt.UTC).strftime(form))
-        for number in range(first, math.floor(high / step) + 1)
-    ]
+def times(low: float, high: float, most: int = 7) -> list[tuple[float, str]]:
+    """Return round times for an axis, each with as much of the date as tells it from the others."""
+    step = next((each for each in STEPS if (high - low) / each <= most), None)
+    if step is None:
+        return _months(low, high, most)
+    begin, end = _utc(low), _utc(high)
+    found = []
+    for number in range(math.ceil(low / step), math.floor(high / step) + 1):
+        at = _utc(number * step)
+        if step >= DAY or (begin.date() != end.date() and at.time() == dt.time()):
+            form = "%b %d" if begin.year == end.year else "%Y-%m-%d"
+        else:
+            form = "%H:%M:%S" if step < 60 else "%H:%M"
+        found.append((float(number * step), at.strftime(form)))
+    return found
+
+
+def _months(low: float, high: float, most: int) -> list[tuple[float, str]]:
+    """Return the first days of months or years, with the year."""
+    begin, end = _utc(low), _utc(high)
+    first, last = begin.year * 12 + begin.month - 1, end.year * 12 + end.month - 1
+    step = next((each for each in MONTHS if (last - first) / each <= most), MONTHS[-1])
+    found = []
+    for number in range(-(-first // step) * step, last + 1, step):
+        if 12 <= number < 120_000:
+            at = dt.datetime(number // 12, number % 12 + 1, 1, tzinfo=dt.UTC)
+            if begin <= at <= end:
+                found.append((at.timestamp(), at.strftime("%b %Y" if step < 12 else "%Y")))
+    return found
+
+
+def _utc(seconds: float) -> dt.datetime:
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
 
 
 def _short(value: float) -> str:
@@ -70,81 +112,90 @@ def _short(value: float) -> str:
 
 
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str:
-    """A plot of values over time, a line for each of the first 8 names; a point stands alone as a dot."""
+    """Return a plot of values over time, a line for each of the first 8 names; a point stands alone as a dot."""
     points = [point for each in series.values() for point in each]
     if not points:
         return _nothing()
     low, high = min(x for x, _ in points), max(x for x, _ in points)
     if high <= low:
         low, high = low - 0.5, high + 0.5
-    top = max(y for _, y in points) * 1.05 or 1.0
+    bottom = min(0.0, *(y for _, y in points))  # under 0 only where a clock is ahead
+    top = max(0.0, *(y for _, y in points)) * 1.05
+    if top <= bottom:
+        top = bottom + 1.0
 
     def x(at: float) -> float:
-        return LEFT + (at - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+        return (at - low) / (high - low) * SIDE
 
     def y(value: float) -> float:
-        return TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM)
+        return (top - value) / (top - bottom) * SIDE
 
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(unit)} over time">']
-    for value in ticks(0, top, 5):
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{_short(value)}</text>')
-    for at, text in _clock(low, high):
-        parts.append(_under(x(at), HEIGHT - 8, text))
+    marks = ticks(bottom, top, 5)
+    parts = [_svg(f"{unit} over time")]
+    parts += [f'<path class="grid" d="M0 {y(value):.1f}H{SIDE}"/>' for value in marks]
     for number, (name, each) in enumerate(list(series.items())[:COLOURS]):
         ordered = sorted(each)
         title = f"<title>{escape(name)}</title>"
         if len(ordered) == 1:
-            parts.append(
-                f'<circle class="c{number} dot" cx="{x(ordered[0][0]):.1f}" cy="{y(ordered[0][1]):.1f}" r="4">'
-            )
-            parts.append(f"{title}</circle>")
+            at = f"M{x(ordered[0][0]):.1f} {y(ordered[0][1]):.1f}h0"
+            parts.append(f'<path class="c{number} dot" d="{at}">{title}</path>')
             continue
         path = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in ordered)
         parts.append(f'<polyline class="c{number} line" points="{path}">{title}</polyline>')
-    parts.append("</svg>")
     key = "".join(
         f'<span><i class="c{number} swatch"></i>{escape(name)}</span>'
         for number, name in enumerate(list(series)[:COLOURS])
     )
-    return f'<div class="key">{key}<span class="unit">{escape(unit)}</span></div>' + "".join(parts)
+    left = "".join(f'<span style="top:{y(value) / SIDE:.2%}">{_short(value)}</span>' for value in marks)
+    return (
+        f'<div class="key">{key}<span class="unit">{escape(unit)}</span></div>'
+        f'<div class="plot"><div class="ys">{left}</div><div class="area">{"".join(parts)}</svg></div>'
+        f"<div></div>{_under(low, high, x)}</div>"
+    )
 
 
 def timeline(bars: Sequence[Bar]) -> str:
-    """A row for each name: green while it was up, red while it was down, nothing where nobody looked."""
-    times = [at for bar in bars for start, end, _ in bar.parts for at in (start, end)]
-    if not times:
+    """Return a row for each bar: green while it was up, red while it was down, empty where there is no observation."""
+    moments = [at for bar in bars for start, end, _ in bar.parts for at in (start, end)]
+    if not moments:
         return _nothing()
-    low, high = min(times), max(times)
+    low, high = min(moments), max(moments)
     if high <= low:
         high = low + 1.0
-    height = ROW * len(bars) + BOTTOM
 
     def x(at: float) -> float:
-        return NAMES + (at - low) / (high - low) * (WIDTH - NAMES - RIGHT)
+        return (at - low) / (high - low) * SIDE
 
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="who was up when">']
-    for number, bar in enumerate(bars):
-        y = number * ROW
-        name = bar.name if len(bar.name) <= 46 else f"{bar.name[:22]}…{bar.name[-22:]}"
-        parts.append(f'<text x="{NAMES - 8}" y="{y + 16}" text-anchor="end">{escape(name)}</text>')
+    rows = []
+    for bar in bars:
+        boxes = []
         for start, end, up in bar.parts:
-            width = max(1.5, x(end) - x(start))
-            parts.append(
-                f'<rect class="{"up" if up else "down"}" x="{x(start):.1f}" y="{y + 4}" width="{width:.1f}" '
-                f'height="{ROW - 8}"><title>{escape(bar.name)}: {"up" if up else "down"} for {end - start:.1f} s'
-                "</title></rect>"
+            kind, width = ("up" if up else "down"), max(2.0, x(end) - x(start))
+            boxes.append(
+                f'<rect class="{kind}" x="{x(start):.1f}" y="0" width="{width:.1f}" height="{SIDE}">'
+                f"<title>{kind} for {end - start:.1f} s</title></rect>"
             )
-    for at, text in _clock(low, high):
-        parts.append(_under(x(at), height - 8, text))
-    return "".join(parts) + "</svg>"
+        words = f'<span class="name">{escape(bar.name)}</span><span class="share">{escape(bar.share)}</span>'
+        rows.append(f'<div class="bar">{words}{_svg(f"when {bar.name} was up")}{"".join(boxes)}</svg></div>')
+    return "".join(rows) + f'<div class="under">{_under(low, high, x)}</div>'
 
 
-def _under(x: float, y: float, text: str) -> str:
-    """A time under its place; at the right edge, to the left of it."""
-    edge = x > WIDTH - RIGHT - 4 * len(text)
-    place = f'x="{WIDTH if edge else x:.1f}" text-anchor="{"end" if edge else "middle"}"'
-    return f'<text {place} y="{y}">{text}</text>'
+def _svg(label: str) -> str:
+    return f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">'
+
+
+def _under(low: float, high: float, x: Callable[[float], float]) -> str:
+    """Return the times under a plot."""
+    marks = times(low, high)
+    every = max(1, math.ceil(len(marks) / NARROW))
+    found = []
+    for number, (at, text) in enumerate(marks):
+        place = x(at) / SIDE * 100
+        classes = ["wide"] if number % every else []
+        classes += ["start"] if place < EDGE else ["end"] if place > 100 - EDGE else []
+        kind = f' class="{" ".join(classes)}"' if classes else ""
+        found.append(f'<span{kind} style="left:{place:.2f}%">{text}</span>')
+    return f'<div class="xs">{"".join(found)}</div>'
 
 
 def _nothing() -> str:

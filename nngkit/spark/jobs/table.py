@@ -43,7 +43,7 @@ JOBS: Final = {
     ),
     "rates": _windowed("messages, bytes and sizes, by topic, peer and window", "traffic", "rates"),
     "latency": _windowed("sender's clock to recorder's, by topic, peer and window", "traffic", "latency"),
-    "silences": Job("pauses of more than a second, by topic and peer", "traffic", "silences"),
+    "silences": Job("pauses over ten times the usual one, by topic and peer", "traffic", "silences"),
     "slowest": Job("the providers that answer surveys slowest", "traffic", "slowest", "seen"),
     "edges": Job("who talks to whom", "traffic", "edges"),
     "documents": Job("updates into snapshots, in --output, by what is new", "documents", "compact", "updates"),

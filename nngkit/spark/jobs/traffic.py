@@ -18,8 +18,10 @@ from pyspark.sql import functions as F
 from nngkit.spark.jobs.availability import ACCURACY
 from nngkit.spark.jobs.headers import need, sender, sent
 
-__all__ = ["edges", "latency", "rates", "silences", "slowest"]
+__all__ = ["PACE", "SHORTEST", "edges", "latency", "rates", "silences", "slowest"]
 
+PACE: Final = 10.0  # usual pauses: of senders by chance, 1 pause in 1,000 is longer (2 ** -10)
+SHORTEST: Final = 0.1  # seconds: shorter pauses are the scheduler's and the garbage collector's
 QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
@@ -89,18 +91,27 @@ def latency(rows: DataFrame, window: str = "1 minute") -> DataFrame:
     )
 
 
-def silences(rows: DataFrame, over: float = 1.0) -> DataFrame:
-    """By topic and peer: how often nothing came for more than `over` seconds, and the longest such. Batch only."""
+def silences(rows: DataFrame, over: float | None = None) -> DataFrame:
+    """By topic and peer: how often nothing came for more than `over` seconds, and the longest such. Batch only.
+
+    Left out, `over` is taken from each topic's own pace: `PACE` times that peer's usual (median) pause on it, and at
+    least `SHORTEST`. So a topic with one message an hour is not silent all the time, and one with a hundred a second is
+    silent after 0.1 s.
+    """
     need(rows, "topic", "timestamp", "peer", "partition", "offset")
     peer = _peer(rows)
     named = rows.select("topic", peer, "timestamp", "partition", "offset")
     before = F.lag("timestamp").over(Window.partitionBy("topic", "peer").orderBy("timestamp", "partition", "offset"))
+    paused = named.withColumn("seconds", F.col("timestamp").cast("double") - before.cast("double"))
+    who = ["topic", "peer"]
+    usual = paused.groupBy(*who).agg(F.percentile_approx("seconds", 0.5, ACCURACY).alias("usual"))
+    own = F.greatest(F.col("usual") * PACE, F.lit(SHORTEST)) if over is None else F.lit(float(over))
     return (
-        named.withColumn("seconds", F.col("timestamp").cast("double") - before.cast("double"))
-        .groupBy("topic", "peer")
+        paused.join(usual.withColumn("over", own), who)
+        .groupBy(*who, "usual", "over")
         .agg(
             F.count("*").alias("messages"),
-            F.count_if(F.col("seconds") > over).alias("silences"),
+            F.count_if(F.col("seconds") > F.col("over")).alias("silences"),
             F.max("seconds").alias("longest"),
             F.min("timestamp").alias("first"),
             F.max("timestamp").alias("last"),

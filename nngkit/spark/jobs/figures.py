@@ -1,0 +1,315 @@
+"""The figures of the report: what Spark is asked, and what of it comes to the driver. Batch only.
+
+Spark counts all rows. What is fetched is bounded, whatever the journal holds: `ROWS` rows of each table, `POINTS`
+points for each of `COLOURS` topics, and `PARTS` intervals of each of `BARS` providers. Totals are of all rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from nngkit.spark.jobs import availability, quality, traffic
+from nngkit.spark.jobs.charts import COLOURS, Bar
+from nngkit.spark.jobs.headers import sent
+
+__all__ = ["BARS", "PARTS", "Figures", "Table", "collect"]
+
+POINTS: Final = 120  # of a plot over time
+ROWS: Final = 20  # of a table
+BARS: Final = 30  # providers in the timeline: those that were up least come first
+PARTS: Final = 400  # intervals of a provider in the timeline, the newest: a plot 550 pixels wide shows no more
+STEPS: Final = (1, 5, 15, 60, 300, 900, 3600, 21600, 86400, 604800)  # seconds of a plot's points
+
+Points = dict[str, list[tuple[float, float]]]
+
+
+class Table(NamedTuple):
+    """Rows for the page, and whether there were more."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    more: bool = False
+
+
+class Figures(NamedTuple):
+    """All that the page says. Times are seconds since 1970, `step` is seconds between points, latency is in ms.
+
+    `skipped`: records that damage made the read leave out, where the rows say so (`includeSkipped`).
+    """
+
+    messages: int
+    size: int
+    first: float | None
+    last: float | None
+    step: int
+    by_topic: Points
+    bytes_by_topic: Points
+    latency_by_topic: Points
+    topic_count: int
+    topics: Table
+    latency: Table
+    bars: list[Bar]
+    bars_cut: bool
+    providers: Table
+    providers_more: bool
+    replies: Table
+    edges: Table
+    silences: Table
+    duplicates: int
+    skipped: int
+    lost: int
+    lost_ranges: Table
+    skew: Table
+
+
+def collect(rows: DataFrame) -> Figures:
+    """Return the figures. The rows are read once and kept meanwhile."""
+    rows = rows.persist()
+    try:
+        return _collect(rows)
+    finally:
+        rows.unpersist()
+
+
+def _collect(rows: DataFrame) -> Figures:
+    skipped = 0
+    if "skipped" in rows.columns:
+        skipped = rows.agg(F.sum("skipped")).collect()[0][0] or 0
+        rows = rows.where("skipped is null").drop("skipped")
+    size = F.octet_length("value")
+    whole = rows.agg(
+        F.count("*").alias("n"),
+        F.sum(size).alias("bytes"),
+        F.min("timestamp").alias("a"),
+        F.max("timestamp").alias("b"),
+        F.count_distinct("topic").alias("topics"),
+    ).collect()[0]
+    by_size = rows.groupBy("topic", "protocol").agg(F.count("*").alias("n"), F.sum(size).alias("bytes"))
+    topics = by_size.orderBy(F.desc("n"), "topic").limit(ROWS + 1).collect()
+    busiest = rows.groupBy("topic").agg(F.count("*").alias("n")).orderBy(F.desc("n"), "topic")
+    named = [row.topic for row in busiest.limit(COLOURS if whole.topics <= COLOURS else COLOURS - 1).collect()]
+    first = None if whole.a is None else _seconds(whole.a)
+    last = None if whole.b is None else _seconds(whole.b)
+    span = (last or 0.0) - (first or 0.0)
+    step = next((each for each in STEPS if span / each <= POINTS), STEPS[-1] * math.ceil(span / STEPS[-1] / POINTS))
+    messages, volume = _by_topic(rows, named, step)
+    seen = availability.observations(rows)
+    bars, bars_cut, providers, more = _providers(availability.intervals(seen))
+    duplicates = quality.duplicates(rows).agg(F.sum(F.col("times") - 1)).collect()[0][0] or 0
+    ranges = quality.lost(rows)
+    lost = ranges.agg(F.sum("count")).collect()[0][0] or 0
+    longest = ranges.orderBy(F.desc("count"), "topic", "sender", "first").limit(ROWS + 1).collect()
+    return Figures(
+        messages=whole.n,
+        size=whole.bytes or 0,
+        first=first,
+        last=last,
+        step=step,
+        by_topic=messages,
+        bytes_by_topic=volume,
+        latency_by_topic=_latency_by_topic(rows, named, step),
+        topic_count=whole.topics,
+        topics=_table(
+            ("topic", "protocol", "messages", "bytes", "mean size", "messages/s", "bytes/s"),
+            [
+                (row.topic, row.protocol, row.n, row.bytes, round(row.bytes / row.n, 1))
+                + ((_rounded(row.n / span), _rounded(row.bytes / span)) if span else ("-", "-"))
+                for row in topics
+            ],
+        ),
+        latency=_table(
+            ("topic", "messages", "p50 ms", "p95 ms", "p99 ms", "slowest ms"),
+            [(row.topic, row.messages, *map(_ms, (*row.q, row.slowest))) for row in _latency(rows)],
+        ),
+        bars=bars,
+        bars_cut=bars_cut,
+        providers=providers,
+        providers_more=more,
+        replies=_table(
+            ("service", "provider", "replies", "p50 ms", "p95 ms", "p99 ms"),
+            [
+                (
+                    row.service,
+                    row.provider,
+                    row.replies,
+                    *map(_ms, (row.p50, row.p95, row.p99)),
+                )
+                for row in traffic.slowest(seen, ROWS + 1).collect()
+            ],
+        ),
+        edges=_table(
+            ("from", "topic", "protocol", "messages", "bytes"),
+            [
+                (row.source, row.target, row.protocol, row.messages, row["bytes"])
+                for row in traffic.edges(rows)
+                .orderBy(F.desc("messages"), "source", "target", "protocol")
+                .limit(ROWS + 1)
+                .collect()
+            ],
+        ),
+        silences=_table(
+            ("topic", "from", "messages", "usual pause s", "silent after s", "silences", "longest s"),
+            [
+                (
+                    row.topic,
+                    row.peer,
+                    row.messages,
+                    *map(_rounded, (row.usual, row.over)),
+                    row.silences,
+                    _rounded(row.longest),
+                )
+                for row in traffic.silences(rows)
+                .where("silences > 0")
+                .orderBy(F.desc(F.col("longest") / F.col("over")), "topic", "peer")
+                .limit(ROWS + 1)
+                .collect()
+            ],
+        ),
+        skipped=int(skipped),
+        duplicates=int(duplicates),
+        lost=int(lost),
+        lost_ranges=_table(
+            ("topic", "from", "first", "last", "count"),
+            [(row.topic, row.sender, row.first, row.last, row["count"]) for row in longest],
+        ),
+        skew=_table(
+            ("from", "messages", "least ms", "median ms", "most ms"),
+            [
+                (row.sender, row.messages, *map(_ms, (row.least, row.median, row.most)))
+                for row in quality.skew(rows, "3650 days").orderBy("least", "sender").limit(ROWS + 1).collect()
+            ],
+        ),
+    )
+
+
+def _named(named: Sequence[str]) -> Column:
+    """Return the topic, or one name for all that are not in `named`."""
+    topic = F.col("topic")
+    return (F.when(topic.isin(*named), topic).otherwise("others") if named else topic).alias("name")
+
+
+def _place(step: int) -> Column:
+    return (F.floor(F.unix_micros("timestamp") / (step * 1_000_000)) * step).alias("at")
+
+
+def _by_topic(rows: DataFrame, named: Sequence[str], step: int) -> tuple[Points, Points]:
+    """Return messages and bytes a second over time: of each topic in `named`, and of all others together."""
+    size = F.sum(F.octet_length("value")).alias("bytes")
+    counted = rows.groupBy(_named(named), _place(step)).agg(F.count("*").alias("n"), size).collect()
+    moments = sorted({row.at for row in counted})
+    every = range(moments[0], moments[-1] + step, step) if moments else range(0)
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    for row in counted:
+        found.setdefault(row.name, {})[row.at] = (row.n, row.bytes)
+    order = sorted(found, key=lambda each: (-sum(n for n, _ in found[each].values()), each))
+
+    def points(which: int) -> Points:
+        # A second in which nothing came is a 0, and no straight line from what was before to what is behind it.
+        return {each: [(float(at), found[each].get(at, (0, 0))[which] / step) for at in every] for each in order}
+
+    return points(0), points(1)
+
+
+def _timed(rows: DataFrame) -> DataFrame:
+    """Return the rows that say when they were sent, with the seconds from the sender's clock to the recorder's."""
+    seconds = F.col("timestamp").cast("double") - sent().cast("double")
+    return rows.withColumn("seconds", seconds).where("seconds is not null")
+
+
+def _latency(rows: DataFrame) -> list[Any]:
+    quantiles = F.percentile_approx("seconds", [0.5, 0.95, 0.99], availability.ACCURACY)
+    found = _timed(rows).groupBy("topic")
+    return (
+        found.agg(F.count("*").alias("messages"), quantiles.alias("q"), F.max("seconds").alias("slowest"))
+        .orderBy(F.desc(F.col("q")[1]), "topic")
+        .limit(ROWS + 1)
+        .collect()
+    )
+
+
+def _latency_by_topic(rows: DataFrame, named: Sequence[str], step: int) -> Points:
+    """Return the p95 over time, in ms; where nothing was sent there is no point."""
+    quantile = F.percentile_approx("seconds", 0.95, availability.ACCURACY)
+    found: Points = {}
+    for row in _timed(rows).groupBy(_named(named), _place(step)).agg(quantile.alias("p95")).orderBy("at").collect():
+        found.setdefault(row.name, []).append((float(row.at), row.p95 * 1000))
+    return {each: found[each] for each in sorted(found)}
+
+
+def _providers(parts: DataFrame) -> tuple[list[Bar], bool, Table, bool]:
+    """Return the bars, whether they are cut, the table, and whether there are more providers than bars.
+
+    Spark sums up each provider's intervals; what comes back is at most `BARS` providers with `PARTS` intervals each.
+    """
+    who = ("service", "provider", "daemon")
+    in_order, newest = (Window.partitionBy(*who).orderBy(order) for order in (F.asc("start"), F.desc("start")))
+    seconds = F.col("end").cast("double") - F.col("start").cast("double")
+    numbered = parts.withColumn("number", F.row_number().over(in_order)).withColumn("seconds", seconds)
+    summed = (
+        numbered.groupBy(*who)
+        .agg(
+            F.coalesce(F.sum(F.when(F.col("up"), F.col("seconds"))), F.lit(0.0)).alias("up"),
+            (F.max("end").cast("double") - F.min("start").cast("double")).alias("whole"),
+            F.count_if(~F.col("up") & (F.col("number") > 1)).alias("flaps"),
+            F.sum("rounds").alias("rounds"),
+            F.count("*").alias("parts"),
+        )
+        # Where it was seen once only, there is no time to have a share of.
+        .withColumn("share", F.when(F.col("whole") > 0, F.col("up") / F.col("whole")))
+        .orderBy(F.asc_nulls_last("share"), F.desc("flaps"), *who)
+        .limit(max(BARS, ROWS) + 1)
+    )
+    found = summed.collect()
+    shown = found[:BARS]
+    spans: dict[tuple[str, str, str], list[tuple[float, float, bool]]] = {}
+    if shown:
+        wanted = summed.limit(BARS).select(*who)
+        drawn = parts.withColumn("age", F.row_number().over(newest)).where(F.col("age") <= PARTS)
+        for row in drawn.join(wanted, list(who)).orderBy("start").collect():
+            key = (row.service, row.provider, row.daemon)
+            spans.setdefault(key, []).append((_seconds(row.start), _seconds(row.end), bool(row.up)))
+    bars = [
+        Bar(f"{row.service} {row.provider}", spans.get((row.service, row.provider, row.daemon), []), _share(row.share))
+        for row in shown
+    ]
+    table = [
+        (
+            row.service,
+            row.provider,
+            _share(row.share),
+            row.flaps,
+            row.rounds,
+        )
+        for row in found
+    ]
+    head = ("service", "provider", "time up", "went down", "rounds")
+    return bars, any(row.parts > PARTS for row in shown), _table(head, table), len(found) > BARS
+
+
+def _share(share: float | None) -> str:
+    """Return the share in percent, rounded down: only a provider that was never down has 100 %."""
+    return "-" if share is None else f"{math.floor(share * 1000 + 1e-6) / 10:.1f} %"
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)
+
+
+def _rounded(value: float) -> float:
+    """Return three digits, or all before the point."""
+    return float(f"{value:.3g}") if abs(value) < 100 else round(value)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    return Table(head, rows[:ROWS], len(rows) > ROWS)
+
+
+def _seconds(moment: dt.datetime) -> float:
+    # What Spark hands over has no zone, and is in that of this process: Python's timestamp() takes it back out.
+    return moment.timestamp()
