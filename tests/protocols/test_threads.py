@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import trio
 
 from nngkit.errors import Closed
 from nngkit.protocols import Pair1, Pull, Push, Rep, Req
+from nngkit.protocols._waiters import ThreadWaiter
 from tests.protocols.wires import BLOCKING, WAIT, Background, Wire, said
 
 THREADS = 8
@@ -520,3 +522,26 @@ DEAF = """
 def test_signals_are_pythons_and_not_for_nngs_threads() -> None:
     # one that NNG's thread takes is noted there, and does not wake the main thread out of what it waits in
     assert said(DEAF) == "done"
+
+
+def test_a_thread_may_stop_polling_while_it_is_woken() -> None:
+    """Failed after a thousand closes: the one that wakes looked twice at what the other took away."""
+    waiter = ThreadWaiter()
+    over = threading.Event()
+
+    def poll() -> None:
+        while not over.is_set():
+            waiter.polls = over.is_set
+            threading.get_ident()  # a call, after which the other thread may run
+            waiter.polls = None
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    polling = Background(poll)
+    try:
+        for _ in range(100_000):
+            waiter.wake()
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+    polling.result()
