@@ -10,6 +10,7 @@ requeued at the head. May not know: protocols, event loops.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 from collections import deque
@@ -215,17 +216,16 @@ class Inbox:
             with core.lock:
                 core.check_open()
                 ready = self.ready
-                if not ready:
-                    self._refill()
-                if ready:
+                before = len(out)
+                while ready or self._refill():
+                    # others pop without the lock at any point between two calls into C: each step is one of them
                     if len(ready) <= most:
                         atomically((out.extend, ready), (ready.clear,))
                     else:
-                        some = list(itertools.islice(ready, most))
-                        # lazily, so that all of it happens in one call into C
-                        steps = map(out.extend, (some,)), map(_call, itertools.repeat(ready.popleft, most))
-                        deque(itertools.chain.from_iterable(steps), 0)
-                    return True
+                        with contextlib.suppress(IndexError):
+                            out.extend(map(_call, itertools.repeat(ready.popleft, most)))
+                    if len(out) != before:
+                        return True
                 if self.refused:
                     raise self.refused.popleft()
         except (Closed, BadMessage, TooLarge):
@@ -237,11 +237,11 @@ class Inbox:
             core.tell()
         return False
 
-    def _refill(self) -> None:
-        """Read from those that were held back, each in its turn."""
+    def _refill(self) -> bool:
+        """Read from those that were held back, each in its turn; whether any has come."""
         self._ahead = 0
         if not self._held:
-            return
+            return False
         if len(self._core.present) > 1:
             self._core.poller.look()  # a receiver that is never idle polls here
         before = self.added
@@ -254,7 +254,8 @@ class Inbox:
             else:
                 self._held.discard(connection)
             if self.added != before:
-                return
+                return True
+        return False
 
     def put_back(self, out: list[Any]) -> None:
         """Requeue messages at the head that a call took but could not return."""

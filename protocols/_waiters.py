@@ -62,8 +62,9 @@ class ThreadWaiter:
             self._gate.release()
         except RuntimeError:
             pass
-        if self.polls is not None and threading.get_ident() != self.thread:
-            self.polls()
+        polls = self.polls  # the thread may stop polling at any time
+        if polls is not None and threading.get_ident() != self.thread:
+            polls()
 
     def woken(self) -> bool:
         """Return True if it was woken since the last call; never waits."""

@@ -146,7 +146,7 @@ async def closer(box: queue.SimpleQueue[Any], done: queue.SimpleQueue[None], res
 
 
 def main() -> None:
-    faulthandler.dump_traceback_later(540, exit=True)
+    faulthandler.dump_traceback_later(540 + COUNT / 20, exit=True)
     boxes: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue(), queue.SimpleQueue()]
     done: queue.SimpleQueue[None] = queue.SimpleQueue()
 

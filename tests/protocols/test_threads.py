@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -12,17 +14,18 @@ from typing import Any
 import pytest
 import trio
 
-from nngkit.errors import Closed
+from nngkit.errors import Closed, TimedOut
 from nngkit.protocols import Pair1, Pull, Push, Rep, Req
-from tests.protocols.wires import BLOCKING, WAIT, Background, Wire, said
+from nngkit.protocols._waiters import ThreadWaiter
+from tests.protocols.wires import BLOCKING, WAIT, Background, Wire, eventually, said
 
 THREADS = 8
 EACH = 500  # messages that each thread sends
 LONG = 2 * WAIT
 
 
-def numbered(thread: int) -> list[bytes]:
-    return [b"%d %d" % (thread, number) for number in range(EACH)]
+def numbered(thread: int, count: int = EACH) -> list[bytes]:
+    return [b"%d %d" % (thread, number) for number in range(count)]
 
 
 EVERYTHING = Counter(message for thread in range(THREADS) for message in numbered(thread))
@@ -51,6 +54,37 @@ def take_many(sock: Any, got: list[bytes], enough: Callable[[], None]) -> None:
         except Closed:
             return
         enough()
+
+
+@pytest.mark.parametrize("most", [1, 7, 10_000])
+def test_receivers_of_one_and_of_many_take_from_one_queue(most: int) -> None:
+    """Failed after 100,000 closes: what one call was about to take, another had just taken without the lock."""
+    with Pull(listen="tcp://127.0.0.1:0", recv_buffer=8192) as pull, Push(dial=pull.address) as push:
+        waiting = 0
+
+        def until_empty(take: Callable[[], list[bytes]], got: list[bytes]) -> None:
+            with contextlib.suppress(TimedOut):
+                while True:
+                    some = take()
+                    assert 1 <= len(some) <= most
+                    got += some
+
+        takes = [lambda: [pull.recv(timeout=0)], lambda: pull.recv_many(most, timeout=0)]
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for count in [1, 2, 3, 20] * 100 + [8192]:
+                sent = numbered(0, count)
+                push.send_many(sent, timeout=LONG)
+                waiting += count
+                eventually(lambda: pull.stats.received == waiting)  # noqa: B023 - called within this turn
+                got: list[list[bytes]] = [[], [], []]
+                receivers = [Background(until_empty, takes[n % 2], mine) for n, mine in enumerate(got)]
+                for receiver in receivers:
+                    receiver.result()
+                assert sorted(itertools.chain(*got)) == sorted(sent)
+        finally:
+            sys.setswitchinterval(interval)
 
 
 @pytest.mark.parametrize("kind", [(Push, Pull), (Pair1, Pair1)], ids=["pipeline", "pair"])
@@ -535,3 +569,29 @@ DEAF = """
 def test_signals_are_pythons_and_not_for_nngs_threads() -> None:
     # one that NNG's thread takes is noted there, and does not wake the main thread out of what it waits in
     assert said(DEAF) == "done"
+
+
+def test_a_thread_may_stop_polling_while_it_is_woken() -> None:
+    """Failed after a thousand closes: the one that wakes looked twice at what the other took away."""
+    waiter = ThreadWaiter()
+    over = threading.Event()
+
+    def nothing() -> None:
+        pass
+
+    def poll() -> None:
+        while not over.is_set():
+            waiter.polls = nothing
+            threading.get_ident()  # a call, after which the other thread may run
+            waiter.polls = None
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    polling = Background(poll)
+    try:
+        for _ in range(100_000):
+            waiter.wake()
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+    polling.result()
