@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import re
 import signal
 import socket
 import subprocess
+import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -518,9 +521,11 @@ def test_a_second_interrupt_ends_it_at_once(here: str) -> None:
     with running("push", "--listen", here, "--lines", "-v", stdin=PIPE) as process:
         assert process.stderr is not None
         assert process.stdin is not None
-        process.stdin.write(b"unheard\n")
-        process.stdin.flush()
         assert process.stderr.readline() == f"nngkit push: listens at {here}\n".encode()
+        for _ in range(2):  # one line that is read tells that the one before it is queued
+            process.stdin.write(b"unheard\n")
+            process.stdin.flush()
+            eventually(lambda: unread(process.stdin) == 0)
         process.send_signal(signal.SIGINT)
         eventually(lambda: not catches_interrupts(process.pid))  # or the kernel makes one of the two
         process.send_signal(signal.SIGINT)
@@ -541,6 +546,12 @@ def test_what_nobody_took_by_the_end_is_said(here: str) -> None:
         said, last = process.stderr.read().decode().splitlines()
     assert said == "nngkit push: 1 messages were dropped: nobody took them"
     assert valid(last, "cat-stats.json")["dropped"] == 1
+
+
+def unread(pipe: IO[bytes] | None) -> int:
+    """Bytes that nobody has read from it yet."""
+    assert pipe is not None
+    return int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def catches_interrupts(pid: int) -> bool:
