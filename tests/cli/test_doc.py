@@ -379,7 +379,7 @@ def test_without_the_package_it_says_which(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=WAIT
     )
-    assert_fails(done, 2, "pip install nngkit[documents]")
+    assert_fails(done, 2, "pip install 'nngkit[documents]'")
 
 
 def test_the_help_of_an_action_brings_in_nothing() -> None:
