@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.main import COMMANDS, say
+from nngkit.cli.nearest import did_you_mean
 from nngkit.cli.output import coloured, columns, json_line, out, wants_colour
 from nngkit.errors import ConfigError
 from nngkit.spark.jobs.table import JOBS
@@ -181,7 +182,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     name = arguments.job
     if name not in JOBS:
-        raise ConfigError("JOB", f"one of {', '.join(JOBS)} was expected", name)
+        raise ConfigError("JOB", f"one of {', '.join(JOBS)} was expected{did_you_mean(name or '', JOBS)}", name)
     job = JOBS[name]
     if not arguments.journal:
         raise ConfigError("--journal", "say which journal")
