@@ -45,7 +45,7 @@ def test_help_lists_the_commands_and_each_has_its_own() -> None:
         (["discover", "--jsn"], "unrecognized arguments: --jsn; did you mean --json?"),
         (["doc", "cat", "x", "--stor", "y"], "nngkit doc cat: unrecognized arguments: --stor y; did you mean --store?"),
         (["doc", "ca", "x"], "did you mean cat?"),
-        (["spark", "run", "reprot"], "was expected; did you mean report?"),
+        (["spark", "run", "silneces"], "was expected; did you mean silences?"),
         (["doc", "cat", ""], "nngkit doc cat: document name: '': is empty"),
         (["--json"], "no command '--json'"),
         (["discover", "--bogus"], "unrecognized arguments: --bogus"),
