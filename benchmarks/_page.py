@@ -1,7 +1,7 @@
 """Write what was measured into docs/benchmarks.md, its plots and docs/pipeline.md: ``python benchmarks/_page.py``.
 
 All of it comes from build/bench/*.json; no figure is typed in. What stands above the mark is prose, and stays, as does
-the section of a benchmark that was not measured on this machine. Groups whose rows say ``at`` how much there was
+every group of a benchmark that was not measured on this machine. Groups whose rows say ``at`` how much there was
 (growth.py, pipeline_spark.py) are drawn as well: the same figures make the same file, byte for byte.
 """
 
@@ -21,6 +21,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 PAYS = PAGE.with_name("pipeline.md")  # ends with from which size Spark pays
 MARK = "<!-- measured: python benchmarks/_page.py writes what follows -->\n"
 HEAD = "## `python3 dev.py bench "
+GROUP = "### "
 HEADS = {
     "per_second": "per second",
     "cpu_us": "CPU, us",
@@ -66,13 +67,10 @@ def sat(groups: list[dict[str, Any]]) -> list[str]:
 
 
 def tables(kept: dict[str, Any]) -> list[str]:
-    alone = len(sat(kept["groups"])) == 1
-    lines = [*sat(kept["groups"]), ""] if alone else []
+    lines = []
     for group in kept["groups"]:
         keys = [key for key in UNITS if any(key in row for row in group["rows"])]
-        lines += [f"### {group['group']}", ""]
-        if not alone:
-            lines += [" ".join(sat([group])), ""]
+        lines += [f"{GROUP}{group['group']}", "", " ".join(sat([group])), ""]
         lines += ["| way | " + " | ".join(HEADS[key] for key in keys) + " |"]
         lines.append("|---|" + "---:|" * len(keys))
         for row in group["rows"]:
@@ -162,6 +160,19 @@ def sections(page: Path) -> dict[str, list[str]]:
     return found
 
 
+def others(section: list[str], kept: dict[str, Any]) -> list[str]:
+    """Return the lines of the section's groups that ``kept`` does not have."""
+    mine = {f"{GROUP}{group['group']}" for group in kept["groups"]}
+    lines: list[str] = []
+    taken = False
+    for line in section:
+        if line.startswith(GROUP):
+            taken = line not in mine
+        if taken:
+            lines.append(line)
+    return lines
+
+
 def main() -> None:
     there = sections(PAGE)
     for path in sorted(RESULTS.glob("*.json")):
@@ -171,7 +182,7 @@ def main() -> None:
             picture = PAGE.with_name(f"{path.stem}.svg")
             plot(groups, picture)
             lines += [f"![by how much there is; the figures are in the tables]({picture.name})", ""]
-        lines += tables(kept)
+        lines += [*tables(kept), *others(there.get(path.stem, []), kept)]
         if compared := [group for group in kept["groups"] if all("with_start" in row for row in group["rows"])]:
             write(PAYS, [line for group in compared for line in pays(group)])
         there[path.stem] = lines
