@@ -18,8 +18,8 @@ from nngkit.cli.cat_options import FORMATS, PROTOCOLS, rows_of
 from tests.cli.cases import said
 
 RECORDED = Path(__file__).with_name("recorded_matrix.json")
-AT_ONCE = 8  # lines run at the same time: most of their time is a timeout
-LONGEST = 6.0  # seconds; a line that takes longer has not ended, and that is compared, too
+AT_ONCE = 32  # lines run at the same time: most of their time is a timeout
+ENDLESS = 6.0  # seconds; a line that takes longer has not ended, and that is compared, too
 HERE = "inproc://matrix"
 SENDERS = ("push", "pub", "req", "surveyor")
 VALUES = {  # of options with a value; those that are left out take 1
@@ -99,18 +99,20 @@ def lines(program: str) -> Iterator[str]:
                 yield " ".join([*base, name])
 
 
-def run_all(run: Callable[[str], dict[str, Any]], given: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Run every line, several at the same time; return what each said."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+def run_all(
+    run: Callable[[str], dict[str, Any]], given: Sequence[str], at_once: int = AT_ONCE
+) -> dict[str, dict[str, Any]]:
+    """Run every line, ``at_once`` at the same time; return what each said."""
+    with ThreadPoolExecutor(at_once) as pool:
         return dict(zip(given, pool.map(run, given), strict=True))
 
 
-def by(command: list[str]) -> Callable[[str], dict[str, Any]]:
-    """Return the function that runs ``command`` with the options of a line."""
+def by(command: list[str], longest: Callable[[str], float] = lambda _: ENDLESS) -> Callable[[str], dict[str, Any]]:
+    """Return the function that runs ``command`` with the options of a line, for at most ``longest(line)`` seconds."""
 
     def run(line: str) -> dict[str, Any]:
         try:
-            outcome = said(command, line, LONGEST)
+            outcome = said(command, line, longest(line))
             if outcome["code"] < 0:  # what it says as it aborts has addresses in it
                 return {"code": outcome["code"], "stdout": "", "stderr": ""}
             return outcome
