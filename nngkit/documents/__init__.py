@@ -6,11 +6,11 @@ from nngkit.documents.changes import MISSING, ArrayChange, Change, Delete, Inser
 from nngkit.documents.document import Document
 from nngkit.documents.peer import DocumentPeer, PeerInfo, PeerStats, Refusal
 from nngkit.documents.records import Saved
-from nngkit.documents.replica import Settings
 from nngkit.documents.shared import Array, Map, Text
+from nngkit.documents.sync.faults import Weather
+from nngkit.documents.sync.replica import Settings
 from nngkit.documents.undo import Undo
 from nngkit.documents.versions import Stream
-from nngkit.documents.weather import Weather
 
 __all__ = [
     "MISSING",

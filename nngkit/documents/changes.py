@@ -22,8 +22,8 @@ from typing import Final, Generic, Self, TypeVar
 import trio
 
 from nngkit.background import demand_trio
-from nngkit.documents.codepoints import Delete, Delta, Insert, Keep
-from nngkit.documents.engine import MISSING, ArrayChange, MapChange, Part, TextChange
+from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep
+from nngkit.documents.engine.interface import MISSING, ArrayChange, MapChange, Part, TextChange
 from nngkit.errors import Full
 
 __all__ = [

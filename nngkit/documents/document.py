@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from nngkit.documents.awareness import Awareness
 from nngkit.documents.changes import Change, Hub, Reader
-from nngkit.documents.engine import Engine, EngineDocument, Kind, Part, engine
+from nngkit.documents.engine.interface import Engine, EngineDocument, Kind, Part, engine
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Array, Map, Shared, Text, check_root, wrapped

@@ -33,21 +33,21 @@ import trio
 
 from nngkit.background import Background, UnderTrio
 from nngkit.documents.awareness import RENEW
-from nngkit.documents.disk import DocumentDisk
 from nngkit.documents.document import Document
-from nngkit.documents.engine import Engine, engine
-from nngkit.documents.exchange import Exchange
-from nngkit.documents.finding import Finding
-from nngkit.documents.keeper import Keeper, KeptDocument
-from nngkit.documents.local import LocalCopy
-from nngkit.documents.messages import TEXT, Aware, Edit, Has, Have
+from nngkit.documents.engine.interface import Engine, engine
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Record, Saved
-from nngkit.documents.replica import Replica, Settings
-from nngkit.documents.store import Store
-from nngkit.documents.versions import EPOCHS, ORIGIN, Stream, Versions, covers
-from nngkit.documents.weather import Weather
-from nngkit.documents.wire import encode
+from nngkit.documents.storage import Keeper, KeptDocument
+from nngkit.documents.store.document_log import DocumentDisk
+from nngkit.documents.store.sqlite import Store
+from nngkit.documents.sync.discovery import Finding
+from nngkit.documents.sync.exchange import Exchange
+from nngkit.documents.sync.faults import Weather
+from nngkit.documents.sync.messages import TEXT, Aware, Has, Have
+from nngkit.documents.sync.replica import Replica, Settings
+from nngkit.documents.sync.synchronizer import LocalCopy
+from nngkit.documents.sync.wire import encode
+from nngkit.documents.versions import EPOCHS, ORIGIN, Edit, Stream, Versions, covers
 from nngkit.errors import AccessDenied, Closed, ConfigError, NngkitError, TimedOut
 from nngkit.protocols import TLS, Pipe
 

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, overload
 
-from nngkit.documents._prelim import Prelim
-from nngkit.documents.engine import EngineArray, EngineMap, EngineText, Node
+from nngkit.documents.engine.interface import EngineArray, EngineMap, EngineText, Node
+from nngkit.documents.engine.prelim import Prelim
 from nngkit.envelope import MAX_DEPTH
 from nngkit.errors import NngkitError
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,7 @@ __all__ = [
     "EPOCHS_KEPT",
     "ORIGIN",
     "STREAMS",
+    "Edit",
     "Oldest",
     "Stream",
     "Versions",
@@ -60,6 +62,14 @@ class Stream(NamedTuple):
 
 Versions = dict[Stream, int]
 """The number of the last edit that is in the document, with all before it, for each stream. Never 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One transaction's update, and what of other streams was in the document then and in no earlier `deps`."""
+
+    payload: bytes
+    deps: Versions = field(default_factory=dict)
 
 
 def covers(a: Mapping[Stream, int], b: Mapping[Stream, int]) -> bool:

@@ -24,13 +24,12 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import UnderTrio
-from nngkit.documents.engine import engine
-from nngkit.documents.messages import Edit
+from nngkit.documents.engine.interface import engine
 from nngkit.documents.peer import DocumentPeer, PeerInfo, PeerStats, Refusal
 from nngkit.documents.records import Loaded
-from nngkit.documents.replica import Settings
-from nngkit.documents.versions import Stream, Versions, prune
-from nngkit.documents.weather import Weather
+from nngkit.documents.sync.faults import Weather
+from nngkit.documents.sync.replica import Settings
+from nngkit.documents.versions import Edit, Stream, Versions, prune
 from nngkit.errors import ConfigError, NngkitError
 from nngkit.journal.recorder import Recorder
 from nngkit.protocols import TLS, Pipe

@@ -22,11 +22,11 @@ from typing import Final
 
 from nngkit import envelope
 from nngkit.documents import records
-from nngkit.documents.engine import Engine
-from nngkit.documents.messages import Edit
+from nngkit.documents.engine.interface import Engine
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Loaded, Merge, compaction_due
 from nngkit.documents.versions import (
+    Edit,
     Stream,
     Versions,
     from_wire,

@@ -20,7 +20,7 @@ from nngkit.cli.doc.keeping import sittings
 from nngkit.cli.doc.keys import Decoder, Event, Key, Pasted, Typed
 from nngkit.cli.doc.values import delta_text, from_json, to_json
 from nngkit.cli.doc.view import Other, Span, Style, cut, framed
-from nngkit.documents.codepoints import Delete, Delta, Insert, Keep, patched
+from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep, patched
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Entry
 from nngkit.documents.versions import Stream

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from nngkit.documents._prelim import Prelim
-from nngkit.documents.engine import Engine, EngineDocument, engine
+from nngkit.documents.engine.interface import Engine, EngineDocument, engine
+from nngkit.documents.engine.prelim import Prelim
 
 LETTERS = ["a", "é", "漢", "😀", "xyz", "a😀é", "👨‍👩", "e\u0301"]
 

@@ -10,8 +10,7 @@ import hashlib
 from collections.abc import Sequence
 
 from nngkit import envelope
-from nngkit.documents.messages import Edit
-from nngkit.documents.versions import Stream, Versions, merge
+from nngkit.documents.versions import Edit, Stream, Versions, merge
 
 ONE = envelope.encode({"edit": 0})[:-1]  # how one edit begins, as it is delivered
 Name = tuple[bytes, int, int]  # origin, epoch, number

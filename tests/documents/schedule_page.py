@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from nngkit.documents.messages import Beat, Updates
+from nngkit.documents.sync.messages import Beat, Updates
+from nngkit.documents.sync.wire import decode_bus
 from nngkit.documents.versions import Stream, Versions, covers
-from nngkit.documents.wire import decode_bus
 from tests.documents.schedules import DOCS, Node, World
 
 SCRIPT: Final = Path(__file__).parents[2] / "nngkit/web/doc/tests/schedule.js"

@@ -22,15 +22,15 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from nngkit.documents.engine import EngineDocument, engine
-from nngkit.documents.local import LocalCopy
-from nngkit.documents.messages import Beat, Chunks, Edit, Give, Manifest, Nack, Pull, Refused, Request, Updates, Want
-from nngkit.documents.messages import Diff as DiffReply
-from nngkit.documents.replica import Ask, Replica, Settings
-from nngkit.documents.timing import Pace, RoundTrips
-from nngkit.documents.transfers import Assembly, Transfers
-from nngkit.documents.versions import Stream, Versions, covers, merge
-from nngkit.documents.wire import decode_bus, decode_reply, decode_request, encode
+from nngkit.documents.engine.interface import EngineDocument, engine
+from nngkit.documents.sync.messages import Beat, Chunks, Give, Manifest, Nack, Pull, Refused, Request, Updates, Want
+from nngkit.documents.sync.messages import Diff as DiffReply
+from nngkit.documents.sync.replica import Ask, Replica, Settings
+from nngkit.documents.sync.synchronizer import LocalCopy
+from nngkit.documents.sync.timing import Pace, RoundTrips
+from nngkit.documents.sync.transfers import Assembly, Transfers
+from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
+from nngkit.documents.versions import Edit, Stream, Versions, covers, merge
 
 DOCS = ("minutes", "table")
 CALM = 30.0  # seconds after the last edit within which all have to agree

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.documents.addresses import beside, beside_dialled, hidden, reached, told
+from nngkit.documents.sync.addresses import beside, beside_dialled, hidden, reached, told
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit import envelope
-from nngkit.documents._v1 import uint
 from nngkit.documents.awareness import RENEW, STATE_LIMIT, TIMEOUT, AwarenessChange
 from nngkit.documents.document import Document
+from nngkit.documents.engine.yjs_update import uint
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Map, Text
 from nngkit.errors import BadMessage, TooLarge

@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from nngkit.documents import codepoints
-from nngkit.documents.codepoints import Delete, Delta, Insert, Keep, Positions, compose, composed, delta_of, patched
+from nngkit.documents.engine import codepoints
+from nngkit.documents.engine.codepoints import (
+    Delete,
+    Delta,
+    Insert,
+    Keep,
+    Positions,
+    compose,
+    composed,
+    delta_of,
+    patched,
+)
 
 TEXTS = st.text(st.sampled_from("ab\néß漢😀🇬👨‍👩\u0301\u200d\U0010ffff\x00"), max_size=12)
 PLACES = st.floats(0, 1)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from nngkit.documents import changes
 from nngkit.documents.changes import MISSING, ArrayChange, Change, Delete, Insert, Keep, MapChange, TextChange
-from nngkit.documents.codepoints import patched
 from nngkit.documents.document import Document
+from nngkit.documents.engine.codepoints import patched
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Array, Map, Text
 from nngkit.errors import Closed, ConfigError, Full, NngkitError

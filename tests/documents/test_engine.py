@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nngkit.documents import _v1
-from nngkit.documents._prelim import Prelim
-from nngkit.documents.engine import Engine, EngineDocument, content_digest, engine
+from nngkit.documents.engine import yjs_update
+from nngkit.documents.engine.interface import Engine, EngineDocument, content_digest, engine
+from nngkit.documents.engine.prelim import Prelim
 from nngkit.errors import Broken, ConfigError
 from tests.documents import networks
 
@@ -218,12 +218,12 @@ def test_a_spoilt_update_is_refused_and_leaves_no_trace_or_is_one(seed: int, spo
                 update.insert(at, rng.randrange(256))
             case _:
                 update += bytes([rng.randrange(256)])
-    digest, state = doc.digest(), _v1.read_state(doc.state())
+    digest, state = doc.digest(), yjs_update.read_state(doc.state())
     try:
         doc.apply(bytes(update))
     except ValueError:
         assert doc.digest() == digest
-        assert _v1.read_state(doc.state()) == state
+        assert yjs_update.read_state(doc.state()) == state
         if not opened:
             as_it_was(made, histories, doc)
     else:
@@ -258,10 +258,10 @@ def test_an_update_before_what_it_builds_on_is_refused(made: Engine, seed: int) 
 
 def item(client: int, clock: int, content: bytes, *, origin: tuple[int, int] | None = None) -> bytes:
     """One struct in an update's group of its own: kind 4 or 7 or 8 by the first byte of `content`."""
-    head = _v1.uint(1) + _v1.uint(client) + _v1.uint(clock)
+    head = yjs_update.uint(1) + yjs_update.uint(client) + yjs_update.uint(clock)
     if origin is None:
         return head + content[:1] + b"\x01\x01t" + content[1:]
-    return head + bytes([content[0] | 0x80]) + _v1.uint(origin[0]) + _v1.uint(origin[1]) + content[1:]
+    return head + bytes([content[0] | 0x80]) + yjs_update.uint(origin[0]) + yjs_update.uint(origin[1]) + content[1:]
 
 
 X = b"\x04\x01x"
@@ -352,8 +352,8 @@ def test_a_text_that_somebody_uses_as_an_array_can_be_read_but_not_edited() -> N
 
 def test_shared_types_nested_ten_thousand_deep_are_read_to_a_depth() -> None:
     """Each is a struct of its own, so that no parser's depth stops them."""
-    structs = b"".join(b"\x07\x00\x32" + _v1.uint(clock - 1) + b"\x00" for clock in range(1, 10_000))
-    update = b"\x01" + _v1.uint(10_000) + b"\x32\x00" + b"\x07\x01\x01t\x00" + structs + b"\x00"
+    structs = b"".join(b"\x07\x00\x32" + yjs_update.uint(clock - 1) + b"\x00" for clock in range(1, 10_000))
+    update = b"\x01" + yjs_update.uint(10_000) + b"\x32\x00" + b"\x07\x01\x01t\x00" + structs + b"\x00"
     doc = engine("yjs").new()
     doc.apply(update)
     depth, value = 0, doc.content()["t"]

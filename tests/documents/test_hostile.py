@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from nngkit.documents.exchange import Exchange
-from nngkit.documents.local import LocalCopy
-from nngkit.documents.messages import Aware, Beat, Bye, Edit, Hello, Updates
-from nngkit.documents.versions import Stream, Versions
-from nngkit.documents.wire import encode
+from nngkit.documents.sync.exchange import Exchange
+from nngkit.documents.sync.messages import Aware, Beat, Bye, Hello, Updates
+from nngkit.documents.sync.synchronizer import LocalCopy
+from nngkit.documents.sync.wire import encode
+from nngkit.documents.versions import Edit, Stream, Versions
 from nngkit.errors import NngkitError
 
 ME, ADA, BOB = (Stream(bytes([n]) * 8, n) for n in range(3))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nngkit.documents.members import MOST, SILENT, Member, Members
-from nngkit.documents.messages import MANY_DOCUMENTS, Aware, Beat, Bye, DocBeat, Edit, Updates
-from nngkit.documents.versions import Stream
+from nngkit.documents.sync.members import MOST, SILENT, Member, Members
+from nngkit.documents.sync.messages import MANY_DOCUMENTS, Aware, Beat, Bye, DocBeat, Updates
+from nngkit.documents.versions import Edit, Stream
 
 ME, ADA, BOB = (Stream(bytes([n]) * 8, n) for n in range(3))
 AT = "tcp://10.0.0.9:51234"

@@ -12,9 +12,10 @@ import trio
 import trio.lowlevel
 
 from nngkit.documents import Document, DocumentPeer, Stream, Weather
-from nngkit.documents.addresses import hidden
-from nngkit.documents.messages import Aware, Beat, DocBeat, Edit, Hello, Manifest, Nack, Range, Updates, Want
-from nngkit.documents.wire import decode_reply, encode
+from nngkit.documents.sync.addresses import hidden
+from nngkit.documents.sync.messages import Aware, Beat, DocBeat, Hello, Manifest, Nack, Range, Updates, Want
+from nngkit.documents.sync.wire import decode_reply, encode
+from nngkit.documents.versions import Edit
 from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NotFound, TimedOut
 from nngkit.protocols import Bus, Req
 
@@ -488,7 +489,7 @@ async def test_awareness_of_a_megabyte_is_refused() -> None:
 
 async def test_a_gigabyte_is_not_fetched() -> None:
     """The stranger answers a Want with a manifest that claims more than `max_document`."""
-    from nngkit.documents.messages import Diff
+    from nngkit.documents.sync.messages import Diff
     from nngkit.protocols import Rep
 
     async with Rep(listen=HERE) as rep, DocumentPeer(listen=HERE, max_document=1 << 20) as peer:

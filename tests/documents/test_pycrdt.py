@@ -1,7 +1,7 @@
 """What this project relies on in pycrdt, and what it works around: a new version that differs is noticed here.
 
-The workarounds are named in nngkit/documents/yjs.py. Where a test of one fails because pycrdt got better, it may go;
-where one of the others fails, the version is not to be used.
+nngkit/documents/engine/yjs.py lists the workarounds. If a test of a workaround fails because pycrdt improved, the
+workaround can be removed. If any other test fails, that version of pycrdt must not be used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nngkit.documents import _v1
+from nngkit.documents.engine import yjs_update
 from tests.documents import networks
 
 
@@ -66,7 +66,7 @@ def test_state_vectors_do_not_tell_of_deletions_and_updates_do() -> None:
     other.apply_update(doc.get_update())
     before = doc.get_state()
     del text[1]
-    assert _v1.read_state(doc.get_state()) == _v1.read_state(before)
+    assert yjs_update.read_state(doc.get_state()) == yjs_update.read_state(before)
     other.apply_update(doc.get_update(other.get_state()))
     assert view(other) == "ac"
 
@@ -86,7 +86,7 @@ def test_clocks_count_utf_16_units() -> None:
     doc = new(7)
     text = doc.get("text", type=pycrdt.Text)
     text += "é😀"
-    assert _v1.read_state(doc.get_state()) == {7: 3}
+    assert yjs_update.read_state(doc.get_state()) == {7: 3}
 
 
 def test_its_sticky_index_is_yjs_relative_position_and_wrong_behind_what_is_not_ascii() -> None:
@@ -109,7 +109,7 @@ def test_bytes_behind_an_update_are_overlooked() -> None:
     assert view(doc) == "abc"
     assert doc.get_update() == update
     with pytest.raises(ValueError, match="4 bytes behind the end"):  # ... and so it is not left to it
-        _v1.parse(update + b"junk")
+        yjs_update.parse(update + b"junk")
 
 
 def test_an_update_that_does_not_connect_is_kept_where_nobody_sees_it() -> None:

@@ -9,23 +9,12 @@ from typing import Any
 import pytest
 
 from nngkit.documents import versions as vectors
-from nngkit.documents.history import DEP, OTHERS
-from nngkit.documents.messages import (
-    BUS_LIMIT,
-    EDITS,
-    HEADS,
-    RANGES,
-    REPLY_LIMIT,
-    DocBeat,
-    Edit,
-    Range,
-    Resent,
-    Updates,
-)
-from nngkit.documents.replica import LATE, Ask, AskAll, AskEdits, Decisions, Offer, Replica, Settings
-from nngkit.documents.timing import UNKNOWN
-from nngkit.documents.versions import EPOCHS, STREAMS, Stream, Versions, digest
-from nngkit.documents.wire import encode
+from nngkit.documents.sync.history import DEP, OTHERS
+from nngkit.documents.sync.messages import BUS_LIMIT, EDITS, HEADS, RANGES, REPLY_LIMIT, DocBeat, Range, Resent, Updates
+from nngkit.documents.sync.replica import LATE, Ask, AskAll, AskEdits, Decisions, Offer, Replica, Settings
+from nngkit.documents.sync.timing import UNKNOWN
+from nngkit.documents.sync.wire import encode
+from nngkit.documents.versions import EPOCHS, STREAMS, Edit, Stream, Versions, digest
 
 ME, ADA, BOB, CY = (Stream(bytes([n]) * 8, 10**6 + n) for n in range(4))
 PATIENCE = UNKNOWN + 4 * UNKNOWN / 2  # of somebody who has never answered

@@ -14,12 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from nngkit.documents.local import LocalCopy, Step
-from nngkit.documents.messages import Beat, Diff, Give, Nack, Reply, Request, Updates, Want
-from nngkit.documents.replica import Ask, AskAll, Replica, Settings
-from nngkit.documents.timing import RoundTrips
+from nngkit.documents.sync.messages import Beat, Diff, Give, Nack, Reply, Request, Updates, Want
+from nngkit.documents.sync.replica import Ask, AskAll, Replica, Settings
+from nngkit.documents.sync.synchronizer import LocalCopy, Step
+from nngkit.documents.sync.timing import RoundTrips
+from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
 from nngkit.documents.versions import Stream, Versions
-from nngkit.documents.wire import decode_bus, decode_reply, decode_request, encode
 from tests.documents.plain import Disk, Name, Plain, read
 
 DOCS = ("minutes", "table")

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from nngkit.documents.history import History
-from nngkit.documents.messages import Edit
-from nngkit.documents.replica import Replica
-from nngkit.documents.versions import Stream
+from nngkit.documents.sync.history import History
+from nngkit.documents.sync.replica import Replica
+from nngkit.documents.versions import Edit, Stream
 from tests.documents.schedule_page import SCRIPT, Browser
 from tests.documents.schedules import Outcome, Weather, main, play, summary
 

@@ -18,7 +18,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.documents.store import Loaded, Merge, Record, Store, compaction_due, next_epoch
+from nngkit.documents.records import compaction_due
+from nngkit.documents.store import Loaded, Merge, Record, Store
+from nngkit.documents.store.sqlite import next_epoch
 from nngkit.documents.versions import EPOCHS, STREAMS, Stream, covers
 from nngkit.errors import Broken, Closed, ConfigError, Full, NotFound, TooLarge
 from tests.documents.stores import ADA, BOB, WAIT, append_all, edit, mine, standing_still
@@ -139,7 +141,7 @@ def test_names_that_no_document_may_have_are_refused(path: Path, name: str) -> N
 
 
 def test_an_update_that_sqlite_could_not_hold_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nngkit.documents._rows.LARGEST", 1000)
+    monkeypatch.setattr("nngkit.documents.store.row_format.LARGEST", 1000)
     with Store.open(path) as store:
         with pytest.raises(TooLarge):
             store.append("doc", edit(1, update=b"x" * 1000))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from nngkit.documents.store import Entry, Loaded, Record, Store, compaction_due
+from nngkit.documents.records import compaction_due
+from nngkit.documents.store import Entry, Loaded, Record, Store
 from nngkit.errors import NotFound, StoreDamaged
 from tests.documents.stores import ADA, BOB, WAIT, Author, TextDocument, TextEngine, content, edit
 
@@ -150,7 +151,7 @@ async def test_updates_that_the_engine_refuses_replace_nothing(path: Path) -> No
 
 
 async def test_the_history_outlives_compaction_up_to_its_cap(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nngkit.documents._compaction._PAST_KEPT", 2)
+    monkeypatch.setattr("nngkit.documents.store.compaction._PAST_KEPT", 2)
     author, seq = Author(), 0
     entries: list[Entry] = []
     async with Store.open(path) as store:

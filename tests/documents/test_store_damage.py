@@ -15,9 +15,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.documents import _pages
-from nngkit.documents.recovery import Report, recover
-from nngkit.documents.store import Loaded, Merge, Record, Store
+from nngkit.documents.store import Loaded, Merge, Record, Store, page_scan
+from nngkit.documents.store.recovery import Report, recover
 from nngkit.documents.versions import Stream
 from nngkit.errors import ConfigError, NngkitError, StoreDamaged
 from tests.documents.stores import ADA, BOB, Author, TextEngine, content, edit
@@ -496,5 +495,5 @@ def test_whatever_is_damaged_a_thousand_times_is_told(images: dict[str, Image], 
 
 @given(st.integers(0, 2**56 - 1))
 def test_sqlites_numbers_are_read_as_they_are_written(value: int) -> None:
-    data = _pages._varint_of(value)
-    assert _pages._varint(b"?" + data + b"?", 1) == (value, 1 + len(data))
+    data = page_scan._varint_of(value)
+    assert page_scan._varint(b"?" + data + b"?", 1) == (value, 1 + len(data))

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from nngkit.documents.members import SILENT
-from nngkit.documents.timing import LEAST, MOST, SELDOM, UNKNOWN, Pace, RoundTrips
+from nngkit.documents.sync.members import SILENT
+from nngkit.documents.sync.timing import LEAST, MOST, SELDOM, UNKNOWN, Pace, RoundTrips
 
 
 def beats(pace: Pace, until: float) -> list[float]:

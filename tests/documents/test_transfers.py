@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from nngkit.documents.messages import CHUNKS, MOST_CHUNKS, Chunks, Manifest
-from nngkit.documents.transfers import CHUNK, KEPT, MOST_KEPT, Assembly, Transfers
+from nngkit.documents.sync.messages import CHUNKS, MOST_CHUNKS, Chunks, Manifest
+from nngkit.documents.sync.transfers import CHUNK, KEPT, MOST_KEPT, Assembly, Transfers
 from nngkit.documents.versions import Stream
 from nngkit.errors import BadMessage, TooLarge
 
@@ -125,7 +125,7 @@ def test_newer_transfers_take_the_room_of_those_unused_longest() -> None:
 
 
 def test_one_alone_may_be_larger_than_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nngkit.documents.transfers.MOST_BYTES", 3 * CHUNK)
+    monkeypatch.setattr("nngkit.documents.sync.transfers.MOST_BYTES", 3 * CHUNK)
     transfers = Transfers()
     offer(transfers, data(2 * CHUNK, 1), name=b"1" * 16)
     offer(transfers, data(5 * CHUNK, 2), name=b"2" * 16)

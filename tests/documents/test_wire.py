@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nngkit.documents import messages as m
+from nngkit.documents.sync import messages as m
+from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
 from nngkit.documents.versions import EPOCHS, ORIGIN, STREAMS, Stream, Versions
-from nngkit.documents.wire import decode_bus, decode_reply, decode_request, encode
 from nngkit.errors import BadMessage, TooLarge
 
 unhurried = settings(deadline=None)  # the machine may be busy with something else

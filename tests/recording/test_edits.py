@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit.documents import Document
-from nngkit.documents.engine import Engine, engine
-from nngkit.documents.messages import Edit
+from nngkit.documents.engine.interface import Engine, engine
 from nngkit.documents.records import Record as EditRecord
-from nngkit.documents.versions import Stream, Versions
+from nngkit.documents.versions import Edit, Stream, Versions
 from nngkit.journal.record import Record
 from nngkit.recording.edits import BadRecord, Headers, Kept, edit_headers, merge_headers, parse, restored
 

@@ -10,7 +10,7 @@ from selenium import webdriver
 
 from nngkit.documents.document import Document
 from nngkit.documents.shared import Map
-from nngkit.documents.weather import Weather
+from nngkit.documents.sync.faults import Weather
 from nngkit.web.doc import page_site
 from nngkit.web.server import Server, serve
 from tests.web.browsers import Page, until

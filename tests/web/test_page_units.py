@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nngkit.documents.document import Document
-from nngkit.documents.engine import engine
+from nngkit.documents.engine.interface import engine
 from nngkit.documents.names import check_name
 from nngkit.documents.shared import Array, Map, Text
 from nngkit.errors import ConfigError

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from nngkit.cli.doc import layout
 from nngkit.cli.doc.keys import Event, Key
-from nngkit.documents.codepoints import Edit
+from nngkit.documents.engine.codepoints import Edit
 
 __all__ = ["Caret", "Size"]
 

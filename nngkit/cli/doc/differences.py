@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nngkit.documents.codepoints import Delete, Delta, Edit, Insert, Keep
+from nngkit.documents.engine.codepoints import Delete, Delta, Edit, Insert, Keep
 
 __all__ = ["applied", "edits", "joined", "matches", "rebased"]
 

@@ -24,7 +24,7 @@ from typing import Final
 
 from nngkit.cli.doc.arguments import BODY
 from nngkit.cli.doc.trace import Trace, checked
-from nngkit.documents.engine import EngineDocument, EngineText, engine
+from nngkit.documents.engine.interface import EngineDocument, EngineText, engine
 
 __all__ = ["Drafted", "draft", "orders"]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from nngkit.cli.doc.opening import found, in_trio, opened, stored
 from nngkit.cli.output import json_line, out, utc
-from nngkit.documents.engine import engine
+from nngkit.documents.engine.interface import engine
 from nngkit.documents.records import Entry, Saved
 from nngkit.documents.store import Store
 from nngkit.documents.store import recover as recovered

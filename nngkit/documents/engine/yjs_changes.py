@@ -1,0 +1,131 @@
+"""What a transaction changed, from pycrdt's deep events: only while somebody follows, because reading them costs.
+
+The events are read while the transaction commits (they are gone later), and made into Parts after it: texts in code
+points by their own mirrors (TextNode), which nested ones are found again by their path for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pycrdt
+
+from nngkit.documents.engine.codepoints import Delete, Insert, Keep
+from nngkit.documents.engine.interface import MISSING, ArrayChange, MapChange, Part, TextChange
+from nngkit.documents.engine.yjs_nodes import ArrayNode, MapNode, TextNode, plain_node
+
+if TYPE_CHECKING:
+    from nngkit.documents.engine.yjs import YjsDocument
+
+__all__ = ["Follower"]
+
+Callback = Callable[[tuple[Part, ...], object], None]
+
+
+class Follower:
+    """The callbacks that want to know what changed, and what they will be told."""
+
+    def __init__(self, owner: YjsDocument) -> None:
+        self._owner = owner
+        self._callbacks: list[Callback] = []
+        self._subscriptions: list[tuple[Any, Any]] = []
+        self._events: list[tuple[tuple[str | int, ...], Any]] = []
+
+    @property
+    def active(self) -> bool:
+        return bool(self._callbacks)
+
+    def add(self, callback: Callback) -> Callable[[], None]:
+        """Returns what ends it."""
+        self._callbacks.append(callback)
+        if len(self._callbacks) == 1:
+            for name, node in self._owner.roots.items():
+                self._watch(name, node)
+
+        def end() -> None:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+            if not self._callbacks:
+                for raw, subscription in self._subscriptions:
+                    raw.unobserve(subscription)
+                self._subscriptions.clear()
+
+        return end
+
+    def opened(self, name: str, node: Any) -> None:
+        if self._callbacks:
+            self._watch(name, node)
+
+    def dropped(self) -> None:
+        """The document is about to be built anew."""
+        self._subscriptions.clear()
+        self._events.clear()
+
+    def _watch(self, name: str, node: Any) -> None:
+        raw = node.raw
+
+        kept = self._events  # and not self, see _yjs_weak.py
+
+        def changed(events: Any) -> None:
+            for event in events if isinstance(events, list) else [events]:
+                kept.append(((name, *event.path), event))
+
+        self._subscriptions.append((raw, raw.observe_deep(changed)))
+        self._open_nested(node)
+
+    def _open_nested(self, node: Any) -> None:
+        """Nested texts need their mirrors before they change: what was deleted of them cannot be asked afterwards."""
+        if isinstance(node, TextNode):
+            node.freshen()  # from now on it follows, event by event
+        elif isinstance(node, MapNode):
+            for key in node.keys():  # noqa: SIM118
+                self._open_nested(node.get(key))
+        elif isinstance(node, ArrayNode):
+            for index in range(len(node)):
+                self._open_nested(node.get(index))
+
+    def collected(self) -> tuple[Part, ...]:
+        """The parts of the transaction that just ended."""
+        events = self._events[:]
+        self._events.clear()  # the same list: the callbacks have it
+        parts: list[Part] = []
+        for path, event in events:
+            if isinstance(event, pycrdt.TextEvent):
+                node = self._find(path)
+                if isinstance(node, TextNode) and node.delta is not None:
+                    parts.append(TextChange(path, node.delta))
+            elif isinstance(event, pycrdt.MapEvent):
+                keys = event.keys  # type: ignore[attr-defined]
+                parts.append(MapChange(path, {key: self._key(change) for key, change in keys.items()}))
+            else:
+                parts.append(ArrayChange(path, tuple(self._item(part) for part in event.delta)))
+        return tuple(parts)
+
+    def tell(self, parts: tuple[Part, ...], origin: object) -> None:
+        for callback in tuple(self._callbacks):
+            callback(parts, origin)
+
+    def _find(self, path: tuple[str | int, ...]) -> Any:
+        node: Any = self._owner.roots.get(str(path[0]))
+        for step in path[1:]:
+            try:
+                node = node.get(step)
+            except (KeyError, IndexError, AttributeError):  # gone in the same transaction
+                return None
+        return node
+
+    def _new(self, raw: Any) -> Any:
+        self._open_nested(self._owner.wrapped(raw))
+        return plain_node(raw)
+
+    def _key(self, change: dict[str, Any]) -> tuple[Any, Any]:
+        old, new = change.get("oldValue", MISSING), change.get("newValue", MISSING)
+        if isinstance(old, pycrdt.Text | pycrdt.Map | pycrdt.Array):
+            old = None
+        return plain_node(old), self._new(new) if new is not MISSING else MISSING
+
+    def _item(self, part: dict[str, Any]) -> Keep | Insert | Delete:
+        if "insert" in part:
+            return Insert(tuple(self._new(item) for item in part["insert"]))
+        return Keep(int(part["retain"])) if "retain" in part else Delete(int(part["delete"]))

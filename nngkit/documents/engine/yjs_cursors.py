@@ -1,0 +1,139 @@
+"""Positions in text that survive edits, as Yjs encodes its relative positions; exact also where text is not ASCII.
+
+::
+
+    cursor = [0, client, clock, assoc]       the item at the position (assoc 0: behind it; -1, as 65: before it)
+           | [1, root name, assoc]           the end of a root (assoc 0), or its beginning
+           | [2, client, clock, assoc]       the same of a nested text
+
+pycrdt makes these, but counts the bytes of a text into the clock, which counts UTF-16 units: its positions behind a
+character that is not ASCII point somewhere else, or panic. So the question is put to a shadow of the document in which
+each UTF-16 unit is an "x", where the two counts are one. It is made when a position in such a text is first asked for,
+and follows by the same updates, rewritten, when the next is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pycrdt
+
+from nngkit.documents.engine import yjs_update
+
+if TYPE_CHECKING:
+    from nngkit.documents.engine.yjs import YjsDocument
+    from nngkit.documents.engine.yjs_nodes import TextNode
+
+__all__ = ["Cursors"]
+
+_PENDING: Final = 1 << 20  # bytes of updates that wait for the shadow; with more it is cheaper made anew
+_AFTER, _BEFORE = b"\x00", b"\x41"
+
+
+class Cursors:
+    """Of one document."""
+
+    def __init__(self, owner: YjsDocument) -> None:
+        self._owner = owner
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the shadow; the next question makes one."""
+        self._shadow: pycrdt.Doc[Any] | None = None
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._texts: dict[bytes, pycrdt.Text] = {}
+
+    def note(self, update: bytes) -> None:
+        if self._shadow is not None:
+            self._pending.append(update)
+            self._size += len(update)
+            if self._size > _PENDING:
+                self.forget()
+
+    def cursor(self, node: TextNode, index: int, before: bool) -> bytes:
+        """The position before code point `index`, which stays with the character in front of it if `before`."""
+        text, at = self._text(node, index)
+        if before:
+            return text.sticky_index(at, pycrdt.Assoc.BEFORE).encode()
+        if index == len(node):
+            return _own_id(text) + _AFTER
+        return text.sticky_index(at, pycrdt.Assoc.AFTER).encode()
+
+    def locate(self, node: TextNode, cursor: bytes) -> int | None:
+        """The code point of a position now; None: not one, or of an item that is not here."""
+        try:
+            kind, client, clock, after = _read(cursor)
+        except ValueError:
+            return None
+        text, _ = self._text(node, 0)
+        if kind != 0:
+            if cursor[:-1] != _own_id(text):
+                return None
+            return len(node) if after else 0
+        if clock >= yjs_update.read_state(self._owner.state()).get(client, 0):
+            return None
+        with text.doc.transaction() as transaction:
+            at = pycrdt.StickyIndex.decode(cursor).get_index(transaction)
+        if node.mirror is None:
+            return min(at, len(node))
+        return _from_utf16(str(node), at)
+
+    def _text(self, node: TextNode, index: int) -> tuple[pycrdt.Text, int]:
+        """Where to ask about `node`, and what `index` is there."""
+        if self._owner.in_transaction:
+            raise RuntimeError("a position inside a transaction: take it before, or after")
+        if node.mirror is None:
+            return node.raw, index
+        own = _own_id(node.raw)
+        shadow = self._current()
+        if own not in self._texts:
+            for name, root in self._owner.roots.items():
+                view = {"text": pycrdt.Text, "map": pycrdt.Map, "array": pycrdt.Array}[root.kind]
+                self._collect(shadow.get(name, type=view))
+        return self._texts[own], len(node.read(0, index).encode("utf-16-le")) // 2
+
+    def _current(self) -> pycrdt.Doc[Any]:
+        if self._shadow is None:
+            self.forget()
+            self._shadow = pycrdt.Doc()
+            self._pending.append(self._owner.changes_since())
+        with self._shadow.transaction():
+            for update in self._pending:
+                self._shadow.apply_update(yjs_update.in_ascii(update))
+        self._pending.clear()
+        self._size = 0
+        return self._shadow
+
+    def _collect(self, value: Any) -> None:
+        if isinstance(value, pycrdt.Text):
+            self._texts[_own_id(value)] = value
+        elif isinstance(value, pycrdt.Map):
+            for key in value.keys():  # noqa: SIM118
+                self._collect(value[key])
+        elif isinstance(value, pycrdt.Array):
+            for index in range(len(value)):
+                self._collect(value[index])
+
+
+def _own_id(text: Any) -> bytes:
+    """The position at the beginning of a text names the text itself; without its side, that is."""
+    encoded: bytes = text.sticky_index(0, pycrdt.Assoc.BEFORE).encode()
+    return encoded[:-1]
+
+
+def _read(cursor: bytes) -> tuple[int, int, int, bool]:
+    """Kind, client, clock, whether it is bound to what follows. ValueError."""
+    if len(cursor) < 3 or cursor[-1:] not in (_AFTER, _BEFORE) or cursor[0] > 2:
+        raise ValueError("not a position")
+    after = cursor[-1:] == _AFTER
+    if cursor[0] == 1:
+        return 1, 0, 0, after
+    state = yjs_update.read_state(b"\x01" + cursor[1:-1])  # one client and one clock are written alike in both
+    ((client, clock),) = state.items()
+    return cursor[0], client, clock, after
+
+
+def _from_utf16(text: str, at: int) -> int:
+    """The code point at a UTF-16 offset; within a character, the character."""
+    return len(text.encode("utf-16-le")[: 2 * at].decode("utf-16-le", "ignore"))

@@ -1,0 +1,68 @@
+"""Undo on pycrdt's own manager, which takes back what was done under the local origin and leaves others' edits alone.
+
+::
+
+    undo = YjsUndo(doc, [doc.root("body", "text")], 0.5, "undo", time.monotonic, LOCAL)
+    undo.undo()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pycrdt
+
+if TYPE_CHECKING:
+    from nngkit.documents.engine.yjs import YjsDocument
+
+__all__ = ["YjsUndo"]
+
+
+class YjsUndo:
+    """See engine.EngineUndo. A document that was built anew after damage has nothing left to undo."""
+
+    def __init__(
+        self,
+        owner: YjsDocument,
+        nodes: Sequence[Any],
+        window: float,
+        origin: object,
+        clock: Callable[[], float],
+        tracked: int,
+    ) -> None:
+        self._owner = owner
+        self._nodes = tuple(nodes)
+        self._window = round(window * 1000)
+        self._origin = origin
+        self._clock = clock
+        self._tracked = tracked
+        self.renew()
+
+    def renew(self) -> None:
+        clock = self._clock  # and not self, see _yjs_weak.py
+        self._manager = pycrdt.UndoManager(
+            scopes=[node.raw for node in self._nodes],
+            capture_timeout_millis=self._window,
+            timestamp=lambda: int(clock() * 1000),
+        )
+        self._manager.include_origin(self._tracked)
+
+    @property
+    def can_undo(self) -> bool:
+        return self._manager.can_undo()
+
+    @property
+    def can_redo(self) -> bool:
+        return self._manager.can_redo()
+
+    def undo(self) -> bool:
+        with self._owner.committing(self._origin):
+            return self._manager.undo()
+
+    def redo(self) -> bool:
+        with self._owner.committing(self._origin):
+            return self._manager.redo()
+
+    def clear(self) -> None:
+        self._manager.clear()

@@ -1,0 +1,139 @@
+"""Making one snapshot of a snapshot and its log: loaded into a fresh document of the engine, and encoded anew.
+
+Not by merging the updates: that is superlinear (docs/documents.md, The store).
+
+May not know: trio, threads, what is appended meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Protocol
+
+from nngkit.documents.records import Compacted, Merge, Record
+from nngkit.documents.store import row_format
+from nngkit.documents.store.jobs import Compact
+from nngkit.documents.store.reader import Reader
+from nngkit.documents.store.row_format import (
+    CHUNK,
+    CONTENTS,
+    PAST,
+    RECORDS,
+    Unsound,
+    decode_record,
+    entry_of,
+    key,
+    seal,
+)
+from nngkit.documents.versions import Versions
+from nngkit.errors import StoreDamaged
+
+__all__ = ["Compacter", "Scratch", "add", "compaction", "seal_snapshot"]
+
+_PAST_KEPT: Final = 100  # chunks of history a document: 102,400 records, under 1 MiB
+
+
+class Scratch(Protocol):
+    """What compaction needs of an engine's document."""
+
+    def apply(self, update: bytes, origin: object = None) -> None: ...
+    def changes_since(self, state: bytes | None = None) -> bytes: ...
+    def digest(self) -> bytes: ...
+
+
+class Compacter(Protocol):
+    """What compaction needs of an engine."""
+
+    def new(self, client_id: int | None = None) -> Scratch: ...
+
+
+def add(versions: Versions, record: Record | Merge) -> None:
+    """Put into `versions` what `record` brings."""
+    brings = record.versions if isinstance(record, Merge) else {record.stream: record.seq}
+    for stream, seq in brings.items():
+        if seq > versions.get(stream, 0):
+            versions[stream] = seq
+
+
+def compaction(
+    reader: Reader, path: str, number: int, name: str, engine: Compacter, recent: int
+) -> tuple[Compact | None, Compacted]:
+    """The job that compacts a document as it is committed, None if there is nothing to do; and what it does.
+
+    The job's first row is the snapshot, not sealed yet: its key is found when the job is enqueued.
+    """
+    found = reader.document(number, name)
+    head = found.head
+    first = max(head.first, head.last + 1 - recent)
+    before = head.log + head.size
+    if head.through == head.last and first == head.first:
+        return None, Compacted(0, before, before)
+    covered = head.through - head.first + 1
+    rows = found.rows[covered:]
+    try:
+        records = [decode_record(content) for content in rows]
+        versions = dict(found.versions)
+        for record in records:
+            add(versions, record)
+        update = _encoded_anew(engine, [found.snapshot] if found.snapshot else [], records)
+    except (Unsound, ValueError) as error:
+        raise StoreDamaged(path, str(error), f"records of {name!r}") from error
+    content = row_format.encode_content(update, versions)
+    past, history = _history(reader, number, name, head.past, head.first, found.rows[: first - head.first])
+    cuts = [(RECORDS, key(number, head.first), key(number, first) - 1)]
+    if head.snapshot:
+        cuts.append((CONTENTS, key(number, head.snapshot), key(number, head.snapshot)))
+    if past > head.past:
+        cuts.append((PAST, key(number, 0), key(number, (past - 1) // CHUNK) - 1))
+    job = Compact(
+        number,
+        name,
+        ((CONTENTS, 0, content), *history),
+        tuple(cuts),
+        through=head.last,
+        first=first,
+        past=past,
+        log=head.log,
+        length=len(content),
+    )
+    return job, Compacted(len(records), before, len(content))
+
+
+def seal_snapshot(job: Compact, contents: int) -> Compact:
+    """The job with its snapshot under the number `contents`."""
+    at = key(job.document, contents)
+    row = (CONTENTS, at, seal(CONTENTS, at, job.puts[0][2]))
+    return replace(job, puts=(row, *job.puts[1:]), contents=contents)
+
+
+def _encoded_anew(engine: Compacter, snapshot: list[bytes], records: list[Record | Merge]) -> bytes:
+    """Raises ValueError where the engine refuses something, or reads its own encoding as something else."""
+    scratch = engine.new()
+    for update in (*snapshot, *(record.update for record in records)):
+        scratch.apply(update)
+    update = scratch.changes_since(None)
+    again = engine.new()
+    again.apply(update)
+    if again.digest() != scratch.digest():
+        raise ValueError("encoded anew, they are another document")
+    return update
+
+
+def _history(
+    reader: Reader, number: int, name: str, past: int, first: int, rows: tuple[bytes, ...]
+) -> tuple[int, list[tuple[row_format.Table, int, bytes]]]:
+    """From where on the history is kept, and its new chunks, when `rows` follow, of which the first is `first`."""
+    if not rows:
+        return past, []
+    entries = [entry_of(content) for content in rows]
+    chunk = (first - 1) // CHUNK
+    begun = (first - 1) % CHUNK
+    if begun:  # the last chunk is not full
+        entries = reader.past(number, name, chunk) + entries
+    chunks = [entries[start : start + CHUNK] for start in range(0, len(entries), CHUNK)]
+    oldest = chunk + len(chunks) - _PAST_KEPT
+    kept = list(enumerate(chunks, chunk))[max(0, oldest - chunk) :]
+    puts = [
+        (PAST, key(number, at), seal(PAST, key(number, at), row_format.encode_history(these))) for at, these in kept
+    ]
+    return max(past, oldest * CHUNK + 1), puts

@@ -1,0 +1,106 @@
+"""A keeper instead of a store: it is told of everything in order, gives it back, and is believed when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import trio
+
+from nngkit.documents import DocumentPeer, Stream
+from nngkit.documents.records import Loaded, Merge, Record
+from nngkit.documents.storage import KeptDocument
+from nngkit.documents.versions import Edit, Versions, merge
+from nngkit.errors import Broken, ConfigError, TimedOut
+from tests.documents.test_peer import HERE, PATIENCE, until
+
+
+class Shelf:
+    """Keeps documents in memory; says that it has failed when it is told to."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, list[Record | Merge]] = {}
+        self.broken = False
+
+    def load(self, name: str) -> Loaded:
+        versions: Versions = {}
+        for record in self.records.get(name, ()):
+            versions = merge(versions, record.versions if isinstance(record, Merge) else {record.stream: record.seq})
+        return Loaded(None, tuple(self.records.get(name, ())), versions)
+
+    def disk(self, name: str, versions: Mapping[Stream, int]) -> KeptDocument:
+        assert versions == self.load(name).versions
+        return Page(self, self.records.setdefault(name, []))
+
+    async def room(self) -> None:
+        self.check()
+        await trio.lowlevel.checkpoint()
+
+    def check(self) -> None:
+        if self.broken:
+            raise Broken("the shelf has come down")
+
+
+class Page:
+    def __init__(self, shelf: Shelf, records: list[Record | Merge]) -> None:
+        self._shelf = shelf
+        self._records = records
+
+    def append(self, stream: Stream, seq: int, edit: Edit) -> None:
+        self._records.append(Record(stream, seq, edit.payload, edit.deps))
+
+    def append_merge(self, update: bytes, versions: Versions) -> None:
+        self._records.append(Merge(update, versions))
+
+    async def synced(self) -> None:
+        self._shelf.check()
+        await trio.lowlevel.checkpoint()
+
+    async def flush(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_it_is_told_of_every_edit_and_gives_it_back() -> None:
+    shelf = Shelf()
+    async with DocumentPeer(listen=HERE) as ada:
+        theirs = ada.open("minutes")
+        async with DocumentPeer(dial=ada.address, keeper=shelf) as peer:
+            ours = peer.open("minutes")
+            theirs.text("body").insert(0, "hello")
+            await until(lambda: str(ours.text("body")) == "hello")
+            ours.text("body").insert(5, " you")
+            await ours.durable()
+            await until(lambda: theirs.digest() == ours.digest())
+            versions = peer.versions("minutes")
+    assert {one.stream for one in shelf.records["minutes"] if isinstance(one, Record)} >= {peer.me}
+    assert shelf.load("minutes").versions == versions
+    async with DocumentPeer(keeper=shelf) as again:
+        assert str(again.open("minutes").text("body")) == "hello you"
+
+
+async def test_a_keeper_that_fails_is_not_counted_on_and_ends_nothing() -> None:
+    shelf = Shelf()
+    async with (
+        DocumentPeer(listen=HERE) as ada,
+        DocumentPeer(listen=HERE, dial=ada.address, keeper=shelf) as peer,
+    ):
+        theirs, ours = ada.open("minutes"), peer.open("minutes")
+        theirs.text("body").insert(0, "0")
+        await theirs.synced(1, PATIENCE)
+        shelf.broken = True
+        for number in range(200):  # more than are heard before it is asked whether there is room
+            theirs.text("body").insert(0, f"{number}")
+            await trio.lowlevel.checkpoint()
+        await until(lambda: ours.digest() == theirs.digest())
+        with pytest.raises(TimedOut, match="on the disks of 0 of 1"):
+            await theirs.synced(1, 0.5)
+        with pytest.raises(Broken, match="come down"):
+            await ours.durable()
+        shelf.broken = False
+        await theirs.synced(1, PATIENCE)
+
+
+def test_a_store_and_a_keeper_are_one_too_many(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="one of them keeps"):
+        DocumentPeer(store=tmp_path / "s.sqlite", keeper=Shelf())
