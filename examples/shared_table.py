@@ -19,7 +19,7 @@ The page of `nngkit doc serve` shows such a document as a table.
 
 import trio
 
-from nngkit.documents import Document, DocumentPeer, Map, MapChange, Weather
+from nngkit.documents import Document, DocumentPeer, Map, MapChange, NetworkFaults
 
 PATIENCE = 15  # seconds
 
@@ -35,10 +35,10 @@ async def until_alike(one: Document, other: Document) -> None:
 
 
 async def main() -> None:
-    weather = Weather(), Weather()  # a network that can be cut
+    faults = NetworkFaults(), NetworkFaults()  # a network that can be cut
     async with (
-        DocumentPeer(listen="tcp://127.0.0.1:0", name="ada", weather=weather[0]) as ada,
-        DocumentPeer(dial=ada.address, name="grace", weather=weather[1]) as grace,
+        DocumentPeer(listen="tcp://127.0.0.1:0", name="ada", faults=faults[0]) as ada,
+        DocumentPeer(dial=ada.address, name="grace", faults=faults[1]) as grace,
     ):
         table, copy = ada.open("shopping"), grace.open("shopping")
         with table.transaction():
@@ -47,7 +47,7 @@ async def main() -> None:
             table.array("rows").append(Map({"what": "pears", "amount": 2, "price": 0.8}))
         await until_alike(table, copy)
 
-        weather[0].cut, weather[1].cut = {grace.me.origin}, {ada.me.origin}
+        faults[0].cut, faults[1].cut = {grace.me.origin}, {ada.me.origin}
         table.array("rows")[0]["amount"] = 3
         print(f"ada alone:    {shown(table)}")
         del table.array("rows")[1]
@@ -56,7 +56,7 @@ async def main() -> None:
         print(f"grace alone:  {shown(copy)}")
 
         changes = table.changes()
-        weather[0].cut, weather[1].cut = set(), set()
+        faults[0].cut, faults[1].cut = set(), set()
         names = {str(other.stream): other.name for other in ada.peers}
         with trio.fail_after(PATIENCE):
             async for change in changes:

@@ -7,10 +7,10 @@ from nngkit.documents.document import Document
 from nngkit.documents.peer import DocumentPeer, PeerInfo, PeerStats, Refusal
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Array, Map, Text
-from nngkit.documents.sync.faults import Weather
+from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.documents.sync.replica import Settings
 from nngkit.documents.undo import Undo
-from nngkit.documents.versions import Stream
+from nngkit.documents.versions import EditStream
 
 __all__ = [
     "MISSING",
@@ -20,18 +20,18 @@ __all__ = [
     "Delete",
     "Document",
     "DocumentPeer",
+    "EditStream",
     "Insert",
     "Keep",
     "Map",
     "MapChange",
+    "NetworkFaults",
     "PeerInfo",
     "PeerStats",
     "Refusal",
     "Saved",
     "Settings",
-    "Stream",
     "Text",
     "TextChange",
     "Undo",
-    "Weather",
 ]

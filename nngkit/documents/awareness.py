@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit import envelope
-from nngkit.documents.changes import Hub, Reader
+from nngkit.documents.changes import Broadcast, ChangeReader
 from nngkit.errors import BadMessage
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Awareness:
         self._local: dict[str, Any] | None = None
         self._entries: dict[Hashable, _Entry] = {}
         self._sources: dict[int, Hashable] = {}
-        self._hub: Hub[AwarenessChange] = Hub()
+        self._broadcast: Broadcast[AwarenessChange] = Broadcast()
         self.clock = 0
         """The number of our last state, for the wire."""
 
@@ -86,11 +86,11 @@ class Awareness:
         mine = frozenset((self._document.client_id,))
         self._say(encoded)
         if before is None:
-            self._hub.tell(AwarenessChange(added=mine, local=True))
+            self._broadcast.tell(AwarenessChange(added=mine, local=True))
         elif new is None:
-            self._hub.tell(AwarenessChange(removed=mine, local=True))
+            self._broadcast.tell(AwarenessChange(removed=mine, local=True))
         else:
-            self._hub.tell(AwarenessChange(updated=mine, local=True))
+            self._broadcast.tell(AwarenessChange(updated=mine, local=True))
 
     @property
     def encoded(self) -> bytes | None:
@@ -122,9 +122,9 @@ class Awareness:
             states[self._document.client_id] = dict(self._local)
         return states
 
-    def changes(self) -> Reader[AwarenessChange]:
+    def changes(self) -> ChangeReader[AwarenessChange]:
         """Read along, as `doc.changes()`."""
-        return self._hub.reader()
+        return self._broadcast.reader()
 
     # What the peer calls
 
@@ -163,7 +163,7 @@ class Awareness:
         if client is not None:
             self._sources[client] = source
         if not same:
-            self._hub.tell(
+            self._broadcast.tell(
                 AwarenessChange(
                     added=frozenset() if client is None or client == before else frozenset((client,)),
                     updated=frozenset((client,)) if client is not None and client == before else frozenset(),
@@ -191,12 +191,12 @@ class Awareness:
         for client in clients:
             del self._sources[client]
         if clients:
-            self._hub.tell(AwarenessChange(removed=clients))
+            self._broadcast.tell(AwarenessChange(removed=clients))
         return clients
 
     def end(self) -> None:
         """Nothing will change any more."""
-        self._hub.end()
+        self._broadcast.end()
 
     # Cursors
 

@@ -29,15 +29,15 @@ from nngkit.errors import Full
 __all__ = [
     "MISSING",
     "ArrayChange",
+    "Broadcast",
     "Change",
+    "ChangeReader",
     "Delete",
     "Delta",
-    "Hub",
     "Insert",
     "Keep",
     "MapChange",
     "Part",
-    "Reader",
     "TextChange",
 ]
 
@@ -60,18 +60,18 @@ class Change:
     parts: tuple[Part, ...]
 
 
-class Hub(Generic[T]):
+class Broadcast(Generic[T]):
     """Hands what happens to its readers. `active` is called with whether there are any, whenever that changes."""
 
     def __init__(self, active: Callable[[bool], None] = lambda _: None) -> None:
-        self._readers: weakref.WeakSet[Reader[T]] = weakref.WeakSet()  # one that nobody holds any more is none
+        self._readers: weakref.WeakSet[ChangeReader[T]] = weakref.WeakSet()  # one that nobody holds any more is none
         self._active = active
         self._on = False
         self._ended = False
 
-    def reader(self) -> Reader[T]:
+    def reader(self) -> ChangeReader[T]:
         """Reads what is told from now on."""
-        reader: Reader[T] = Reader(self)
+        reader: ChangeReader[T] = ChangeReader(self)
         if self._ended:
             reader.end()
         else:
@@ -93,7 +93,7 @@ class Hub(Generic[T]):
         self._readers.clear()
         self._count()
 
-    def leave(self, reader: Reader[T]) -> None:
+    def leave(self, reader: ChangeReader[T]) -> None:
         self._readers.discard(reader)
         self._count()
 
@@ -103,11 +103,11 @@ class Hub(Generic[T]):
             self._active(self._on)
 
 
-class Reader(Generic[T]):
+class ChangeReader(Generic[T]):
     """An async iterator; also `async with`, or `aclose()`, to leave early. One task at a time."""
 
-    def __init__(self, hub: Hub[T]) -> None:
-        self._hub = hub
+    def __init__(self, broadcast: Broadcast[T]) -> None:
+        self._broadcast = broadcast
         self._queue: deque[T] = deque()
         self._lost = self._over = False
         self._bell = trio.Event()
@@ -115,7 +115,7 @@ class Reader(Generic[T]):
     def put(self, item: T) -> None:
         if len(self._queue) >= UNREAD:
             self._lost = True
-            self._hub.leave(self)
+            self._broadcast.leave(self)
         else:
             self._queue.append(item)
         self._bell.set()
@@ -152,7 +152,7 @@ class Reader(Generic[T]):
         """Read no more."""
         self._queue.clear()
         self.end()
-        self._hub.leave(self)
+        self._broadcast.leave(self)
         await trio.lowlevel.checkpoint()
 
     async def __aenter__(self) -> Self:

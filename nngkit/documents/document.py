@@ -9,7 +9,7 @@
         doc.array("rows").append([1, "x"])
     async for change in doc.changes(): ...
 
-It knows no socket and no file: its `Home`, the peer that holds it, is told of each local edit, and hands in what others
+It knows no socket and no file: its `DocumentHost`, the peer that holds it, is told of each local edit, and hands in what others
 did with `merge`. Not for several threads at once; nothing here waits but what says `await`.
 """
 
@@ -21,18 +21,18 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nngkit.documents.awareness import Awareness
-from nngkit.documents.changes import Change, Hub, Reader
-from nngkit.documents.engine.interface import Engine, EngineDocument, Kind, Part, engine
+from nngkit.documents.changes import Broadcast, Change, ChangeReader
+from nngkit.documents.engine.interface import Engine, EngineDocument, Kind, Part, load_engine
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Array, Map, Shared, Text, check_root, wrapped
 from nngkit.documents.undo import WINDOW, Undo
 from nngkit.errors import Closed, ConfigError
 
-__all__ = ["Document", "Home"]
+__all__ = ["Document", "DocumentHost"]
 
 
-class Home(Protocol):
+class DocumentHost(Protocol):
     """What a document needs of the peer that holds it."""
 
     def edited(self, document: Document, update: bytes) -> None:
@@ -67,7 +67,7 @@ class Document:
         name: str,
         *,
         engine: str | Engine = "yjs",
-        home: Home | None = None,
+        home: DocumentHost | None = None,
         client_id: int | None = None,
         read_only: bool = False,
     ) -> None:
@@ -78,7 +78,7 @@ class Document:
         self.read_only = read_only
         self.awareness = Awareness(self)
         self._roots: dict[str, Shared] = {}
-        self._hub: Hub[Change] = Hub(self._follow)
+        self._broadcast: Broadcast[Change] = Broadcast(self._follow)
         self._unfollow: Callable[[], None] | None = None
         self._waiting: list[tuple[bytes, str | None]] = []
         self._closed = False
@@ -181,9 +181,9 @@ class Document:
 
     # Reading along
 
-    def changes(self) -> Reader[Change]:
+    def changes(self) -> ChangeReader[Change]:
         """Every transaction from now on, local and remote: `async for change in doc.changes()`. See changes.py."""
-        return self._hub.reader()
+        return self._broadcast.reader()
 
     def _follow(self, active: bool) -> None:
         if active:
@@ -194,13 +194,13 @@ class Document:
 
     def _tell(self, parts: tuple[Part, ...], origin: object) -> None:
         if isinstance(origin, _Remote):
-            self._hub.tell(Change(None, origin.peer or "?", parts))
+            self._broadcast.tell(Change(None, origin.peer or "?", parts))
         else:
-            self._hub.tell(Change(origin, None, parts))
+            self._broadcast.tell(Change(origin, None, parts))
 
     # What the peer does
 
-    def _at_home(self) -> Home:
+    def _at_home(self) -> DocumentHost:
         if self._closed:
             raise Closed(f"document {self.name!r} was closed")
         if self.home is None:
@@ -238,9 +238,9 @@ class Document:
         """The peer's: it holds this no longer. Readers end, edits raise Closed; what is in it can still be read."""
         if not self._closed:
             self._closed = True
-            self._hub.end()
+            self._broadcast.end()
             self.awareness.end()
 
 
 def _engine(name: str) -> Engine:
-    return engine(name)
+    return load_engine(name)

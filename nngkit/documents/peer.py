@@ -34,20 +34,20 @@ import trio
 from nngkit.background import Background, UnderTrio
 from nngkit.documents.awareness import RENEW
 from nngkit.documents.document import Document
-from nngkit.documents.engine.interface import Engine, engine
+from nngkit.documents.engine.interface import Engine, load_engine
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Record, Saved
-from nngkit.documents.storage import Keeper, KeptDocument
-from nngkit.documents.store.document_log import DocumentDisk
+from nngkit.documents.storage_backend import DocumentLog, StorageBackend
+from nngkit.documents.store.document_log import StoreDocumentLog
 from nngkit.documents.store.sqlite import Store
-from nngkit.documents.sync.discovery import Finding
+from nngkit.documents.sync.discovery import DocumentDiscovery
 from nngkit.documents.sync.exchange import Exchange
-from nngkit.documents.sync.faults import Weather
+from nngkit.documents.sync.faults import NetworkFaults
+from nngkit.documents.sync.local_copy import LocalCopy
 from nngkit.documents.sync.messages import TEXT, Aware, Has, Have
 from nngkit.documents.sync.replica import Replica, Settings
-from nngkit.documents.sync.synchronizer import LocalCopy
 from nngkit.documents.sync.wire import encode
-from nngkit.documents.versions import EPOCHS, ORIGIN, Edit, Stream, Versions, covers
+from nngkit.documents.versions import EPOCHS, ORIGIN, Edit, EditStream, Versions, covers
 from nngkit.errors import AccessDenied, Closed, ConfigError, NngkitError, TimedOut
 from nngkit.protocols import TLS, Pipe
 
@@ -67,7 +67,7 @@ class PeerInfo:
     `round_trip`: seconds that its answers take. `askable`: whether it can be asked for what was lost.
     """
 
-    stream: Stream
+    stream: EditStream
     name: str | None
     address: str | None
     documents: frozenset[str]
@@ -122,7 +122,7 @@ class _Held:
 
     __slots__ = ("changed", "copy", "disk", "document")
 
-    def __init__(self, document: Document, copy: LocalCopy, disk: KeptDocument | None) -> None:
+    def __init__(self, document: Document, copy: LocalCopy, disk: DocumentLog | None) -> None:
         self.document = document
         self.copy = copy
         self.disk = disk
@@ -138,7 +138,7 @@ class DocumentPeer(UnderTrio):
                    ".repair"; ws: the path with "/repair"). Who only dials, and not on this host, has none: it cannot be
                    asked, and gives what others lack
     store          path of the file that keeps everything; without it, documents live as long as the process
-    keeper         whoever keeps it instead of such a file: see keeper.Keeper
+    keeper         whoever keeps it instead of such a file: see keeper.StorageBackend
     token          who does not say it is told nothing; the BUS is then on ws or wss only, at a path made from it
     relay          pass on what one peer says to the others: for trees and rings of peers that do not all meet
     discovery      survey addresses of discovery daemons: peers that have a document open find each other by its name
@@ -148,7 +148,7 @@ class DocumentPeer(UnderTrio):
     max_document   bytes that a peer may send as one document
     tls, admit     as for sockets: for both of them
     settings       see replica.Settings
-    weather        a bad network, to try things on
+    faults        a bad network, to try things on
 
     Entering raises ConfigError (a setting, a store that another process has), Unreachable (an address), StoreDamaged.
     Leaving says good-bye and writes everything to the disk; cancelled it does that too, bounded in time.
@@ -162,7 +162,7 @@ class DocumentPeer(UnderTrio):
         join: str | Iterable[str] | None = None,
         repair: str | Iterable[str] | None = None,
         store: str | PathLike[str] | None = None,
-        keeper: Keeper | None = None,
+        keeper: StorageBackend | None = None,
         token: str | None = None,
         relay: bool = False,
         discovery: str | Iterable[str] | None = None,
@@ -174,7 +174,7 @@ class DocumentPeer(UnderTrio):
         admit: Callable[[Pipe], bool] | None = None,
         name: str | None = None,
         settings: Settings | None = None,
-        weather: Weather | None = None,
+        faults: NetworkFaults | None = None,
     ) -> None:
         self.name = name
         self._listen, self._dial, self._join = _several(listen), _several(dial), _several(join)
@@ -191,7 +191,7 @@ class DocumentPeer(UnderTrio):
         self._tls = tls
         self._admit = admit
         self._settings = settings or Settings()
-        self._weather = weather
+        self._faults = faults
         if not 0 < beat[0] <= beat[1]:
             raise ConfigError("beat", f"{beat!r} is not two numbers of seconds, the first one the smaller", beat)
         for what, text in (("name", name), ("token", token)):
@@ -211,19 +211,19 @@ class DocumentPeer(UnderTrio):
         self._refused = Counter[str]()
         self._refusals: deque[Refusal] = deque(maxlen=REFUSALS)
         self._store: Store | None = None
-        self._finding: Finding | None = None
+        self._finding: DocumentDiscovery | None = None
         self._background = Background()
         self._left = False
 
     async def __aenter__(self) -> Self:
         self._entering()
-        self._engine: Engine = engine(self._engine_name)
+        self._engine: Engine = load_engine(self._engine_name)
         if self._path is None:
             now = time.time_ns() // 1_000_000 * 4096 + secrets.randbits(12)
-            self._me = Stream(secrets.token_bytes(ORIGIN), min(now, EPOCHS))
+            self._me = EditStream(secrets.token_bytes(ORIGIN), min(now, EPOCHS))
         else:
             self._store = await trio.to_thread.run_sync(Store.open, self._path)
-            self._me = Stream(self._store.origin, self._store.epoch)
+            self._me = EditStream(self._store.origin, self._store.epoch)
         try:
             self._exchange = Exchange(
                 self.me,
@@ -236,12 +236,14 @@ class DocumentPeer(UnderTrio):
                 name=self.name,
                 tls=self._tls,
                 admit=self._admit,
-                weather=self._weather,
+                faults=self._faults,
             )
             try:
                 self._exchange.open(self._listen, self._dial, self._join, self._repair)
                 if self._discovery:
-                    self._finding = Finding(self._discovery, self.addresses, dial=self._exchange.dial, tls=self._tls)
+                    self._finding = DocumentDiscovery(
+                        self._discovery, self.addresses, dial=self._exchange.dial, tls=self._tls
+                    )
                 await self._background.open()
             except BaseException:
                 self._exchange.bus.close(0.0)
@@ -298,8 +300,8 @@ class DocumentPeer(UnderTrio):
             return held.document
         document = Document(name, engine=self._engine, home=self)
         versions: Versions = {}
-        kept: list[tuple[Stream, int, Edit]] = []
-        disk: KeptDocument | None = None
+        kept: list[tuple[EditStream, int, Edit]] = []
+        disk: DocumentLog | None = None
         keeping = self._keeper or self._store
         if keeping is not None:
             loaded = keeping.load(name)
@@ -316,7 +318,9 @@ class DocumentPeer(UnderTrio):
             if self._keeper is not None:
                 disk = self._keeper.disk(name, versions)
             elif self._store is not None:
-                disk = DocumentDisk(self._store, name, self._engine, self._background, log=loaded.log, size=loaded.size)
+                disk = StoreDocumentLog(
+                    self._store, name, self._engine, self._background, log=loaded.log, size=loaded.size
+                )
         replica = Replica(
             name,
             self.me,
@@ -365,7 +369,7 @@ class DocumentPeer(UnderTrio):
         """How much of whose edits is here of a document that is open: to compare peers. Raises KeyError."""
         return dict(self._held[name].copy.replica.versions)
 
-    # ------------------------------------------------------------------ what a Document asks of us (document.Home)
+    # ------------------------------------------------------------------ what a Document asks of us (document.DocumentHost)
 
     def edited(self, document: Document, update: bytes) -> None:
         """A local transaction has ended."""
@@ -388,12 +392,12 @@ class DocumentPeer(UnderTrio):
         """All of it that is here now is on the disks of `peers` others. Raises TimedOut."""
         versions = dict(self._held[document.name].copy.replica.versions)
         request = Have(self.me, self._token, document.name, versions, True, HAVE)
-        done: set[Stream] = set()
-        asked: set[Stream] = set()
+        done: set[EditStream] = set()
+        asked: set[EditStream] = set()
         with trio.move_on_after(float("inf") if timeout is None else timeout):
             async with trio.open_nursery() as nursery:
 
-                async def have(peer: Stream) -> None:
+                async def have(peer: EditStream) -> None:
                     try:
                         reply = await self._exchange.ask(peer, request, HAVE + 5.0)
                         if isinstance(reply, Has) and reply.yes:
@@ -470,7 +474,7 @@ class DocumentPeer(UnderTrio):
     # ------------------------------------------------------------------ what people see
 
     @property
-    def me(self) -> Stream:
+    def me(self) -> EditStream:
         """The stream of the edits that are made here: the store's origin, and a fresh epoch."""
         return self._me
 
@@ -507,7 +511,7 @@ class DocumentPeer(UnderTrio):
             for member in self._exchange.members.present()
         )
 
-    def name_of(self, peer: Stream) -> str | None:
+    def name_of(self, peer: EditStream) -> str | None:
         """What a peer calls itself; None if it has not said so, or has gone."""
         member = self._exchange.members.known.get(peer)
         return None if member is None else member.name
@@ -553,7 +557,7 @@ class DocumentPeer(UnderTrio):
             **{name: exchange.counts[name] for name in of_exchange},
         )
 
-    # ------------------------------------------------------------------ what the exchange tells us (exchange.Owner)
+    # ------------------------------------------------------------------ what the exchange tells us (exchange.ExchangeHost)
 
     def wants(self, doc: str) -> bool:
         """Open a document that somebody speaks of, if `accept` says so."""
@@ -575,21 +579,21 @@ class DocumentPeer(UnderTrio):
         awareness.receive(message.sender, message.clock, message.state, peer=str(message.sender))
         return awareness.clock_of(message.sender) > before
 
-    def gone(self, peer: Stream) -> None:
+    def gone(self, peer: EditStream) -> None:
         """A peer has gone."""
         for name, held in self._held.items():
             clock = held.document.awareness.bye(peer)
             if clock is not None and self._relay:  # those behind us hear neither its good-bye nor its end
                 self._exchange.publish(encode(Aware(peer, name, clock, None)))
 
-    def came(self, peer: Stream, docs: set[str]) -> None:
+    def came(self, peer: EditStream, docs: set[str]) -> None:
         """A peer has these documents open, and has not heard who is at work in them."""
         for name in docs & self._held.keys():
             awareness = self._held[name].document.awareness
             awareness.renew()
             if self._relay:
                 for source, clock, state in awareness.known():
-                    if isinstance(source, Stream) and source != peer:
+                    if isinstance(source, EditStream) and source != peer:
                         self._exchange.publish(encode(Aware(source, name, clock, state)))
 
     def refused(self, peer: str, what: str, why: str) -> None:

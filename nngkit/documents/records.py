@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from nngkit.documents.versions import Stream, Versions
+from nngkit.documents.versions import EditStream, Versions
 
 __all__ = ["Compacted", "Entry", "Loaded", "Merge", "Record", "Saved", "compaction_due"]
 
@@ -20,7 +20,7 @@ _LOG: Final = 1 << 20  # bytes: about 10,000 keystrokes, which load in a tenth o
 class Record:
     """One edit: number ``seq`` of ``stream``. ``deps``: the other streams' edits it needs, as its author gave them."""
 
-    stream: Stream
+    stream: EditStream
     seq: int
     update: bytes
     deps: Versions
@@ -77,7 +77,7 @@ class Entry:
     ``stream`` is None and ``seq`` 0 for a diff, which may hold edits of many streams.
     """
 
-    stream: Stream | None
+    stream: EditStream | None
     seq: int
     time: float
     size: int

@@ -237,7 +237,7 @@ class Awareness(_Lent[_awareness.Awareness]):
         return self._of._loop.iterate(self._each(self._of._loop.do(self._inner.changes)))
 
     async def _each(
-        self, reader: _changes.Reader[_awareness.AwarenessChange]
+        self, reader: _changes.ChangeReader[_awareness.AwarenessChange]
     ) -> AsyncGenerator[_awareness.AwarenessChange, None]:
         async with reader:
             async for change in reader:
@@ -339,7 +339,7 @@ class Document:
         """Each transaction from now on, local and remote; closing the iterator ends it. Raises Full: see changes.py."""
         return self._loop.iterate(self._told(self._loop.do(self._inner.changes)))
 
-    async def _told(self, reader: _changes.Reader[_changes.Change]) -> AsyncGenerator[_changes.Change, None]:
+    async def _told(self, reader: _changes.ChangeReader[_changes.Change]) -> AsyncGenerator[_changes.Change, None]:
         async with reader:
             async for change in reader:
                 if isinstance(change.origin, _undo.Undo):

@@ -3,7 +3,7 @@
 Every start of a peer is a stream of edits, numbered from 1 in each document; to have number n of a stream is to have
 all before it. What a document has is one number a stream, its version vector::
 
-    >>> a, b = Stream(b"aaaaaaaa", 1), Stream(b"bbbbbbbb", 1)
+    >>> a, b = EditStream(b"aaaaaaaa", 1), EditStream(b"bbbbbbbb", 1)
     >>> covers({a: 3, b: 1}, {a: 2})
     True
     >>> merge({a: 3}, {a: 2, b: 1}) == {a: 3, b: 1}
@@ -30,8 +30,8 @@ __all__ = [
     "ORIGIN",
     "STREAMS",
     "Edit",
+    "EditStream",
     "Oldest",
-    "Stream",
     "Versions",
     "covers",
     "digest",
@@ -50,7 +50,7 @@ STREAMS: Final = 1024  # streams that a vector keeps, the newest: 20 KiB on the 
 EPOCHS_KEPT: Final = 16  # streams of one origin that a vector keeps, the newest; a script is one a run
 
 
-class Stream(NamedTuple):
+class EditStream(NamedTuple):
     """The edits of one peer from one start to the next: `origin` stays with its store, `epoch` is new at each start."""
 
     origin: bytes
@@ -60,7 +60,7 @@ class Stream(NamedTuple):
         return f"{self.origin.hex()}@{self.epoch}"
 
 
-Versions = dict[Stream, int]
+Versions = dict[EditStream, int]
 """The number of the last edit that is in the document, with all before it, for each stream. Never 0."""
 
 
@@ -72,12 +72,12 @@ class Edit:
     deps: Versions = field(default_factory=dict)
 
 
-def covers(a: Mapping[Stream, int], b: Mapping[Stream, int]) -> bool:
+def covers(a: Mapping[EditStream, int], b: Mapping[EditStream, int]) -> bool:
     """Whether all that is in `b` is in `a`."""
     return all(a.get(stream, 0) >= seq for stream, seq in b.items())
 
 
-def merge(a: Mapping[Stream, int], b: Mapping[Stream, int]) -> Versions:
+def merge(a: Mapping[EditStream, int], b: Mapping[EditStream, int]) -> Versions:
     """What is in either."""
     merged = dict(a)
     for stream, seq in b.items():
@@ -86,7 +86,7 @@ def merge(a: Mapping[Stream, int], b: Mapping[Stream, int]) -> Versions:
     return merged
 
 
-def digest(versions: Mapping[Stream, int]) -> bytes:
+def digest(versions: Mapping[EditStream, int]) -> bytes:
     """8 bytes, the same for equal versions."""
     return hashlib.sha256(envelope.encode(to_wire(versions))).digest()[:8]
 
@@ -96,7 +96,7 @@ class Oldest:
 
     __slots__ = ("_of_all", "_of_origin")
 
-    def __init__(self, versions: Collection[Stream]) -> None:
+    def __init__(self, versions: Collection[EditStream]) -> None:
         epochs: dict[bytes, list[int]] = {}
         for stream in versions:
             epochs.setdefault(stream.origin, []).append(stream.epoch)
@@ -106,19 +106,19 @@ class Oldest:
         if len(versions) >= STREAMS:
             self._of_all = sorted((stream.epoch, stream.origin) for stream in versions)[-STREAMS]
 
-    def excludes(self, stream: Stream) -> bool:
+    def excludes(self, stream: EditStream) -> bool:
         """Whether what came of `stream`, which is not in the vector, is in the content all the same."""
         if stream.epoch < self._of_origin.get(stream.origin, 0):
             return True
         return self._of_all is not None and (stream.epoch, stream.origin) < self._of_all
 
 
-def is_old(stream: Stream, versions: Mapping[Stream, int]) -> bool:
+def is_old(stream: EditStream, versions: Mapping[EditStream, int]) -> bool:
     """Whether `stream` is too old for `versions`; see Oldest, for who asks often."""
     return stream not in versions and Oldest(versions).excludes(stream)
 
 
-def prune(versions: Versions, keep: Stream | None = None) -> None:
+def prune(versions: Versions, keep: EditStream | None = None) -> None:
     """Let go of the oldest streams beyond EPOCHS_KEPT of one origin and STREAMS in all; of `keep` not, besides those.
 
     Epochs grow with time, so replicas that have the same let go of the same. What a late edit of such a stream brings
@@ -137,13 +137,13 @@ def prune(versions: Versions, keep: Stream | None = None) -> None:
             kept += 1
 
 
-def to_wire(versions: Mapping[Stream, int]) -> list[list[Any]]:
+def to_wire(versions: Mapping[EditStream, int]) -> list[list[Any]]:
     """`[[origin, epoch, seq], ...]`, sorted."""
     return sorted([stream.origin, stream.epoch, seq] for stream, seq in versions.items())
 
 
 # The same few streams are in every message: one object for each is found faster than made, and is less memory.
-_known_stream = lru_cache(4 * STREAMS)(Stream)
+_known_stream = lru_cache(4 * STREAMS)(EditStream)
 
 
 def from_wire(value: Any, *, what: str, peer: str | None = None) -> Versions:
@@ -166,8 +166,8 @@ def from_wire(value: Any, *, what: str, peer: str | None = None) -> Versions:
     return versions
 
 
-def stream_from(value: Any, *, what: str, peer: str | None = None) -> Stream:
-    """`[origin, epoch]` as a Stream. Raises BadMessage."""
+def stream_from(value: Any, *, what: str, peer: str | None = None) -> EditStream:
+    """`[origin, epoch]` as a EditStream. Raises BadMessage."""
     if type(value) is list and len(value) == 2:
         origin, epoch = value
         if type(origin) is bytes and len(origin) == ORIGIN and type(epoch) is int and 0 <= epoch <= EPOCHS:

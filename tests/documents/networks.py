@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from nngkit.documents.engine.interface import Engine, EngineDocument, engine
+from nngkit.documents.engine.interface import Engine, EngineDocument, load_engine
 from nngkit.documents.engine.prelim import Prelim
 
 LETTERS = ["a", "é", "漢", "😀", "xyz", "a😀é", "👨‍👩", "e\u0301"]
@@ -31,7 +31,7 @@ class Histories:
     rng: random.Random
     count: int = 3
     unicode: bool = True
-    made: Engine = field(default_factory=engine)
+    made: Engine = field(default_factory=load_engine)
 
     def __post_init__(self) -> None:
         self.replicas = [self.made.new(number + 1) for number in range(self.count)]

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 
 from nngkit import envelope
-from nngkit.documents.versions import Edit, Stream, Versions, merge
+from nngkit.documents.versions import Edit, EditStream, Versions, merge
 
 ONE = envelope.encode({"edit": 0})[:-1]  # how one edit begins, as it is delivered
 Name = tuple[bytes, int, int]  # origin, epoch, number
@@ -24,7 +24,7 @@ class Plain:
         self.names: frozenset[Name] = frozenset()
         self.applied: list[Name] = []  # one by one
 
-    def write(self, stream: Stream, seq: int) -> bytes:
+    def write(self, stream: EditStream, seq: int) -> bytes:
         """An edit of our own, as an update."""
         name = (*stream, seq)
         assert name not in self.saw, "a number was used twice"
@@ -64,7 +64,7 @@ class Plain:
         """What they are the content of. They must be all from 1 to the last of each stream."""
         found: Versions = {}
         for origin, epoch, seq in self.names:
-            found = merge(found, {Stream(origin, epoch): seq})
+            found = merge(found, {EditStream(origin, epoch): seq})
         assert len(self.names) == sum(found.values()), "there are holes in it"
         return found
 
@@ -82,10 +82,10 @@ class Disk:
     """`local.Disk`: what has been written of one document, and how much of it is safe."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Versions, bytes, tuple[Stream, int, Edit] | None]] = []
+        self.entries: list[tuple[Versions, bytes, tuple[EditStream, int, Edit] | None]] = []
         self.safe = 0
 
-    def append(self, stream: Stream, seq: int, edit: Edit) -> None:
+    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
         self.entries.append(({stream: seq}, edit.payload, (stream, seq, edit)))
 
     def append_merge(self, update: bytes, versions: Versions) -> None:
@@ -101,7 +101,7 @@ class Disk:
         """Updates that will be there after a crash."""
         return [update for _, update, _ in self.entries[: self.safe] if update]
 
-    def load(self) -> tuple[Versions, list[bytes], list[tuple[Stream, int, Edit]]]:
+    def load(self) -> tuple[Versions, list[bytes], list[tuple[EditStream, int, Edit]]]:
         """Versions, updates in their order, and the edits among them."""
         versions: Versions = {}
         for has, _, _ in self.entries:

@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from nngkit.documents.sync.messages import Beat, Updates
+from nngkit.documents.sync.messages import Heartbeat, Updates
 from nngkit.documents.sync.wire import decode_bus
-from nngkit.documents.versions import Stream, Versions, covers
+from nngkit.documents.versions import EditStream, Versions, covers
 from tests.documents.schedules import DOCS, Node, World
 
 SCRIPT: Final = Path(__file__).parents[2] / "nngkit/web/doc/tests/schedule.js"
@@ -68,7 +68,7 @@ class Page:
         self.epoch = 1
         self.load = 0  # of the page, and each connection: what comes of an earlier one is late
         self.home: Node | None = None
-        self.home_me: Stream | None = None
+        self.home_me: EditStream | None = None
         self.due = float("inf")
         self.rng = Random(f"{world.seed}/page")
         for node in world.nodes:
@@ -79,8 +79,8 @@ class Page:
         self._pulse()
 
     @property
-    def me(self) -> Stream:
-        return Stream(ORIGIN, self.epoch)
+    def me(self) -> EditStream:
+        return EditStream(ORIGIN, self.epoch)
 
     # ------------------------------------------------------------------ its home
 
@@ -134,7 +134,7 @@ class Page:
             ours = self.world.acknowledged[DOC]
             for origin, epoch, seq in versions:
                 if bytes.fromhex(origin) == ORIGIN:  # what it has of others it may ask for again
-                    ours[Stream(ORIGIN, epoch)] = max(seq, ours.get(Stream(ORIGIN, epoch), 0))
+                    ours[EditStream(ORIGIN, epoch)] = max(seq, ours.get(EditStream(ORIGIN, epoch), 0))
         else:
             self.world.edits += 1
             self.world.note("the page edits")
@@ -176,7 +176,7 @@ class Page:
         if home is None or not home.alive:
             return
         message = decode_bus(data)
-        if isinstance(message, Beat):
+        if isinstance(message, Heartbeat):
             assert message.sender == self.me
             home.copies[DOC].replica.joined(self.me, False)
         else:
@@ -187,7 +187,7 @@ class Page:
     def _ask(self, number: int, data: bytes) -> None:
         home = self.home
         assert home is not None
-        if self.rng.random() < self.world.weather.refuse:
+        if self.rng.random() < self.world.conditions.refuse:
             self._later(lambda: self._tell("reply", id=number, message=None), 0.5)
             return
         answer = home.answer(data)
@@ -204,7 +204,7 @@ class Page:
         if self.home is None:
             return False
         state = self._state()
-        versions: Versions = {Stream(bytes.fromhex(origin), epoch): seq for origin, epoch, seq in state["versions"]}
+        versions: Versions = {EditStream(bytes.fromhex(origin), epoch): seq for origin, epoch, seq in state["versions"]}
         copy = self.home.copies[DOC]
         if state["refused"]:
             self.world.problems.append(f"the page refused {state['refused']} messages")

@@ -22,15 +22,26 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from nngkit.documents.engine.interface import EngineDocument, engine
-from nngkit.documents.sync.messages import Beat, Chunks, Give, Manifest, Nack, Pull, Refused, Request, Updates, Want
+from nngkit.documents.engine.interface import EngineDocument, load_engine
+from nngkit.documents.sync.local_copy import LocalCopy
+from nngkit.documents.sync.messages import (
+    Chunks,
+    Give,
+    Heartbeat,
+    Manifest,
+    Nack,
+    Pull,
+    Refused,
+    SyncRequest,
+    Updates,
+    Want,
+)
 from nngkit.documents.sync.messages import Diff as DiffReply
 from nngkit.documents.sync.replica import Ask, Replica, Settings
-from nngkit.documents.sync.synchronizer import LocalCopy
 from nngkit.documents.sync.timing import Pace, RoundTrips
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
-from nngkit.documents.versions import Edit, Stream, Versions, covers, merge
+from nngkit.documents.versions import Edit, EditStream, Versions, covers, merge
 
 DOCS = ("minutes", "table")
 CALM = 30.0  # seconds after the last edit within which all have to agree
@@ -40,10 +51,10 @@ class Disk:
     """What has been written of one document, and how much of it is safe."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Versions, bytes, tuple[Stream, int, Edit] | None]] = []
+        self.entries: list[tuple[Versions, bytes, tuple[EditStream, int, Edit] | None]] = []
         self.safe = 0
 
-    def append(self, stream: Stream, seq: int, edit: Edit) -> None:
+    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
         self.entries.append(({stream: seq}, edit.payload, (stream, seq, edit)))
 
     def append_merge(self, update: bytes, versions: Versions) -> None:
@@ -57,7 +68,7 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Weather:
+class Conditions:
     """What the network and the machines do: chances for each message, seconds."""
 
     loss: float = 0.3
@@ -92,7 +103,7 @@ class Watched:
         self.content = content
         self.changed = False
         self.changes_since, self.state, self.digest = content.changes_since, content.state, content.digest
-        self.merge = engine().merge
+        self.merge = load_engine().merge
         content.observe(self._observed)
 
     def _observed(self, update: bytes, origin: object) -> None:
@@ -118,8 +129,8 @@ class Node:
         self.start()
 
     @property
-    def me(self) -> Stream:
-        return Stream(self.origin, self.epoch)
+    def me(self) -> EditStream:
+        return EditStream(self.origin, self.epoch)
 
     @property
     def askable(self) -> bool:
@@ -136,7 +147,7 @@ class Node:
         self.copies: dict[str, LocalCopy] = {}
         self.contents: dict[str, EngineDocument] = {}
         for doc in DOCS:
-            content = engine().new(self.rng.getrandbits(53))
+            content = load_engine().new(self.rng.getrandbits(53))
             versions: Versions = {}
             log = []
             for has, update, record in self.disks[doc].entries:
@@ -145,7 +156,7 @@ class Node:
                 versions = merge(versions, has)
                 if record is not None:
                     log.append(record)
-            settings = Settings(log_edits=self.world.weather.log_edits)
+            settings = Settings(log_edits=self.world.conditions.log_edits)
             replica = Replica(
                 doc,
                 self.me,
@@ -181,7 +192,7 @@ class Node:
             for copy in other.copies.values():
                 copy.replica.left(self.me)
 
-    def _refused(self, peer: Stream | None, why: str) -> None:
+    def _refused(self, peer: EditStream | None, why: str) -> None:
         self.world.problems.append(f"{self.number} refused {peer}: {why}")
 
     def _observed(self, doc: str, update: bytes, origin: object) -> None:
@@ -222,14 +233,14 @@ class Node:
             wake = min(wake, step.wake)
         if self.pace.due <= now:
             beats = tuple(copy.replica.doc_beat(now) for copy in self.copies.values())
-            self.world.publish(self, encode(Beat(self.me, beats)))
+            self.world.publish(self, encode(Heartbeat(self.me, beats)))
             self.pace.sent(now, self.rng.uniform(0.7, 1.0))
         self.world.wake(self, min(wake, self.pace.due))
 
-    def hear(self, data: bytes, via: Stream) -> None:
+    def hear(self, data: bytes, via: EditStream) -> None:
         message = decode_bus(data)
         now = self.world.now
-        if isinstance(message, Beat):
+        if isinstance(message, Heartbeat):
             for one in message.docs:
                 self.copies[one.doc].heard(one, via, now)
         else:
@@ -259,9 +270,11 @@ class Node:
 class World:
     """The schedule."""
 
-    def __init__(self, seed: int, peers: int, weather: Weather, *, trace: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, peers: int, conditions: Conditions, *, trace: Callable[[str], None] | None = None
+    ) -> None:
         self.seed = seed
-        self.weather = weather
+        self.conditions = conditions
         self.rng = Random(seed)
         self.now = 1000.0
         self.queue: list[tuple[float, int, Callable[[], None]]] = []
@@ -327,7 +340,7 @@ class World:
         return a.alive and b.alive and frozenset((a.number, b.number)) not in self.cut
 
     def delay(self) -> float:
-        return self.rng.uniform(*self.weather.delay)
+        return self.rng.uniform(*self.conditions.delay)
 
     def publish(self, sender: Node, data: bytes) -> None:
         me = sender.me
@@ -336,10 +349,10 @@ class World:
         for node in self.nodes:
             if node is sender:
                 continue
-            copies = 1 + (self.rng.random() < self.weather.twice)
+            copies = 1 + (self.rng.random() < self.conditions.twice)
             for _ in range(copies):
                 self.messages += 1
-                if self.rng.random() < self.weather.loss:
+                if self.rng.random() < self.conditions.loss:
                     continue
 
                 def arrive(node: Node = node) -> None:
@@ -348,7 +361,7 @@ class World:
 
                 self.at(self.now + self.delay(), arrive)
 
-    def request(self, asker: Node, copy: LocalCopy, ask: Ask, request: Request) -> None:
+    def request(self, asker: Node, copy: LocalCopy, ask: Ask, request: SyncRequest) -> None:
         data = encode(request)
         epoch = asker.epoch
         self.note(f"{asker.number} asks {ask}")
@@ -360,7 +373,7 @@ class World:
                 asker.step()
 
         def arrive() -> None:
-            if other is None or not self.linked(asker, other) or self.rng.random() < self.weather.refuse:
+            if other is None or not self.linked(asker, other) or self.rng.random() < self.conditions.refuse:
                 self.at(self.now + 0.5, fail)
                 return
             answer = other.answer(data)
@@ -464,18 +477,18 @@ class Page(Protocol):
 def play(
     seed: int,
     *,
-    weather: Weather | None = None,
+    conditions: Conditions | None = None,
     trace: Callable[[str], None] | None = None,
     page: Callable[[World], Page] | None = None,
 ) -> Outcome:
     """One schedule, from its seed alone."""
     rng = Random(f"schedule {seed}")
     world = World(
-        seed, rng.choice((2, 3, 3, 4, 5)), weather or Weather(log_edits=rng.choice((4, 64, 4096))), trace=trace
+        seed, rng.choice((2, 3, 3, 4, 5)), conditions or Conditions(log_edits=rng.choice((4, 64, 4096))), trace=trace
     )
     if page is not None:
         world.page = page(world)
-    sky = world.weather
+    sky = world.conditions
     for _ in range(rng.randint(10, 60)):
         world.run_until(world.now + rng.expovariate(30.0))
         if world.page is not None and rng.random() < 0.4:

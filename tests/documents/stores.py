@@ -10,19 +10,19 @@ from pathlib import Path
 from pycrdt import Doc, Text, TransactionEvent
 
 from nngkit.documents.store import Loaded, Merge, Record, Store
-from nngkit.documents.versions import Stream, Versions
+from nngkit.documents.versions import EditStream, Versions
 
 PROGRAMS = Path(__file__).with_name("programs")
 WAIT = 20.0  # seconds that any one thing may take here, on a machine with other work to do
-ADA, BOB = Stream(b"adaadaad", 7), Stream(b"bobbobbo", 9)
+ADA, BOB = EditStream(b"adaadaad", 7), EditStream(b"bobbobbo", 9)
 
 
-def edit(seq: int, stream: Stream = ADA, update: bytes = b"an update", deps: Versions | None = None) -> Record:
+def edit(seq: int, stream: EditStream = ADA, update: bytes = b"an update", deps: Versions | None = None) -> Record:
     return Record(stream, seq, update, deps or {})
 
 
-def mine(store: Store) -> Stream:
-    return Stream(store.origin, store.epoch)
+def mine(store: Store) -> EditStream:
+    return EditStream(store.origin, store.epoch)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit.documents.engine import yjs_update
-from nngkit.documents.engine.interface import Engine, EngineDocument, content_digest, engine
+from nngkit.documents.engine.interface import Engine, EngineDocument, content_digest, load_engine
 from nngkit.documents.engine.prelim import Prelim
 from nngkit.errors import Broken, ConfigError
 from tests.documents import networks
@@ -24,12 +24,12 @@ VECTORS = json.loads((Path(__file__).parent / "digests.json").read_text())
 
 @pytest.fixture(params=ENGINES)
 def made(request: pytest.FixtureRequest) -> Engine:
-    return engine(request.param)
+    return load_engine(request.param)
 
 
 def test_an_engine_that_does_not_exist_is_a_setting_that_cannot_be_used() -> None:
     with pytest.raises(ConfigError, match="unknown, there is: yjs"):
-        engine("no")
+        load_engine("no")
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -199,7 +199,7 @@ def as_it_was(made: Engine, histories: networks.Histories, doc: EngineDocument) 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 20), st.integers(0, 2**32), st.booleans())
 def test_a_spoilt_update_is_refused_and_leaves_no_trace_or_is_one(seed: int, spoil: int, opened: bool) -> None:
-    made = engine()
+    made = load_engine()
     histories, doc = two(made, seed)
     rng = random.Random(spoil)
     if opened:
@@ -292,7 +292,7 @@ HOSTILE = {
 @pytest.mark.parametrize("how", HOSTILE)
 @pytest.mark.parametrize("opened", [True, False])
 def test_hostile_updates_are_refused_and_the_document_goes_on(how: str, opened: bool) -> None:
-    made = engine("yjs")
+    made = load_engine("yjs")
     author, doc = made.new(1), made.new(2)
     text = author.root("t", "text")
     text.insert(0, "a😀b")
@@ -320,7 +320,7 @@ def test_hostile_updates_are_refused_and_the_document_goes_on(how: str, opened: 
 
 
 def test_after_damage_nested_parts_are_got_again_and_roots_go_on() -> None:
-    doc = engine("yjs").new(1)
+    doc = load_engine("yjs").new(1)
     table = doc.root("table", "map")
     table.set("note", Prelim("text", "é"))
     note = table.get("note")
@@ -336,7 +336,7 @@ def test_after_damage_nested_parts_are_got_again_and_roots_go_on() -> None:
 
 
 def test_a_text_that_somebody_uses_as_an_array_can_be_read_but_not_edited() -> None:
-    made = engine("yjs")
+    made = load_engine("yjs")
     doc, other = made.new(), made.new()
     text = doc.root("x", "text")
     text.insert(0, "é")
@@ -354,7 +354,7 @@ def test_shared_types_nested_ten_thousand_deep_are_read_to_a_depth() -> None:
     """Each is a struct of its own, so that no parser's depth stops them."""
     structs = b"".join(b"\x07\x00\x32" + yjs_update.uint(clock - 1) + b"\x00" for clock in range(1, 10_000))
     update = b"\x01" + yjs_update.uint(10_000) + b"\x32\x00" + b"\x07\x01\x01t\x00" + structs + b"\x00"
-    doc = engine("yjs").new()
+    doc = load_engine("yjs").new()
     doc.apply(update)
     depth, value = 0, doc.content()["t"]
     while isinstance(value, list):
@@ -367,7 +367,7 @@ def test_shared_types_nested_ten_thousand_deep_are_read_to_a_depth() -> None:
 
 def test_a_document_that_nobody_holds_any_more_is_let_go_of() -> None:
     def use() -> weakref.ref[Any]:
-        document = engine().new()
+        document = load_engine().new()
         text: Any = document.root("body", "text")
         end = document.observe_changes(lambda parts, origin: None)
         document.observe(lambda update, origin: None)

@@ -7,17 +7,17 @@ import random
 import pytest
 
 from nngkit.documents.sync.exchange import Exchange
-from nngkit.documents.sync.messages import Aware, Beat, Bye, Hello, Updates
-from nngkit.documents.sync.synchronizer import LocalCopy
+from nngkit.documents.sync.local_copy import LocalCopy
+from nngkit.documents.sync.messages import Aware, Bye, Heartbeat, Hello, Updates
 from nngkit.documents.sync.wire import encode
-from nngkit.documents.versions import Edit, Stream, Versions
+from nngkit.documents.versions import Edit, EditStream, Versions
 from nngkit.errors import NngkitError
 
-ME, ADA, BOB = (Stream(bytes([n]) * 8, n) for n in range(3))
+ME, ADA, BOB = (EditStream(bytes([n]) * 8, n) for n in range(3))
 AT = "tcp://10.0.0.9:51234"
 
 
-class Owner:
+class ExchangeHost:
     """An owner without documents, which remembers what was refused."""
 
     def __init__(self) -> None:
@@ -32,10 +32,10 @@ class Owner:
     def heard_aware(self, message: Aware) -> bool:
         raise AssertionError("there is no document")
 
-    def came(self, peer: Stream, docs: set[str]) -> None:
+    def came(self, peer: EditStream, docs: set[str]) -> None:
         """Nothing to do."""
 
-    def gone(self, peer: Stream) -> None:
+    def gone(self, peer: EditStream) -> None:
         """Nothing to do."""
 
     def refused(self, peer: str, what: str, why: str) -> None:
@@ -48,7 +48,7 @@ class Owner:
         """There is."""
 
 
-def opened(owner: Owner) -> Exchange:
+def opened(owner: ExchangeHost) -> Exchange:
     return Exchange(
         ME,
         owner,
@@ -60,7 +60,7 @@ def opened(owner: Owner) -> Exchange:
         name=None,
         tls=None,
         admit=None,
-        weather=None,
+        faults=None,
     )
 
 
@@ -71,8 +71,8 @@ def opened(owner: Owner) -> Exchange:
         b"nonsense",
         b"\x9b" + b"\xff" * 8,
         b"\x00" * 300_000,
-        encode(Beat(ME)),
-        encode(Beat(BOB)),
+        encode(Heartbeat(ME)),
+        encode(Heartbeat(BOB)),
         encode(Bye(BOB)),
         encode(Aware(BOB, "minutes", 1, b"\xff")),
         encode(Updates(BOB, "minutes", 1, (Edit(b"\0"),))),
@@ -80,15 +80,15 @@ def opened(owner: Owner) -> Exchange:
     ids=lambda said: said[:24].hex(),
 )
 async def test_it_is_refused_with_its_name_and_the_next_is_heard(said: bytes) -> None:
-    owner = Owner()
+    owner = ExchangeHost()
     exchange = opened(owner)
     try:
-        exchange.hear(encode(Beat(ADA)), 1, AT)
+        exchange.hear(encode(Heartbeat(ADA)), 1, AT)
         assert owner.refusals == []
         exchange.hear(said, 1, AT)
         ((peer, _, why),) = owner.refusals
         assert AT in peer + why
-        exchange.hear(encode(Beat(ADA, name="ada")), 1, AT)
+        exchange.hear(encode(Heartbeat(ADA, name="ada")), 1, AT)
         assert [member.name for member in exchange.members.present()] == ["ada"]
         assert len(owner.refusals) == 1
     finally:
@@ -100,12 +100,12 @@ async def test_it_is_refused_with_its_name_and_the_next_is_heard(said: bytes) ->
     ["tcp://10.0.0.9", "tcp://10.0.0.9:99999999", "tls+tcp://10.0.0.9:4711", "ipc://" + "x" * 500, "tcp://\0:1"],
 )
 async def test_an_address_that_is_none_fails_the_question_and_nothing_else(place: str) -> None:
-    exchange = opened(Owner())
+    exchange = opened(ExchangeHost())
     try:
-        exchange.hear(encode(Beat(ADA, repair=(place,))), 1, AT)
+        exchange.hear(encode(Heartbeat(ADA, repair=(place,))), 1, AT)
         with pytest.raises(NngkitError):
             await exchange.ask(ADA, Hello(ME), 0.1)
-        exchange.hear(encode(Beat(ADA, name="ada")), 1, AT)
+        exchange.hear(encode(Heartbeat(ADA, name="ada")), 1, AT)
         assert [member.name for member in exchange.members.present()] == ["ada"]
     finally:
         await exchange.close()

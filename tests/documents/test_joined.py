@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import trio
 
-from nngkit.documents import Document, DocumentPeer, Weather
+from nngkit.documents import Document, DocumentPeer, NetworkFaults
 from nngkit.errors import TimedOut
 
 HERE = "tcp://127.0.0.1:0"
@@ -76,7 +76,7 @@ async def test_each_call_brings_what_was_there_at_that_call() -> None:
 async def test_it_is_all_that_any_of_several_has() -> None:
     cut: set[bytes] = set()
     async with AsyncExitStack() as stack:
-        ada = await stack.enter_async_context(DocumentPeer(listen=HERE, weather=Weather(cut=cut)))
+        ada = await stack.enter_async_context(DocumentPeer(listen=HERE, faults=NetworkFaults(cut=cut)))
         bob = await stack.enter_async_context(DocumentPeer(listen=HERE))
         cut.add(bob.me.origin)
         ada.open("minutes").text("body").append("Ada's")

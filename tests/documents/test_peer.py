@@ -11,9 +11,19 @@ import pytest
 import trio
 import trio.lowlevel
 
-from nngkit.documents import Document, DocumentPeer, Stream, Weather
+from nngkit.documents import Document, DocumentPeer, EditStream, NetworkFaults
 from nngkit.documents.sync.addresses import hidden
-from nngkit.documents.sync.messages import Aware, Beat, DocBeat, Hello, Manifest, Nack, Range, Updates, Want
+from nngkit.documents.sync.messages import (
+    Aware,
+    DocumentHeartbeat,
+    Heartbeat,
+    Hello,
+    Manifest,
+    Nack,
+    Range,
+    Updates,
+    Want,
+)
 from nngkit.documents.sync.wire import decode_reply, encode
 from nngkit.documents.versions import Edit
 from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NotFound, TimedOut
@@ -21,7 +31,7 @@ from nngkit.protocols import Bus, Req
 
 HERE = "tcp://127.0.0.1:0"
 PATIENCE = 20.0  # seconds that anything may take on a busy machine; what is waited for is an event, not a time
-STRANGER = Stream(b"stranger", 1)
+STRANGER = EditStream(b"stranger", 1)
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -131,7 +141,7 @@ async def test_an_edit_too_large_for_the_bus_arrives_all_the_same() -> None:
 
 async def test_who_cannot_be_asked_gives_what_is_lost_of_a_document_too_large_to_be_given() -> None:
     async with (
-        DocumentPeer(listen=HERE, weather=Weather(loss=0.5)) as home,
+        DocumentPeer(listen=HERE, faults=NetworkFaults(loss=0.5)) as home,
         DocumentPeer(dial=home.address, repair=()) as outside,
     ):
         texts = [peer.open("minutes").text("body") for peer in (home, outside)]
@@ -160,7 +170,7 @@ async def test_nobody_joins_alone() -> None:
 
 @pytest.mark.parametrize("loss", [0.3, 0.7])
 async def test_what_the_bus_loses_is_repaired(loss: float) -> None:
-    async with mesh(3, weather=Weather(loss=loss, delay=0.005)) as peers:
+    async with mesh(3, faults=NetworkFaults(loss=loss, delay=0.005)) as peers:
         docs = [peer.open("minutes") for peer in peers]
         for number in range(60):
             docs[number % 3].text("body").insert(0, "x")
@@ -170,26 +180,26 @@ async def test_what_the_bus_loses_is_repaired(loss: float) -> None:
 
 
 async def test_a_partition_heals() -> None:
-    weathers = [Weather() for _ in range(4)]
+    weathers = [NetworkFaults() for _ in range(4)]
     async with AsyncExitStack() as stack:
         peers: list[DocumentPeer] = []
-        for weather in weathers:
+        for faults in weathers:
             dial = [peer.address for peer in peers]
-            peers.append(await stack.enter_async_context(DocumentPeer(listen=HERE, dial=dial, weather=weather)))
+            peers.append(await stack.enter_async_context(DocumentPeer(listen=HERE, dial=dial, faults=faults)))
         for peer in peers:
             await peer.wait_for_peers(3, PATIENCE)
         docs = [peer.open("minutes") for peer in peers]
         docs[0].text("body").insert(0, "before ")
         await alike(*docs)
         halves = [{peer.me.origin for peer in half} for half in (peers[:2], peers[2:])]
-        for number, weather in enumerate(weathers):
-            weather.cut = halves[number < 2]
+        for number, faults in enumerate(weathers):
+            faults.cut = halves[number < 2]
         docs[1].text("body").insert(0, "left ")
         docs[2].text("body").insert(0, "right ")
         await until(lambda: "left" in str(docs[0].text("body")) and "right" in str(docs[3].text("body")))
         assert "right" not in str(docs[0].text("body"))
-        for weather in weathers:
-            weather.cut = set()
+        for faults in weathers:
+            faults.cut = set()
         await alike(*docs)
         assert sorted(str(docs[0].text("body")).split()) == ["before", "left", "right"]
 
@@ -413,11 +423,11 @@ async def test_peers_say_their_names_and_documents() -> None:
 
 
 @asynccontextmanager
-async def stranger(peer: DocumentPeer, me: Stream = STRANGER) -> AsyncIterator[Bus]:
+async def stranger(peer: DocumentPeer, me: EditStream = STRANGER) -> AsyncIterator[Bus]:
     """Somebody on the BUS who says what no peer of ours says, after an honest beat."""
     async with Bus(dial=peer.address) as bus:
         await bus.await_for_peers(1, PATIENCE)
-        bus.send(encode(Beat(me)))
+        bus.send(encode(Heartbeat(me)))
         await until(lambda: any(info.stream == me for info in peer.peers))
         yield bus
 
@@ -446,7 +456,7 @@ async def test_nobody_speaks_for_another() -> None:
             before = doc.digest()
             bus.send(encode(Updates(b.me, "minutes", 2, (Edit(b"\0\0"),))))
             await refused(a, f"it speaks for {b.me}")
-            bus.send(encode(Beat(b.me)))
+            bus.send(encode(Heartbeat(b.me)))
             await until(lambda: sum("it speaks for" in one.why for one in a.refusals) == 2)
             assert doc.digest() == before
 
@@ -473,7 +483,7 @@ async def test_what_comes_before_the_first_beat_is_not_believed() -> None:
 async def test_a_name_that_would_leave_its_folder_is_refused() -> None:
     async with DocumentPeer(listen=HERE, accept=lambda name: True) as peer:
         async with stranger(peer) as bus:
-            beat = encode(Beat(STRANGER, (DocBeat("minutes", None, None, {}),)))
+            beat = encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, {}),)))
             bus.send(beat.replace(b"gminutes", b"g../etc."))
             await refused(peer, "segment")
         assert not peer.documents
@@ -504,7 +514,9 @@ async def test_a_gigabyte_is_not_fetched() -> None:
 
             nursery.start_soon(lie)
             heads = {STRANGER: 1000}
-            bus.send(encode(Beat(STRANGER, (DocBeat("minutes", None, None, heads),), repair=(rep.address,))))
+            bus.send(
+                encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, heads),), repair=(rep.address,)))
+            )
             await refused(peer, "over the limit")
             nursery.cancel_scope.cancel()
 

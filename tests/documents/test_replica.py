@@ -10,13 +10,23 @@ import pytest
 
 from nngkit.documents import versions as vectors
 from nngkit.documents.sync.history import DEP, OTHERS
-from nngkit.documents.sync.messages import BUS_LIMIT, EDITS, HEADS, RANGES, REPLY_LIMIT, DocBeat, Range, Resent, Updates
+from nngkit.documents.sync.messages import (
+    BUS_LIMIT,
+    EDITS,
+    HEADS,
+    RANGES,
+    REPLY_LIMIT,
+    DocumentHeartbeat,
+    Range,
+    Resent,
+    Updates,
+)
 from nngkit.documents.sync.replica import LATE, Ask, AskAll, AskEdits, Decisions, Offer, Replica, Settings
 from nngkit.documents.sync.timing import UNKNOWN
 from nngkit.documents.sync.wire import encode
-from nngkit.documents.versions import EPOCHS, STREAMS, Edit, Stream, Versions, digest
+from nngkit.documents.versions import EPOCHS, STREAMS, Edit, EditStream, Versions, digest
 
-ME, ADA, BOB, CY = (Stream(bytes([n]) * 8, 10**6 + n) for n in range(4))
+ME, ADA, BOB, CY = (EditStream(bytes([n]) * 8, 10**6 + n) for n in range(4))
 PATIENCE = UNKNOWN + 4 * UNKNOWN / 2  # of somebody who has never answered
 CONTENT, OTHER_CONTENT = b"c" * 16, b"d" * 16
 
@@ -24,27 +34,33 @@ CONTENT, OTHER_CONTENT = b"c" * 16, b"d" * 16
 class World:
     """A replica and a clock; those who are there are ADA, BOB and CY, unless said otherwise."""
 
-    def __init__(self, *peers: Stream, **changes: Any) -> None:
+    def __init__(self, *peers: EditStream, **changes: Any) -> None:
         self.replica = Replica("minutes", ME, rng=Random(1), **changes)
         self.now = 100.0
         for peer in peers or (ADA, BOB, CY):
             self.replica.joined(peer, True)
 
     def hear(
-        self, stream: Stream, first: int, count: int = 1, *, via: Stream | None = None, deps: Versions | None = None
+        self,
+        stream: EditStream,
+        first: int,
+        count: int = 1,
+        *,
+        via: EditStream | None = None,
+        deps: Versions | None = None,
     ) -> str | None:
         edits = tuple(Edit(b"%d" % (first + n), (deps or {}) if n == 0 else {}) for n in range(count))
         return self.replica.heard(Updates(stream, "minutes", first, edits), via or stream, self.now)
 
-    def claim(self, peer: Stream, **heads: int) -> None:
+    def claim(self, peer: EditStream, **heads: int) -> None:
         names = {"ada": ADA, "bob": BOB, "cy": CY, "me": ME}
         self.replica.beat(
-            peer, DocBeat("minutes", None, None, {names[name]: seq for name, seq in heads.items()}), self.now
+            peer, DocumentHeartbeat("minutes", None, None, {names[name]: seq for name, seq in heads.items()}), self.now
         )
 
-    def rest(self, peer: Stream, versions: Versions, content: bytes | None = CONTENT) -> None:
+    def rest(self, peer: EditStream, versions: Versions, content: bytes | None = CONTENT) -> None:
         """A beat of a peer that has been quiet."""
-        self.replica.beat(peer, DocBeat("minutes", digest(versions), content, {}), self.now)
+        self.replica.beat(peer, DocumentHeartbeat("minutes", digest(versions), content, {}), self.now)
 
     def after(self, seconds: float) -> Decisions:
         self.now += seconds
@@ -62,7 +78,7 @@ class World:
         assert self.after(1.0).look
         self.replica.settled(CONTENT)
 
-    def delivered(self, seconds: float = 0.0) -> list[tuple[Stream, int]]:
+    def delivered(self, seconds: float = 0.0) -> list[tuple[EditStream, int]]:
         self.now += seconds
         return [(one.stream, one.seq) for one in self.replica.ready()]
 
@@ -109,8 +125,8 @@ def test_our_edits_depend_on_all_that_is_here_and_say_each_thing_once() -> None:
 
 
 def test_who_comes_back_depends_on_all_that_was_on_its_disk() -> None:
-    world = World(versions={ADA: 3, Stream(ME.origin, 1): 7})
-    assert world.replica.edited(b"x", 0.0).edits[0].deps == {ADA: 3, Stream(ME.origin, 1): 7}
+    world = World(versions={ADA: 3, EditStream(ME.origin, 1): 7})
+    assert world.replica.edited(b"x", 0.0).edits[0].deps == {ADA: 3, EditStream(ME.origin, 1): 7}
 
 
 # ---- few are missing ------------------------------------------------------------------------------------
@@ -250,7 +266,9 @@ def test_who_claims_much_and_gives_nothing_does_not_keep_small_gaps_from_being_c
     world = World(ADA, BOB)
     closed = 0
     for _ in range(200):
-        world.replica.beat(BOB, DocBeat("minutes", None, None, {Stream(b"made up!", 10**7): EPOCHS}), world.now)
+        world.replica.beat(
+            BOB, DocumentHeartbeat("minutes", None, None, {EditStream(b"made up!", 10**7): EPOCHS}), world.now
+        )
         if world.replica.missing == EPOCHS:  # nothing else
             world.hear(ADA, world.replica.versions.get(ADA, 0) + 2)
         for ask in world.asks(0.05):
@@ -364,13 +382,13 @@ def test_who_has_gone_is_not_waited_for() -> None:
 def test_digests_are_told_once_all_is_quiet() -> None:
     world = World()
     world.hear(ADA, 1)
-    assert world.replica.doc_beat(world.now) == DocBeat("minutes", None, None, {ADA: 1})
+    assert world.replica.doc_beat(world.now) == DocumentHeartbeat("minutes", None, None, {ADA: 1})
     wake = world.after(0.0).wake
     assert wake == world.now + 0.25
     world.now = wake
     assert world.after(0.0).look  # exactly then: no turn is lost, and none is taken for ever
     world.replica.settled(CONTENT)
-    assert world.replica.doc_beat(world.now) == DocBeat("minutes", digest({ADA: 1}), CONTENT, {})
+    assert world.replica.doc_beat(world.now) == DocumentHeartbeat("minutes", digest({ADA: 1}), CONTENT, {})
 
 
 @pytest.mark.parametrize("began", [1023.87, 0.1, 1e9 / 3])
@@ -563,7 +581,7 @@ def test_an_answer_fits_in_a_reply_whatever_is_asked_for() -> None:
 
 
 def test_the_first_beats_tell_what_is_new_and_then_all_in_turn() -> None:
-    world = World(versions={Stream(n.to_bytes(8, "big"), n): n + 1 for n in range(100)})
+    world = World(versions={EditStream(n.to_bytes(8, "big"), n): n + 1 for n in range(100)})
     world.hear(ADA, 1)
     told: Versions = {}
     for _ in range(26):
@@ -602,8 +620,8 @@ def test_thousands_of_streams_that_there_are_not_cost_little_and_end_with_who_ma
     world = World()
     started = time.process_time()
     for number in range(200):
-        heads = {Stream(b"made" + (32 * number + n).to_bytes(4, "big"), 10**7): EPOCHS for n in range(HEADS)}
-        world.replica.beat(CY, DocBeat("minutes", None, None, heads), world.now)
+        heads = {EditStream(b"made" + (32 * number + n).to_bytes(4, "big"), 10**7): EPOCHS for n in range(HEADS)}
+        world.replica.beat(CY, DocumentHeartbeat("minutes", None, None, heads), world.now)
         world.hear(ADA, number + 1)
         world.after(0.001)
     assert time.process_time() - started < 20.0
@@ -617,7 +635,7 @@ def test_thousands_of_streams_that_there_are_not_cost_little_and_end_with_who_ma
 def test_a_relay_cannot_make_up_more_than_that_either() -> None:
     world = World(CY)
     for number in range(3 * STREAMS):
-        world.hear(Stream(number.to_bytes(8, "big"), 10**7 + number), 2, via=CY)
+        world.hear(EditStream(number.to_bytes(8, "big"), 10**7 + number), 2, via=CY)
     assert len(world.replica._peers[CY].claims) <= 2 * STREAMS
     assert len(world.replica.history.held) <= STREAMS
     assert world.replica.counts.overflow > 0
@@ -625,7 +643,7 @@ def test_a_relay_cannot_make_up_more_than_that_either() -> None:
 
 def test_what_edits_depend_on_counts_as_what_is_held() -> None:
     world = World(CY, settings=Settings(held_bytes=100 * DEP, log_bytes=100 * DEP))
-    deps = {Stream(number.to_bytes(8, "big"), 10**7): 1 for number in range(60)}
+    deps = {EditStream(number.to_bytes(8, "big"), 10**7): 1 for number in range(60)}
     for seq in range(1, 10):
         world.hear(CY, seq, deps=deps)
     assert world.replica.held == 1
@@ -633,12 +651,14 @@ def test_what_edits_depend_on_counts_as_what_is_held() -> None:
 
 
 def test_a_thousand_edits_that_wait_do_not_slow_down_those_that_do_not() -> None:
-    world = World(versions={Stream(n.to_bytes(8, "big"), 10**7 + n): 1 for n in range(STREAMS)})
+    world = World(versions={EditStream(n.to_bytes(8, "big"), 10**7 + n): 1 for n in range(STREAMS)})
     for number in range(STREAMS):
-        world.hear(Stream(b"held" + number.to_bytes(4, "big"), 10**8), 1, via=CY, deps={Stream(b"nowhere!", 10**8): 1})
+        world.hear(
+            EditStream(b"held" + number.to_bytes(4, "big"), 10**8), 1, via=CY, deps={EditStream(b"nowhere!", 10**8): 1}
+        )
     started = time.process_time()
     for seq in range(1, 101):
-        world.hear(Stream(b"honest!!", 10**8), seq, via=ADA)
+        world.hear(EditStream(b"honest!!", 10**8), seq, via=ADA)
     assert time.process_time() - started < 5.0  # 0.05 s on an idle machine; 31 s when each was looked at anew
     assert len(world.delivered()) == 100
 
@@ -655,7 +675,7 @@ def test_a_gap_of_2_to_the_53_is_one_question() -> None:
 
 
 def newer(count: int) -> Versions:
-    return {Stream(number.to_bytes(8, "big"), 10**7 + number): 1 for number in range(count)}
+    return {EditStream(number.to_bytes(8, "big"), 10**7 + number): 1 for number in range(count)}
 
 
 def test_who_runs_longer_than_a_thousand_others_goes_on_counting() -> None:
@@ -671,7 +691,7 @@ def test_who_runs_longer_than_a_thousand_others_goes_on_counting() -> None:
 
 
 def test_a_clock_that_went_back_does_not_stop_who_came_back() -> None:
-    before = {Stream(ME.origin, 10**7 + number): 1 for number in range(20)}
+    before = {EditStream(ME.origin, 10**7 + number): 1 for number in range(20)}
     world = World(versions=before)
     assert world.replica.edited(b"x", world.now).first == 1
     assert world.replica.edited(b"y", world.now).first == 2
@@ -681,8 +701,8 @@ def test_a_clock_that_went_back_does_not_stop_who_came_back() -> None:
 def test_a_stream_that_is_let_go_of_leaves_nothing_behind() -> None:
     world = World()
     for number in range(8):
-        world.hear(Stream(b"pruned%02d" % number, 1), 1, via=ADA)
-        world.hear(Stream(b"pruned%02d" % number, 1), 3, via=ADA)
+        world.hear(EditStream(b"pruned%02d" % number, 1), 1, via=ADA)
+        world.hear(EditStream(b"pruned%02d" % number, 1), 3, via=ADA)
         world.hear(BOB, number + 1)
     world.replica.merged(ADA, newer(STREAMS), world.now, changed=True)
     history = world.replica.history
@@ -707,7 +727,7 @@ def test_an_edit_of_a_stream_too_old_to_be_known_is_brought_by_who_spoke_of_it()
 
 def test_an_edit_that_depends_on_what_is_too_old_to_be_known_does_not_wait() -> None:
     world = World(versions=newer(STREAMS))
-    new = Stream(b"newcomer", 10**8)
+    new = EditStream(b"newcomer", 10**8)
     world.hear(new, 1, via=ADA, deps={BOB: 3})
     assert world.delivered() == [(new, 1)]
 
@@ -715,7 +735,7 @@ def test_an_edit_that_depends_on_what_is_too_old_to_be_known_does_not_wait() -> 
 # ---- catching up ----------------------------------------------------------------------------------------
 
 
-def caught(world: World, peer: Stream, versions: Versions) -> None:
+def caught(world: World, peer: EditStream, versions: Versions) -> None:
     """`peer` answers with all it has."""
     changed = not vectors.covers(world.replica.versions, versions)
     world.replica.merged(peer, versions, world.now, changed=changed)

@@ -14,12 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from nngkit.documents.sync.messages import Beat, Diff, Give, Nack, Reply, Request, Updates, Want
+from nngkit.documents.sync.local_copy import LocalCopy, Step
+from nngkit.documents.sync.messages import Diff, Give, Heartbeat, Nack, SyncReply, SyncRequest, Updates, Want
 from nngkit.documents.sync.replica import Ask, AskAll, Replica, Settings
-from nngkit.documents.sync.synchronizer import LocalCopy, Step
 from nngkit.documents.sync.timing import RoundTrips
 from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
-from nngkit.documents.versions import Stream, Versions
+from nngkit.documents.versions import EditStream, Versions
 from tests.documents.plain import Disk, Name, Plain, read
 
 DOCS = ("minutes", "table")
@@ -41,14 +41,14 @@ class Node:
         self.last: dict[str, Step] = {}
 
     @property
-    def me(self) -> Stream:
-        return Stream(bytes([self.number] * 8), self.epoch)
+    def me(self) -> EditStream:
+        return EditStream(bytes([self.number] * 8), self.epoch)
 
 
 class Question:
     """Something that was asked, and is under way."""
 
-    def __init__(self, asker: Node, copy: LocalCopy, ask: Ask, request: Request) -> None:
+    def __init__(self, asker: Node, copy: LocalCopy, ask: Ask, request: SyncRequest) -> None:
         self.asker, self.copy, self.ask = asker, copy, ask
         self.epoch = asker.epoch
         self.data = encode(request)
@@ -61,11 +61,11 @@ class Anything(RuleBasedStateMachine):
         super().__init__()
         self.now = 100.0
         self.saw: dict[str, dict[Name, frozenset[Name]]] = {doc: {} for doc in DOCS}
-        self.flying: list[tuple[Node, Stream, bytes]] = []
+        self.flying: list[tuple[Node, EditStream, bytes]] = []
         self.questions: list[Question] = []
         self.cut: set[frozenset[int]] = set()
         self.acknowledged: dict[str, set[Name]] = {doc: set() for doc in DOCS}
-        self.joining: list[tuple[LocalCopy, float, dict[Stream, Versions]]] = []  # and what each peer had then
+        self.joining: list[tuple[LocalCopy, float, dict[EditStream, Versions]]] = []  # and what each peer had then
 
     @initialize(
         seed=st.integers(0, 2**32),
@@ -153,7 +153,7 @@ class Anything(RuleBasedStateMachine):
                 if other.alive:
                     self._lost(other, node.me)
 
-    def _lost(self, node: Node, stream: Stream) -> None:
+    def _lost(self, node: Node, stream: EditStream) -> None:
         for copy in node.copies.values():
             copy.replica.left(stream)
         self._step(node)
@@ -206,12 +206,12 @@ class Anything(RuleBasedStateMachine):
             if fate.random() < 0.8:
                 self._hear(*one)
 
-    def _hear(self, node: Node, sender: Stream, data: bytes) -> None:
+    def _hear(self, node: Node, sender: EditStream, data: bytes) -> None:
         other = self.nodes[sender.origin[0]]
         if other.me != sender or not self._linked(node, other):
             return
         message = decode_bus(data)
-        if isinstance(message, Beat):
+        if isinstance(message, Heartbeat):
             for copy in node.copies.values():
                 copy.replica.joined(sender, other.askable)
             for one in message.docs:
@@ -237,7 +237,7 @@ class Anything(RuleBasedStateMachine):
                     replica = node.copies[one.doc].replica
                     assert one.content == node.contents[one.doc].digest()
                     assert self.now - replica.history.changed_at > replica.settings.quiet - 1e-9
-            self._publish(node, encode(Beat(node.me, docs)))
+            self._publish(node, encode(Heartbeat(node.me, docs)))
 
     @precondition(lambda self: self.questions)
     @rule(at=st.integers(0, 10**6), works=st.sampled_from([True, True, True, False]))
@@ -260,7 +260,7 @@ class Anything(RuleBasedStateMachine):
         request = decode_request(data)
         assert isinstance(request, Nack | Want | Give)
         copy = node.copies[request.doc]
-        reply: Reply | None
+        reply: SyncReply | None
         match request:
             case Nack():
                 reply = copy.resend(request)
@@ -358,7 +358,7 @@ class Anything(RuleBasedStateMachine):
         )
 
 
-def refused(peer: Stream | None, why: str) -> None:
+def refused(peer: EditStream | None, why: str) -> None:
     raise AssertionError(f"{peer} was refused: {why}")
 
 

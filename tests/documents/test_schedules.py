@@ -8,9 +8,9 @@ import pytest
 
 from nngkit.documents.sync.history import History
 from nngkit.documents.sync.replica import Replica
-from nngkit.documents.versions import Edit, Stream
+from nngkit.documents.versions import Edit, EditStream
 from tests.documents.schedule_page import SCRIPT, Browser
-from tests.documents.schedules import Outcome, Weather, main, play, summary
+from tests.documents.schedules import Conditions, Outcome, main, play, summary
 
 BATCH = 50
 # Seeds that failed once, with the code of their day; what they showed has a test of its own in test_replica.py.
@@ -21,8 +21,8 @@ ONCE_FAILED = (
 )
 
 
-def all_agree(seeds: range | tuple[int, ...], weather: Weather | None = None) -> list[Outcome]:
-    outcomes = [play(seed, weather=weather) for seed in seeds]
+def all_agree(seeds: range | tuple[int, ...], conditions: Conditions | None = None) -> list[Outcome]:
+    outcomes = [play(seed, conditions=conditions) for seed in seeds]
     assert [problem for one in outcomes for problem in one.problems] == []
     assert all(one.agreed_after is not None for one in outcomes)
     return outcomes
@@ -48,28 +48,28 @@ def test_those_that_once_failed_agree() -> None:
 
 
 @pytest.mark.parametrize(
-    "weather",
+    "conditions",
     [
-        Weather(loss=0.0, twice=0.0, refuse=0.0, crash=0.0, split=0.0),
-        Weather(loss=0.8),
-        Weather(loss=1.0, refuse=0.0, crash=0.0, split=0.0),
-        Weather(refuse=0.5),
-        Weather(crash=0.2, split=0.2),
-        Weather(twice=1.0, delay=(0.0, 0.5)),
-        Weather(log_edits=1),
+        Conditions(loss=0.0, twice=0.0, refuse=0.0, crash=0.0, split=0.0),
+        Conditions(loss=0.8),
+        Conditions(loss=1.0, refuse=0.0, crash=0.0, split=0.0),
+        Conditions(refuse=0.5),
+        Conditions(crash=0.2, split=0.2),
+        Conditions(twice=1.0, delay=(0.0, 0.5)),
+        Conditions(log_edits=1),
     ],
     ids=["calm", "80 % lost", "all lost", "half refused", "falling over", "twice and late", "nothing kept"],
 )
-def test_they_agree_in_other_weather(weather: Weather) -> None:
-    if weather.loss == 1.0:  # nobody hears of anybody: they must not agree by some other way
-        assert any(play(seed, weather=weather).problems for seed in range(3))
+def test_they_agree_in_other_weather(conditions: Conditions) -> None:
+    if conditions.loss == 1.0:  # nobody hears of anybody: they must not agree by some other way
+        assert any(play(seed, conditions=conditions).problems for seed in range(3))
     else:
-        all_agree(range(10), weather)
+        all_agree(range(10), conditions)
 
 
 def test_without_loss_nothing_is_asked_for() -> None:
     outcomes = all_agree(
-        range(10), Weather(loss=0.0, twice=0.0, delay=(0.005, 0.005), refuse=0.0, crash=0.0, split=0.0)
+        range(10), Conditions(loss=0.0, twice=0.0, delay=(0.005, 0.005), refuse=0.0, crash=0.0, split=0.0)
     )
     assert max(one.agreed_after or 0.0 for one in outcomes) < 0.05
 
@@ -85,7 +85,7 @@ def test_a_replica_that_holds_nothing_back_is_noticed(monkeypatch: pytest.Monkey
 
 
 def test_a_replica_that_takes_any_number_for_the_next_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def take(self: History, stream: Stream, seq: int, edit: Edit, via: Stream | None, now: float) -> None:
+    def take(self: History, stream: EditStream, seq: int, edit: Edit, via: EditStream | None, now: float) -> None:
         if seq > self.versions.get(stream, 0):
             self._hand_over(stream, seq, edit, via, now)
 

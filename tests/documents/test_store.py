@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from nngkit.documents.records import compaction_due
 from nngkit.documents.store import Loaded, Merge, Record, Store
 from nngkit.documents.store.sqlite import next_epoch
-from nngkit.documents.versions import EPOCHS, STREAMS, Stream, covers
+from nngkit.documents.versions import EPOCHS, STREAMS, EditStream, covers
 from nngkit.errors import Broken, Closed, ConfigError, Full, NotFound, TooLarge
 from tests.documents.stores import ADA, BOB, WAIT, append_all, edit, mine, standing_still
 
@@ -47,7 +47,7 @@ def some_records(count: int) -> list[Record | Merge]:
     for number in range(1, count + 1):
         update = chance.randbytes(chance.choice((0, 1, 30, 30, 30, 700, 5_000, 90_000)))
         if chance.random() < 0.1:
-            records.append(Merge(update, {Stream(b"somebody", number): number, BOB: seqs[BOB] + 1}))
+            records.append(Merge(update, {EditStream(b"somebody", number): number, BOB: seqs[BOB] + 1}))
             seqs[BOB] += 1
             continue
         stream, other = chance.sample((ADA, BOB), 2)
@@ -106,11 +106,11 @@ def test_what_is_not_on_the_disk_yet_is_loaded_too(path: Path) -> None:
 
 
 def test_many_threads_append_and_each_finds_its_own_order(path: Path) -> None:
-    def append(store: Store, stream: Stream) -> None:
+    def append(store: Store, stream: EditStream) -> None:
         append_all(store, "doc", [edit(seq, stream) for seq in range(1, 301)])
 
     with Store.open(path) as store:
-        streams = [Stream(b"thread%02d" % number, 1) for number in range(8)]
+        streams = [EditStream(b"thread%02d" % number, 1) for number in range(8)]
         threads = [threading.Thread(target=append, args=(store, stream)) for stream in streams]
         for thread in threads:
             thread.start()
@@ -124,7 +124,7 @@ def test_many_threads_append_and_each_finds_its_own_order(path: Path) -> None:
 
 
 def test_a_document_may_have_more_streams_than_one_message_holds(path: Path) -> None:
-    versions = {Stream(b"origin__", epoch): 1 for epoch in range(3 * STREAMS)}
+    versions = {EditStream(b"origin__", epoch): 1 for epoch in range(3 * STREAMS)}
     with Store.open(path) as store:
         store.append_merge("doc", b"", versions)
         store.append_merge("doc", b"", {ADA: 1})

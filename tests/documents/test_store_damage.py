@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from nngkit.documents.store import Loaded, Merge, Record, Store, page_scan
 from nngkit.documents.store.recovery import Report, recover
-from nngkit.documents.versions import Stream
+from nngkit.documents.versions import EditStream
 from nngkit.errors import ConfigError, NngkitError, StoreDamaged
 from tests.documents.stores import ADA, BOB, Author, TextEngine, content, edit
 
@@ -294,8 +294,8 @@ def test_behind_a_gap_only_what_needs_nothing_of_it_is_kept(tmp_path: Path) -> N
         edit(3),  # its stream has a gap now
         edit(3, BOB, deps={ADA: 2}),  # builds on what is lost
         edit(4, BOB),  # goes on from what is left out
-        Merge(b"diff", {Stream(b"somebody", 1): 5}),  # may build on anything that was there
-        edit(1, Stream(b"newcomer", 1), deps={BOB: 2}),
+        Merge(b"diff", {EditStream(b"somebody", 1): 5}),  # may build on anything that was there
+        edit(1, EditStream(b"newcomer", 1), deps={BOB: 2}),
     ]
     path = small(tmp_path, records)
     without(path, "DELETE FROM records WHERE key & 255 = 3")

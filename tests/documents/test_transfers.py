@@ -9,10 +9,10 @@ import pytest
 
 from nngkit.documents.sync.messages import CHUNKS, MOST_CHUNKS, Chunks, Manifest
 from nngkit.documents.sync.transfers import CHUNK, KEPT, MOST_KEPT, Assembly, Transfers
-from nngkit.documents.versions import Stream
+from nngkit.documents.versions import EditStream
 from nngkit.errors import BadMessage, TooLarge
 
-ADA = Stream(b"adaadaad", 1)
+ADA = EditStream(b"adaadaad", 1)
 NAME = b"n" * 16
 LIMIT = 1 << 30
 

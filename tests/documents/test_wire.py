@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from nngkit.documents.sync import messages as m
 from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
-from nngkit.documents.versions import EPOCHS, ORIGIN, STREAMS, Stream, Versions
+from nngkit.documents.versions import EPOCHS, ORIGIN, STREAMS, EditStream, Versions
 from nngkit.errors import BadMessage, TooLarge
 
 unhurried = settings(deadline=None)  # the machine may be busy with something else
-ME, OTHER = Stream(b"originAA", 1), Stream(b"originBB", 2)
+ME, OTHER = EditStream(b"originAA", 1), EditStream(b"originBB", 2)
 PEER = "tcp://10.0.0.9:51234"
 
 # ---- what can be said, at random ------------------------------------------------------------------------
 
-STREAM = st.builds(Stream, st.binary(min_size=ORIGIN, max_size=ORIGIN), st.integers(0, EPOCHS))
+STREAM = st.builds(EditStream, st.binary(min_size=ORIGIN, max_size=ORIGIN), st.integers(0, EPOCHS))
 SEQ = st.integers(1, EPOCHS)
 VERSIONS = st.dictionaries(STREAM, SEQ, max_size=5)
 LINE = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=30)
@@ -48,11 +48,11 @@ def exactly(size: int) -> st.SearchStrategy[bytes]:
     return st.binary(min_size=size, max_size=size)
 
 
-DOC_BEAT = st.builds(m.DocBeat, DOC, st.none() | exactly(8), st.none() | exactly(16), VERSIONS)
+DOC_BEAT = st.builds(m.DocumentHeartbeat, DOC, st.none() | exactly(8), st.none() | exactly(16), VERSIONS)
 BUS = st.one_of(
     UPDATES,
     st.builds(
-        m.Beat,
+        m.Heartbeat,
         STREAM,
         some(DOC_BEAT),
         st.none() | LINE,
@@ -121,9 +121,12 @@ def test_a_reply_is_heard_as_it_was_given(message: m.Reply) -> None:
 # docs/wire.md shows the same bytes: who builds another peer from it has to come to these.
 WIRE = Path(__file__).parents[2] / "docs/wire.md"
 STREAM_A = "486f726967696e414101"
-BEAT = m.Beat(
+BEAT = m.Heartbeat(
     ME,
-    (m.DocBeat("minutes", b"versions", b"content of 16 by", {}), m.DocBeat("table", None, None, {OTHER: 3})),
+    (
+        m.DocumentHeartbeat("minutes", b"versions", b"content of 16 by", {}),
+        m.DocumentHeartbeat("table", None, None, {OTHER: 3}),
+    ),
     "ada",
     ("tcp://*:4711",),
     True,
@@ -374,11 +377,11 @@ def is_list_of_many(kind: str, path: tuple[Any, ...]) -> bool:
 
 
 def many(count: int) -> Versions:
-    return {Stream(number.to_bytes(ORIGIN, "big"), 1): 1 for number in range(count)}
+    return {EditStream(number.to_bytes(ORIGIN, "big"), 1): 1 for number in range(count)}
 
 
-def beat(**changes: Any) -> m.Beat:
-    return m.Beat(ME, **changes)
+def beat(**changes: Any) -> m.Heartbeat:
+    return m.Heartbeat(ME, **changes)
 
 
 AT_THE_LIMIT: dict[str, tuple[Callable[[int], Any], int]] = {
@@ -386,9 +389,9 @@ AT_THE_LIMIT: dict[str, tuple[Callable[[int], Any], int]] = {
     "streams that an edit depends on": (lambda n: m.Updates(ME, "d", 1, (m.Edit(b"", many(n)),)), STREAMS + 1),
     "the last number": (lambda n: m.Updates(ME, "d", n, (m.Edit(b""),)), EPOCHS),
     "the last number of several": (lambda n: m.Updates(ME, "d", n - 1, (m.Edit(b""),) * 2), EPOCHS),
-    "an epoch": (lambda n: m.Bye(Stream(b"originAA", n)), EPOCHS),
-    "documents in a beat": (lambda n: beat(docs=(m.DocBeat("d", None, None, {}),) * n), m.DOCUMENTS),
-    "heads": (lambda n: beat(docs=(m.DocBeat("d", None, None, many(n)),)), m.HEADS),
+    "an epoch": (lambda n: m.Bye(EditStream(b"originAA", n)), EPOCHS),
+    "documents in a beat": (lambda n: beat(docs=(m.DocumentHeartbeat("d", None, None, {}),) * n), m.DOCUMENTS),
+    "heads": (lambda n: beat(docs=(m.DocumentHeartbeat("d", None, None, many(n)),)), m.HEADS),
     "addresses": (lambda n: beat(repair=("tcp://*:1",) * n), m.ADDRESSES),
     "an address": (lambda n: beat(repair=("x" * n,)), m.TEXT),
     "clients": (lambda n: beat(clients=(("d", 1),) * n), m.DOCUMENTS),
@@ -523,9 +526,9 @@ def test_the_worst_that_fits_is_read_in_a_moment() -> None:
 
 @pytest.mark.parametrize("text", ["line\nbreak", "\x1b[31mred", "\u202egnol", "x" * 500])
 def test_names_and_reasons_of_strangers_cannot_deceive_a_terminal(text: str) -> None:
-    beaten = decode_bus(encode(m.Beat(ME, name=text)))
+    beaten = decode_bus(encode(m.Heartbeat(ME, name=text)))
     reply = decode_reply(encode(m.Refused(ME, text, text)))
-    assert isinstance(beaten, m.Beat)
+    assert isinstance(beaten, m.Heartbeat)
     assert isinstance(reply, m.Refused)
     for shown in (beaten.name, reply.code, reply.why):
         assert shown is not None

@@ -27,10 +27,10 @@ from typing import Any, Final, TypeAlias
 __all__ = [
     "Delete",
     "Delta",
-    "Edit",
     "Insert",
     "Keep",
     "Positions",
+    "Splice",
     "append",
     "compose",
     "composed",
@@ -64,7 +64,7 @@ class Delete:
 
 
 Delta: TypeAlias = tuple[Keep | Insert | Delete, ...]
-Edit: TypeAlias = tuple[int, int, str]
+Splice: TypeAlias = tuple[int, int, str]
 """At this code point, so many were deleted, and then this was inserted."""
 
 
@@ -233,7 +233,7 @@ class Positions:
         return tuple(out)
 
 
-def delta_of(edit: Edit) -> Delta:
+def delta_of(edit: Splice) -> Delta:
     """One edit as a delta."""
     index, deleted, inserted = edit
     delta: list[Keep | Insert | Delete] = [Keep(index)] if index else []
@@ -260,7 +260,7 @@ def patched(text: str, delta: Delta) -> str:
     return "".join(out) + text[at:]
 
 
-def composed(edits: Sequence[Edit]) -> Delta:
+def composed(edits: Sequence[Splice]) -> Delta:
     """Edits one after the other, as one delta. Halves are joined, so that n edits cost n log n."""
     if len(edits) <= 1:
         return delta_of(edits[0]) if edits else ()

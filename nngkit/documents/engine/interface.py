@@ -2,7 +2,7 @@
 
 ::
 
-    doc = engine("yjs").new()
+    doc = load_engine("yjs").new()
     body = doc.root("body", "text")
     with doc.transaction():
         body.insert(0, "hello")
@@ -42,7 +42,7 @@ __all__ = [
     "Part",
     "TextChange",
     "content_digest",
-    "engine",
+    "load_engine",
 ]
 
 Kind: TypeAlias = Literal["text", "array", "map"]
@@ -187,7 +187,7 @@ class Engine(Protocol):
         """One update that does what these do in turn. They may need others before them. ValueError."""
 
 
-def engine(name: str = "yjs") -> Engine:
+def load_engine(name: str = "yjs") -> Engine:
     """The engine of that name. ConfigError: unknown, or its package is not installed."""
     module = _ENGINES.get(name)
     if module is None:

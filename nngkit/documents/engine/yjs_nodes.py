@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pycrdt
 
-from nngkit.documents.engine.codepoints import Delete, Delta, Edit, Insert, Keep, Positions, append, composed
+from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep, Positions, Splice, append, composed
 from nngkit.documents.engine.interface import DEEPEST, Kind
 from nngkit.documents.engine.prelim import Prelim
 from nngkit.documents.engine.weak_callbacks import weakly
@@ -154,7 +154,7 @@ class TextNode(_Node):
 
     def __init__(self, owner: YjsDocument, raw: Any) -> None:
         super().__init__(owner, raw)
-        self._edits: list[Edit] = []
+        self._edits: list[Splice] = []
         self._touched = False
         self._stale = False
         self.delta: Delta | None = None  # of the last transaction, where somebody follows the changes
@@ -231,7 +231,7 @@ class TextNode(_Node):
             else:
                 self._ascii -= stop - start
 
-    def _touch(self, edit: Edit) -> None:
+    def _touch(self, edit: Splice) -> None:
         if not self._touched:
             self._touched = True
             self.owner.touched.append(self)

@@ -90,7 +90,7 @@ def missing(update: Parsed, state: Mapping[int, int]) -> str | None:
 
 def parse(data: bytes) -> Parsed:
     """Read an update. ValueError says what is wrong and where."""
-    return _Reader(data, rewrite=False).update()
+    return _UpdateReader(data, rewrite=False).update()
 
 
 class Pairs:
@@ -128,14 +128,14 @@ def _units(text: str) -> int:
 
 def in_ascii(data: bytes) -> bytes:
     """The same update with "x" for each UTF-16 unit of its texts. ValueError as `parse`."""
-    reader = _Reader(data, rewrite=True)
+    reader = _UpdateReader(data, rewrite=True)
     reader.update()
     return b"".join(reader.out) + data[reader.copied :]
 
 
 def read_state(data: bytes) -> dict[int, int]:
     """A state vector: the clock behind each client's last. ValueError."""
-    reader = _Reader(data, rewrite=False)
+    reader = _UpdateReader(data, rewrite=False)
     state = {}
     for _ in range(reader.uint()):
         client = reader.uint(_CLIENTS)
@@ -154,7 +154,7 @@ def uint(number: int) -> bytes:
     return bytes(out)
 
 
-class _Reader:
+class _UpdateReader:
     __slots__ = ("at", "copied", "cut_clients", "cut_clocks", "data", "out", "pairs", "rewrite")
 
     def __init__(self, data: bytes, *, rewrite: bool) -> None:

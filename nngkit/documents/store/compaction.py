@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from nngkit.documents.records import Compacted, Merge, Record
 from nngkit.documents.store import row_format
 from nngkit.documents.store.jobs import Compact
-from nngkit.documents.store.reader import Reader
+from nngkit.documents.store.reader import StoreReader
 from nngkit.documents.store.row_format import (
     CHUNK,
     CONTENTS,
@@ -28,7 +28,7 @@ from nngkit.documents.store.row_format import (
 from nngkit.documents.versions import Versions
 from nngkit.errors import StoreDamaged
 
-__all__ = ["Compacter", "Scratch", "add", "compaction", "seal_snapshot"]
+__all__ = ["Compactor", "Scratch", "add", "compaction", "seal_snapshot"]
 
 _PAST_KEPT: Final = 100  # chunks of history a document: 102,400 records, under 1 MiB
 
@@ -41,7 +41,7 @@ class Scratch(Protocol):
     def digest(self) -> bytes: ...
 
 
-class Compacter(Protocol):
+class Compactor(Protocol):
     """What compaction needs of an engine."""
 
     def new(self, client_id: int | None = None) -> Scratch: ...
@@ -56,7 +56,7 @@ def add(versions: Versions, record: Record | Merge) -> None:
 
 
 def compaction(
-    reader: Reader, path: str, number: int, name: str, engine: Compacter, recent: int
+    reader: StoreReader, path: str, number: int, name: str, engine: Compactor, recent: int
 ) -> tuple[Compact | None, Compacted]:
     """The job that compacts a document as it is committed, None if there is nothing to do; and what it does.
 
@@ -106,7 +106,7 @@ def seal_snapshot(job: Compact, contents: int) -> Compact:
     return replace(job, puts=(row, *job.puts[1:]), contents=contents)
 
 
-def _encoded_anew(engine: Compacter, snapshot: list[bytes], records: list[Record | Merge]) -> bytes:
+def _encoded_anew(engine: Compactor, snapshot: list[bytes], records: list[Record | Merge]) -> bytes:
     """Raises ValueError where the engine refuses something, or reads its own encoding as something else."""
     scratch = engine.new()
     for update in (*snapshot, *(record.update for record in records)):
@@ -120,7 +120,7 @@ def _encoded_anew(engine: Compacter, snapshot: list[bytes], records: list[Record
 
 
 def _history(
-    reader: Reader, number: int, name: str, past: int, first: int, rows: tuple[bytes, ...]
+    reader: StoreReader, number: int, name: str, past: int, first: int, rows: tuple[bytes, ...]
 ) -> tuple[int, list[tuple[row_format.Table, int, bytes]]]:
     """From where on the history is kept, and its new chunks, when `rows` follow, of which the first is `first`."""
     if not rows:

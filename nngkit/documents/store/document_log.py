@@ -15,15 +15,15 @@ from nngkit.background import Background
 from nngkit.documents.engine.interface import Engine
 from nngkit.documents.records import Merge, Record, compaction_due
 from nngkit.documents.store.sqlite import Store
-from nngkit.documents.versions import Edit, Stream, Versions
+from nngkit.documents.versions import Edit, EditStream, Versions
 from nngkit.errors import Full, NngkitError
 
-__all__ = ["DocumentDisk"]
+__all__ = ["StoreDocumentLog"]
 
 log = logging.getLogger("nngkit.documents")
 
 
-class DocumentDisk:
+class StoreDocumentLog:
     """`log`, `size`: bytes of its records and of its snapshot, as loaded. It is compacted when that is due."""
 
     def __init__(self, store: Store, doc: str, engine: Engine, background: Background, *, log: int, size: int) -> None:
@@ -38,7 +38,7 @@ class DocumentDisk:
         self._caught_up = trio.Event()
         self._failure: NngkitError | None = None
 
-    def append(self, stream: Stream, seq: int, edit: Edit) -> None:
+    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
         """Keep an edit."""
         self._keep(Record(stream, seq, edit.payload, edit.deps))
 

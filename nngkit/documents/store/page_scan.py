@@ -18,7 +18,7 @@ from typing import Final
 
 from nngkit.documents.store.row_format import TABLES, Table, Unsound, unseal
 
-__all__ = ["PAGE", "Row", "rows"]
+__all__ = ["PAGE", "SealedRow", "rows"]
 
 PAGE: Final = 4096  # bytes: SQLite's default since 2016, and the page of the machine
 _LOG_HEADER, _FRAME = 32, 24  # bytes, in the log
@@ -31,11 +31,11 @@ _HEADERS = re.compile(
     rb"|\x06\x00[\x80-\xff]{3}[\x00-\x7f]|\x07\x00[\x80-\xff]{4}[\x00-\x7f])(?=[" + bytes(_TAGS) + rb"])"
 )
 
-Row = tuple[Table, int, bytes]  # table, key, content
+SealedRow = tuple[Table, int, bytes]  # table, key, content
 _Pages = Callable[[int], bytes]
 
 
-def rows(database: bytes, log: bytes) -> Iterator[Row]:
+def rows(database: bytes, log: bytes) -> Iterator[SealedRow]:
     """All rows with a right seal, the newest first: from the log, from the database, from the log's older part.
 
     A row may come several times; of those with one key, the first is the one to believe, unless the content says more.
@@ -71,7 +71,7 @@ def _frames(log: bytes) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]
     return new, old
 
 
-def _search(page: bytes, *overflow: _Pages) -> Iterator[Row]:
+def _search(page: bytes, *overflow: _Pages) -> Iterator[SealedRow]:
     for found in _HEADERS.finditer(page):
         header = found.group()
         serial, _ = _varint(header, 2)

@@ -33,7 +33,7 @@ from nngkit.documents.store.row_format import (
 from nngkit.documents.versions import Versions
 from nngkit.errors import Closed, StoreDamaged
 
-__all__ = ["Found", "Reader"]
+__all__ = ["Found", "StoreReader"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Found:
     rows: tuple[bytes, ...]
 
 
-class Reader:
+class StoreReader:
     """Any thread may ask; one at a time is answered."""
 
     def __init__(self, path: str) -> None:

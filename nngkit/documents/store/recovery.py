@@ -293,7 +293,7 @@ def _write(path: str, to: str, found: _Found, lock: Lock) -> Report:
     written = max((each.head.ticket for each in found.documents.values() if each.head), default=0)
     facts.ticket = max(written, old.ticket, lock.marked(old.file)) if old else written
     documents: list[Recovered] = []
-    rows: list[page_scan.Row] = []
+    rows: list[page_scan.SealedRow] = []
     names: set[str] = set()
     for at, document in sorted(found.documents.items()):
         name = document.name or (document.head.name if document.head else "") or f"recovered-{at}"
@@ -321,14 +321,14 @@ def _nameless(count: int) -> Iterator[Recovered]:
         yield Recovered("?", 0, why="nothing of it is found, not even its name")
 
 
-def _document(number: int, name: str, document: _Document, ticket: int) -> tuple[Recovered, list[page_scan.Row]]:
+def _document(number: int, name: str, document: _Document, ticket: int) -> tuple[Recovered, list[page_scan.SealedRow]]:
     """What is told of a document, and its rows in the new file, where it has `number`."""
     chain, why = _best(document)
     known = document.head or Head("")
     past = [entry for _, entries in sorted(document.past.items()) for entry in entries]
     first = len(past) + 1
     head = Head(name, first, first - 1 + len(chain.kept), first - 1, ticket=ticket)
-    rows: list[page_scan.Row] = [(NAMES, number, name.encode())]
+    rows: list[page_scan.SealedRow] = [(NAMES, number, name.encode())]
 
     def put(table: Table, at: int, content: bytes) -> None:
         rows.append((table, key(number, at), content))

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from nngkit import envelope
 from nngkit.documents.records import Entry, Merge, Record, Saved
-from nngkit.documents.versions import ORIGIN, STREAMS, Stream, Versions, from_wire, to_wire
+from nngkit.documents.versions import ORIGIN, STREAMS, EditStream, Versions, from_wire, to_wire
 from nngkit.errors import BadMessage, NngkitError
 
 __all__ = ["CHUNK", "DOCUMENTS", "LARGEST", "SCHEMA", "TABLES", "Facts", "Head", "Table", "Unsound", "key", "seal"]
@@ -43,7 +43,7 @@ _EDIT, _DIFF = 1, 2
 _RECORD = struct.Struct(f">BQ{ORIGIN}sQQI")  # kind, milliseconds since 1970, origin, epoch, seq, bytes of deps
 _LENGTH = struct.Struct(">I")
 _ENTRY = struct.Struct(f">{ORIGIN}sQQQQ")  # origin, epoch, seq, milliseconds, size
-_NOBODY: Final = Stream(bytes(ORIGIN), 0)
+_NOBODY: Final = EditStream(bytes(ORIGIN), 0)
 _VERSIONS: Final = 64 << 20  # bytes of versions: two million streams, far beyond what a document can be opened with
 
 
@@ -166,7 +166,7 @@ def _decode(content: bytes, limit: int) -> Any:
 # ---- versions, of which a document's whole life may have more than go over the wire at once --------------------------
 
 
-def encode_versions(versions: Mapping[Stream, int]) -> list[list[Any]]:
+def encode_versions(versions: Mapping[EditStream, int]) -> list[list[Any]]:
     wire = to_wire(versions)
     return [wire[start : start + STREAMS] for start in range(0, len(wire), STREAMS)]
 
@@ -192,7 +192,7 @@ def encode_record(record: Record, milliseconds: int) -> bytes:
     return b"".join((head, deps, record.update))
 
 
-def encode_merge(merge: Merge, base: Mapping[Stream, int] | None, milliseconds: int) -> bytes:
+def encode_merge(merge: Merge, base: Mapping[EditStream, int] | None, milliseconds: int) -> bytes:
     """`base`: what the document had before it, and the diff may build on; None where the store was not told."""
     parts = [encode_versions(merge.versions), None if base is None else encode_versions(base)]
     said = envelope.encode(parts)
@@ -204,7 +204,7 @@ def decode_record(content: bytes) -> Record | Merge:
     start = _RECORD.size + said
     deps, update = content[_RECORD.size : start], content[start:]
     if kind == _EDIT:
-        return Record(Stream(origin, epoch), seq, update, decode_versions([_decode(deps, said)]) if deps else {})
+        return Record(EditStream(origin, epoch), seq, update, decode_versions([_decode(deps, said)]) if deps else {})
     return Merge(update, decode_versions(_parts(deps)[0]))
 
 
@@ -218,7 +218,7 @@ def base_of(content: bytes) -> Versions | None:
 def entry_of(content: bytes) -> Entry:
     """A record's line in the history."""
     kind, milliseconds, origin, epoch, seq, said = _head(content)
-    stream = Stream(origin, epoch) if kind == _EDIT else None
+    stream = EditStream(origin, epoch) if kind == _EDIT else None
     return Entry(stream, seq, milliseconds / 1000, len(content) - _RECORD.size - said)
 
 
@@ -241,7 +241,7 @@ def _parts(said: bytes) -> list[Any]:
 # ---- contents, saved versions, history -------------------------------------------------------------------------------
 
 
-def encode_content(update: bytes, versions: Mapping[Stream, int]) -> bytes:
+def encode_content(update: bytes, versions: Mapping[EditStream, int]) -> bytes:
     said = envelope.encode(encode_versions(versions))
     return b"".join((_LENGTH.pack(len(said)), said, update))
 
@@ -283,6 +283,6 @@ def decode_history(content: bytes) -> list[Entry]:
     if not unpacking.eof or len(data) % _ENTRY.size:
         raise Unsound("does not have the length it should have")
     return [
-        Entry(Stream(origin, epoch) if seq else None, seq, milliseconds / 1000, size)
+        Entry(EditStream(origin, epoch) if seq else None, seq, milliseconds / 1000, size)
         for origin, epoch, seq, milliseconds, size in _ENTRY.iter_unpack(data)
     ]

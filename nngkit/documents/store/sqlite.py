@@ -3,7 +3,7 @@
 ::
 
     store = Store.open("docs.sqlite")               # a fresh epoch, on the disk before this returns
-    ticket = store.append("minutes", Record(Stream(store.origin, store.epoch), 1, update, {}))     # never blocks
+    ticket = store.append("minutes", Record(EditStream(store.origin, store.epoch), 1, update, {}))     # never blocks
     await store.synced(ticket)                      # it is on the disk, and survives kill -9
     store.load("minutes")                           # the snapshot, and what was appended since
     await store.aclose()
@@ -35,10 +35,10 @@ from nngkit.background import demand_trio
 from nngkit.documents.names import LONGEST, check_name
 from nngkit.documents.records import Compacted, Entry, Loaded, Merge, Record, Saved
 from nngkit.documents.store import database_file, row_format
-from nngkit.documents.store.compaction import Compacter, add, compaction, seal_snapshot
+from nngkit.documents.store.compaction import Compactor, add, compaction, seal_snapshot
 from nngkit.documents.store.database_file import Lock, in_words
 from nngkit.documents.store.jobs import Append, Job, Save
-from nngkit.documents.store.reader import Reader
+from nngkit.documents.store.reader import StoreReader
 from nngkit.documents.store.row_format import (
     CONTENTS,
     NAMES,
@@ -52,8 +52,8 @@ from nngkit.documents.store.row_format import (
     seal,
     unseal,
 )
-from nngkit.documents.store.writer import Sleeper, Writer
-from nngkit.documents.versions import EPOCHS, ORIGIN, Stream, Versions
+from nngkit.documents.store.writer import Waiter, Writer
+from nngkit.documents.versions import EPOCHS, ORIGIN, EditStream, Versions
 from nngkit.errors import Closed, ConfigError, Forked, NotFound, StoreDamaged, TooLarge
 
 __all__ = ["Store", "next_epoch"]
@@ -110,7 +110,7 @@ class Store:
         self._compacting = trio.Lock()
         self._ending = threading.Lock()
         self._closed = False
-        self._reader = Reader(path)
+        self._reader = StoreReader(path)
         try:
             self._writer = Writer(database_file.connect(path), path, lock, facts, heads, waiting)
         except BaseException:
@@ -165,7 +165,7 @@ class Store:
         content = row_format.encode_record(record, time.time_ns() // 1_000_000)
         return self._append(doc, content, {record.stream: record.seq})
 
-    def append_merge(self, doc: str, update: bytes, versions: Mapping[Stream, int]) -> int:
+    def append_merge(self, doc: str, update: bytes, versions: Mapping[EditStream, int]) -> int:
         """Have a diff written that was applied, and after which the document has all of `versions`. As `append`."""
         self._check()
         found = self._documents.get(doc)
@@ -173,7 +173,7 @@ class Store:
         body = row_format.encode_merge(Merge(update, dict(versions)), base, time.time_ns() // 1_000_000)
         return self._append(doc, body, versions)
 
-    def _append(self, doc: str, content: bytes, versions: Mapping[Stream, int]) -> int:
+    def _append(self, doc: str, content: bytes, versions: Mapping[EditStream, int]) -> int:
         self._check()
         with self._writer.changed:
             self._admit(content)
@@ -226,7 +226,7 @@ class Store:
         demand_trio("Store.synced", blocking=False)
         if ticket > self._writer.newest:
             raise ConfigError("ticket", f"{ticket} was not given out yet", ticket)
-        sleeper = Sleeper(trio.lowlevel.current_trio_token(), trio.Event())
+        sleeper = Waiter(trio.lowlevel.current_trio_token(), trio.Event())
         with self._writer.changed:
             if ticket <= self._writer.durable:
                 sleeper.event.set()
@@ -246,7 +246,7 @@ class Store:
         self._check_fork()
         demand_trio("Store.room", blocking=False)
         while True:
-            sleeper = Sleeper(trio.lowlevel.current_trio_token(), trio.Event())
+            sleeper = Waiter(trio.lowlevel.current_trio_token(), trio.Event())
             with self._writer.changed:
                 self._writer.check()
                 if self._writer.has_room(size):
@@ -311,7 +311,7 @@ class Store:
 
     # Versions by name
 
-    def save_version(self, doc: str, name: str, snapshot: bytes, versions: Mapping[Stream, int]) -> int:
+    def save_version(self, doc: str, name: str, snapshot: bytes, versions: Mapping[EditStream, int]) -> int:
         """Keep `snapshot`, in which `versions` are, under a name; the ticket, for `synced`. Compaction leaves it.
 
         Raises ConfigError where the document has a version of that name already, or the name is not printable text of
@@ -375,7 +375,7 @@ class Store:
 
     # Compaction
 
-    async def compact(self, doc: str, engine: Compacter, *, recent: int = RECENT) -> Compacted:
+    async def compact(self, doc: str, engine: Compactor, *, recent: int = RECENT) -> Compacted:
         """Put what is on the disk of a document into one new snapshot, and keep the last `recent` records beside it.
 
         The document is loaded into a fresh one of `engine` in a worker thread, and the new snapshot replaces the old

@@ -35,7 +35,7 @@ from nngkit.errors import Broken, Closed, Full, NngkitError
 if TYPE_CHECKING:
     import trio
 
-__all__ = ["Sleeper", "Writer"]
+__all__ = ["Waiter", "Writer"]
 
 _BATCH: Final = (
     4 << 20
@@ -66,8 +66,8 @@ class Writer:
         self._flying: list[Job] = []
         self._bytes = 0  # of both
         self._most = LOG + _MORE  # bytes of the log's file, before it is written into the database
-        self._sleepers: dict[int, set[Sleeper]] = {}  # by ticket
-        self._for_room: set[Sleeper] = set()
+        self._sleepers: dict[int, set[Waiter]] = {}  # by ticket
+        self._for_room: set[Waiter] = set()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="nngkit-store", daemon=True)
         self._thread.start()
@@ -108,13 +108,13 @@ class Writer:
         """The jobs of a document that may not be in the database yet, in order."""
         return [job for jobs in (self._flying, self._waiting) for job in jobs if job.document == document]
 
-    def sleep_until(self, ticket: int, sleeper: Sleeper) -> None:
+    def sleep_until(self, ticket: int, sleeper: Waiter) -> None:
         self._sleepers.setdefault(ticket, set()).add(sleeper)
 
-    def sleep_until_room(self, sleeper: Sleeper) -> None:
+    def sleep_until_room(self, sleeper: Waiter) -> None:
         self._for_room.add(sleeper)
 
-    def wake_no_more(self, sleeper: Sleeper, ticket: int | None = None) -> None:
+    def wake_no_more(self, sleeper: Waiter, ticket: int | None = None) -> None:
         """Its task has been woken or cancelled."""
         self._for_room.discard(sleeper)
         if ticket is not None and (others := self._sleepers.get(ticket)) is not None:
@@ -228,7 +228,7 @@ class Writer:
         wake(due)
 
 
-class Sleeper:
+class Waiter:
     """A task that waits for the thread: it awaits ``event``, which is set in its own loop."""
 
     __slots__ = ("event", "token")
@@ -238,7 +238,7 @@ class Sleeper:
         self.event = event
 
 
-def wake(sleepers: Iterable[Sleeper]) -> None:
+def wake(sleepers: Iterable[Waiter]) -> None:
     """One call a loop, however many of its tasks are to be woken."""
     loops: dict[trio.lowlevel.TrioToken, list[trio.Event]] = {}
     for sleeper in sleepers:

@@ -8,9 +8,9 @@ from typing import Final
 
 from nngkit.documents import versions as vectors
 from nngkit.documents.sync.messages import Range
-from nngkit.documents.versions import Stream, Versions
+from nngkit.documents.versions import EditStream, Versions
 
-__all__ = ["NEVER", "Ask", "AskAll", "AskEdits", "Decisions", "Gap", "Offer", "Peer"]
+__all__ = ["NEVER", "Ask", "AskAll", "AskEdits", "Decisions", "Gap", "Offer", "PeerState"]
 
 NEVER: Final = float("inf")
 
@@ -19,7 +19,7 @@ NEVER: Final = float("inf")
 class AskEdits:
     """Ask `peer` for these; then call `heard` and `answered`, or `failed`."""
 
-    peer: Stream
+    peer: EditStream
     ranges: tuple[Range, ...]
 
 
@@ -30,7 +30,7 @@ class AskAll:
     `whole`: as if there were nothing.
     """
 
-    peer: Stream
+    peer: EditStream
     whole: bool
 
 
@@ -41,7 +41,7 @@ class Offer:
     `whole`: everything, as what it lacks was not taken.
     """
 
-    peer: Stream
+    peer: EditStream
     whole: bool = False
 
 
@@ -58,7 +58,7 @@ class Decisions:
 
 
 @dataclass(slots=True)
-class Peer:
+class PeerState:
     """What is known of another peer, as far as one document goes."""
 
     askable: bool
@@ -76,7 +76,7 @@ class Peer:
     offered: Versions | None = None
     spoke: bool = False  # whether it has said what it has
 
-    def claim(self, versions: Mapping[Stream, int]) -> None:
+    def claim(self, versions: Mapping[EditStream, int]) -> None:
         """It says, or shows, that it has these."""
         for stream, seq in versions.items():
             if seq > self.claims.get(stream, 0) and len(self.claims) < 2 * vectors.STREAMS:
@@ -91,4 +91,4 @@ class Gap:
     at: int
     tries: int = 0
     lost: bool = False  # nobody keeps them one by one
-    peer: Stream | None = None  # who was asked last
+    peer: EditStream | None = None  # who was asked last

@@ -20,7 +20,7 @@ from nngkit.discovery.settings import query_address
 from nngkit.errors import ConfigError
 from nngkit.protocols import TLS
 
-__all__ = ["Finding", "service_name"]
+__all__ = ["DocumentDiscovery", "service_name"]
 
 log = logging.getLogger("nngkit.documents")
 
@@ -36,7 +36,7 @@ def service_name(doc: str) -> str:
     return name
 
 
-class Finding:
+class DocumentDiscovery:
     """Offers documents, and dials who offers the same. `addresses`: of our BUS; `daemons`: where they survey."""
 
     def __init__(

@@ -4,7 +4,7 @@ One task takes what comes by the BUS, one answers questions (`repair.py`), and o
 the documents concerned (`local.py`), says what they have to say and asks what they have to ask. What is typed in one
 go is said in one message, as that task runs when everybody else has.
 
-May not know: the disk, what people hold of a document. It is told of those by `Owner`.
+May not know: the disk, what people hold of a document. It is told of those by `ExchangeHost`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import trio
 
 from nngkit.background import Background
 from nngkit.documents.sync import addresses as places
-from nngkit.documents.sync.faults import Weather
+from nngkit.documents.sync.faults import NetworkFaults
+from nngkit.documents.sync.local_copy import LocalCopy, Step
 from nngkit.documents.sync.members import Member, Members
 from nngkit.documents.sync.messages import (
     BUS_LIMIT,
@@ -27,27 +28,26 @@ from nngkit.documents.sync.messages import (
     MANY_DOCUMENTS,
     REQUEST_LIMIT,
     Aware,
-    Beat,
     BusMessage,
     Bye,
     Diff,
-    DocBeat,
+    DocumentHeartbeat,
+    Heartbeat,
     Hello,
-    Reply,
-    Request,
+    SyncReply,
+    SyncRequest,
     Updates,
     Welcome,
 )
-from nngkit.documents.sync.repair import Answering, Asking, ask
+from nngkit.documents.sync.repair import RepairClient, RepairServer, ask
 from nngkit.documents.sync.replica import Ask, AskAll
-from nngkit.documents.sync.synchronizer import LocalCopy, Step
 from nngkit.documents.sync.timing import Pace, RoundTrips
 from nngkit.documents.sync.wire import decode_bus, encode
-from nngkit.documents.versions import Stream, Versions
+from nngkit.documents.versions import EditStream, Versions
 from nngkit.errors import AccessDenied, BadMessage, Closed, ConfigError, NngkitError, NotFound, TimedOut, TooLarge
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Rep, Req
 
-__all__ = ["Exchange", "Owner"]
+__all__ = ["Exchange", "ExchangeHost"]
 
 log = logging.getLogger("nngkit.documents")
 
@@ -56,11 +56,11 @@ AGAIN: Final = 1.0  # seconds between two tries to join somebody who is not ther
 ASKED: Final = 5.0  # seconds that a small answer may take, and a chunk: 256 KiB at 50 KB/s
 MANY_BUFFERED: Final = 4096  # messages queued for each peer: what is beyond is dropped, and asked for again
 REPEATED: Final = 4096  # bytes of a beat that is kept, to know it when it comes again
-GRAIN: Final = 0.002  # seconds that weather may delay a message beyond what it says
+GRAIN: Final = 0.002  # seconds that faults may delay a message beyond what it says
 TURN: Final = 64  # messages heard before others may run, and the disk may say that it is full
 
 
-class Owner(Protocol):
+class ExchangeHost(Protocol):
     """Who has the documents."""
 
     def wants(self, doc: str) -> bool:
@@ -72,10 +72,10 @@ class Owner(Protocol):
     def heard_aware(self, message: Aware) -> bool:
         """Somebody is at work in it. Whether that is news. Raises BadMessage."""
 
-    def came(self, peer: Stream, docs: set[str]) -> None:
+    def came(self, peer: EditStream, docs: set[str]) -> None:
         """A peer has these documents open, and has not heard who is at work in them."""
 
-    def gone(self, peer: Stream) -> None:
+    def gone(self, peer: EditStream) -> None:
         """A peer has gone."""
 
     def refused(self, peer: str, what: str, why: str) -> None:
@@ -93,8 +93,8 @@ class Exchange:
 
     def __init__(
         self,
-        me: Stream,
-        owner: Owner,
+        me: EditStream,
+        owner: ExchangeHost,
         *,
         rng: random.Random,
         beat: tuple[float, float],
@@ -104,7 +104,7 @@ class Exchange:
         name: str | None,
         tls: TLS | None,
         admit: Callable[[Pipe], bool] | None,
-        weather: Weather | None,
+        faults: NetworkFaults | None,
     ) -> None:
         self.me = me
         self.members = Members(me)
@@ -119,9 +119,9 @@ class Exchange:
         self._token = token
         self._name = name
         self._tls = tls
-        self._weather = weather
+        self._faults = faults
         self._later: deque[tuple[float, bytes, int, str]] = deque()
-        self._beats: dict[int, tuple[bytes, Beat]] = {}
+        self._beats: dict[int, tuple[bytes, Heartbeat]] = {}
         self._copies: dict[str, LocalCopy] = {}
         self._clients: dict[str, int] = {}
         self._wakes: dict[str, float] = {}
@@ -143,8 +143,8 @@ class Exchange:
         except BaseException:
             self.bus.close(0.0)
             raise
-        self._asking = Asking(me, limit=limit, tls=tls, token=token, weigh=self._weigh)
-        self.answering = Answering(self.rep, self, token=token, refused=owner.refused)
+        self._asking = RepairClient(me, limit=limit, tls=tls, token=token, weigh=self._weigh)
+        self.answering = RepairServer(self.rep, self, token=token, refused=owner.refused)
         self.bus.on_peer(self._peer_event)
 
     def open(
@@ -223,16 +223,16 @@ class Exchange:
     def _weigh(self, size: int) -> None:
         self.counts["bytes_asked"] += size
 
-    async def ask(self, peer: Stream, request: Request, timeout: float) -> Reply:
-        """Ask a peer; see `repair.Asking.ask`."""
-        if self._weather is None:
+    async def ask(self, peer: EditStream, request: SyncRequest, timeout: float) -> SyncReply:
+        """Ask a peer; see `repair.RepairClient.ask`."""
+        if self._faults is None:
             return await self._asking.ask(peer, request, timeout)
-        if peer.origin in self._weather.cut:
+        if peer.origin in self._faults.cut:
             await trio.sleep(timeout)
             raise TimedOut(f"{peer} is cut off", timeout)
-        await trio.sleep(self._weather.delay)
+        await trio.sleep(self._faults.delay)
         reply = await self._asking.ask(peer, request, timeout)
-        await trio.sleep(self._weather.delay)
+        await trio.sleep(self._faults.delay)
         return reply
 
     # ------------------------------------------------------------------ what others say
@@ -272,10 +272,10 @@ class Exchange:
             for message in messages:
                 if message.pipe is None:
                     continue  # it went before its last words were read
-                if self._weather is None or not self._weather.delay:
+                if self._faults is None or not self._faults.delay:
                     self.hear(message, message.pipe.id, message.pipe.address)
                 else:
-                    at = trio.current_time() + self._weather.delay
+                    at = trio.current_time() + self._faults.delay
                     self._later.append((at, message, message.pipe.id, message.pipe.address))
                     if len(self._later) == 1:
                         self._background.start(self._hear_later)
@@ -300,7 +300,7 @@ class Exchange:
         """A message of the BUS, by a connection of that number and address."""
         self.counts["heard"] += 1
         self.counts["bytes_heard"] += len(data)
-        if self._weather is not None and self._weather.loses(self._rng):
+        if self._faults is not None and self._faults.loses(self._rng):
             return
         message: BusMessage | None = self._last_beat(data, pipe)
         if message is None:
@@ -309,7 +309,7 @@ class Exchange:
             except (BadMessage, TooLarge) as error:
                 self._owner.refused(address, "BUS message", str(error))
                 return
-        if self._weather is not None and self._weather.cuts(sender(message)):
+        if self._faults is not None and self._faults.cuts(sender(message)):
             return
         now = trio.current_time()
         member = self.members.heard(message, pipe, address, now)
@@ -317,7 +317,7 @@ class Exchange:
             self._owner.refused(address, type(message).__name__, member)
         elif member is not None:
             match message:
-                case Beat():
+                case Heartbeat():
                     if len(data) <= REPEATED:
                         self._beats[pipe] = data, message
                     self._hear_beat(message, member, now)
@@ -329,12 +329,12 @@ class Exchange:
                     member.present = False
                     self._forget(member)
 
-    def _last_beat(self, data: bytes, pipe: int) -> Beat | None:
+    def _last_beat(self, data: bytes, pipe: int) -> Heartbeat | None:
         """What it says, if that is word for word what the last beat by that connection said: at rest, nearly all."""
         said = self._beats.get(pipe)
         return said[1] if said is not None and said[0] == data else None
 
-    def _hear_beat(self, beat: Beat, member: Member, now: float) -> None:
+    def _hear_beat(self, beat: Heartbeat, member: Member, now: float) -> None:
         if member.new:
             member.new = False
             self._beat(now)  # what is said before the first beat is not heard
@@ -352,7 +352,7 @@ class Exchange:
                 self.counts["elsewhere"] += 1
         self.told.set()
 
-    def _hear_about(self, doc: str, message: Updates | DocBeat, member: Member, now: float) -> None:
+    def _hear_about(self, doc: str, message: Updates | DocumentHeartbeat, member: Member, now: float) -> None:
         copy = self._copies.get(doc)
         if copy is None:
             self.counts["elsewhere"] += 1
@@ -413,7 +413,7 @@ class Exchange:
     def _beat(self, now: float) -> None:
         """Tell what is here: documents that are being edited first, the others in turn."""
         names = sorted(self._copies, key=lambda name: self._copies[name].replica.is_quiet(now))[:DOCUMENTS]
-        docs: list[DocBeat] = []
+        docs: list[DocumentHeartbeat] = []
         size = 0
         for name in names:
             docs.append(self._copies[name].replica.doc_beat(now))
@@ -423,11 +423,11 @@ class Exchange:
                 break
         clients = tuple((one.doc, self._clients[one.doc]) for one in docs)
         repair = tuple(places.told(url) for url in self.rep.addresses)
-        self.publish(encode(Beat(self.me, tuple(docs), self._name, repair, self._relay, clients)))
+        self.publish(encode(Heartbeat(self.me, tuple(docs), self._name, repair, self._relay, clients)))
         self._pace.company(len(self.members.present()), self.members.editing(now))
         self._pace.sent(now, self._rng.uniform(0.7, 1.0))
 
-    async def _question(self, copy: LocalCopy, question: Ask, request: Request) -> None:
+    async def _question(self, copy: LocalCopy, question: Ask, request: SyncRequest) -> None:
         await self._owner.room()  # an answer may be large
         self.counts["asked"] += 1
         body = None
@@ -448,7 +448,7 @@ class Exchange:
             copy.replied(question, reply, trio.current_time(), body=body)
         self.poke(copy.name)
 
-    # ------------------------------------------------------------------ what others ask (repair.Answers)
+    # ------------------------------------------------------------------ what others ask (repair.RepairHost)
 
     def welcome(self) -> Welcome:
         """Where to join."""
@@ -501,6 +501,6 @@ class Exchange:
             await trio.sleep(AGAIN)
 
 
-def sender(message: BusMessage) -> Stream:
+def sender(message: BusMessage) -> EditStream:
     """Whose it is."""
     return message.stream if isinstance(message, Updates) else message.sender

@@ -1,11 +1,11 @@
-"""Weather: a network that loses, delays and splits, between peers that are really elsewhere or all in one process.
+"""NetworkFaults: a network that loses, delays and splits, between peers that are really elsewhere or all in one process.
 
 ::
 
-    weather = Weather(loss=0.3, delay=0.025)
-    async with DocumentPeer(listen="tcp://127.0.0.1:0", weather=weather) as peer:
-        weather.cut = {other.me.origin}         # a partition: nothing comes from there, nothing is answered
-        weather.cut = set()                     # it has healed
+    faults = NetworkFaults(loss=0.3, delay=0.025)
+    async with DocumentPeer(listen="tcp://127.0.0.1:0", faults=faults) as peer:
+        faults.cut = {other.me.origin}         # a partition: nothing comes from there, nothing is answered
+        faults.cut = set()                     # it has healed
 
 For tests, benchmarks, and who wants to see what an application does when the network is bad. It acts on what arrives:
 messages of the BUS are lost one by one, and everything, questions and answers too, comes later. Pure but for `rng`.
@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nngkit.documents.versions import Stream
+from nngkit.documents.versions import EditStream
 
-__all__ = ["Weather"]
+__all__ = ["NetworkFaults"]
 
 
 class Chance(Protocol):
@@ -29,7 +29,7 @@ class Chance(Protocol):
 
 
 @dataclass(slots=True)
-class Weather:
+class NetworkFaults:
     """`loss`: share of the BUS messages that are lost on arrival. `delay`: seconds each way, of BUS messages up to 2 ms
     more. `cut`: origins of peers
     that cannot be reached. `lost` counts."""
@@ -46,7 +46,7 @@ class Weather:
             return True
         return False
 
-    def cuts(self, sender: Stream) -> bool:
+    def cuts(self, sender: EditStream) -> bool:
         """Whether what `sender` says does not come."""
         if sender.origin in self.cut:
             self.lost += 1

@@ -22,7 +22,7 @@ from typing import Final
 
 from nngkit.documents import versions as vectors
 from nngkit.documents.sync.messages import BUS_LIMIT, EDITS, HEADS, Range, Updates
-from nngkit.documents.versions import Edit, Stream, Versions
+from nngkit.documents.versions import Edit, EditStream, Versions
 
 __all__ = ["Counts", "Deliver", "History", "Settings"]
 
@@ -56,10 +56,10 @@ class Settings:
 class Deliver:
     """Apply this edit now; `via`: the peer it came from, None if unknown."""
 
-    stream: Stream
+    stream: EditStream
     seq: int
     edit: Edit
-    via: Stream | None
+    via: EditStream | None
 
 
 @dataclass(slots=True)
@@ -83,10 +83,10 @@ class History:
     def __init__(
         self,
         doc: str,
-        me: Stream,
+        me: EditStream,
         settings: Settings,
-        versions: Mapping[Stream, int],
-        log: Iterable[tuple[Stream, int, Edit]],
+        versions: Mapping[EditStream, int],
+        log: Iterable[tuple[EditStream, int, Edit]],
     ) -> None:
         self.doc = doc
         self.me = me
@@ -94,8 +94,8 @@ class History:
         self.versions: Versions = dict(versions)
         vectors.prune(self.versions, me)
         self.heads: Versions = dict(self.versions)
-        self._behind: set[Stream] = set()  # streams that may lack something; looked through before it is said
-        self.held: dict[Stream, dict[int, tuple[Edit, Stream | None]]] = {}
+        self._behind: set[EditStream] = set()  # streams that may lack something; looked through before it is said
+        self.held: dict[EditStream, dict[int, tuple[Edit, EditStream | None]]] = {}
         self.held_edits = self.held_bytes = 0
         self.ready: list[Deliver] = []
         self.counts = Counts()
@@ -104,11 +104,11 @@ class History:
         self.beyond = False  # something exists that has no number here: only the whole document can bring it
         self._digest: bytes | None = None
         self._oldest: vectors.Oldest | None = None
-        self._blocked: dict[Stream, tuple[Stream, int]] = {}  # what the first held edit of a stream waits for
-        self._untold: set[Stream] = set(self.versions)
-        self._recent: OrderedDict[Stream, float] = OrderedDict()
+        self._blocked: dict[EditStream, tuple[EditStream, int]] = {}  # what the first held edit of a stream waits for
+        self._untold: set[EditStream] = set(self.versions)
+        self._recent: OrderedDict[EditStream, float] = OrderedDict()
         self._turn = 0
-        self._log: OrderedDict[tuple[Stream, int], Edit] = OrderedDict()
+        self._log: OrderedDict[tuple[EditStream, int], Edit] = OrderedDict()
         self._log_bytes = 0
         for stream, seq, edit in log:
             self._keep(stream, seq, edit)
@@ -125,7 +125,7 @@ class History:
         self._keep(self.me, seq, edit)
         return Updates(self.me, self.doc, seq, (edit,))
 
-    def take(self, stream: Stream, seq: int, edit: Edit, via: Stream | None, now: float) -> None:
+    def take(self, stream: EditStream, seq: int, edit: Edit, via: EditStream | None, now: float) -> None:
         """An edit came: deliver it, hold it back, or know it already."""
         here = self.versions.get(stream, 0)
         held = self.held.get(stream)
@@ -171,14 +171,14 @@ class History:
                     self._hand_over(stream, seq, edit, via, now)
                     progress = True
 
-    def waits_for(self, edit: Edit) -> tuple[Stream, int] | None:
+    def waits_for(self, edit: Edit) -> tuple[EditStream, int] | None:
         """Something that it depends on and is not here; None: all is."""
         return next((needed for needed in edit.deps.items() if not self._is_here(*needed)), None)
 
-    def _is_here(self, stream: Stream, seq: int) -> bool:
+    def _is_here(self, stream: EditStream, seq: int) -> bool:
         return self.versions.get(stream, 0) >= seq or self.is_old(stream)
 
-    def is_old(self, stream: Stream) -> bool:
+    def is_old(self, stream: EditStream) -> bool:
         """Whether it is too old to be known: then what it brought is in the content, or comes with the whole."""
         if stream in self.versions:
             return False
@@ -186,13 +186,13 @@ class History:
             self._oldest = vectors.Oldest(self.versions)
         return self._oldest.excludes(stream)
 
-    def _hand_over(self, stream: Stream, seq: int, edit: Edit, via: Stream | None, now: float) -> None:
+    def _hand_over(self, stream: EditStream, seq: int, edit: Edit, via: EditStream | None, now: float) -> None:
         self.advance(stream, seq, now)
         self._keep(stream, seq, edit)
         self.counts.delivered += 1
         self.ready.append(Deliver(stream, seq, edit, via))
 
-    def release(self, stream: Stream, seq: int) -> None:
+    def release(self, stream: EditStream, seq: int) -> None:
         """It is not held back any more."""
         edit, _ = self.held[stream].pop(seq)
         self._blocked.pop(stream, None)
@@ -201,14 +201,14 @@ class History:
         self.held_edits -= 1
         self.held_bytes -= _weight(edit)
 
-    def advance(self, stream: Stream, seq: int, now: float) -> None:
+    def advance(self, stream: EditStream, seq: int, now: float) -> None:
         """All of `stream` up to `seq` is here."""
         new = stream not in self.versions
         self._set(stream, seq, now)
         if new:
             self._prune()
 
-    def _set(self, stream: Stream, seq: int, now: float) -> None:
+    def _set(self, stream: EditStream, seq: int, now: float) -> None:
         self.versions[stream] = seq
         self.exists(stream, seq)
         self._untold.add(stream)
@@ -237,7 +237,7 @@ class History:
         self.changes += 1
         self._digest = None
 
-    def _keep(self, stream: Stream, seq: int, edit: Edit) -> None:
+    def _keep(self, stream: EditStream, seq: int, edit: Edit) -> None:
         """In the log, from which others are answered."""
         self._log[stream, seq] = edit
         self._log_bytes += _weight(edit)
@@ -247,7 +247,7 @@ class History:
 
     # ------------------------------------------------------------------ what exists
 
-    def exists(self, stream: Stream, seq: int) -> None:
+    def exists(self, stream: EditStream, seq: int) -> None:
         """Somebody has edit `seq` of `stream`, or shows that it was written."""
         if seq <= self.heads.get(stream, 0) or self.is_old(stream):
             return
@@ -257,7 +257,7 @@ class History:
             self.heads[stream] = seq
             self._behind.add(stream)
 
-    def recount(self, claims: Iterable[Mapping[Stream, int]]) -> None:
+    def recount(self, claims: Iterable[Mapping[EditStream, int]]) -> None:
         """What exists, from `claims` and from what is held: claims end with who made them."""
         held = [edit.deps for edits in self.held.values() for edit, _ in edits.values()]
         held += [{stream: max(edits)} for stream, edits in self.held.items()]
@@ -267,7 +267,7 @@ class History:
             if stream != self.me:
                 self.exists(stream, seq)
 
-    def covers(self, versions: Mapping[Stream, int], now: float) -> bool:
+    def covers(self, versions: Mapping[EditStream, int], now: float) -> bool:
         """An update is in that has all of `versions`: whether that was news."""
         news = False
         for stream, seq in versions.items():
@@ -310,17 +310,17 @@ class History:
             heads[streams[self._turn]] = self.versions[streams[self._turn]]
         return heads
 
-    def incomplete(self) -> dict[Stream, int]:
+    def incomplete(self) -> dict[EditStream, int]:
         """The streams of which edits exist that are not here, and how many."""
         found = {stream: self.lacking(stream) for stream in self._behind}
         self._behind = {stream for stream, missing in found.items() if missing}
         return {stream: missing for stream, missing in found.items() if missing}
 
-    def lacking(self, stream: Stream) -> int:
+    def lacking(self, stream: EditStream) -> int:
         """Edits of `stream` that exist and are not here."""
         return max(0, self.heads.get(stream, 0) - self.versions.get(stream, 0) - len(self.held.get(stream, ())))
 
-    def ranges(self, stream: Stream) -> Iterator[Range]:
+    def ranges(self, stream: EditStream) -> Iterator[Range]:
         """What is missing of `stream`, from the first on."""
         here = self.versions.get(stream, 0)
         for seq in sorted(self.held.get(stream, ())):
@@ -334,7 +334,7 @@ class History:
 
     def resend(self, ranges: Iterable[Range]) -> tuple[tuple[Updates, ...], bool]:
         """What the log has of `ranges`, up to about one message's worth; whether some of it is not there."""
-        runs: list[tuple[Stream, int, list[Edit]]] = []
+        runs: list[tuple[EditStream, int, list[Edit]]] = []
         size, rest = 0, False
         for one in ranges:
             end = min(one.last, self.versions.get(one.stream, 0))

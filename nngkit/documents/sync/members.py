@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nngkit.documents.sync.addresses import reached
-from nngkit.documents.sync.messages import MANY_DOCUMENTS, Aware, Beat, BusMessage, Bye, DocBeat, Updates
-from nngkit.documents.versions import Stream
+from nngkit.documents.sync.messages import MANY_DOCUMENTS, Aware, BusMessage, Bye, DocumentHeartbeat, Heartbeat, Updates
+from nngkit.documents.versions import EditStream
 
 __all__ = ["Member", "Members"]
 
@@ -27,7 +27,7 @@ class Member:
     """Another peer. `repair`: where it can be asked, by which of its addresses we can reach it. `heard`: when, last;
     `edited`: when last we heard an edit from it, its own or one it passed on."""
 
-    stream: Stream
+    stream: EditStream
     name: str | None = None
     address: str | None = None
     repair: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Member:
     new: bool = True  # until somebody has said so
     opened: set[str] = field(default_factory=set)  # documents that its last beat was the first to tell of
     pipes: set[int] = field(default_factory=set)
-    docs: dict[str, DocBeat] = field(default_factory=dict)  # what it last said of each
+    docs: dict[str, DocumentHeartbeat] = field(default_factory=dict)  # what it last said of each
     clients: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -49,11 +49,11 @@ class Member:
 class Members:
     """All of them. `me` is nobody of them, and nobody may speak for it."""
 
-    def __init__(self, me: Stream) -> None:
+    def __init__(self, me: EditStream) -> None:
         self.me = me
-        self.known: dict[Stream, Member] = {}
+        self.known: dict[EditStream, Member] = {}
         self.early = 0
-        self._speaks: dict[int, Stream] = {}
+        self._speaks: dict[int, EditStream] = {}
         self._ended: dict[int, bool] = {}
 
     def present(self) -> list[Member]:
@@ -67,7 +67,7 @@ class Members:
     def heard(self, message: BusMessage, pipe: int, address: str | None, now: float) -> Member | str | None:
         """Who said it; None if it is too early to know; or why it is refused."""
         speaker = self._speaks.get(pipe)
-        if isinstance(message, Beat):
+        if isinstance(message, Heartbeat):
             if pipe in self._ended:  # who said it has gone, and brings nobody back; what else was said is theirs
                 self._speaks.setdefault(pipe, message.sender)
                 return None
@@ -93,7 +93,7 @@ class Members:
                 member.edited = now
         return member
 
-    def _beat(self, beat: Beat, pipe: int, address: str | None, now: float) -> Member:
+    def _beat(self, beat: Heartbeat, pipe: int, address: str | None, now: float) -> Member:
         member = self.known.get(beat.sender)
         if member is None:
             member = self.known[beat.sender] = Member(beat.sender, address=address)

@@ -1,6 +1,6 @@
 """What peers of a document say to each other, as values. Pure; `wire.py` makes bytes of them (docs/wire.md).
 
-On the BUS, which may lose anything: `Updates`, `Beat`, `Aware`, `Bye`. Over REQ/REP, for what has to arrive: `Hello`,
+On the BUS, which may lose anything: `Updates`, `Heartbeat`, `Aware`, `Bye`. Over REQ/REP, for what has to arrive: `Hello`,
 `Nack`, `Want`, `Pull`, `Give`, `Have`, and their replies `Welcome`, `Resent`, `Diff`, `Chunks`, `Given`, `Has` and
 `Refused`. All but `Updates` begin with `sender`, the stream of who speaks. The limits stand here because who sends and
 who reads both keep them.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from nngkit.documents.versions import Edit, Stream, Versions
+from nngkit.documents.versions import Edit, EditStream, Versions
 
 __all__ = [
     "ADDRESSES",
@@ -30,25 +30,25 @@ __all__ = [
     "TEXT",
     "VERSION",
     "Aware",
-    "Beat",
     "BusMessage",
     "Bye",
     "Chunks",
     "Diff",
-    "DocBeat",
+    "DocumentHeartbeat",
     "Give",
     "Given",
     "Has",
     "Have",
+    "Heartbeat",
     "Hello",
     "Manifest",
     "Nack",
     "Pull",
     "Range",
     "Refused",
-    "Reply",
-    "Request",
     "Resent",
+    "SyncReply",
+    "SyncRequest",
     "Updates",
     "Want",
     "Welcome",
@@ -75,14 +75,14 @@ TEXT: Final = 1024  # bytes of a name, token, address or reason
 class Updates:
     """Edits `first`, `first + 1`, ... of `stream`. BUS; also what a nack is answered with."""
 
-    stream: Stream
+    stream: EditStream
     doc: str
     first: int
     edits: tuple[Edit, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DocBeat:
+class DocumentHeartbeat:
     """What the sender has of one document: digests while it is quiet, and the streams that changed lately."""
 
     doc: str
@@ -92,14 +92,14 @@ class DocBeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """The sender is there, may be asked at `repair`, and has this of some of its documents.
 
     `relay`: it passes on what others say. `clients`: the engine's client id in each document, for who wrote what.
     """
 
-    sender: Stream
-    docs: tuple[DocBeat, ...] = ()
+    sender: EditStream
+    docs: tuple[DocumentHeartbeat, ...] = ()
     name: str | None = None
     repair: tuple[str, ...] = ()
     relay: bool = False
@@ -110,7 +110,7 @@ class Beat:
 class Aware:
     """Who is at work in a document, and where; `state` None: not any more. Larger `clock`s are newer."""
 
-    sender: Stream
+    sender: EditStream
     doc: str
     clock: int
     state: bytes | None
@@ -120,14 +120,14 @@ class Aware:
 class Bye:
     """The sender leaves."""
 
-    sender: Stream
+    sender: EditStream
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """Edits `first` to `last` of `stream`."""
 
-    stream: Stream
+    stream: EditStream
     first: int
     last: int
 
@@ -136,7 +136,7 @@ class Range:
 class Hello:
     """Where may I join, and what is there? `store`: the origin that has to answer; None: whoever does."""
 
-    sender: Stream
+    sender: EditStream
     token: str | None = None
     name: str | None = None
     docs: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ class Hello:
 class Nack:
     """Some edits did not come: once more, please."""
 
-    sender: Stream
+    sender: EditStream
     token: str | None
     doc: str
     ranges: tuple[Range, ...]
@@ -157,7 +157,7 @@ class Nack:
 class Want:
     """All that I lack, please: `state` is the engine's state vector, None where there is nothing yet."""
 
-    sender: Stream
+    sender: EditStream
     token: str | None
     doc: str
     state: bytes | None
@@ -168,7 +168,7 @@ class Want:
 class Pull:
     """Some chunks of a transfer."""
 
-    sender: Stream
+    sender: EditStream
     token: str | None
     transfer: bytes
     indexes: tuple[int, ...]
@@ -178,7 +178,7 @@ class Pull:
 class Give:
     """What you may lack of mine, from one who cannot be asked; `deps`: what it builds on."""
 
-    sender: Stream
+    sender: EditStream
     token: str | None
     doc: str
     update: bytes
@@ -190,7 +190,7 @@ class Give:
 class Have:
     """Have you got these (`durable`: on your disk)? Say so when you have, at the latest after `wait` seconds."""
 
-    sender: Stream
+    sender: EditStream
     token: str | None
     doc: str
     versions: Versions
@@ -202,7 +202,7 @@ class Have:
 class Welcome:
     """`bus`: addresses to dial; `docs`: what is there."""
 
-    sender: Stream
+    sender: EditStream
     bus: tuple[str, ...]
     docs: tuple[str, ...]
     max_update: int
@@ -213,7 +213,7 @@ class Welcome:
 class Resent:
     """The edits of a nack; `rest`: some are not kept any more, a Want brings what they did."""
 
-    sender: Stream
+    sender: EditStream
     doc: str
     updates: tuple[Updates, ...]
     rest: bool
@@ -234,7 +234,7 @@ class Manifest:
 class Diff:
     """An update with all that the asker lacked, or the manifest of its transfer; with it, it has `versions`."""
 
-    sender: Stream
+    sender: EditStream
     doc: str
     body: bytes | Manifest
     versions: Versions
@@ -244,7 +244,7 @@ class Diff:
 class Chunks:
     """Chunks of a transfer; none: it is not kept any more."""
 
-    sender: Stream
+    sender: EditStream
     transfer: bytes
     chunks: tuple[tuple[int, bytes], ...]
 
@@ -253,7 +253,7 @@ class Chunks:
 class Given:
     """What was given is in; `versions`: all that is here now."""
 
-    sender: Stream
+    sender: EditStream
     doc: str
     versions: Versions
 
@@ -262,7 +262,7 @@ class Given:
 class Has:
     """Whether what was asked about is here."""
 
-    sender: Stream
+    sender: EditStream
     doc: str
     yes: bool
 
@@ -274,11 +274,11 @@ class Refused:
     `code` is "store", "token", "version", "name", "unknown-document", "busy", "behind", "bad" or "too-large".
     """
 
-    sender: Stream
+    sender: EditStream
     code: str
     why: str
 
 
-BusMessage = Updates | Beat | Aware | Bye
-Request = Hello | Nack | Want | Pull | Give | Have
-Reply = Welcome | Resent | Diff | Chunks | Given | Has | Refused
+BusMessage = Updates | Heartbeat | Aware | Bye
+SyncRequest = Hello | Nack | Want | Pull | Give | Have
+SyncReply = Welcome | Resent | Diff | Chunks | Given | Has | Refused

@@ -1,6 +1,6 @@
-"""Asking other peers over REQ, and answering them over REP: what has to arrive. Trio.
+"""RepairClient other peers over REQ, and answering them over REP: what has to arrive. Trio.
 
-`Asking` keeps one REQ socket for each peer that can be asked, and fetches what comes in chunks. `Answering` serves one
+`RepairClient` keeps one REQ socket for each peer that can be asked, and fetches what comes in chunks. `RepairServer` serves one
 REP socket: it knows the token, the limits, and which refusals to say; the answers are those of the peer's copies.
 """
 
@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import trio
 
+from nngkit.documents.sync.local_copy import LocalCopy
 from nngkit.documents.sync.messages import (
     REPLY_LIMIT,
     Chunks,
@@ -25,20 +26,19 @@ from nngkit.documents.sync.messages import (
     Nack,
     Pull,
     Refused,
-    Reply,
-    Request,
+    SyncReply,
+    SyncRequest,
     Want,
     Welcome,
 )
-from nngkit.documents.sync.synchronizer import LocalCopy
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_reply, decode_request, encode
-from nngkit.documents.versions import Stream, Versions
+from nngkit.documents.versions import EditStream, Versions
 from nngkit.errors import AccessDenied, BadMessage, Broken, NngkitError, NotFound, TimedOut, TooLarge
 from nngkit.protocols import TLS, Rep, Req
 from nngkit.protocols import Request as Question
 
-__all__ = ["Answering", "Asking"]
+__all__ = ["RepairClient", "RepairServer"]
 
 log = logging.getLogger("nngkit.documents")
 
@@ -46,27 +46,27 @@ PULLS: Final = 4  # requests for chunks under way at once: 8 MiB in flight, whic
 OPEN: Final = 1024  # questions that wait for something at once; more are told that we are busy
 
 
-class Asking:
+class RepairClient:
     """Questions to other peers. Closed with `close`. `weigh` is told the bytes of each, and of its answer."""
 
     def __init__(
-        self, me: Stream, *, limit: int, tls: TLS | None, token: str | None, weigh: Callable[[int], None]
+        self, me: EditStream, *, limit: int, tls: TLS | None, token: str | None, weigh: Callable[[int], None]
     ) -> None:
         self._me = me
         self._limit = limit
         self._tls = tls
         self._token = token
         self._weigh = weigh
-        self._places: dict[Stream, tuple[str, ...]] = {}
-        self._sockets: dict[Stream, Req] = {}
+        self._places: dict[EditStream, tuple[str, ...]] = {}
+        self._sockets: dict[EditStream, Req] = {}
 
-    def meet(self, peer: Stream, places: tuple[str, ...]) -> None:
+    def meet(self, peer: EditStream, places: tuple[str, ...]) -> None:
         """Where `peer` can be asked. Nobody is connected to before there is something to ask."""
         if self._places.get(peer) != places:
             self.part(peer)
             self._places[peer] = places
 
-    def part(self, peer: Stream) -> None:
+    def part(self, peer: EditStream) -> None:
         """`peer` has gone: what was asked of it fails."""
         self._places.pop(peer, None)
         if (socket := self._sockets.pop(peer, None)) is not None:
@@ -77,7 +77,7 @@ class Asking:
         for peer in list(self._places):
             self.part(peer)
 
-    async def ask(self, peer: Stream, request: Request, timeout: float) -> Reply:
+    async def ask(self, peer: EditStream, request: SyncRequest, timeout: float) -> SyncReply:
         """The reply of `peer`. Raises TimedOut, Broken, BadMessage, AccessDenied (it does not want us), NotFound
         (it has no such document).
         """
@@ -96,7 +96,7 @@ class Asking:
             )
         return await ask(socket, request, timeout, expects=peer, weigh=self._weigh)
 
-    async def body(self, peer: Stream, diff: Diff, timeout: float) -> bytes:
+    async def body(self, peer: EditStream, diff: Diff, timeout: float) -> bytes:
         """The update of a Diff, in chunks where it says so; `timeout` for each of them."""
         if isinstance(diff.body, bytes):
             return diff.body
@@ -128,12 +128,12 @@ class Asking:
 
 async def ask(
     req: Req,
-    request: Request,
+    request: SyncRequest,
     timeout: float,
-    expects: Stream | None = None,
+    expects: EditStream | None = None,
     weigh: Callable[[int], None] | None = None,
-) -> Reply:
-    """One question and its answer. `expects`: who has to answer. Raises as `Asking.ask`."""
+) -> SyncReply:
+    """One question and its answer. `expects`: who has to answer. Raises as `RepairClient.ask`."""
     question = encode(request)
     if weigh is not None:
         weigh(len(question))
@@ -156,10 +156,10 @@ async def ask(
     return reply
 
 
-class Answers(Protocol):
-    """What Answering needs of the peer."""
+class RepairHost(Protocol):
+    """What RepairServer needs of the peer."""
 
-    me: Stream
+    me: EditStream
 
     def welcome(self) -> Welcome:
         """Where to join."""
@@ -177,10 +177,12 @@ class Answers(Protocol):
         """Wait for it."""
 
 
-class Answering:
+class RepairServer:
     """Serves a REP. `refused` is called with (who, what, why) for what is not answered in the asker's sense."""
 
-    def __init__(self, rep: Rep, home: Answers, *, token: str | None, refused: Callable[[str, str, str], None]) -> None:
+    def __init__(
+        self, rep: Rep, home: RepairHost, *, token: str | None, refused: Callable[[str, str, str], None]
+    ) -> None:
         self._rep = rep
         self._home = home
         self._token = token
@@ -205,13 +207,13 @@ class Answering:
         finally:
             self._open -= 1
 
-    async def _say(self, question: Question, reply: Reply) -> None:
+    async def _say(self, question: Question, reply: SyncReply) -> None:
         try:
             await question.areply(encode(reply))
         except NngkitError as error:  # it has gone, or we are closing
             log.debug("not answered: %s", error)
 
-    async def _reply(self, question: Question) -> Reply:
+    async def _reply(self, question: Question) -> SyncReply:
         where = "somebody" if question.pipe is None else question.pipe.address
         me = self._home.me
         try:
@@ -242,7 +244,7 @@ class Answering:
             self._refused(where, "request", str(error))
             return Refused(me, "too-large" if isinstance(error, TooLarge) else "bad", str(error)[:200])
 
-    async def _about(self, copy: LocalCopy, request: Nack | Want | Give | Have) -> Reply:
+    async def _about(self, copy: LocalCopy, request: Nack | Want | Give | Have) -> SyncReply:
         now = trio.current_time()
         match request:
             case Nack():

@@ -36,11 +36,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from nngkit.documents import versions as vectors
-from nngkit.documents.sync.decisions import NEVER, Ask, AskAll, AskEdits, Decisions, Gap, Offer, Peer
+from nngkit.documents.sync.decisions import NEVER, Ask, AskAll, AskEdits, Decisions, Gap, Offer, PeerState
 from nngkit.documents.sync.history import Counts, Deliver, History, Settings
-from nngkit.documents.sync.messages import RANGES, DocBeat, Range, Updates
+from nngkit.documents.sync.messages import RANGES, DocumentHeartbeat, Range, Updates
 from nngkit.documents.sync.timing import UNKNOWN, RoundTrips
-from nngkit.documents.versions import Edit, Stream, Versions
+from nngkit.documents.versions import Edit, EditStream, Versions
 
 __all__ = ["Ask", "AskAll", "AskEdits", "Counts", "Decisions", "Deliver", "Offer", "Replica", "Settings"]
 
@@ -67,12 +67,12 @@ class Replica:
     def __init__(
         self,
         doc: str,
-        me: Stream,
+        me: EditStream,
         *,
         rng: Chance,
         settings: Settings | None = None,
-        versions: Mapping[Stream, int] | None = None,
-        log: Iterable[tuple[Stream, int, Edit]] = (),
+        versions: Mapping[EditStream, int] | None = None,
+        log: Iterable[tuple[EditStream, int, Edit]] = (),
         askable: bool = True,
         round_trips: RoundTrips | None = None,
     ) -> None:
@@ -83,14 +83,14 @@ class Replica:
         self.askable = askable
         self._rng = rng
         self._round_trips = round_trips or RoundTrips()
-        self._peers: dict[Stream, Peer] = {}
-        self._gaps: dict[Stream, Gap] = {}
+        self._peers: dict[EditStream, PeerState] = {}
+        self._gaps: dict[EditStream, Gap] = {}
         self._edited_at = -NEVER
         self._content: tuple[int, bytes] | None = None  # the content's digest after so many changes
-        self._wanted_from: Stream | None = None
+        self._wanted_from: EditStream | None = None
         self._want_due = 0.0
         self._want_failures = 0
-        self._beyond_at: Stream | None = None  # who said what is too old to have a number
+        self._beyond_at: EditStream | None = None  # who said what is too old to have a number
         self._catching: list[float] = []  # when each of those who wait in `joined` began
 
     @property
@@ -110,7 +110,7 @@ class Replica:
         self._edited_at = now
         return self.history.edited(payload, now)
 
-    def heard(self, updates: Updates, via: Stream | None, now: float) -> str | None:
+    def heard(self, updates: Updates, via: EditStream | None, now: float) -> str | None:
         """Edits came. Returns why, if nobody can have made them; nothing of them is then taken."""
         stream = updates.stream
         last = updates.first + len(updates.edits) - 1
@@ -140,7 +140,7 @@ class Replica:
             self.history.take(stream, seq, edit, via, now)
         return None
 
-    def beat(self, sender: Stream, beat: DocBeat, now: float) -> None:
+    def beat(self, sender: EditStream, beat: DocumentHeartbeat, now: float) -> None:
         """A peer says what it has. It has to be known by `joined`."""
         peer = self._peers.get(sender)
         if peer is None:
@@ -157,26 +157,26 @@ class Replica:
                 peer.claim({stream: seq})
                 self.history.exists(stream, seq)
 
-    def _possible(self, stream: Stream, seq: int) -> int:
+    def _possible(self, stream: EditStream, seq: int) -> int:
         """Of our own stream nobody can have more than we have written."""
         return min(seq, self.versions.get(stream, 0)) if stream == self.me else seq
 
-    def joined(self, peer: Stream, askable: bool) -> None:
+    def joined(self, peer: EditStream, askable: bool) -> None:
         """`peer` is there, or can be asked now, or no longer."""
         known = self._peers.get(peer)
         if known is None:
-            self._peers[peer] = Peer(askable)
+            self._peers[peer] = PeerState(askable)
         else:
             known.askable = askable
 
-    def left(self, peer: Stream) -> None:
+    def left(self, peer: EditStream) -> None:
         """`peer` has gone; what only it knew of is not waited for."""
         if self._peers.pop(peer, None) is not None:
             if self._wanted_from == peer:
                 self._wanted_from = None
             self.history.recount([known.claims for known in self._peers.values()])
 
-    def answered(self, peer: Stream, now: float, *, rest: bool = False) -> None:
+    def answered(self, peer: EditStream, now: float, *, rest: bool = False) -> None:
         """`peer` answered an AskEdits, and all it sent was `heard`. `rest`: some it does not keep any more."""
         known = self._peers.get(peer)
         if known is None or known.asked_at is None:
@@ -188,7 +188,7 @@ class Replica:
                 gap.lost = True
                 gap.due = min(gap.due, now)
 
-    def failed(self, peer: Stream, now: float) -> None:
+    def failed(self, peer: EditStream, now: float) -> None:
         """A question to `peer` was not answered, or not with what was asked for."""
         known = self._peers.get(peer)
         if known is not None:
@@ -201,7 +201,7 @@ class Replica:
             self._want_failures = min(self._want_failures + 1, 6)
             self._want_due = now + 0.05 * 2**self._want_failures * self._rng.uniform(0.7, 1.3)
 
-    def merged(self, peer: Stream, versions: Mapping[Stream, int], now: float, *, changed: bool) -> None:
+    def merged(self, peer: EditStream, versions: Mapping[EditStream, int], now: float, *, changed: bool) -> None:
         """An update of `peer` is in the document, which has now all of `versions`. `changed`: it brought something."""
         known = self._peers.get(peer)
         grown = self.history.covers(versions, now)
@@ -221,13 +221,13 @@ class Replica:
         self.history.recount([other.claims for other in self._peers.values()])
         self.history.settle(now)
 
-    def caught_up(self, peer: Stream) -> None:
+    def caught_up(self, peer: EditStream) -> None:
         """The answer of `peer` to an AskAll is merged: all that it had when it was asked is here."""
         known = self._peers.get(peer)
         if known is not None:
             known.caught = known.all_asked_at
 
-    def lacking(self, peer: Stream, now: float) -> None:
+    def lacking(self, peer: EditStream, now: float) -> None:
         """`peer` answered an AskAll: it has no such document. Until it speaks of it, it counts as having nothing."""
         known = self._peers.get(peer)
         if known is not None:
@@ -237,7 +237,7 @@ class Replica:
         if self._wanted_from == peer:
             self._wanted_from = None
 
-    def offered(self, peer: Stream, versions: Mapping[Stream, int], now: float) -> None:
+    def offered(self, peer: EditStream, versions: Mapping[EditStream, int], now: float) -> None:
         """`peer` took what we gave, and says what it has now."""
         known = self._peers.get(peer)
         if known is not None:
@@ -247,14 +247,14 @@ class Replica:
             if known.claims != before:
                 known.offered = None  # what is left can be next
 
-    def asked(self, peer: Stream, versions: Mapping[Stream, int]) -> None:
+    def asked(self, peer: EditStream, versions: Mapping[EditStream, int]) -> None:
         """`peer` asked for all it lacks, and so told what it has."""
         known = self._peers.get(peer)
         if known is not None:
             known.spoke = True
             self._told(known, versions)
 
-    def _told(self, peer: Peer, versions: Mapping[Stream, int]) -> None:
+    def _told(self, peer: PeerState, versions: Mapping[EditStream, int]) -> None:
         """It says in so many words what it has."""
         peer.claim({stream: self._possible(stream, seq) for stream, seq in versions.items()})
         for stream, seq in peer.claims.items():
@@ -281,7 +281,7 @@ class Replica:
         """
         return [self._standing(peer, since, now) for peer in self._peers.values()]
 
-    def _standing(self, peer: Peer, since: float, now: float) -> bool | None:
+    def _standing(self, peer: PeerState, since: float, now: float) -> bool | None:
         if peer.absent:
             return False
         if peer.caught >= since:
@@ -310,22 +310,22 @@ class Replica:
 
     # ------------------------------------------------------------------ what others ask
 
-    def doc_beat(self, now: float) -> DocBeat:
+    def doc_beat(self, now: float) -> DocumentHeartbeat:
         """What to say of this document in a beat."""
         if self.is_quiet(now) and (content := self._our_content()) is not None:
-            return DocBeat(self.doc, self.history.digest(), content, {})
-        return DocBeat(self.doc, None, None, self.history.news(now))
+            return DocumentHeartbeat(self.doc, self.history.digest(), content, {})
+        return DocumentHeartbeat(self.doc, None, None, self.history.news(now))
 
     def resend(self, ranges: Iterable[Range]) -> tuple[tuple[Updates, ...], bool]:
         """What of `ranges` is kept; whether some is not."""
         return self.history.resend(ranges)
 
-    def lacks(self, peer: Stream, size: int, many: int) -> tuple[list[bytes], Versions, Versions]:
+    def lacks(self, peer: EditStream, size: int, many: int) -> tuple[list[bytes], Versions, Versions]:
         """Edits that `peer` lacks as far as it said, in causal order, what they bring, what they need: see History."""
         known = self._peers.get(peer)
         return self.history.beyond_of({} if known is None else known.claims, size=size, many=many)
 
-    def has(self, versions: Mapping[Stream, int]) -> bool:
+    def has(self, versions: Mapping[EditStream, int]) -> bool:
         """Whether all of `versions` is here, as far as it is not too old to be known."""
         return all(
             self.versions.get(stream, 0) >= seq or self.history.is_old(stream) for stream, seq in versions.items()
@@ -383,7 +383,7 @@ class Replica:
     def _mind_gaps(self, now: float, asks: list[Ask]) -> Iterator[float]:
         lacking = 0
         runs = 0
-        due: list[tuple[Stream, list[Range]]] = []
+        due: list[tuple[EditStream, list[Range]]] = []
         desperate = self.history.beyond
         incomplete = self.history.incomplete()
         for stream, missing in incomplete.items():
@@ -417,8 +417,8 @@ class Replica:
         elif due:
             yield from self._ask_edits(due, now, asks)
 
-    def _ask_edits(self, due: list[tuple[Stream, list[Range]]], now: float, asks: list[Ask]) -> Iterator[float]:
-        chosen: dict[Stream, list[Range]] = {}
+    def _ask_edits(self, due: list[tuple[EditStream, list[Range]]], now: float, asks: list[Ask]) -> Iterator[float]:
+        chosen: dict[EditStream, list[Range]] = {}
         for stream, ranges in due:
             first, last = ranges[0].first, ranges[-1].last
             knowing = [(name, peer) for name, peer in self._peers.items() if peer.claims.get(stream, 0) >= first]
@@ -442,14 +442,14 @@ class Replica:
             self._begin(name, now)
             asks.append(AskEdits(name, tuple(all_wanted[:RANGES])))
 
-    def _put_off(self, stream: Stream, patience: float, now: float) -> float:
+    def _put_off(self, stream: EditStream, patience: float, now: float) -> float:
         """When to ask for it again, if nothing comes."""
         gap = self._gaps[stream]
         gap.tries += 1
         gap.due = now + patience * min(2.0 ** (gap.tries - 1), 16.0)
         return gap.due
 
-    def _who_has(self, streams: Iterable[Stream]) -> list[Stream]:
+    def _who_has(self, streams: Iterable[EditStream]) -> list[EditStream]:
         """Peers that can be asked and have something that we lack; all, if nobody says so."""
         wanted = list(streams) or list(self._gaps)
         able = [name for name, peer in self._peers.items() if peer.askable]
@@ -462,7 +462,7 @@ class Replica:
             found = [self._beyond_at]
         return found or able
 
-    def _ask_all(self, names: list[Stream], now: float, asks: list[Ask], whole: bool = False) -> Iterator[float]:
+    def _ask_all(self, names: list[EditStream], now: float, asks: list[Ask], whole: bool = False) -> Iterator[float]:
         able = [name for name in names if self._peers[name].askable]
         free = [name for name in able if self._peers[name].asked_at is None and self._peers[name].not_before <= now]
         if not free:
@@ -472,13 +472,13 @@ class Replica:
         else:
             asks.append(self._all_from(self._rng.choice(free), now, whole))
 
-    def _all_from(self, name: Stream, now: float, whole: bool = False) -> AskAll:
+    def _all_from(self, name: EditStream, now: float, whole: bool = False) -> AskAll:
         self._wanted_from = name
         self._peers[name].all_asked_at = now
         self._begin(name, now)
         return AskAll(name, whole)
 
-    def _begin(self, name: Stream, now: float) -> None:
+    def _begin(self, name: EditStream, now: float) -> None:
         self._peers[name].asked_at = now
 
     def _compare(self, now: float, asks: list[Ask]) -> Iterator[float]:

@@ -2,9 +2,9 @@
 
 ::
 
-    >>> me = Stream(b"aaaaaaaa", 1)
+    >>> me = EditStream(b"aaaaaaaa", 1)
     >>> decode_bus(encode(Bye(me)))
-    Bye(sender=Stream(origin=b'aaaaaaaa', epoch=1))
+    Bye(sender=EditStream(origin=b'aaaaaaaa', epoch=1))
 
 Every message is a CBOR array that begins with a number for its kind. Whatever a stranger may have written is refused
 here with BadMessage or TooLarge, or is what its type says. May not know: sockets, time, what an update means.
@@ -32,46 +32,46 @@ from nngkit.documents.sync.messages import (
     REQUEST_LIMIT,
     VERSION,
     Aware,
-    Beat,
     BusMessage,
     Bye,
     Chunks,
     Diff,
-    DocBeat,
+    DocumentHeartbeat,
     Give,
     Given,
     Has,
     Have,
+    Heartbeat,
     Hello,
     Manifest,
     Nack,
     Pull,
     Range,
     Refused,
-    Reply,
-    Request,
     Resent,
+    SyncReply,
+    SyncRequest,
     Updates,
     Want,
     Welcome,
 )
-from nngkit.documents.sync.wire_reader import Reader
+from nngkit.documents.sync.wire_reader import WireReader
 from nngkit.documents.versions import ORIGIN, Edit, stream_from, to_wire
 from nngkit.errors import BadMessage
 
 __all__ = ["decode_bus", "decode_reply", "decode_request", "encode"]
 
 
-def encode(message: BusMessage | Request | Reply) -> bytes:
+def encode(message: BusMessage | SyncRequest | SyncReply) -> bytes:
     """The bytes of any of them."""
     return envelope.encode(_wire(message))
 
 
-def _wire(message: BusMessage | Request | Reply) -> list[Any]:
+def _wire(message: BusMessage | SyncRequest | SyncReply) -> list[Any]:
     match message:
         case Updates(stream, doc, first, edits):
             return [0, list(stream), doc, first, [[edit.payload, to_wire(edit.deps)] for edit in edits]]
-        case Beat():
+        case Heartbeat():
             about: dict[str, Any] = {"v": VERSION}
             if message.name is not None:
                 about["name"] = message.name
@@ -143,33 +143,33 @@ def decode_bus(data: bytes, *, peer: str | None = None) -> BusMessage:
     return message
 
 
-def decode_request(data: bytes, *, peer: str | None = None) -> Request:
+def decode_request(data: bytes, *, peer: str | None = None) -> SyncRequest:
     """A request. Raises BadMessage, TooLarge."""
-    message: Request = _decode(data, _REQUESTS, "request", REQUEST_LIMIT, peer)
+    message: SyncRequest = _decode(data, _REQUESTS, "request", REQUEST_LIMIT, peer)
     return message
 
 
-def decode_reply(data: bytes, *, peer: str | None = None) -> Reply:
+def decode_reply(data: bytes, *, peer: str | None = None) -> SyncReply:
     """A reply. Raises BadMessage, TooLarge."""
-    message: Reply = _decode(data, _REPLIES, "reply", REPLY_LIMIT, peer)
+    message: SyncReply = _decode(data, _REPLIES, "reply", REPLY_LIMIT, peer)
     return message
 
 
-def _decode(data: bytes, kinds: dict[int, Callable[[Reader], Any]], what: str, limit: int, peer: str | None) -> Any:
+def _decode(data: bytes, kinds: dict[int, Callable[[WireReader], Any]], what: str, limit: int, peer: str | None) -> Any:
     value = envelope.decode(data, what=what, limit=limit, peer=peer)
     if type(value) is not list or not value or type(value[0]) is not int:
         raise BadMessage(what, "it is no list that begins with its kind", peer)
     read = kinds.get(value[0])
     if read is None:
         raise BadMessage(what, f"there is no kind {value[0]}", peer)
-    reader = Reader(value, what, peer)
+    reader = WireReader(value, what, peer)
     reader.at = 1
     message = read(reader)
     reader.end()
     return message
 
 
-def _updates(reader: Reader) -> Updates:
+def _updates(reader: WireReader) -> Updates:
     stream, doc, first = reader.stream(), reader.doc(), reader.seq()
     edits = []
     for entry in reader.each(EDITS, 1):
@@ -180,11 +180,11 @@ def _updates(reader: Reader) -> Updates:
     return Updates(stream, doc, first, tuple(edits))
 
 
-def _beat(reader: Reader) -> Beat:
+def _beat(reader: WireReader) -> Heartbeat:
     sender, about = reader.stream(), reader.fields()
     docs = []
     for entry in reader.each(DOCUMENTS):
-        one = DocBeat(entry.doc(), entry.blob_or_none(8), entry.blob_or_none(16), entry.versions())
+        one = DocumentHeartbeat(entry.doc(), entry.blob_or_none(8), entry.blob_or_none(16), entry.versions())
         if len(one.heads) > HEADS:
             raise reader.bad(f"{len(one.heads)} heads, over the limit of {HEADS}")
         entry.end()
@@ -193,7 +193,7 @@ def _beat(reader: Reader) -> Beat:
     for entry in reader.lists(about, "client", DOCUMENTS):
         clients.append((entry.doc(), entry.whole()))
         entry.end()
-    return Beat(
+    return Heartbeat(
         sender,
         tuple(docs),
         name=reader.label(about),
@@ -203,15 +203,15 @@ def _beat(reader: Reader) -> Beat:
     )
 
 
-def _aware(reader: Reader) -> Aware:
+def _aware(reader: WireReader) -> Aware:
     return Aware(reader.stream(), reader.doc(), reader.whole(), reader.blob_or_none(most=AWARENESS_LIMIT))
 
 
-def _bye(reader: Reader) -> Bye:
+def _bye(reader: WireReader) -> Bye:
     return Bye(reader.stream())
 
 
-def _hello(reader: Reader) -> Hello:
+def _hello(reader: WireReader) -> Hello:
     sender, token, about = reader.stream(), reader.text_or_none(), reader.fields()
     store: bytes | None = envelope.field(about, "store", bytes, what=reader.what, peer=reader.peer, default=None)
     if store is not None and len(store) != ORIGIN:
@@ -219,7 +219,7 @@ def _hello(reader: Reader) -> Hello:
     return Hello(sender, token, reader.label(about), reader.names(about, "documents", DOCUMENTS), store)
 
 
-def _nack(reader: Reader) -> Nack:
+def _nack(reader: WireReader) -> Nack:
     sender, token, doc = reader.stream(), reader.text_or_none(), reader.doc()
     ranges = []
     for entry in reader.each(RANGES, 1):
@@ -233,24 +233,24 @@ def _nack(reader: Reader) -> Nack:
     return Nack(sender, token, doc, tuple(ranges))
 
 
-def _want(reader: Reader) -> Want:
+def _want(reader: WireReader) -> Want:
     sender, token, doc = reader.stream(), reader.text_or_none(), reader.doc()
     return Want(sender, token, doc, reader.blob_or_none(), reader.versions())
 
 
-def _pull(reader: Reader) -> Pull:
+def _pull(reader: WireReader) -> Pull:
     sender, token, transfer = reader.stream(), reader.text_or_none(), reader.blob(16)
-    indexes = Reader(reader.entries(CHUNKS, 1), reader.what, reader.peer)
+    indexes = WireReader(reader.entries(CHUNKS, 1), reader.what, reader.peer)
     return Pull(sender, token, transfer, tuple(indexes.whole(0, MOST_CHUNKS - 1) for _ in indexes.items))
 
 
-def _give(reader: Reader) -> Give:
+def _give(reader: WireReader) -> Give:
     sender, token, doc = reader.stream(), reader.text_or_none(), reader.doc()
     update, versions = reader.blob(), reader.versions()
     return Give(sender, token, doc, update, versions, reader.versions() if reader.at < len(reader.items) else {})
 
 
-def _have(reader: Reader) -> Have:
+def _have(reader: WireReader) -> Have:
     sender, token, doc = reader.stream(), reader.text_or_none(), reader.doc()
     versions, durable, wait = reader.versions(), reader.of(bool), reader.next()
     if type(wait) not in (int, float) or not 0 <= wait <= LONGEST_WAIT:
@@ -258,7 +258,7 @@ def _have(reader: Reader) -> Have:
     return Have(sender, token, doc, versions, durable, float(wait))
 
 
-def _welcome(reader: Reader) -> Welcome:
+def _welcome(reader: WireReader) -> Welcome:
     sender, about = reader.stream(), reader.fields()
     return Welcome(
         sender,
@@ -269,7 +269,7 @@ def _welcome(reader: Reader) -> Welcome:
     )
 
 
-def _resent(reader: Reader) -> Resent:
+def _resent(reader: WireReader) -> Resent:
     sender, doc = reader.stream(), reader.doc()
     updates = []
     for entry in reader.each(RANGES * EDITS):
@@ -280,13 +280,13 @@ def _resent(reader: Reader) -> Resent:
     return Resent(sender, doc, tuple(updates), reader.of(bool))
 
 
-def _diff(reader: Reader) -> Diff:
+def _diff(reader: WireReader) -> Diff:
     sender, doc = reader.stream(), reader.doc()
     body = reader.next()
     if type(body) is list:
-        entry = Reader(body, f"{reader.what}: manifest", reader.peer)
+        entry = WireReader(body, f"{reader.what}: manifest", reader.peer)
         transfer, size, chunk_size = entry.blob(16), entry.whole(1), entry.whole(1024, BUS_LIMIT)
-        sha256, hashes = entry.blob(32), Reader(entry.entries(MOST_CHUNKS, 1), entry.what, entry.peer)
+        sha256, hashes = entry.blob(32), WireReader(entry.entries(MOST_CHUNKS, 1), entry.what, entry.peer)
         entry.end()
         chunks = tuple(hashes.blob(32) for _ in hashes.items)
         if len(chunks) != -(-size // chunk_size):
@@ -297,7 +297,7 @@ def _diff(reader: Reader) -> Diff:
     return Diff(sender, doc, body, reader.versions())
 
 
-def _chunks(reader: Reader) -> Chunks:
+def _chunks(reader: WireReader) -> Chunks:
     sender, transfer = reader.stream(), reader.blob(16)
     chunks = []
     for entry in reader.each(CHUNKS):
@@ -306,20 +306,20 @@ def _chunks(reader: Reader) -> Chunks:
     return Chunks(sender, transfer, tuple(chunks))
 
 
-def _given(reader: Reader) -> Given:
+def _given(reader: WireReader) -> Given:
     return Given(reader.stream(), reader.doc(), reader.versions())
 
 
-def _has(reader: Reader) -> Has:
+def _has(reader: WireReader) -> Has:
     return Has(reader.stream(), reader.doc(), reader.of(bool))
 
 
-def _refused(reader: Reader) -> Refused:
+def _refused(reader: WireReader) -> Refused:
     return Refused(reader.stream(), envelope.shown(reader.text()), envelope.shown(reader.text()))
 
 
-_BUS: Final[dict[int, Callable[[Reader], Any]]] = {0: _updates, 1: _beat, 2: _aware, 3: _bye}
-_REQUESTS: Final[dict[int, Callable[[Reader], Any]]] = {
+_BUS: Final[dict[int, Callable[[WireReader], Any]]] = {0: _updates, 1: _beat, 2: _aware, 3: _bye}
+_REQUESTS: Final[dict[int, Callable[[WireReader], Any]]] = {
     4: _hello,
     5: _nack,
     6: _want,
@@ -327,7 +327,7 @@ _REQUESTS: Final[dict[int, Callable[[Reader], Any]]] = {
     10: _give,
     12: _have,
 }
-_REPLIES: Final[dict[int, Callable[[Reader], Any]]] = {
+_REPLIES: Final[dict[int, Callable[[WireReader], Any]]] = {
     4: _welcome,
     5: _resent,
     7: _diff,

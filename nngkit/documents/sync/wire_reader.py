@@ -1,6 +1,6 @@
 """Reading a CBOR array item by item, each as what it has to be. Pure; what `wire.py` reads every message with.
 
-    >>> reader = Reader([7, "minutes"], "example", None)
+    >>> reader = WireReader([7, "minutes"], "example", None)
     >>> reader.whole(), reader.doc(), reader.end()
     (7, 'minutes', None)
 
@@ -14,13 +14,13 @@ from typing import Any
 from nngkit import envelope
 from nngkit.documents.names import check_name
 from nngkit.documents.sync.messages import TEXT, VERSION
-from nngkit.documents.versions import Stream, Versions, from_wire, seq_from, stream_from
+from nngkit.documents.versions import EditStream, Versions, from_wire, seq_from, stream_from
 from nngkit.errors import BadMessage, ConfigError
 
-__all__ = ["Reader"]
+__all__ = ["WireReader"]
 
 
-class Reader:
+class WireReader:
     """The items of one array, one after the other, each read as what it has to be."""
 
     __slots__ = ("at", "items", "peer", "what")
@@ -86,7 +86,7 @@ class Reader:
         except ConfigError as refused:
             raise self.bad(envelope.shown(refused)) from refused
 
-    def stream(self) -> Stream:
+    def stream(self) -> EditStream:
         return stream_from(self.next(), what=self.what, peer=self.peer)
 
     def seq(self) -> int:
@@ -101,12 +101,12 @@ class Reader:
             raise self.bad(f"item {self.at} has {len(value)} entries, not {least} to {most}")
         return value
 
-    def each(self, most: int, least: int = 0) -> list[Reader]:
+    def each(self, most: int, least: int = 0) -> list[WireReader]:
         entries = self.entries(most, least)
         for entry in entries:
             if type(entry) is not list:
                 raise self.bad(f"an entry of item {self.at} must be a list, not {type(entry).__name__}")
-        return [Reader(entry, self.what, self.peer) for entry in entries]
+        return [WireReader(entry, self.what, self.peer) for entry in entries]
 
     def fields(self) -> dict[str, Any]:
         value: dict[str, Any] = self.of(dict)
@@ -116,18 +116,18 @@ class Reader:
     def texts(self, fields: dict[str, Any], name: str, most: int) -> tuple[str, ...]:
         """A list of texts in a map; none where it is missing."""
         entries = envelope.field(fields, name, list, what=self.what, peer=self.peer, default=[], max_len=most)
-        reader = Reader(entries, f"{self.what}: {name}", self.peer)
+        reader = WireReader(entries, f"{self.what}: {name}", self.peer)
         return tuple(reader.text() for _ in entries)
 
-    def lists(self, fields: dict[str, Any], name: str, most: int) -> list[Reader]:
+    def lists(self, fields: dict[str, Any], name: str, most: int) -> list[WireReader]:
         """A list of lists in a map; none where it is missing."""
         entries = envelope.field(fields, name, list, what=self.what, peer=self.peer, default=[])
-        return Reader([entries], f"{self.what}: {name}", self.peer).each(most)
+        return WireReader([entries], f"{self.what}: {name}", self.peer).each(most)
 
     def names(self, fields: dict[str, Any], name: str, most: int) -> tuple[str, ...]:
         """A list of documents' names in a map; none where it is missing."""
         entries = envelope.field(fields, name, list, what=self.what, peer=self.peer, default=[], max_len=most)
-        reader = Reader(entries, f"{self.what}: {name}", self.peer)
+        reader = WireReader(entries, f"{self.what}: {name}", self.peer)
         return tuple(reader.doc() for _ in entries)
 
     def label(self, fields: dict[str, Any]) -> str | None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from nngkit.documents import DocumentPeer, Stream
+from nngkit.documents import DocumentPeer, EditStream
 from nngkit.documents.records import Loaded, Merge, Record
-from nngkit.documents.storage import KeptDocument
+from nngkit.documents.storage_backend import DocumentLog
 from nngkit.documents.versions import Edit, Versions, merge
 from nngkit.errors import Broken, ConfigError, TimedOut
 from tests.documents.test_peer import HERE, PATIENCE, until
@@ -29,7 +29,7 @@ class Shelf:
             versions = merge(versions, record.versions if isinstance(record, Merge) else {record.stream: record.seq})
         return Loaded(None, tuple(self.records.get(name, ())), versions)
 
-    def disk(self, name: str, versions: Mapping[Stream, int]) -> KeptDocument:
+    def disk(self, name: str, versions: Mapping[EditStream, int]) -> DocumentLog:
         assert versions == self.load(name).versions
         return Page(self, self.records.setdefault(name, []))
 
@@ -47,7 +47,7 @@ class Page:
         self._shelf = shelf
         self._records = records
 
-    def append(self, stream: Stream, seq: int, edit: Edit) -> None:
+    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
         self._records.append(Record(stream, seq, edit.payload, edit.deps))
 
     def append_merge(self, update: bytes, versions: Versions) -> None:
@@ -65,7 +65,7 @@ async def test_it_is_told_of_every_edit_and_gives_it_back() -> None:
     shelf = Shelf()
     async with DocumentPeer(listen=HERE) as ada:
         theirs = ada.open("minutes")
-        async with DocumentPeer(dial=ada.address, keeper=shelf) as peer:
+        async with DocumentPeer(dial=ada.address, storage=shelf) as peer:
             ours = peer.open("minutes")
             theirs.text("body").insert(0, "hello")
             await until(lambda: str(ours.text("body")) == "hello")
@@ -75,7 +75,7 @@ async def test_it_is_told_of_every_edit_and_gives_it_back() -> None:
             versions = peer.versions("minutes")
     assert {one.stream for one in shelf.records["minutes"] if isinstance(one, Record)} >= {peer.me}
     assert shelf.load("minutes").versions == versions
-    async with DocumentPeer(keeper=shelf) as again:
+    async with DocumentPeer(storage=shelf) as again:
         assert str(again.open("minutes").text("body")) == "hello you"
 
 
@@ -83,7 +83,7 @@ async def test_a_keeper_that_fails_is_not_counted_on_and_ends_nothing() -> None:
     shelf = Shelf()
     async with (
         DocumentPeer(listen=HERE) as ada,
-        DocumentPeer(listen=HERE, dial=ada.address, keeper=shelf) as peer,
+        DocumentPeer(listen=HERE, dial=ada.address, storage=shelf) as peer,
     ):
         theirs, ours = ada.open("minutes"), peer.open("minutes")
         theirs.text("body").insert(0, "0")
@@ -103,4 +103,4 @@ async def test_a_keeper_that_fails_is_not_counted_on_and_ends_nothing() -> None:
 
 def test_a_store_and_a_keeper_are_one_too_many(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="one of them keeps"):
-        DocumentPeer(store=tmp_path / "s.sqlite", keeper=Shelf())
+        DocumentPeer(store=tmp_path / "s.sqlite", storage=Shelf())

@@ -6,11 +6,12 @@ from random import Random
 
 import pytest
 
-from nngkit.documents.engine.interface import engine
+from nngkit.documents.engine.interface import load_engine
+from nngkit.documents.sync.local_copy import LocalCopy, Step
 from nngkit.documents.sync.messages import (
     BUS_LIMIT,
     Diff,
-    DocBeat,
+    DocumentHeartbeat,
     Give,
     Given,
     Nack,
@@ -21,12 +22,11 @@ from nngkit.documents.sync.messages import (
     Want,
 )
 from nngkit.documents.sync.replica import AskAll, AskEdits, Offer, Replica
-from nngkit.documents.sync.synchronizer import LocalCopy, Step
-from nngkit.documents.versions import Edit, Stream, Versions, digest
+from nngkit.documents.versions import Edit, EditStream, Versions, digest
 from tests.documents.plain import Disk, Name, Plain
 from tests.documents.schedules import Watched
 
-ME, ADA, BOB = (Stream(bytes([n]) * 8, n) for n in range(3))
+ME, ADA, BOB = (EditStream(bytes([n]) * 8, n) for n in range(3))
 
 
 class World:
@@ -36,7 +36,7 @@ class World:
         self.saw: dict[Name, frozenset[Name]] = {}
         self.content = Plain(self.saw)
         self.disk = Disk()
-        self.refusals: list[tuple[Stream | None, str]] = []
+        self.refusals: list[tuple[EditStream | None, str]] = []
         self.replica = Replica("minutes", ME, rng=Random(1), askable=askable)
         self.copy = LocalCopy(
             self.replica,
@@ -51,7 +51,7 @@ class World:
         for other in self.others:
             self.replica.joined(other, True)
 
-    def write(self, author: Stream, seq: int, deps: Versions | None = None) -> Updates:
+    def write(self, author: EditStream, seq: int, deps: Versions | None = None) -> Updates:
         return Updates(author, "minutes", seq, (Edit(self.others[author].write(author, seq), deps or {}),))
 
     def edit(self) -> None:
@@ -144,12 +144,12 @@ def test_who_speaks_for_us_is_told_of() -> None:
 def test_questions_say_the_token_and_what_is_here() -> None:
     world = World(token="secret")
     world.copy.heard(world.write(ADA, 1), ADA, world.now)
-    world.copy.heard(DocBeat("minutes", None, None, {BOB: 2}), BOB, world.now)
+    world.copy.heard(DocumentHeartbeat("minutes", None, None, {BOB: 2}), BOB, world.now)
     world.step()
     ((ask, request),) = world.step(0.02).ask
     assert isinstance(ask, AskEdits)
     assert request == Nack(ME, "secret", "minutes", (Range(BOB, 1, 2),))
-    world.copy.heard(DocBeat("minutes", None, None, {BOB: 2000}), BOB, world.now)
+    world.copy.heard(DocumentHeartbeat("minutes", None, None, {BOB: 2000}), BOB, world.now)
     world.copy.replied(ask, Resent(BOB, "minutes", (), True), world.now)
     ((_, request),) = world.step(2.0).ask
     assert request == Want(ME, "secret", "minutes", world.content.state(), {ADA: 1})
@@ -160,7 +160,7 @@ def test_who_has_the_same_versions_and_another_content_is_asked_as_if_there_were
     world.copy.heard(world.write(ADA, 1), ADA, world.now)
     world.step()
     world.step(1.0)
-    world.copy.heard(DocBeat("minutes", digest({ADA: 1}), b"?" * 16, {}), BOB, world.now)
+    world.copy.heard(DocumentHeartbeat("minutes", digest({ADA: 1}), b"?" * 16, {}), BOB, world.now)
     ((ask, request),) = world.step().ask
     assert ask == AskAll(BOB, True)
     assert request == Want(ME, None, "minutes", None, {})
@@ -227,7 +227,7 @@ def test_what_was_given_to_who_was_here_before_is_not_taken() -> None:
 
 def test_who_cannot_be_asked_gives_what_does_not_show_elsewhere() -> None:
     world = World(askable=False)
-    world.copy.heard(DocBeat("minutes", None, None, {}), ADA, world.now)
+    world.copy.heard(DocumentHeartbeat("minutes", None, None, {}), ADA, world.now)
     world.edit()
     world.step()
     ((ask, request),) = world.step(5.0).ask
@@ -238,7 +238,7 @@ def test_who_cannot_be_asked_gives_what_does_not_show_elsewhere() -> None:
 
 
 def test_with_the_real_engine_an_update_that_does_not_connect_leaves_the_content_as_it_was() -> None:
-    author, content = engine().new(1), engine().new(2)
+    author, content = load_engine().new(1), load_engine().new(2)
     updates: list[bytes] = []
     author.observe(lambda update, origin: updates.append(update))
     text = author.root("text", "text")

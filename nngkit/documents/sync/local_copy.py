@@ -3,7 +3,7 @@
 What the peer (and the tests' simulated network) tells it, and what comes of it::
 
     copy.edited(update, now)              a local transaction
-    copy.heard(message, via, now)         Updates, DocBeat
+    copy.heard(message, via, now)         Updates, DocumentHeartbeat
     copy.step(now)                        -> Step(say, ask, wake): for the BUS, for REQ, when to come back
     copy.answer(request, now)             Nack, Want, Give: the reply
     copy.replied(ask, reply, now)         what an asked peer said
@@ -25,18 +25,18 @@ from nngkit.documents.sync.messages import (
     REQUEST_LIMIT,
     BusMessage,
     Diff,
-    DocBeat,
+    DocumentHeartbeat,
     Give,
     Given,
     Nack,
     Refused,
-    Request,
     Resent,
+    SyncRequest,
     Updates,
     Want,
 )
 from nngkit.documents.sync.replica import Ask, AskAll, AskEdits, Deliver, Offer, Replica
-from nngkit.documents.versions import Edit, Stream, Versions, covers, merge
+from nngkit.documents.versions import Edit, EditStream, Versions, covers, merge
 
 __all__ = ["Content", "Disk", "LocalCopy", "Step"]
 
@@ -66,7 +66,7 @@ class Content(Protocol):
 class Disk(Protocol):
     """What it needs of a store."""
 
-    def append(self, stream: Stream, seq: int, edit: Edit) -> None:
+    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
         """Keep an edit."""
 
     def append_merge(self, update: bytes, versions: Versions) -> None:
@@ -79,7 +79,7 @@ class Step:
     again at the latest. `changed`: the content is another. `edited`: some of that is our own."""
 
     say: list[BusMessage]
-    ask: list[tuple[Ask, Request]]
+    ask: list[tuple[Ask, SyncRequest]]
     wake: float
     changed: bool
     edited: bool
@@ -99,7 +99,7 @@ class LocalCopy:
         disk: Disk | None = None,
         token: str | None = None,
         relay: bool = False,
-        refused: Callable[[Stream | None, str], None],
+        refused: Callable[[EditStream | None, str], None],
     ) -> None:
         self.replica = replica
         self.content = content
@@ -127,9 +127,9 @@ class LocalCopy:
         self._changed = self._edited = True
         self._tell(updates)
 
-    def heard(self, message: Updates | DocBeat, via: Stream | None, now: float) -> None:
+    def heard(self, message: Updates | DocumentHeartbeat, via: EditStream | None, now: float) -> None:
         """A message of the BUS that is about this document."""
-        if isinstance(message, DocBeat):
+        if isinstance(message, DocumentHeartbeat):
             if via is not None:
                 self.replica.beat(via, message, now)
         elif (why := self.replica.heard(message, via, now)) is not None:
@@ -188,7 +188,7 @@ class LocalCopy:
 
     # ------------------------------------------------------------------ asking
 
-    def _request(self, ask: Ask) -> Request:
+    def _request(self, ask: Ask) -> SyncRequest:
         me = self.replica.me
         match ask:
             case AskEdits(_, ranges):
@@ -237,7 +237,7 @@ class LocalCopy:
         else:
             self.replica.failed(ask.peer, now)
 
-    def _merge(self, peer: Stream, update: bytes, versions: Versions, now: float) -> bool:
+    def _merge(self, peer: EditStream, update: bytes, versions: Versions, now: float) -> bool:
         if versions.get(self.replica.me, 0) > self.replica.versions.get(self.replica.me, 0):
             self._refused(peer, "it has more of us than we have written")
             self.replica.failed(peer, now)

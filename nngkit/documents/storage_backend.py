@@ -1,6 +1,6 @@
-"""Keeper: whoever keeps a peer's documents, where that is not a store of ours: a journal, say. Pure: what it has to do.
+"""StorageBackend: whoever keeps a peer's documents, where that is not a store of ours: a journal, say. Pure: what it has to do.
 
-    async with DocumentPeer(keeper=keeper) as peer: ...
+    async with DocumentPeer(storage=keeper) as peer: ...
 
 It is told of each edit in the order in which they were applied, which is one that they can be applied in again, and
 gives back what it was told. Nothing is said to be durable before `synced` has returned.
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from nngkit.documents.records import Loaded
-from nngkit.documents.sync.synchronizer import Disk
-from nngkit.documents.versions import Stream
+from nngkit.documents.sync.local_copy import Disk
+from nngkit.documents.versions import EditStream
 
-__all__ = ["Keeper", "KeptDocument"]
+__all__ = ["DocumentLog", "StorageBackend"]
 
 
-class KeptDocument(Disk, Protocol):
+class DocumentLog(Disk, Protocol):
     """One document's way to the disk. `append` and `append_merge` never wait, and never fail."""
 
     async def synced(self) -> None:
@@ -28,13 +28,13 @@ class KeptDocument(Disk, Protocol):
         """The same for who leaves; what went wrong is in the log."""
 
 
-class Keeper(Protocol):
+class StorageBackend(Protocol):
     """All documents of a peer."""
 
     def load(self, name: str) -> Loaded:
         """What is kept of a document that is being opened; of one that is not known, an empty Loaded."""
 
-    def disk(self, name: str, versions: Mapping[Stream, int]) -> KeptDocument:
+    def disk(self, name: str, versions: Mapping[EditStream, int]) -> DocumentLog:
         """Where its edits go from now on; `versions`: what was loaded."""
 
     async def room(self) -> None:
