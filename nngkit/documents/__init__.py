@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from nngkit.documents.changes import MISSING, ArrayChange, Change, Delete, Insert, Keep, MapChange, TextChange
 from nngkit.documents.document import Document
-from nngkit.documents.peer import DocumentPeer, PeerInfo, PeerStats, Refusal
+from nngkit.documents.peer import DocumentPeer
+from nngkit.documents.peer_info import PeerInfo, PeerStats, Refusal
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Array, Map, Text
 from nngkit.documents.sync.faults import NetworkFaults

@@ -18,14 +18,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nngkit import envelope
 from nngkit.documents.changes import Broadcast, ChangeReader
+from nngkit.documents.shared import Text
 from nngkit.errors import BadMessage
-
-if TYPE_CHECKING:
-    from nngkit.documents.document import Document
 
 __all__ = ["RENEW", "STATE_LIMIT", "TIMEOUT", "Awareness", "AwarenessChange"]
 
@@ -57,8 +55,19 @@ class _Entry:
 class Awareness:
     """Of one document. `clock` (seconds, monotonic) is for those calls that are not given `now`."""
 
-    def __init__(self, document: Document, clock: Callable[[], float] = time.monotonic) -> None:
-        self._document = document
+    def __init__(
+        self,
+        client_id: int,
+        *,
+        publish: Callable[[bytes | None], None],
+        text: Callable[[str], Text],
+        opened: Callable[[str], Any],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client_id
+        self._publish = publish
+        self._text = text
+        self._opened = opened
         self._now = clock
         self._local: dict[str, Any] | None = None
         self._entries: dict[Hashable, _Entry] = {}
@@ -83,7 +92,7 @@ class Awareness:
         before, self._local = self._local, new
         if before is None and new is None:
             return
-        mine = frozenset((self._document.client_id,))
+        mine = frozenset((self._client,))
         self._say(encoded)
         if before is None:
             self._broadcast.tell(AwarenessChange(added=mine, local=True))
@@ -105,12 +114,11 @@ class Awareness:
     def _encoded(self, state: dict[str, Any] | None) -> bytes | None:
         if state is None:
             return None
-        return envelope.encode(state | {"client": self._document.client_id}, limit=STATE_LIMIT)
+        return envelope.encode(state | {"client": self._client}, limit=STATE_LIMIT)
 
     def _say(self, encoded: bytes | None) -> None:
         self.clock += 1
-        if (home := self._document.home) is not None:
-            home.aware(self._document, encoded)
+        self._publish(encoded)
 
     # Everybody's
 
@@ -119,7 +127,7 @@ class Awareness:
         """The states of all who are here, by client id, ours among them."""
         states = {entry.client: dict(entry.state) for entry in self._entries.values() if entry.client is not None}
         if self._local is not None:
-            states[self._document.client_id] = dict(self._local)
+            states[self._client] = dict(self._local)
         return states
 
     def changes(self) -> ChangeReader[AwarenessChange]:
@@ -151,7 +159,7 @@ class Awareness:
         fields = {} if state is None else _decoded(state, peer)
         client = fields.pop("client", None)
         known = self._entries.get(source)
-        if client is not None and (client == self._document.client_id or self._sources.get(client, source) != source):
+        if client is not None and (client == self._client or self._sources.get(client, source) != source):
             raise BadMessage(_WHAT, f"client {client} is somebody else", peer)
         if known is not None and clock <= known.clock:
             return False
@@ -202,7 +210,7 @@ class Awareness:
 
     def cursor(self, text: str, anchor: int, head: int | None = None) -> dict[str, Any]:
         """A cursor (or what is selected from `anchor` to `head`, code points) in the root `text`, for a state."""
-        root = self._document.text(text)
+        root = self._text(text)
         head = anchor if head is None else head
         return {"text": text, "anchor": root.cursor(anchor), "head": root.cursor(head)}
 
@@ -213,7 +221,7 @@ class Awareness:
         name, anchor, head = cursor.get("text"), cursor.get("anchor"), cursor.get("head")
         if type(name) is not str or type(anchor) is not bytes or type(head) is not bytes:
             return None
-        if (root := self._document.opened(name)) is None or root.kind != "text":
+        if (root := self._opened(name)) is None or root.kind != "text":
             return None  # a stranger's word opens no root
         at, to = root.locate(anchor), root.locate(head)
         return None if at is None or to is None else (name, at, to)

@@ -67,16 +67,16 @@ class Document:
         name: str,
         *,
         engine: str | Engine = "yjs",
-        home: DocumentHost | None = None,
+        host: DocumentHost | None = None,
         client_id: int | None = None,
         read_only: bool = False,
     ) -> None:
         self.name = check_name(name)
-        made = _engine(engine) if isinstance(engine, str) else engine
+        made = load_engine(engine) if isinstance(engine, str) else engine
         self.engine: EngineDocument = made.new(client_id)
-        self.home = home
+        self.host = host
         self.read_only = read_only
-        self.awareness = Awareness(self)
+        self.awareness = Awareness(self.client_id, publish=self._publish_awareness, text=self.text, opened=self.opened)
         self._roots: dict[str, Shared] = {}
         self._broadcast: Broadcast[Change] = Broadcast(self._follow)
         self._unfollow: Callable[[], None] | None = None
@@ -176,8 +176,12 @@ class Document:
             self.engine.apply(update, _Remote(peer))
 
     def _changed(self, update: bytes, origin: object) -> None:
-        if self.home is not None and not isinstance(origin, _Remote):
-            self.home.edited(self, update)
+        if self.host is not None and not isinstance(origin, _Remote):
+            self.host.edited(self, update)
+
+    def _publish_awareness(self, state: bytes | None) -> None:
+        if self.host is not None:
+            self.host.aware(self, state)
 
     # Reading along
 
@@ -200,39 +204,39 @@ class Document:
 
     # What the peer does
 
-    def _at_home(self) -> DocumentHost:
+    def _demand_host(self) -> DocumentHost:
         if self._closed:
             raise Closed(f"document {self.name!r} was closed")
-        if self.home is None:
+        if self.host is None:
             raise ConfigError(f"document {self.name!r}", "no peer holds it: open it with DocumentPeer.open()")
-        return self.home
+        return self.host
 
     async def durable(self) -> None:
         """Return when all edits made here so far are on this peer's disk. ConfigError: no peer, or it has no store."""
-        await self._at_home().durable(self)
+        await self._demand_host().durable(self)
 
     async def synced(self, n: int = 1, timeout: float | None = None) -> None:
         """Return when `n` peers have all edits made here so far on their disks. TimedOut after `timeout` seconds."""
-        await self._at_home().synced(self, n, timeout)
+        await self._demand_host().synced(self, n, timeout)
 
     async def joined(self, timeout: float | None = None) -> None:
         """Return when all is here that any peer that can be reached had at the call; one of them at least has it.
 
         A peer that cannot be asked counts by what it says next. TimedOut after `timeout` seconds, AccessDenied.
         """
-        await self._at_home().joined(self, timeout)
+        await self._demand_host().joined(self, timeout)
 
     async def save_version(self, name: str) -> Saved:
         """Keep the content of now under a name."""
-        return await self._at_home().save_version(self, name)
+        return await self._demand_host().save_version(self, name)
 
     def saved_versions(self) -> tuple[Saved, ...]:
         """What was kept, the oldest first."""
-        return self._at_home().saved(self)
+        return self._demand_host().saved(self)
 
     def at(self, name: str) -> Document:
         """The document as it was kept under that name: one of its own, to be read. NotFound."""
-        return self._at_home().at(self, name)
+        return self._demand_host().at(self, name)
 
     def close(self) -> None:
         """The peer's: it holds this no longer. Readers end, edits raise Closed; what is in it can still be read."""
@@ -240,7 +244,3 @@ class Document:
             self._closed = True
             self._broadcast.end()
             self.awareness.end()
-
-
-def _engine(name: str) -> Engine:
-    return load_engine(name)

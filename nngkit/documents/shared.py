@@ -20,19 +20,24 @@ engine would send 2.0**63 for it (measured, pycrdt 0.14.13).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
-from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, overload
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol, Self, SupportsIndex, overload
 
 from nngkit.documents.engine.interface import EngineArray, EngineMap, EngineText, Node
 from nngkit.documents.engine.prelim import Prelim
 from nngkit.envelope import MAX_DEPTH
 from nngkit.errors import NngkitError
 
-if TYPE_CHECKING:
-    from nngkit.documents.document import Document
-
 __all__ = ["Array", "Map", "Shared", "Text", "check_root", "prepared", "wrapped"]
 
 _INTS: Final = (-(2**63), 2**63 - 2)
+
+
+class Owner(Protocol):
+    """What a shared type needs of its document."""
+
+    def check_writable(self) -> None: ...
+    def transaction(self, origin: object = None) -> AbstractContextManager[None]: ...
 
 
 class Shared:
@@ -40,7 +45,7 @@ class Shared:
 
     def __init__(self, first: Any) -> None:
         self._first = first
-        self._document: Document | None = None
+        self._document: Owner | None = None
         self._node: Any = None
         self._place: tuple[object, object] | None = None
 
@@ -52,7 +57,7 @@ class Shared:
         return self._node
 
     @property
-    def document(self) -> Document:
+    def document(self) -> Owner:
         """Whose part it is."""
         _ = self.node
         assert self._document is not None
@@ -352,7 +357,7 @@ class Array(Shared, MutableSequence[Any]):
     __eq__ = object.__eq__
 
 
-def wrapped(value: Any, document: Document, place: tuple[object, object] | None = None) -> Any:
+def wrapped(value: Any, document: Owner, place: tuple[object, object] | None = None) -> Any:
     """A node of the engine as what people hold; any other value as it is."""
     if not isinstance(value, Node):
         return value

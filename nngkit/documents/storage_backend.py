@@ -1,9 +1,9 @@
-"""StorageBackend: whoever keeps a peer's documents, where that is not a store of ours: a journal, say. Pure: what it has to do.
+"""Interface of a storage backend: what a peer needs in place of its SQLite store, for example a journal. Pure.
 
-    async with DocumentPeer(storage=keeper) as peer: ...
+    async with DocumentPeer(storage=backend) as peer: ...
 
-It is told of each edit in the order in which they were applied, which is one that they can be applied in again, and
-gives back what it was told. Nothing is said to be durable before `synced` has returned.
+The backend receives edits in the order in which they were applied; they can be applied again in that order. Nothing
+is reported as durable before `synced` has returned.
 """
 
 from __future__ import annotations
@@ -12,30 +12,35 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from nngkit.documents.records import Loaded
-from nngkit.documents.sync.local_copy import Disk
-from nngkit.documents.versions import EditStream
+from nngkit.documents.versions import Edit, EditStream, Versions
 
 __all__ = ["DocumentLog", "StorageBackend"]
 
 
-class DocumentLog(Disk, Protocol):
-    """One document's way to the disk. `append` and `append_merge` never wait, and never fail."""
+class DocumentLog(Protocol):
+    """Log of one document. `append` and `append_merge` never wait and never raise."""
+
+    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
+        """Append an edit."""
+
+    def append_merge(self, update: bytes, versions: Versions) -> None:
+        """Append an update after which the document has all of `versions`."""
 
     async def synced(self) -> None:
-        """All that was appended before is on the disk. Raises what went wrong with it."""
+        """Wait until everything appended before is on disk. Raises the error if it could not be written."""
 
     async def flush(self) -> None:
-        """The same for who leaves; what went wrong is in the log."""
+        """Like `synced`, for a peer that leaves: logs an error instead of raising it."""
 
 
 class StorageBackend(Protocol):
-    """All documents of a peer."""
+    """Storage for all documents of a peer."""
 
     def load(self, name: str) -> Loaded:
-        """What is kept of a document that is being opened; of one that is not known, an empty Loaded."""
+        """Return the stored content of a document; an empty Loaded if it is unknown."""
 
-    def disk(self, name: str, versions: Mapping[EditStream, int]) -> DocumentLog:
-        """Where its edits go from now on; `versions`: what was loaded."""
+    def log(self, name: str, versions: Mapping[EditStream, int]) -> DocumentLog:
+        """Return the log for new edits of a document that was loaded with `versions`."""
 
     async def room(self) -> None:
-        """Wait until the disk takes more: nothing is heard and nothing asked for meanwhile."""
+        """Wait until more can be appended; the peer neither reads nor asks meanwhile."""

@@ -11,17 +11,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from nngkit.documents.engine.interface import EngineDocument
+from nngkit.documents.shared import Shared
 from nngkit.errors import ConfigError
-
-if TYPE_CHECKING:
-    from nngkit.documents.document import Document
-    from nngkit.documents.shared import Shared
 
 __all__ = ["WINDOW", "Undo"]
 
 WINDOW: Final = 0.5  # seconds: letters typed faster than two a second are taken back together
+
+
+class Owner(Protocol):
+    """What undo needs of its document."""
+
+    engine: EngineDocument
+
+    def check_writable(self) -> None: ...
 
 
 class Undo:
@@ -33,7 +39,7 @@ class Undo:
 
     def __init__(
         self,
-        document: Document,
+        document: Owner,
         scope: tuple[Shared, ...],
         window: float = WINDOW,
         clock: Callable[[], float] = time.monotonic,

@@ -25,7 +25,8 @@ import trio
 
 from nngkit.background import UnderTrio
 from nngkit.documents.engine.interface import load_engine
-from nngkit.documents.peer import DocumentPeer, PeerInfo, PeerStats, Refusal
+from nngkit.documents.peer import DocumentPeer
+from nngkit.documents.peer_info import PeerInfo, PeerStats, Refusal
 from nngkit.documents.records import Loaded
 from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.documents.sync.replica import Settings

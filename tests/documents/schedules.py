@@ -169,7 +169,7 @@ class Node:
             )
             content.observe(lambda update, origin, doc=doc: self._observed(doc, update, origin))  # type: ignore[misc]
             self.contents[doc] = content
-            self.copies[doc] = LocalCopy(replica, Watched(content), disk=self.disks[doc], refused=self._refused)
+            self.copies[doc] = LocalCopy(replica, Watched(content), log=self.disks[doc], refused=self._refused)
         for other in self.world.nodes:
             if other is not self and other.alive:
                 self.meet(other)
@@ -226,13 +226,13 @@ class Node:
                 others = len(self.world.nodes) - 1
                 self.pace.company(others, others)
                 self.pace.changed(now, self.rng.uniform(0.5, 1.0))
-            for message in step.say:
+            for message in step.publish:
                 self.world.publish(self, encode(message))
             for ask, request in step.ask:
                 self.world.request(self, copy, ask, request)
             wake = min(wake, step.wake)
         if self.pace.due <= now:
-            beats = tuple(copy.replica.doc_beat(now) for copy in self.copies.values())
+            beats = tuple(copy.replica.make_heartbeat(now) for copy in self.copies.values())
             self.world.publish(self, encode(Heartbeat(self.me, beats)))
             self.pace.sent(now, self.rng.uniform(0.7, 1.0))
         self.world.wake(self, min(wake, self.pace.due))

@@ -18,42 +18,42 @@ AT = "tcp://10.0.0.9:51234"
 
 
 class ExchangeHost:
-    """An owner without documents, which remembers what was refused."""
+    """A host without documents, which remembers what was refused."""
 
     def __init__(self) -> None:
         self.refusals: list[tuple[str, str, str]] = []
 
-    def wants(self, doc: str) -> bool:
+    def accepts(self, doc: str) -> bool:
         return False
 
-    def changed(self, copy: LocalCopy, *, content: bool) -> None:
+    def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
         raise AssertionError("there is no document")
 
-    def heard_aware(self, message: Aware) -> bool:
+    def receive_awareness(self, message: Aware) -> bool:
         raise AssertionError("there is no document")
 
-    def came(self, peer: EditStream, docs: set[str]) -> None:
+    def peer_opened(self, peer: EditStream, docs: set[str]) -> None:
         """Nothing to do."""
 
-    def gone(self, peer: EditStream) -> None:
+    def peer_left(self, peer: EditStream) -> None:
         """Nothing to do."""
 
-    def refused(self, peer: str, what: str, why: str) -> None:
+    def record_refusal(self, peer: str, what: str, why: str) -> None:
         self.refusals.append((peer, what, why))
 
-    async def has(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
+    async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
         return False
 
     async def room(self) -> None:
         """There is."""
 
 
-def opened(owner: ExchangeHost) -> Exchange:
+def opened(host: ExchangeHost) -> Exchange:
     return Exchange(
         ME,
-        owner,
+        host,
         rng=random.Random(1),
-        beat=(0.02, 0.2),
+        heartbeat=(0.02, 0.2),
         limit=1 << 20,
         relay=False,
         token=None,
@@ -80,17 +80,17 @@ def opened(owner: ExchangeHost) -> Exchange:
     ids=lambda said: said[:24].hex(),
 )
 async def test_it_is_refused_with_its_name_and_the_next_is_heard(said: bytes) -> None:
-    owner = ExchangeHost()
-    exchange = opened(owner)
+    host = ExchangeHost()
+    exchange = opened(host)
     try:
-        exchange.hear(encode(Heartbeat(ADA)), 1, AT)
-        assert owner.refusals == []
-        exchange.hear(said, 1, AT)
-        ((peer, _, why),) = owner.refusals
+        exchange.receiver.receive(encode(Heartbeat(ADA)), 1, AT)
+        assert host.refusals == []
+        exchange.receiver.receive(said, 1, AT)
+        ((peer, _, why),) = host.refusals
         assert AT in peer + why
-        exchange.hear(encode(Heartbeat(ADA, name="ada")), 1, AT)
+        exchange.receiver.receive(encode(Heartbeat(ADA, name="ada")), 1, AT)
         assert [member.name for member in exchange.members.present()] == ["ada"]
-        assert len(owner.refusals) == 1
+        assert len(host.refusals) == 1
     finally:
         await exchange.close()
 
@@ -102,10 +102,10 @@ async def test_it_is_refused_with_its_name_and_the_next_is_heard(said: bytes) ->
 async def test_an_address_that_is_none_fails_the_question_and_nothing_else(place: str) -> None:
     exchange = opened(ExchangeHost())
     try:
-        exchange.hear(encode(Heartbeat(ADA, repair=(place,))), 1, AT)
+        exchange.receiver.receive(encode(Heartbeat(ADA, repair=(place,))), 1, AT)
         with pytest.raises(NngkitError):
             await exchange.ask(ADA, Hello(ME), 0.1)
-        exchange.hear(encode(Heartbeat(ADA, name="ada")), 1, AT)
+        exchange.receiver.receive(encode(Heartbeat(ADA, name="ada")), 1, AT)
         assert [member.name for member in exchange.members.present()] == ["ada"]
     finally:
         await exchange.close()

@@ -41,7 +41,7 @@ class World:
         self.copy = LocalCopy(
             self.replica,
             self.content,
-            disk=self.disk,
+            log=self.disk,
             token=token,
             relay=relay,
             refused=lambda peer, why: self.refusals.append((peer, why)),
@@ -66,7 +66,7 @@ def test_an_edit_is_kept_and_told() -> None:
     world = World()
     world.edit()
     step = world.step()
-    (said,) = step.say
+    (said,) = step.publish
     assert isinstance(said, Updates)
     assert (said.stream, said.first) == (ME, 1)
     assert step.changed
@@ -78,17 +78,17 @@ def test_what_is_typed_in_one_turn_is_one_message() -> None:
     world = World()
     for _ in range(5):
         world.edit()
-    (said,) = world.step().say
+    (said,) = world.step().publish
     assert isinstance(said, Updates)
     assert len(said.edits) == 5
-    assert world.step().say == []
+    assert world.step().publish == []
 
 
 def test_what_is_too_large_for_the_bus_is_not_said_there() -> None:
     world = World()
     world.copy.edited(b"x" * BUS_LIMIT, world.now)
-    assert world.step().say == []
-    assert world.replica.doc_beat(world.now).heads == {ME: 1}
+    assert world.step().publish == []
+    assert world.replica.make_heartbeat(world.now).heads == {ME: 1}
 
 
 def test_what_is_heard_is_here_at_once_and_so_is_what_others_are_told_of_it() -> None:
@@ -121,7 +121,7 @@ def test_a_relay_says_what_it_heard_and_nobody_else_does() -> None:
         said = world.write(ADA, 1)
         world.copy.heard(said, ADA, world.now)
         world.copy.heard(said, BOB, world.now)  # what changed nothing is not passed on
-        assert world.step().say == ([said] if relay else [])
+        assert world.step().publish == ([said] if relay else [])
 
 
 def test_what_is_no_update_leaves_all_as_it_was_and_is_told_with_its_author() -> None:

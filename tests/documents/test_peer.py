@@ -12,7 +12,7 @@ import trio
 import trio.lowlevel
 
 from nngkit.documents import Document, DocumentPeer, EditStream, NetworkFaults
-from nngkit.documents.sync.addresses import hidden
+from nngkit.documents.sync.addresses import with_token
 from nngkit.documents.sync.messages import (
     Aware,
     DocumentHeartbeat,
@@ -339,7 +339,7 @@ async def test_joining_needs_one_address_and_the_token() -> None:
 
 async def test_the_path_of_a_bus_with_a_token_is_not_the_one_that_was_asked_for() -> None:
     async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as a:
-        assert a.address.endswith(hidden("/notes", "secret"))
+        assert a.address.endswith(with_token("/notes", "secret"))
         assert "secret" not in a.address
 
 
@@ -395,7 +395,7 @@ async def test_who_comes_to_a_relay_sees_at_once_who_is_at_work_behind_it() -> N
 
 
 async def test_a_relay_passes_on_that_somebody_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nngkit.documents.peer.RENEW", 0.1)
+    monkeypatch.setattr("nngkit.documents._host.RENEW", 0.1)
     monkeypatch.setattr("nngkit.documents.awareness.TIMEOUT", 1.0)
     async with (
         DocumentPeer(listen=HERE, relay=True, accept=lambda name: True) as home,
@@ -424,7 +424,7 @@ async def test_peers_say_their_names_and_documents() -> None:
 
 @asynccontextmanager
 async def stranger(peer: DocumentPeer, me: EditStream = STRANGER) -> AsyncIterator[Bus]:
-    """Somebody on the BUS who says what no peer of ours says, after an honest beat."""
+    """Somebody on the BUS who says what no peer of ours says, after an honest heartbeat."""
     async with Bus(dial=peer.address) as bus:
         await bus.await_for_peers(1, PATIENCE)
         bus.send(encode(Heartbeat(me)))
@@ -483,7 +483,7 @@ async def test_what_comes_before_the_first_beat_is_not_believed() -> None:
 async def test_a_name_that_would_leave_its_folder_is_refused() -> None:
     async with DocumentPeer(listen=HERE, accept=lambda name: True) as peer:
         async with stranger(peer) as bus:
-            beat = encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, {}),)))
+            heartbeat = encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, {}),)))
             bus.send(beat.replace(b"gminutes", b"g../etc."))
             await refused(peer, "segment")
         assert not peer.documents
@@ -588,7 +588,7 @@ async def test_one_store_is_one_peers(tmp_path: Path) -> None:
 async def test_a_failed_disk_is_told_to_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with DocumentPeer(store=tmp_path / "docs.sqlite") as peer:
         doc = peer.open("minutes")
-        store = peer._store
+        store = peer._host._store
         assert store is not None
 
         def broken(*_: object) -> int:

@@ -54,13 +54,13 @@ class World:
 
     def claim(self, peer: EditStream, **heads: int) -> None:
         names = {"ada": ADA, "bob": BOB, "cy": CY, "me": ME}
-        self.replica.beat(
+        self.replica.receive_heartbeat(
             peer, DocumentHeartbeat("minutes", None, None, {names[name]: seq for name, seq in heads.items()}), self.now
         )
 
     def rest(self, peer: EditStream, versions: Versions, content: bytes | None = CONTENT) -> None:
         """A beat of a peer that has been quiet."""
-        self.replica.beat(peer, DocumentHeartbeat("minutes", digest(versions), content, {}), self.now)
+        self.replica.receive_heartbeat(peer, DocumentHeartbeat("minutes", digest(versions), content, {}), self.now)
 
     def after(self, seconds: float) -> Decisions:
         self.now += seconds
@@ -75,7 +75,7 @@ class World:
 
     def quiet(self) -> None:
         """Nothing happened for long, and our content is known."""
-        assert self.after(1.0).look
+        assert self.after(1.0).needs_digest
         self.replica.settled(CONTENT)
 
     def delivered(self, seconds: float = 0.0) -> list[tuple[EditStream, int]]:
@@ -266,7 +266,7 @@ def test_who_claims_much_and_gives_nothing_does_not_keep_small_gaps_from_being_c
     world = World(ADA, BOB)
     closed = 0
     for _ in range(200):
-        world.replica.beat(
+        world.replica.receive_heartbeat(
             BOB, DocumentHeartbeat("minutes", None, None, {EditStream(b"made up!", 10**7): EPOCHS}), world.now
         )
         if world.replica.missing == EPOCHS:  # nothing else
@@ -382,13 +382,13 @@ def test_who_has_gone_is_not_waited_for() -> None:
 def test_digests_are_told_once_all_is_quiet() -> None:
     world = World()
     world.hear(ADA, 1)
-    assert world.replica.doc_beat(world.now) == DocumentHeartbeat("minutes", None, None, {ADA: 1})
+    assert world.replica.make_heartbeat(world.now) == DocumentHeartbeat("minutes", None, None, {ADA: 1})
     wake = world.after(0.0).wake
     assert wake == world.now + 0.25
     world.now = wake
-    assert world.after(0.0).look  # exactly then: no turn is lost, and none is taken for ever
+    assert world.after(0.0).needs_digest  # exactly then: no turn is lost, and none is taken for ever
     world.replica.settled(CONTENT)
-    assert world.replica.doc_beat(world.now) == DocumentHeartbeat("minutes", digest({ADA: 1}), CONTENT, {})
+    assert world.replica.make_heartbeat(world.now) == DocumentHeartbeat("minutes", digest({ADA: 1}), CONTENT, {})
 
 
 @pytest.mark.parametrize("began", [1023.87, 0.1, 1e9 / 3])
@@ -398,7 +398,7 @@ def test_it_is_quiet_at_the_time_that_was_said(began: float, quiet: float) -> No
     world.now = began
     world.hear(ADA, 1)
     world.now = world.after(0.0).wake
-    assert world.after(0.0).look
+    assert world.after(0.0).needs_digest
 
 
 def test_nothing_is_compared_while_something_is_missing() -> None:
@@ -408,8 +408,8 @@ def test_nothing_is_compared_while_something_is_missing() -> None:
     world.hear(BOB, 2)
     world.rest(CY, {ADA: 7})
     after = world.after(10.0)
-    assert not after.look
-    assert world.replica.doc_beat(world.now).versions is None
+    assert not after.needs_digest
+    assert world.replica.make_heartbeat(world.now).versions is None
 
 
 def test_the_same_versions_and_content_make_peace() -> None:
@@ -506,11 +506,11 @@ def test_what_is_offered_is_what_the_other_lacks_a_part_at_a_time() -> None:
         world.replica.edited(payload, world.now)
     world.claim(ADA, me=1)
     assert offers(world) == [Offer(ADA)]
-    assert world.replica.lacks(ADA, 100, 1) == ([b"2"], {ME: 2}, {ME: 1})
+    assert world.replica.missing_at_peer(ADA, 100, 1) == ([b"2"], {ME: 2}, {ME: 1})
     world.replica.offered(ADA, {ME: 2}, world.now)
     assert offers(world) == [Offer(ADA)], "the rest"
-    assert world.replica.lacks(ADA, 1, 100) == ([b"3"], {ME: 3}, {ME: 2})
-    assert world.replica.lacks(ADA, 0, 100) == ([], {}, {}), "too large"
+    assert world.replica.missing_at_peer(ADA, 1, 100) == ([b"3"], {ME: 3}, {ME: 2})
+    assert world.replica.missing_at_peer(ADA, 0, 100) == ([], {}, {}), "too large"
     world.replica.offered(ADA, {ME: 3}, world.now)
     assert offers(world) == []
 
@@ -530,13 +530,13 @@ def test_what_is_offered_comes_after_what_it_depends_on() -> None:
     world.replica.edited(b"mine", world.now)
     world.hear(BOB, 1, deps={ME: 1})
     world.replica.edited(b"again", world.now)
-    edits, brought, needed = world.replica.lacks(ADA, 1000, 100)
+    edits, brought, needed = world.replica.missing_at_peer(ADA, 1000, 100)
     assert edits[0] == b"mine"
     assert edits[-1] == b"again"
     assert brought == {ME: 2, BOB: 1}
     assert needed == {}, "all of that is brought"
     world.claim(ADA, bob=1, me=1)
-    assert world.replica.lacks(ADA, 1000, 100) == ([b"again"], {ME: 2}, {ME: 1, BOB: 1})
+    assert world.replica.missing_at_peer(ADA, 1000, 100) == ([b"again"], {ME: 2}, {ME: 1, BOB: 1})
 
 
 def test_what_was_offered_and_not_taken_is_not_offered_for_ever() -> None:
@@ -585,7 +585,7 @@ def test_the_first_beats_tell_what_is_new_and_then_all_in_turn() -> None:
     world.hear(ADA, 1)
     told: Versions = {}
     for _ in range(26):
-        heads = world.replica.doc_beat(world.now).heads
+        heads = world.replica.make_heartbeat(world.now).heads
         assert OTHERS <= len(heads) <= OTHERS + 1  # one may be in turn that is new as well
         assert heads[ADA] == 1
         told |= heads
@@ -621,7 +621,7 @@ def test_thousands_of_streams_that_there_are_not_cost_little_and_end_with_who_ma
     started = time.process_time()
     for number in range(200):
         heads = {EditStream(b"made" + (32 * number + n).to_bytes(4, "big"), 10**7): EPOCHS for n in range(HEADS)}
-        world.replica.beat(CY, DocumentHeartbeat("minutes", None, None, heads), world.now)
+        world.replica.receive_heartbeat(CY, DocumentHeartbeat("minutes", None, None, heads), world.now)
         world.hear(ADA, number + 1)
         world.after(0.001)
     assert time.process_time() - started < 20.0
@@ -686,7 +686,7 @@ def test_who_runs_longer_than_a_thousand_others_goes_on_counting() -> None:
     assert world.replica.edited(b"z", world.now).first == 3
     # ... and has the same as the others, who do not know its stream any more
     assert world.replica.history.digest() == digest(newer(STREAMS))
-    assert world.replica.history.told() == newer(STREAMS)
+    assert world.replica.history.shared_versions() == newer(STREAMS)
     assert ME in world.replica.versions  # who is asked whether it has that will not say yes by mistake
 
 
@@ -711,7 +711,7 @@ def test_a_stream_that_is_let_go_of_leaves_nothing_behind() -> None:
     assert history.held_edits == history.held_bytes == 0
     assert world.replica.missing == 0
     for _ in range(100):
-        world.replica.doc_beat(world.now)
+        world.replica.make_heartbeat(world.now)
         world.now += 0.05
         world.replica.evaluate(world.now)
 
@@ -749,11 +749,11 @@ def test_who_wants_all_that_is_there_now_asks_everybody_one_after_the_other() ->
     assert isinstance(first, AskAll)
     other = BOB if first.peer == ADA else ADA
     assert world.asks(0.001) == []
-    assert world.replica.standing(since, world.now) == [None, None]
+    assert world.replica.catch_up_status(since, world.now) == [None, None]
     caught(world, first.peer, {ADA: 3})
     assert world.asks(0.001) == [AskAll(other, False)]
     caught(world, other, {ADA: 3, BOB: 1})
-    assert world.replica.standing(since, world.now) == [True, True]
+    assert world.replica.catch_up_status(since, world.now) == [True, True]
     assert world.asks(0.001) == []
     world.replica.catch_up_ended(since)
     world.replica.joined(CY, True)
@@ -767,11 +767,11 @@ def test_what_was_asked_before_does_not_count_for_now() -> None:
     world.now += 0.01
     since = world.replica.catch_up(world.now)
     caught(world, ADA, {ADA: 3})
-    assert world.replica.standing(before, world.now) == [True]
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(before, world.now) == [True]
+    assert world.replica.catch_up_status(since, world.now) == [None]
     assert world.asks(0.001) == [AskAll(ADA, False)]
     caught(world, ADA, {ADA: 4})
-    assert world.replica.standing(since, world.now) == [True]
+    assert world.replica.catch_up_status(since, world.now) == [True]
 
 
 def test_who_cannot_be_asked_has_to_have_said_nothing_that_is_not_here_since_then() -> None:
@@ -783,13 +783,13 @@ def test_who_cannot_be_asked_has_to_have_said_nothing_that_is_not_here_since_the
     world.now += 0.01
     since = world.replica.catch_up(world.now)
     assert world.asks(0.01) == []
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(since, world.now) == [None]
     world.claim(ADA, ada=2)
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(since, world.now) == [None]
     world.hear(ADA, 2)
-    assert world.replica.standing(since, world.now) == [True]
+    assert world.replica.catch_up_status(since, world.now) == [True]
     world.rest(ADA, {ADA: 2, BOB: 1})
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(since, world.now) == [None]
 
 
 def test_who_does_not_answer_counts_by_what_it_says() -> None:
@@ -797,21 +797,21 @@ def test_who_does_not_answer_counts_by_what_it_says() -> None:
     since = world.replica.catch_up(world.now)
     assert world.asks(0.001) == [AskAll(ADA, False)]
     world.claim(ADA)
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(since, world.now) == [None]
     assert world.after(0.0).wake <= world.now + LATE
     world.now += LATE
-    assert world.replica.standing(since, world.now) == [True]
+    assert world.replica.catch_up_status(since, world.now) == [True]
     world.replica.failed(ADA, world.now)
-    assert world.replica.standing(since, world.now) == [True]
+    assert world.replica.catch_up_status(since, world.now) == [True]
 
 
 def test_who_has_no_such_document_is_not_asked_again_until_it_speaks_of_it() -> None:
     world = World(ADA)
     since = world.replica.catch_up(world.now)
     assert world.asks(0.001) == [AskAll(ADA, False)]
-    world.replica.lacking(ADA, world.now)
-    assert world.replica.standing(since, world.now) == [False]
+    world.replica.unknown_document(ADA, world.now)
+    assert world.replica.catch_up_status(since, world.now) == [False]
     assert world.asks(60.0) == []
     world.claim(ADA, ada=1)
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(since, world.now) == [None]
     assert AskAll(ADA, False) in world.asks()

@@ -104,7 +104,7 @@ class Anything(RuleBasedStateMachine):
                 round_trips=trips,
             )
             node.contents[doc] = content
-            node.copies[doc] = LocalCopy(replica, content, disk=node.disks[doc], relay=False, refused=refused)
+            node.copies[doc] = LocalCopy(replica, content, log=node.disks[doc], relay=False, refused=refused)
         self._step(node)
 
     @rule(who=WHO, doc=st.sampled_from(DOCS), several=st.integers(1, 5))
@@ -225,13 +225,13 @@ class Anything(RuleBasedStateMachine):
     def wait(self, seconds: float, beats: set[int]) -> None:
         self.now += seconds
         for number in sorted(beats):
-            self._beat(self.nodes[number])
+            self._heartbeat(self.nodes[number])
         for node in self.nodes:
             self._step(node)
 
-    def _beat(self, node: Node) -> None:
+    def _heartbeat(self, node: Node) -> None:
         if node.alive:
-            docs = tuple(node.copies[doc].replica.doc_beat(self.now) for doc in DOCS)
+            docs = tuple(node.copies[doc].replica.make_heartbeat(self.now) for doc in DOCS)
             for one in docs:
                 if one.versions is not None:  # invariant 6, of what others compare
                     replica = node.copies[one.doc].replica
@@ -281,7 +281,7 @@ class Anything(RuleBasedStateMachine):
         for doc, copy in node.copies.items():
             step = copy.step(self.now)
             node.last[doc] = step
-            for message in step.say:
+            for message in step.publish:
                 self._publish(node, encode(message))
             for ask, request in step.ask:
                 self.questions.append(Question(node, copy, ask, request))
@@ -315,7 +315,7 @@ class Anything(RuleBasedStateMachine):
         for copy, since, had in self.joining:
             if copy is node.copies[doc]:
                 for peer, known in replica._peers.items():
-                    if known.caught >= since and peer in had:
+                    if known.caught_up_at >= since and peer in had:
                         assert replica.has(had[peer]), "it counts as caught up, and is not"
         # 6
         for ask, _ in step.ask:
@@ -341,14 +341,16 @@ class Anything(RuleBasedStateMachine):
         assert self._agreed(), "they differ"
         for copy, since, _ in self.joining:
             if any(copy is node.copies[doc] for node in self.nodes for doc in DOCS):
-                standing = copy.replica.standing(since, self.now)
+                standing = copy.replica.catch_up_status(since, self.now)
                 assert None not in standing, "somebody waits for ever"
         for doc in DOCS:
             assert self.nodes[0].contents[doc].names >= self.acknowledged[doc], "what was acknowledged is lost"
 
     def _agreed(self) -> bool:
         here = [copy for node in self.nodes for copy in node.copies.values()]
-        if any(None in copy.replica.standing(since, self.now) for copy, since, _ in self.joining if copy in here):
+        if any(
+            None in copy.replica.catch_up_status(since, self.now) for copy, since, _ in self.joining if copy in here
+        ):
             return False
         return all(
             node.copies[doc].replica.versions == self.nodes[0].copies[doc].replica.versions

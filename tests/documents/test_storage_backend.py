@@ -29,7 +29,7 @@ class Shelf:
             versions = merge(versions, record.versions if isinstance(record, Merge) else {record.stream: record.seq})
         return Loaded(None, tuple(self.records.get(name, ())), versions)
 
-    def disk(self, name: str, versions: Mapping[EditStream, int]) -> DocumentLog:
+    def log(self, name: str, versions: Mapping[EditStream, int]) -> DocumentLog:
         assert versions == self.load(name).versions
         return Page(self, self.records.setdefault(name, []))
 

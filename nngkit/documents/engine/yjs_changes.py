@@ -7,7 +7,7 @@ points by their own mirrors (TextNode), which nested ones are found again by the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pycrdt
 
@@ -15,18 +15,23 @@ from nngkit.documents.engine.codepoints import Delete, Insert, Keep
 from nngkit.documents.engine.interface import MISSING, ArrayChange, MapChange, Part, TextChange
 from nngkit.documents.engine.yjs_nodes import ArrayNode, MapNode, TextNode, plain_node
 
-if TYPE_CHECKING:
-    from nngkit.documents.engine.yjs import YjsDocument
-
 __all__ = ["Follower"]
 
 Callback = Callable[[tuple[Part, ...], object], None]
 
 
+class FollowedDocument(Protocol):
+    """What a follower needs of its document."""
+
+    @property
+    def roots(self) -> dict[str, Any]: ...
+    def wrapped(self, value: Any) -> Any: ...
+
+
 class Follower:
     """The callbacks that want to know what changed, and what they will be told."""
 
-    def __init__(self, owner: YjsDocument) -> None:
+    def __init__(self, owner: FollowedDocument) -> None:
         self._owner = owner
         self._callbacks: list[Callback] = []
         self._subscriptions: list[tuple[Any, Any]] = []

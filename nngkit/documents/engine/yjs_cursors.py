@@ -14,15 +14,12 @@ and follows by the same updates, rewritten, when the next is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import pycrdt
 
 from nngkit.documents.engine import yjs_update
-
-if TYPE_CHECKING:
-    from nngkit.documents.engine.yjs import YjsDocument
-    from nngkit.documents.engine.yjs_nodes import TextNode
+from nngkit.documents.engine.yjs_nodes import TextNode
 
 __all__ = ["Cursors"]
 
@@ -30,10 +27,21 @@ _PENDING: Final = 1 << 20  # bytes of updates that wait for the shadow; with mor
 _AFTER, _BEFORE = b"\x00", b"\x41"
 
 
+class CursorDocument(Protocol):
+    """What cursors need of their document."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+    @property
+    def roots(self) -> dict[str, Any]: ...
+    def state(self) -> bytes: ...
+    def changes_since(self, state: bytes | None = None) -> bytes: ...
+
+
 class Cursors:
     """Of one document."""
 
-    def __init__(self, owner: YjsDocument) -> None:
+    def __init__(self, owner: CursorDocument) -> None:
         self._owner = owner
         self.forget()
 

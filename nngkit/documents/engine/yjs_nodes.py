@@ -11,7 +11,8 @@ here, whatever it was stored as; beyond that, ints up to 64 bits and floats stay
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
 
 import pycrdt
 
@@ -20,9 +21,6 @@ from nngkit.documents.engine.interface import DEEPEST, Kind
 from nngkit.documents.engine.prelim import Prelim
 from nngkit.documents.engine.weak_callbacks import weakly
 from nngkit.errors import Broken
-
-if TYPE_CHECKING:
-    from nngkit.documents.engine.yjs import YjsDocument
 
 __all__ = ["ArrayNode", "MapNode", "TextNode", "made", "plain", "plain_node"]
 
@@ -72,10 +70,31 @@ def plain_node(value: Any, depth: int = 0) -> Any:
     return items
 
 
+class CursorLookup(Protocol):
+    """Positions in a text that survive edits; see yjs_cursors.py."""
+
+    def cursor(self, node: TextNode, index: int, before: bool) -> bytes: ...
+    def locate(self, node: TextNode, cursor: bytes) -> int | None: ...
+
+
+class NodeOwner(Protocol):
+    """What a node needs of its document."""
+
+    touched: list[TextNode]
+
+    @property
+    def cursors(self) -> CursorLookup: ...
+    @property
+    def followed(self) -> bool: ...
+    def reading(self) -> AbstractContextManager[None]: ...
+    def transaction(self, origin: object = None) -> AbstractContextManager[None]: ...
+    def wrapped(self, value: Any) -> Any: ...
+
+
 class _Node:
     kind: Kind
 
-    def __init__(self, owner: YjsDocument, raw: Any) -> None:
+    def __init__(self, owner: NodeOwner, raw: Any) -> None:
         self.owner = owner
         self._raw: Any = raw
 
@@ -152,7 +171,7 @@ class TextNode(_Node):
 
     kind: Kind = "text"
 
-    def __init__(self, owner: YjsDocument, raw: Any) -> None:
+    def __init__(self, owner: NodeOwner, raw: Any) -> None:
         super().__init__(owner, raw)
         self._edits: list[Splice] = []
         self._touched = False

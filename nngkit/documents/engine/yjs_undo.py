@@ -9,14 +9,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import pycrdt
 
-if TYPE_CHECKING:
-    from nngkit.documents.engine.yjs import YjsDocument
-
 __all__ = ["YjsUndo"]
+
+
+class UndoDocument(Protocol):
+    """What undo needs of its document."""
+
+    def committing(self, origin: object) -> AbstractContextManager[None]: ...
 
 
 class YjsUndo:
@@ -24,7 +28,7 @@ class YjsUndo:
 
     def __init__(
         self,
-        owner: YjsDocument,
+        owner: UndoDocument,
         nodes: Sequence[Any],
         window: float,
         origin: object,

@@ -12,8 +12,8 @@ from collections import deque
 import trio
 
 from nngkit.background import Background
-from nngkit.documents.engine.interface import Engine
 from nngkit.documents.records import Merge, Record, compaction_due
+from nngkit.documents.store.compaction import Compactor
 from nngkit.documents.store.sqlite import Store
 from nngkit.documents.versions import Edit, EditStream, Versions
 from nngkit.errors import Full, NngkitError
@@ -26,7 +26,9 @@ log = logging.getLogger("nngkit.documents")
 class StoreDocumentLog:
     """`log`, `size`: bytes of its records and of its snapshot, as loaded. It is compacted when that is due."""
 
-    def __init__(self, store: Store, doc: str, engine: Engine, background: Background, *, log: int, size: int) -> None:
+    def __init__(
+        self, store: Store, doc: str, engine: Compactor, background: Background, *, log: int, size: int
+    ) -> None:
         self._store = store
         self._doc = doc
         self._engine = engine

@@ -3,9 +3,9 @@
 A peer has a BUS and a REP beside it. Who listens on all interfaces cannot know by which name others see it, so it says
 `*`, which stands for the host that the connection came from::
 
-    >>> beside("tcp://10.0.0.7:4711"), beside("ipc:///run/notes")
+    >>> repair_beside("tcp://10.0.0.7:4711"), repair_beside("ipc:///run/notes")
     ('tcp://10.0.0.7:0', 'ipc:///run/notes.repair')
-    >>> told("tcp://0.0.0.0:4712"), reached("tcp://*:4712", "tcp://10.0.0.9:51234")
+    >>> advertised("tcp://0.0.0.0:4712"), resolved("tcp://*:4712", "tcp://10.0.0.9:51234")
     ('tcp://*:4712', 'tcp://10.0.0.9:4712')
 """
 
@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["beside", "beside_dialled", "hidden", "reached", "told"]
+__all__ = ["advertised", "repair_beside", "repair_for_dialer", "resolved", "with_token"]
 
 ANY: Final = ("0.0.0.0", "[::]", "*", "")
 HERE: Final = ("localhost", "127.0.0.1", "[::1]")
@@ -25,7 +25,7 @@ TCP: Final = ("tcp", "tcp4", "tcp6", "tls+tcp", "tls+tcp4", "tls+tcp6")
 LOCAL: Final = ("ipc", "unix", "abstract", "inproc")
 
 
-def beside(bus: str) -> str:
+def repair_beside(bus: str) -> str:
     """Where the REP of a BUS at `bus` listens, if nothing else was said; port 0 is any free one."""
     parts = urlsplit(bus)
     if parts.scheme in WEB:
@@ -35,7 +35,7 @@ def beside(bus: str) -> str:
     return f"{bus}.repair"
 
 
-def beside_dialled(other: str, name: str) -> str | None:
+def repair_for_dialer(other: str, name: str) -> str | None:
     """Where the REP of a peer listens that only dials `other`: on this host only, None if `other` is elsewhere.
 
     Nobody asked for a port that the network can reach; who wants to be asked from there says where.
@@ -48,14 +48,14 @@ def beside_dialled(other: str, name: str) -> str | None:
     return "tcp://127.0.0.1:0" if _host(parts.netloc) in HERE else None
 
 
-def hidden(bus: str, token: str) -> str:
+def with_token(bus: str, token: str) -> str:
     """The address of a BUS on the web that only those find who have the token: the same at every start."""
     secret = hashlib.sha256(b"nngkit bus\0" + token.encode()).hexdigest()[:32]
     return f"{bus.rstrip('/')}/{secret}"
 
 
 @lru_cache(256)
-def told(address: str) -> str:
+def advertised(address: str) -> str:
     """`address` as others are told of it."""
     parts = urlsplit(address)
     host = _host(parts.netloc)
@@ -65,7 +65,7 @@ def told(address: str) -> str:
 
 
 @lru_cache(1024)  # a beat tells it every time
-def reached(address: str, seen: str | None) -> str | None:
+def resolved(address: str, seen: str | None) -> str | None:
     """`address` as told by a peer whose connection is at `seen`; None if it cannot be known, or is no address."""
     try:
         parts = urlsplit(address)

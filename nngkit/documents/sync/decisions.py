@@ -53,7 +53,7 @@ class Decisions:
     """What is to be done. `look`: call `settled` with the content's digest. `wake`: when to evaluate again."""
 
     asks: list[Ask]
-    look: bool
+    needs_digest: bool
     wake: float
 
 
@@ -65,16 +65,16 @@ class PeerState:
     claims: Versions = field(default_factory=dict)
     versions: bytes | None = None
     content: bytes | None = None
-    told_at: float = -NEVER  # when it told us these two
+    reported_at: float = -NEVER  # when it told us these two
     asked_at: float | None = None
     all_asked_at: float = -NEVER  # when it was last asked for all it has
-    caught: float = -NEVER  # all that it had then is here
+    caught_up_at: float = -NEVER  # all that it had then is here
     absent: bool = False  # it said that it has no such document, and has not spoken of it since
     failures: int = 0
     not_before: float = 0.0
     fruitless: tuple[bytes, bytes | None] | None = None  # digests, ours and its, with which asking brought nothing
     offered: Versions | None = None
-    spoke: bool = False  # whether it has said what it has
+    reported: bool = False  # whether it has said what it has
 
     def claim(self, versions: Mapping[EditStream, int]) -> None:
         """It says, or shows, that it has these."""

@@ -101,11 +101,11 @@ class History:
         self.counts = Counts()
         self.changed_at = float("-inf")
         self.changes = 0  # how often
-        self.beyond = False  # something exists that has no number here: only the whole document can bring it
+        self.needs_snapshot = False  # something exists that has no number here: only the whole document can bring it
         self._digest: bytes | None = None
         self._oldest: vectors.Oldest | None = None
         self._blocked: dict[EditStream, tuple[EditStream, int]] = {}  # what the first held edit of a stream waits for
-        self._untold: set[EditStream] = set(self.versions)
+        self._undeclared: set[EditStream] = set(self.versions)
         self._recent: OrderedDict[EditStream, float] = OrderedDict()
         self._turn = 0
         self._log: OrderedDict[tuple[EditStream, int], Edit] = OrderedDict()
@@ -118,10 +118,10 @@ class History:
     def edited(self, payload: bytes, now: float) -> Updates:
         """Our own: it depends on all that is here, of which earlier edits of ours told a part."""
         seq = self.versions.get(self.me, 0) + 1
-        edit = Edit(payload, {stream: self.versions[stream] for stream in self._untold if stream in self.versions})
-        self._untold.clear()
+        edit = Edit(payload, {stream: self.versions[stream] for stream in self._undeclared if stream in self.versions})
+        self._undeclared.clear()
         self.advance(self.me, seq, now)
-        self._untold.discard(self.me)
+        self._undeclared.discard(self.me)
         self._keep(self.me, seq, edit)
         return Updates(self.me, self.doc, seq, (edit,))
 
@@ -211,7 +211,7 @@ class History:
     def _set(self, stream: EditStream, seq: int, now: float) -> None:
         self.versions[stream] = seq
         self.exists(stream, seq)
-        self._untold.add(stream)
+        self._undeclared.add(stream)
         self._recent[stream] = now
         self._recent.move_to_end(stream)
         while len(self._recent) > HEADS:
@@ -229,7 +229,7 @@ class History:
             self._recent.pop(stream, None)
             for seq in list(self.held.get(stream, ())):
                 self.release(stream, seq)
-                self.beyond = True  # what they brought comes with the whole
+                self.needs_snapshot = True  # what they brought comes with the whole
 
     def changed(self, now: float) -> None:
         """The content, or what is known of it, is another from `now` on."""
@@ -252,7 +252,7 @@ class History:
         if seq <= self.heads.get(stream, 0) or self.is_old(stream):
             return
         if stream not in self.heads and len(self.heads) >= 2 * vectors.STREAMS:
-            self.beyond = True  # somebody makes up streams, or has very many: one answer will tell
+            self.needs_snapshot = True  # somebody makes up streams, or has very many: one answer will tell
         else:
             self.heads[stream] = seq
             self._behind.add(stream)
@@ -267,7 +267,7 @@ class History:
             if stream != self.me:
                 self.exists(stream, seq)
 
-    def covers(self, versions: Mapping[EditStream, int], now: float) -> bool:
+    def merged(self, versions: Mapping[EditStream, int], now: float) -> bool:
         """An update is in that has all of `versions`: whether that was news."""
         news = False
         for stream, seq in versions.items():
@@ -279,10 +279,10 @@ class History:
                 self.release(stream, late)
         if news:
             self._prune()
-        self.beyond = False
+        self.needs_snapshot = False
         return news
 
-    def told(self) -> Versions:
+    def shared_versions(self) -> Versions:
         """The versions as others have them: without our own stream, where it is too old to be known."""
         versions = dict(self.versions)
         vectors.prune(versions)
@@ -291,10 +291,10 @@ class History:
     def digest(self) -> bytes:
         """Of the versions, as others have them."""
         if self._digest is None:
-            self._digest = vectors.digest(self.told())
+            self._digest = vectors.digest(self.shared_versions())
         return self._digest
 
-    def news(self, now: float) -> Versions:
+    def recent_heads(self, now: float) -> Versions:
         """What changed lately; and, as far as a beat has room for it, the others in turn.
 
         A partition may have kept anything from anybody, however long ago.
@@ -357,22 +357,22 @@ class History:
                 following = seq + 1
         return tuple(Updates(stream, self.doc, first, tuple(edits)) for stream, first, edits in runs), rest
 
-    def beyond_of(self, versions: Versions, *, size: int, many: int) -> tuple[list[bytes], Versions, Versions]:
+    def edits_missing_at(self, versions: Versions, *, size: int, many: int) -> tuple[list[bytes], Versions, Versions]:
         """Edits in causal order that who has `versions` lacks, up to `size` bytes and so `many`; what they bring, and
         what they need.
 
         None at all: what it lacks is not in the log, or too large.
         """
-        told, have = self.told(), dict(versions)
+        ours, have = self.shared_versions(), dict(versions)
         found: list[bytes] = []
         brought: Versions = {}
         needed: Versions = {}
-        behind = [stream for stream, seq in told.items() if seq > have.get(stream, 0)]
+        behind = [stream for stream, seq in ours.items() if seq > have.get(stream, 0)]
         progress = True
         while progress:
             progress = False
             for stream in behind:
-                while (seq := have.get(stream, 0) + 1) <= told[stream]:
+                while (seq := have.get(stream, 0) + 1) <= ours[stream]:
                     edit = self._log.get((stream, seq))
                     if edit is None or any(
                         have.get(other, 0) < last and not self.is_old(other) for other, last in edit.deps.items()

@@ -7,7 +7,7 @@ What the peer (and the tests' simulated network) tells it, and what comes of it:
     copy.step(now)                        -> Step(say, ask, wake): for the BUS, for REQ, when to come back
     copy.answer(request, now)             Nack, Want, Give: the reply
     copy.replied(ask, reply, now)         what an asked peer said
-    copy.lacking(ask, now)                ... that it has no such document
+    copy.unknown_document(ask, now)                ... that it has no such document
     copy.failed(ask, now)                 ... or that it said nothing
 
 Whatever of a peer's is not an update, or does not fit, leaves the content as it was, and is told to `refused`.
@@ -38,7 +38,7 @@ from nngkit.documents.sync.messages import (
 from nngkit.documents.sync.replica import Ask, AskAll, AskEdits, Deliver, Offer, Replica
 from nngkit.documents.versions import Edit, EditStream, Versions, covers, merge
 
-__all__ = ["Content", "Disk", "LocalCopy", "Step"]
+__all__ = ["Content", "EditLog", "LocalCopy", "Step"]
 
 GIVEN: Final = REQUEST_LIMIT - 128 * 1024  # bytes of edits in one question; beside them there is a vector of versions
 MANY_GIVEN: Final = 256  # edits: merging costs an engine more than proportionally
@@ -63,7 +63,7 @@ class Content(Protocol):
         """16 bytes, equal for equal content."""
 
 
-class Disk(Protocol):
+class EditLog(Protocol):
     """What it needs of a store."""
 
     def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
@@ -78,7 +78,7 @@ class Step:
     """What is to be done: `say` on the BUS, `ask` over REQ (each with the question it stands for), and when to step
     again at the latest. `changed`: the content is another. `edited`: some of that is our own."""
 
-    say: list[BusMessage]
+    publish: list[BusMessage]
     ask: list[tuple[Ask, SyncRequest]]
     wake: float
     changed: bool
@@ -96,19 +96,19 @@ class LocalCopy:
         replica: Replica,
         content: Content,
         *,
-        disk: Disk | None = None,
+        log: EditLog | None = None,
         token: str | None = None,
         relay: bool = False,
         refused: Callable[[EditStream | None, str], None],
     ) -> None:
         self.replica = replica
         self.content = content
-        self._disk = disk
+        self._log = log
         self._token = token
         self._relay = relay
         self._refused = refused
-        self._say: list[BusMessage] = []
-        self._said = 0  # bytes, about, of the last of them
+        self._pending: list[BusMessage] = []
+        self._pending_bytes = 0  # bytes, about, of the last of them
         self._changed = False
         self._edited = False
 
@@ -122,16 +122,16 @@ class LocalCopy:
     def edited(self, update: bytes, now: float) -> None:
         """A local transaction changed the content: number it, keep it, tell it."""
         updates = self.replica.edited(update, now)
-        if self._disk is not None:
-            self._disk.append(updates.stream, updates.first, updates.edits[0])
+        if self._log is not None:
+            self._log.append(updates.stream, updates.first, updates.edits[0])
         self._changed = self._edited = True
-        self._tell(updates)
+        self._publish(updates)
 
     def heard(self, message: Updates | DocumentHeartbeat, via: EditStream | None, now: float) -> None:
         """A message of the BUS that is about this document."""
         if isinstance(message, DocumentHeartbeat):
             if via is not None:
-                self.replica.beat(via, message, now)
+                self.replica.receive_heartbeat(via, message, now)
         elif (why := self.replica.heard(message, via, now)) is not None:
             self._refused(via, why)
         else:
@@ -142,14 +142,14 @@ class LocalCopy:
         self._catch_up()
         decisions = self.replica.evaluate(now)
         asks = decisions.asks
-        if decisions.look:
+        if decisions.needs_digest:
             self.replica.settled(self.content.digest())
             decisions = self.replica.evaluate(now)
             asks = asks + decisions.asks
-        say, self._say = self._say, []
+        pending, self._pending = self._pending, []
         changed, edited = self._changed, self._edited
         self._changed = self._edited = False
-        return Step(say, [(ask, self._request(ask)) for ask in asks], decisions.wake, changed, edited)
+        return Step(pending, [(ask, self._request(ask)) for ask in asks], decisions.wake, changed, edited)
 
     def _catch_up(self) -> None:
         """Apply what is ready, at once: what is said to be here is here, and on its way to the disk, whoever asks."""
@@ -167,24 +167,24 @@ class LocalCopy:
             # that is found when all is quiet.
             self._refused(one.stream, f"edit {one.seq}: {error}")
             edit = Edit(b"", edit.deps)
-        if self._disk is not None:
-            self._disk.append(one.stream, one.seq, edit)
+        if self._log is not None:
+            self._log.append(one.stream, one.seq, edit)
         if self._relay:
-            self._tell(Updates(one.stream, self.name, one.seq, (one.edit,)))
+            self._publish(Updates(one.stream, self.name, one.seq, (one.edit,)))
 
-    def _tell(self, updates: Updates) -> None:
-        """On the BUS, together with what goes on from there; what is too large for it is told of by the next beat."""
+    def _publish(self, updates: Updates) -> None:
+        """On the BUS, together with what goes on from there; what is too large for it is told of by the next heartbeat."""
         edit = updates.edits[0]
         if len(edit.payload) > BUS_LIMIT - 32 * 1024:  # room for the numbers it depends on
             return
-        if self._say and isinstance(last := self._say[-1], Updates):
+        if self._pending and isinstance(last := self._pending[-1], Updates):
             follows = last.stream == updates.stream and last.first + len(last.edits) == updates.first
-            if follows and len(last.edits) < EDITS and self._said + len(edit.payload) < BUS_LIMIT // 4:
-                self._say[-1] = Updates(last.stream, last.doc, last.first, (*last.edits, edit))
-                self._said += len(edit.payload) + 32 * len(edit.deps)
+            if follows and len(last.edits) < EDITS and self._pending_bytes + len(edit.payload) < BUS_LIMIT // 4:
+                self._pending[-1] = Updates(last.stream, last.doc, last.first, (*last.edits, edit))
+                self._pending_bytes += len(edit.payload) + 32 * len(edit.deps)
                 return
-        self._say.append(updates)
-        self._said = len(edit.payload) + 32 * len(edit.deps)
+        self._pending.append(updates)
+        self._pending_bytes = len(edit.payload) + 32 * len(edit.deps)
 
     # ------------------------------------------------------------------ asking
 
@@ -194,13 +194,17 @@ class LocalCopy:
             case AskEdits(_, ranges):
                 return Nack(me, self._token, self.name, ranges)
             case AskAll(_, whole):
-                versions: Versions = {} if whole else self.replica.history.told()
+                versions: Versions = {} if whole else self.replica.history.shared_versions()
                 return Want(me, self._token, self.name, None if whole else self.content.state(), versions)
             case Offer(peer, whole):
-                edits, brought, needed = ([], {}, {}) if whole else self.replica.lacks(peer, GIVEN, MANY_GIVEN)
+                edits, brought, needed = (
+                    ([], {}, {}) if whole else self.replica.missing_at_peer(peer, GIVEN, MANY_GIVEN)
+                )
                 if found := [edit for edit in edits if edit]:  # one that was refused is kept as nothing
                     return Give(me, self._token, self.name, self.content.merge(found), brought, needed)
-                return Give(me, self._token, self.name, self.content.changes_since(None), self.replica.history.told())
+                return Give(
+                    me, self._token, self.name, self.content.changes_since(None), self.replica.history.shared_versions()
+                )
 
     def replied(self, ask: Ask, reply: object, now: float, *, body: bytes | None = None) -> None:
         """What an asked peer said; `body`: the update of a Diff, fetched if it came in chunks."""
@@ -230,10 +234,10 @@ class LocalCopy:
         """An asked peer did not answer."""
         self.replica.failed(ask.peer, now)
 
-    def lacking(self, ask: Ask, now: float) -> None:
+    def unknown_document(self, ask: Ask, now: float) -> None:
         """An asked peer has no such document."""
         if isinstance(ask, AskAll):
-            self.replica.lacking(ask.peer, now)
+            self.replica.unknown_document(ask.peer, now)
         else:
             self.replica.failed(ask.peer, now)
 
@@ -248,8 +252,8 @@ class LocalCopy:
             self._refused(peer, f"update: {error}")
             self.replica.failed(peer, now)
             return False
-        if self._disk is not None and (changed or not covers(self.replica.versions, versions)):
-            self._disk.append_merge(update, merge(self.replica.versions, versions))
+        if self._log is not None and (changed or not covers(self.replica.versions, versions)):
+            self._log.append_merge(update, merge(self.replica.versions, versions))
         self._changed = self._changed or changed
         self.replica.merged(peer, versions, now, changed=changed)
         self._catch_up()
@@ -265,7 +269,7 @@ class LocalCopy:
     def difference(self, want: Want) -> tuple[bytes, Versions]:
         """An update with all that the asker lacks. Raises ValueError for a state vector that is none."""
         self.replica.asked(want.sender, want.versions)
-        return self.content.changes_since(want.state), self.replica.history.told()
+        return self.content.changes_since(want.state), self.replica.history.shared_versions()
 
     def given(self, give: Give, now: float) -> Given | Refused:
         """Take what was given, or say why not."""
@@ -273,4 +277,4 @@ class LocalCopy:
             return Refused(self.replica.me, "behind", "what was given builds on what is not here")
         if not self._merge(give.sender, give.update, give.versions, now):
             return Refused(self.replica.me, "bad", "what was given is not an update")
-        return Given(self.replica.me, self.name, self.replica.history.told())
+        return Given(self.replica.me, self.name, self.replica.history.shared_versions())

@@ -1,6 +1,6 @@
 """Who is on the BUS: which connection speaks for whom, who can be asked where, and who has not been heard for long.
 
-A BUS says which connection a message came by, and no more. So the first message on each is a beat, which says who
+A BUS says which connection a message came by, and no more. So the first message on each is a heartbeat, which says who
 is there, and from then on that connection speaks for that one alone, unless it says that it relays for others. Pure:
 connections are their numbers, `now` is given.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from nngkit.documents.sync.addresses import reached
+from nngkit.documents.sync.addresses import resolved
 from nngkit.documents.sync.messages import MANY_DOCUMENTS, Aware, BusMessage, Bye, DocumentHeartbeat, Heartbeat, Updates
 from nngkit.documents.versions import EditStream
 
@@ -79,7 +79,7 @@ class Members:
                 self._speaks[pipe] = speaker = message.sender
             elif speaker != message.sender:
                 return f"it speaks for {message.sender}, and said that it is {speaker}"
-            return self._beat(message, pipe, address, now)
+            return self._heartbeat(message, pipe, address, now)
         if speaker is None:
             self.early += 1
             return None
@@ -93,23 +93,23 @@ class Members:
                 member.edited = now
         return member
 
-    def _beat(self, beat: Heartbeat, pipe: int, address: str | None, now: float) -> Member:
-        member = self.known.get(beat.sender)
+    def _heartbeat(self, heartbeat: Heartbeat, pipe: int, address: str | None, now: float) -> Member:
+        member = self.known.get(heartbeat.sender)
         if member is None:
-            member = self.known[beat.sender] = Member(beat.sender, address=address)
+            member = self.known[heartbeat.sender] = Member(heartbeat.sender, address=address)
         member.pipes.add(pipe)
         member.heard, member.present = now, True
-        member.name, member.relay = beat.name, beat.relay
-        places = (reached(place, address) for place in beat.repair)
+        member.name, member.relay = heartbeat.name, heartbeat.relay
+        places = (resolved(place, address) for place in heartbeat.repair)
         member.repair = tuple(place for place in places if place is not None)
-        member.opened = {one.doc for one in beat.docs} - member.docs.keys()
-        for one in beat.docs:
+        member.opened = {one.doc for one in heartbeat.docs} - member.docs.keys()
+        for one in heartbeat.docs:
             member.docs.pop(one.doc, None)
             member.docs[one.doc] = one
         while len(member.docs) > MANY_DOCUMENTS:
             del member.docs[next(iter(member.docs))]
-        if len(member.clients) + len(beat.clients) <= MANY_DOCUMENTS:
-            member.clients.update(beat.clients)
+        if len(member.clients) + len(heartbeat.clients) <= MANY_DOCUMENTS:
+            member.clients.update(heartbeat.clients)
         return member
 
     def left(self, pipe: int) -> Member | None:

@@ -47,26 +47,26 @@ OPEN: Final = 1024  # questions that wait for something at once; more are told t
 
 
 class RepairClient:
-    """Questions to other peers. Closed with `close`. `weigh` is told the bytes of each, and of its answer."""
+    """Questions to other peers. Closed with `close`. `count_bytes` is told the bytes of each, and of its answer."""
 
     def __init__(
-        self, me: EditStream, *, limit: int, tls: TLS | None, token: str | None, weigh: Callable[[int], None]
+        self, me: EditStream, *, limit: int, tls: TLS | None, token: str | None, count_bytes: Callable[[int], None]
     ) -> None:
         self._me = me
         self._limit = limit
         self._tls = tls
         self._token = token
-        self._weigh = weigh
+        self._count_bytes = count_bytes
         self._places: dict[EditStream, tuple[str, ...]] = {}
         self._sockets: dict[EditStream, Req] = {}
 
-    def meet(self, peer: EditStream, places: tuple[str, ...]) -> None:
+    def add_peer(self, peer: EditStream, places: tuple[str, ...]) -> None:
         """Where `peer` can be asked. Nobody is connected to before there is something to ask."""
         if self._places.get(peer) != places:
-            self.part(peer)
+            self.remove_peer(peer)
             self._places[peer] = places
 
-    def part(self, peer: EditStream) -> None:
+    def remove_peer(self, peer: EditStream) -> None:
         """`peer` has gone: what was asked of it fails."""
         self._places.pop(peer, None)
         if (socket := self._sockets.pop(peer, None)) is not None:
@@ -75,7 +75,7 @@ class RepairClient:
     def close(self) -> None:
         """End it all."""
         for peer in list(self._places):
-            self.part(peer)
+            self.remove_peer(peer)
 
     async def ask(self, peer: EditStream, request: SyncRequest, timeout: float) -> SyncReply:
         """The reply of `peer`. Raises TimedOut, Broken, BadMessage, AccessDenied (it does not want us), NotFound
@@ -94,7 +94,7 @@ class RepairClient:
                 linger=0.0,
                 name="document repair",
             )
-        return await ask(socket, request, timeout, expects=peer, weigh=self._weigh)
+        return await ask(socket, request, timeout, expects=peer, count_bytes=self._count_bytes)
 
     async def body(self, peer: EditStream, diff: Diff, timeout: float) -> bytes:
         """The update of a Diff, in chunks where it says so; `timeout` for each of them."""
@@ -131,15 +131,15 @@ async def ask(
     request: SyncRequest,
     timeout: float,
     expects: EditStream | None = None,
-    weigh: Callable[[int], None] | None = None,
+    count_bytes: Callable[[int], None] | None = None,
 ) -> SyncReply:
     """One question and its answer. `expects`: who has to answer. Raises as `RepairClient.ask`."""
     question = encode(request)
-    if weigh is not None:
-        weigh(len(question))
+    if count_bytes is not None:
+        count_bytes(len(question))
     data = await req.arequest(question, timeout)
-    if weigh is not None:
-        weigh(len(data))
+    if count_bytes is not None:
+        count_bytes(len(data))
     reply = decode_reply(data)
     if expects is not None and reply.sender != expects:
         raise Broken(f"{expects} is not there any more: {reply.sender} answered")
@@ -164,16 +164,16 @@ class RepairHost(Protocol):
     def welcome(self) -> Welcome:
         """Where to join."""
 
-    def copy_for(self, doc: str) -> LocalCopy | None:
+    def find_copy(self, doc: str) -> LocalCopy | None:
         """The document, opened if that may be; None if there is none of that name here."""
 
-    def busy(self, copy: LocalCopy) -> None:
+    def notify(self, copy: LocalCopy) -> None:
         """Something happened to it."""
 
     async def room(self) -> None:
         """Wait until the disk takes more."""
 
-    async def has(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
+    async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
         """Wait for it."""
 
 
@@ -181,10 +181,10 @@ class RepairServer:
     """Serves a REP. `refused` is called with (who, what, why) for what is not answered in the asker's sense."""
 
     def __init__(
-        self, rep: Rep, home: RepairHost, *, token: str | None, refused: Callable[[str, str, str], None]
+        self, rep: Rep, host: RepairHost, *, token: str | None, refused: Callable[[str, str, str], None]
     ) -> None:
         self._rep = rep
-        self._home = home
+        self._host = host
         self._token = token
         self._refused = refused
         self._open = 0
@@ -196,7 +196,7 @@ class RepairServer:
         async with trio.open_nursery() as nursery:
             async for question in self._rep:
                 if self._open >= OPEN:
-                    nursery.start_soon(self._say, question, Refused(self._home.me, "busy", f"{OPEN} questions wait"))
+                    nursery.start_soon(self._say, question, Refused(self._host.me, "busy", f"{OPEN} questions wait"))
                 else:
                     self._open += 1
                     nursery.start_soon(self._answer, question)
@@ -215,7 +215,7 @@ class RepairServer:
 
     async def _reply(self, question: Question) -> SyncReply:
         where = "somebody" if question.pipe is None else question.pipe.address
-        me = self._home.me
+        me = self._host.me
         try:
             request = decode_request(question.body, peer=where)
         except (BadMessage, TooLarge) as error:
@@ -231,12 +231,12 @@ class RepairServer:
             return Refused(me, "token", "the token is wrong or missing")
         self.answered[type(request).__name__] += 1
         if isinstance(request, Hello):
-            return self._home.welcome()
+            return self._host.welcome()
         try:
             if isinstance(request, Pull):
                 chunks = self.transfers.chunks(request.transfer, request.indexes, trio.current_time())
                 return Chunks(me, request.transfer, chunks)
-            copy = self._home.copy_for(request.doc)
+            copy = self._host.find_copy(request.doc)
             if copy is None:
                 return Refused(me, "unknown-document", f"{request.doc} is not here")
             return await self._about(copy, request)
@@ -251,14 +251,14 @@ class RepairServer:
                 return copy.resend(request)
             case Want():
                 update, versions = copy.difference(request)
-                self._home.busy(copy)  # it told us what it has
+                self._host.notify(copy)  # it told us what it has
                 body: bytes | Manifest = self.transfers.offer(update, name=secrets.token_bytes(16), now=now)
-                return Diff(self._home.me, copy.name, body, versions)
+                return Diff(self._host.me, copy.name, body, versions)
             case Give():
-                await self._home.room()
+                await self._host.room()
                 given = copy.given(request, trio.current_time())
-                self._home.busy(copy)
+                self._host.notify(copy)
                 return given
             case Have():
-                yes = await self._home.has(copy, request.versions, request.durable, request.wait)
-                return Has(self._home.me, copy.name, yes)
+                yes = await self._host.wait_for_versions(copy, request.versions, request.durable, request.wait)
+                return Has(self._host.me, copy.name, yes)

@@ -24,7 +24,7 @@ from typing import Final
 __all__ = ["UNKNOWN", "Pace", "RoundTrips"]
 
 GROWTH: Final = 1.7  # of the time between beats: four of them within the first quarter of a second, then few
-TOGETHER: Final = 0.006  # seconds a beat, of all who edit: a lost edit is known of as soon, whoever tells it
+TOGETHER: Final = 0.006  # seconds a heartbeat, of all who edit: a lost edit is known of as soon, whoever tells it
 RESTING: Final = 0.04  # ... of all who are there, at rest
 SELDOM: Final = 0.6  # seconds: five of them fit into those after which somebody is missed, however many there are
 UNKNOWN: Final = 0.1  # seconds, of a peer that has never answered: a network in one country
@@ -33,7 +33,7 @@ MOST: Final = 2.0
 
 
 class Pace:
-    """The time of the next beat: `first` seconds after a change, then growing up to `last` seconds apart; both longer
+    """The time of the next heartbeat: `first` seconds after a change, then growing up to `last` seconds apart; both longer
     where many speak (`company`). `jitter`: about 1, different at every peer, so that they do not all speak at once.
     """
 

@@ -180,7 +180,7 @@ def _updates(reader: WireReader) -> Updates:
     return Updates(stream, doc, first, tuple(edits))
 
 
-def _beat(reader: WireReader) -> Heartbeat:
+def _heartbeat(reader: WireReader) -> Heartbeat:
     sender, about = reader.stream(), reader.fields()
     docs = []
     for entry in reader.each(DOCUMENTS):
@@ -318,7 +318,7 @@ def _refused(reader: WireReader) -> Refused:
     return Refused(reader.stream(), envelope.shown(reader.text()), envelope.shown(reader.text()))
 
 
-_BUS: Final[dict[int, Callable[[WireReader], Any]]] = {0: _updates, 1: _beat, 2: _aware, 3: _bye}
+_BUS: Final[dict[int, Callable[[WireReader], Any]]] = {0: _updates, 1: _heartbeat, 2: _aware, 3: _bye}
 _REQUESTS: Final[dict[int, Callable[[WireReader], Any]]] = {
     4: _hello,
     5: _nack,
