@@ -236,7 +236,7 @@ async def test_thousands_wait_and_each_is_woken_when_its_own_is_there(path: Path
                 assert not woken
     assert len(given_up) == 1000
     assert len(woken) == 4000
-    assert not store._writer._sleepers
+    assert not store._writer._waiters
 
 
 async def test_a_ticket_that_was_not_given_out_is_refused(store: Store) -> None:
@@ -412,7 +412,7 @@ def test_a_forked_child_is_told_so_and_harms_nothing(path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, stdin=subprocess.PIPE, capture_output=True, text=True, timeout=WAIT, env=environment)
     assert done.stderr == ""
-    forked = f"{path} is open in the process that this one was forked from"
+    forked = f"{path} was opened before a fork, in the parent process"
     assert done.stdout.splitlines() == [*[forked] * 4, "True", "101"]
 
 

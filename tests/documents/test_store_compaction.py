@@ -136,7 +136,7 @@ async def test_an_engine_that_loses_something_replaces_nothing(path: Path) -> No
     author = Author()
     async with Store.open(path) as store:
         write(store, author, range(1, 10))
-        with pytest.raises(StoreDamaged, match="encoded anew, they are another document"):
+        with pytest.raises(StoreDamaged, match="the encoded snapshot has other content"):
             await store.compact("doc", ForgetfulEngine())
         assert content(store.load("doc")) == str(author.text)
         assert store.load("doc").snapshot is None

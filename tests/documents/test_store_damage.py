@@ -125,7 +125,7 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
 
 def test_a_store_of_a_later_version_is_refused(path: Path) -> None:
     overwritten(path, 60, (2).to_bytes(4, "big"))
-    refused(path, "its version is 2, and 1 is the one known here")
+    refused(path, "its version is 2; this nngkit supports 1")
 
 
 def test_a_database_that_would_leave_its_log_aside_is_refused(path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_database_that_would_leave_its_log_aside_is_refused(path: Path) -> Non
 def test_a_log_without_its_database_is_refused(images: dict[str, Image], tmp_path: Path) -> None:
     path = images["crashed"].copy(tmp_path / "store")
     path.unlink()
-    refused(path, "it is gone, but its log is there")
+    refused(path, "it does not exist, but its log does")
 
 
 @pytest.mark.parametrize("length", [0, 32, 32 + 4120 * 5, -4120, None])
@@ -369,7 +369,7 @@ def test_what_the_cut_log_had_is_counted(images: dict[str, Image], tmp_path: Pat
     log.write_bytes(log.read_bytes()[: 32 + 4120 * 20])
     report, _ = recovered(path)
     assert report.unaccounted
-    assert f"{report.unaccounted} more appends were acknowledged, and are found nowhere" in str(report)
+    assert f"{report.unaccounted} more appends were acknowledged, of which no trace is found" in str(report)
 
 
 def test_recovery_overwrites_nothing_and_needs_something(path: Path, tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_recovery_overwrites_nothing_and_needs_something(path: Path, tmp_path: P
     with Store.open(path), pytest.raises(ConfigError, match="open already"):
         recover(path, tmp_path / "new")
     (tmp_path / "there").write_bytes(random.Random(1).randbytes(100_000))
-    with pytest.raises(StoreDamaged, match="nothing in it is of a store"):
+    with pytest.raises(StoreDamaged, match="it contains no row of a store"):
         recover(tmp_path / "there", tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

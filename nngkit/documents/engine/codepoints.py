@@ -1,4 +1,4 @@
-"""Text positions: Python code points on our side, UTF-8 bytes on the engine's; and deltas from text to text. Pure.
+"""Text positions, from Python code points to the engine's UTF-8 bytes and back; and deltas between texts. Pure.
 
 >>> p = Positions("aé😀b")
 >>> [p.to_bytes(i) for i in range(5)]
@@ -9,13 +9,12 @@
 Traceback (most recent call last):
 ValueError: byte 4 is inside a character
 
-pycrdt counts UTF-8 bytes, and cuts a character in two where it is told to. So all positions go through here, and a text
-that is not all ASCII has a mirror of its characters: blocks of about a thousand in groups of about a hundred, so that
-an edit looks at two short lists and never encodes more than a block. An all-ASCII text needs none: there a byte is a
-code point.
+pycrdt counts UTF-8 bytes, and splits a character if told to, so all positions are converted here. A non-ASCII text has
+a mirror of its characters: blocks of about 1,000 code points in groups of about 100 blocks, so that an edit scans two
+short lists and encodes at most one block. An ASCII text needs none: a byte is a code point.
 
-A delta says how one text became the next, from its beginning: `Keep` so many, `Insert` these, `Delete` so many; what
-is behind the last of them stays. The same for arrays, with a tuple of values in place of the string.
+A delta describes the change of a text from its beginning: `Keep` a number of code points, `Insert` a string, `Delete` a
+number of code points; the rest stays. For arrays, with items, and a tuple of values in place of the string.
 """
 
 from __future__ import annotations
@@ -38,34 +37,34 @@ __all__ = [
     "patched",
 ]
 
-BLOCK: Final = 1024  # code points: cutting and encoding one costs about a microsecond
-GROUP: Final = 128  # blocks: with the root's list of groups, a text of 10 MB scans 2 x 100 numbers
+BLOCK: Final = 1024  # code points: splitting and encoding a block costs about 1 us
+GROUP: Final = 128  # blocks: with the list of groups, a text of 10 MB scans 2 x 100 numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The next `count` code points (items) are as they were."""
+    """Keep the next `count` code points (items)."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """New here: a string in a text, a tuple of values in an array."""
+    """Insert a string (in an array, a tuple of values)."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The next `count` code points (items) are gone."""
+    """Delete the next `count` code points (items)."""
 
     count: int
 
 
 Delta: TypeAlias = tuple[Keep | Insert | Delete, ...]
 Splice: TypeAlias = tuple[int, int, str]
-"""At this code point, so many were deleted, and then this was inserted."""
+"""Code point index, number of deleted code points, inserted string."""
 
 
 class _Group:
@@ -85,7 +84,7 @@ class Positions:
         blocks = [text[i : i + BLOCK] for i in range(0, len(text), BLOCK)] or [""]
         self._groups = [_Group(blocks[i : i + GROUP]) for i in range(0, len(blocks), GROUP)]
         self._chars = len(text)
-        self._last: tuple[int, int, int, int] | None = None  # a group, a block in it, characters and bytes before that
+        self._last: tuple[int, int, int, int] | None = None  # group, block in it, code points and bytes before the block
         self.size = sum(group.size for group in self._groups)
 
     def __len__(self) -> int:
@@ -95,8 +94,8 @@ class Positions:
         return "".join(block for group in self._groups for block in group.blocks)
 
     def _find(self, index: int) -> tuple[int, int, int, int]:
-        """Group, block, code point within the block, bytes before the block; at a border the earlier block."""
-        if self._last is not None:  # typing stays in a block, and each edit asks twice
+        """Return group, block, code point within the block, bytes before the block; at a border, the earlier block."""
+        if self._last is not None:  # consecutive edits stay in a block, and each edit looks up twice
             g, b, start, before = self._last
             if start < index <= start + len(self._groups[g].blocks[b]):
                 return g, b, index - start, before
@@ -118,7 +117,7 @@ class Positions:
         return g, b, index, before
 
     def to_bytes(self, index: int) -> int:
-        """The offset in UTF-8 of code point `index`, 0 to `len()`."""
+        """Return the UTF-8 offset of code point `index`, 0 to `len()`."""
         g, b, inside, before = self._find(index)
         block = self._groups[g].blocks[b]
         if self._groups[g].sizes[b] == len(block):
@@ -126,7 +125,7 @@ class Positions:
         return before + len(block[:inside].encode())
 
     def to_index(self, offset: int) -> int:
-        """The code point at a UTF-8 offset. ValueError inside a character or behind the end."""
+        """Return the code point at a UTF-8 offset. Raises ValueError inside a character or beyond the end."""
         left, chars = offset, 0
         for group in self._groups:
             if left > group.size:
@@ -144,10 +143,10 @@ class Positions:
                     return chars + len(block.encode()[:left].decode())
                 except UnicodeDecodeError:
                     raise ValueError(f"byte {offset} is inside a character") from None
-        raise ValueError(f"byte {offset} is behind the end")
+        raise ValueError(f"byte {offset} is beyond the end")
 
     def text(self, start: int, stop: int) -> str:
-        """The characters from `start` to before `stop`."""
+        """Return the characters from `start` to before `stop`."""
         if stop <= start:
             return ""
         g, b, inside, _ = self._find(start)
@@ -164,18 +163,18 @@ class Positions:
         return "".join(parts)
 
     def insert(self, index: int, text: str) -> None:
-        """`text` before code point `index`, 0 to `len()`."""
+        """Insert `text` before code point `index`, 0 to `len()`."""
         g, b, inside, _ = self._find(index)
         group = self._groups[g]
         block = group.blocks[b]
         self._put(g, b, block[:inside] + text + block[inside:])
 
     def delete(self, start: int, stop: int) -> None:
-        """Take out the characters from `start` to before `stop`."""
+        """Delete the characters from `start` to before `stop`."""
         while start < stop:
             g, b, inside, _ = self._find(start)
             block = self._groups[g].blocks[b]
-            if inside == len(block):  # the border belongs to the next block
+            if inside == len(block):  # at a border, the text is in the next block
                 g, b = (g, b + 1) if b + 1 < len(self._groups[g].blocks) else (g + 1, 0)
                 inside = 0
                 block = self._groups[g].blocks[b]
@@ -184,7 +183,7 @@ class Positions:
             stop -= end - inside
 
     def _put(self, g: int, b: int, text: str) -> None:
-        """Block `b` of group `g` is `text` now: cut if it is long, dropped if it is empty."""
+        """Replace block `b` of group `g` by `text`; split it if long, remove it if empty."""
         group = self._groups[g]
         size = len(text.encode())
         chars_more, size_more = len(text) - len(group.blocks[b]), size - group.sizes[b]
@@ -211,7 +210,7 @@ class Positions:
                 self._groups = [_Group([""])]
 
     def follow(self, delta: Iterable[Keep | Insert | Delete]) -> Delta:
-        """Make the edits of a delta that counts in bytes; the same delta, counted in code points."""
+        """Apply a delta that counts bytes; return it counted in code points."""
         out: list[Keep | Insert | Delete] = []
         index = offset = 0
         for part in delta:
@@ -234,7 +233,7 @@ class Positions:
 
 
 def delta_of(edit: Splice) -> Delta:
-    """One edit as a delta."""
+    """Convert one splice to a delta."""
     index, deleted, inserted = edit
     delta: list[Keep | Insert | Delete] = [Keep(index)] if index else []
     if inserted:
@@ -245,7 +244,7 @@ def delta_of(edit: Splice) -> Delta:
 
 
 def patched(text: str, delta: Delta) -> str:
-    """What a delta makes of `text`."""
+    """Apply a delta to `text`."""
     out: list[str] = []
     at = 0
     for part in delta:
@@ -261,7 +260,7 @@ def patched(text: str, delta: Delta) -> str:
 
 
 def composed(edits: Sequence[Splice]) -> Delta:
-    """Edits one after the other, as one delta. Halves are joined, so that n edits cost n log n."""
+    """Compose consecutive splices into one delta. Joins halves, so n splices cost n log n."""
     if len(edits) <= 1:
         return delta_of(edits[0]) if edits else ()
     half = len(edits) // 2
@@ -269,15 +268,15 @@ def composed(edits: Sequence[Splice]) -> Delta:
 
 
 def compose(first: Delta, second: Delta) -> Delta:
-    """The delta that does `first`, then `second`. Texts only."""
+    """Return the delta that does `first`, then `second`. Texts only."""
     out: list[Keep | Insert | Delete] = []
     a, b = list(reversed(first)), list(reversed(second))
     while a or b:
         if b and isinstance(b[-1], Insert):
             append(out, b.pop())
-        elif not b or (a and isinstance(a[-1], Delete)):  # with nothing left in b, the rest of a stands
+        elif not b or (a and isinstance(a[-1], Delete)):  # b has ended: the rest of a stands
             append(out, a.pop())
-        else:  # b keeps or deletes what a keeps (for ever, once a has ended) or inserted
+        else:  # b keeps or deletes what a keeps (implicitly, once a has ended) or inserted
             mine = a.pop() if a else Keep(_length(b[-1]))
             theirs = b.pop()
             n = min(_length(mine), _length(theirs))
@@ -303,7 +302,7 @@ def _behind(part: Keep | Insert | Delete, n: int) -> Keep | Insert | Delete:
 
 
 def append(out: list[Keep | Insert | Delete], part: Keep | Insert | Delete) -> None:
-    """Append, joined to one of its kind; an insert goes before the delete beside it, so that equal deltas are equal."""
+    """Append `part`, merged with one of its kind. Inserts go before adjacent deletes, so equal changes are equal deltas."""
     if not _length(part):
         return
     last = out[-1] if out else None

@@ -1,4 +1,4 @@
-"""What a CRDT engine gives to a document, and the digest that all engines and the browser compute alike. Pure.
+"""Interface of a CRDT engine, and the content digest that all engines and the browser compute alike. Pure.
 
 ::
 
@@ -8,9 +8,9 @@
         body.insert(0, "hello")
     other.apply(doc.changes_since(other.state()))
 
-Everything above it counts text in code points and holds values of JSON plus bytes; what the engine counts in is its
-own business. To be a second engine, a CRDT needs: updates as bytes that carry their author and number, a check that an
-update connects, positions in text that survive others' edits, and undo of one author's edits.
+Text positions are code points, and values are JSON plus bytes, whatever the engine uses inside. An engine needs:
+updates as bytes with author and number, a check that an update connects, text positions that survive edits of others,
+and undo of one author's edits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 Kind: TypeAlias = Literal["text", "array", "map"]
 DEEPEST: Final = 100
-"""Shared types within shared types that are read and digested; one further down reads as null. Ours nest 3 deep."""
+"""Nesting depth of shared types that are read and digested; deeper ones read as null. Ours nest 3 deep."""
 _ENGINES: Final = {"yjs": "nngkit.documents.engine.yjs"}
 
 
@@ -57,7 +57,7 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-"""No value: what a key had before it was there, and has when it is gone."""
+"""Value of a key that does not exist, before or after a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class TextChange:
 
 @dataclass(frozen=True, slots=True)
 class ArrayChange:
-    """`delta` counts items; an Insert has a tuple of them, shared types among them as plain values."""
+    """`delta` counts items; an Insert holds a tuple of them, shared types as plain values."""
 
     path: tuple[str | int, ...]
     delta: Delta
@@ -78,8 +78,9 @@ class ArrayChange:
 
 @dataclass(frozen=True, slots=True)
 class MapChange:
-    """`keys`: what each changed key had and has, MISSING where it had or has nothing. A shared type that was replaced
-    or deleted has no content any more and is told as None; one that is new, as its plain value.
+    """`keys`: the old and the new value of each changed key, MISSING for none.
+
+    A new shared type is given as its plain value; a replaced or deleted one as None, as it has no content any more.
     """
 
     path: tuple[str | int, ...]
@@ -90,7 +91,7 @@ Part: TypeAlias = TextChange | ArrayChange | MapChange
 
 
 class EngineText(Protocol):
-    """A text; positions are code points, and were checked by whoever calls."""
+    """A text. Positions are code points; the caller checks them."""
 
     def __len__(self) -> int: ...
     def read(self, start: int, stop: int) -> str: ...
@@ -118,7 +119,7 @@ class EngineArray(Protocol):
 
 @runtime_checkable
 class Node(Protocol):
-    """Any of the three: what `get` returns, and `set` and `insert` make, for a shared type within another."""
+    """A nested shared type: the result of `get`."""
 
     @property
     def kind(self) -> Kind: ...
@@ -136,47 +137,48 @@ class EngineUndo(Protocol):
 
 
 class EngineDocument(Protocol):
-    """One replica. Not for several threads at once."""
+    """One replica. For one thread only."""
 
     client_id: int
 
     def apply(self, update: bytes, origin: object = None) -> None:
-        """Take in a remote update. One that is not an update, or does not connect to what is here: ValueError, and the
-        document is as it was. RuntimeError inside a transaction.
+        """Apply a remote update. RuntimeError inside a transaction.
+
+        Raises ValueError, and changes nothing, if it is no valid update or does not connect to the content.
         """
 
     def check(self, update: bytes) -> None:
-        """What `apply` would refuse beforehand, without applying: ValueError."""
+        """Raise ValueError if `apply` would reject the update; do not apply it."""
 
     def changes_since(self, state: bytes | None = None) -> bytes:
-        """An update with all that `state` lacks (None: with everything), always with all deletions."""
+        """Return an update with everything missing at `state` (None: everything), always with all deletions."""
 
     def state(self) -> bytes:
-        """The engine's state vector: what was inserted here, not what was deleted."""
+        """Return the engine's state vector; it counts insertions, not deletions."""
 
     def digest(self) -> bytes:
-        """16 bytes, see `content_digest`."""
+        """Return 16 bytes; see `content_digest`."""
 
     def observe(self, callback: Callable[[bytes, object], None]) -> None:
-        """Call with (update, origin) after each transaction that changed something, local or remote."""
+        """Call `callback(update, origin)` after each transaction that changed something, local or remote."""
 
     def observe_changes(self, callback: Callable[[tuple[Part, ...], object], None]) -> Callable[[], None]:
-        """Call with what changed, just after `observe`'s callbacks; call what this returns to end it."""
+        """Call `callback(parts, origin)` right after the callbacks of `observe`. Returns a function that unsubscribes."""
 
     def transaction(self, origin: object = None) -> AbstractContextManager[None]:
-        """Local edits inside make one update, of the outermost. What was edited before an error stays."""
+        """Group local edits into one update, that of the outermost block. Edits before an exception stay."""
 
     @property
     def in_transaction(self) -> bool: ...
 
     def root(self, name: str, kind: Kind) -> Any:
-        """The root of that name: EngineText, EngineMap, EngineArray. No edit. TypeError if it was opened as another."""
+        """Return a root: EngineText, EngineMap, EngineArray. Not an edit. TypeError if it was opened with another type."""
 
     def content(self) -> dict[str, Any]:
-        """The plain value of every root that has content, opened or not."""
+        """Return the plain value of every root that has content, opened or not."""
 
     def undo(self, nodes: Sequence[Any], window: float, origin: object, clock: Callable[[], float]) -> EngineUndo:
-        """Undo of local edits under `nodes`; those within `window` seconds of each other are undone at once."""
+        """Return an undo history of local edits under `nodes`; edits within `window` seconds are undone together."""
 
 
 class Engine(Protocol):
@@ -184,14 +186,14 @@ class Engine(Protocol):
 
     def new(self, client_id: int | None = None) -> EngineDocument: ...
     def merge(self, updates: Iterable[bytes]) -> bytes:
-        """One update that does what these do in turn. They may need others before them. ValueError."""
+        """Merge updates, in order, into one. They may need others before them. Raises ValueError."""
 
 
 def load_engine(name: str = "yjs") -> Engine:
-    """The engine of that name. ConfigError: unknown, or its package is not installed."""
+    """Return the engine of that name. Raises ConfigError if it is unknown, or its package is not installed."""
     module = _ENGINES.get(name)
     if module is None:
-        raise ConfigError("engine", f"unknown, there is: {', '.join(_ENGINES)}", name)
+        raise ConfigError("engine", f"unknown; available: {', '.join(_ENGINES)}", name)
     try:
         made: Engine = import_module(module).ENGINE
     except ModuleNotFoundError as error:
@@ -202,12 +204,12 @@ def load_engine(name: str = "yjs") -> Engine:
 
 
 def content_digest(content: Mapping[str, Any]) -> bytes:
-    """16 bytes of SHA-256 over roots and their plain values; equal content has equal digests in every implementation.
+    """Return 16 bytes of SHA-256 over roots and their plain values, equal for equal content in every implementation.
 
     str(x) is a length (4 bytes, big-endian) and UTF-8. For each root with content, sorted as UTF-8: str(name), value.
-    A value: null n | true t | false f | d and 8 bytes of IEEE double for numbers | i and 8 bytes for whole numbers that
-    a double cannot hold | s str | b length bytes | a count values | m count (str(key) value)*, sorted as UTF-8. Minus
-    zero counts as zero, every NaN as 7ff8000000000000. tests/documents/digests.json has examples.
+    A value: null n | true t | false f | d and 8 bytes of IEEE double for numbers | i and 8 bytes for integers that a
+    double cannot hold | s str | b length bytes | a count values | m count (str(key) value)*, sorted as UTF-8. Minus zero
+    counts as zero, every NaN as 7ff8000000000000. tests/documents/digests.json has examples.
     """
     parts: list[bytes] = []
     for name in sorted(content, key=str.encode):

@@ -1,4 +1,4 @@
-"""A shared type before it is in a document: what it will begin with. Pure; the engine makes it.
+"""Initial content of a shared type that is not in a document yet; the engine creates the type from it. Pure.
 
 >>> Prelim("map", {"notes": Prelim("text", "hello")}).kind
 'map'
@@ -16,7 +16,7 @@ __all__ = ["Prelim"]
 
 @dataclass(frozen=True, slots=True)
 class Prelim:
-    """`value`: a str, or a dict or list of plain values and more of these."""
+    """`value`: a str; or a dict or list of plain values and nested Prelims."""
 
     kind: Kind
     value: Any

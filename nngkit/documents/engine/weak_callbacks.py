@@ -1,7 +1,7 @@
-"""Callbacks that do not keep what they belong to: the engine holds them where Python's collector cannot look.
+"""Callbacks that hold no reference to their object: the engine keeps them where Python's collector cannot look.
 
-A document whose callbacks held it would be held by itself, by way of Rust, and stay for ever (measured: 2.8 GB after
-some 10,000 documents).
+A callback with a strong reference makes a cycle through Rust, which is never freed (measured: 2.8 GB after some 10,000
+documents).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["weakly"]
 
 
 def weakly(method: Callable[[Any], None]) -> Callable[[Any], None]:
-    """What calls `method` for as long as its object is there."""
+    """Return a callback that calls `method` while its object is alive."""
     kept = WeakMethod(method)
 
     def call(event: Any) -> None:

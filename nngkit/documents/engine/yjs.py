@@ -1,22 +1,23 @@
-"""The engine on pycrdt: Yjs's format and algorithm in Rust, so that a page with Yjs is a peer like any other.
+"""Yjs engine on pycrdt: the format and algorithm of Yjs in Rust, so that a web page with Yjs is a full peer.
 
 ::
 
     doc = ENGINE.new()
     doc.root("body", "text").insert(0, "hello")
-    doc.apply(update)                  # ValueError, and all as before, for what is not an update or does not connect
+    doc.apply(update)                  # ValueError, and no change, if it is invalid or does not connect
 
-What was measured of pycrdt 0.14.13, and is kept away from it here (tests/documents/test_pycrdt.py notices when a new
+Measured defects of pycrdt 0.14.13 that are worked around here (tests/documents/test_pycrdt.py reports when a new
 version differs):
 
-- Updates out of order spoil a document. So `apply` reads each with `_v1` first, and lets in only what connects.
-- A document may be damaged by what gets through nevertheless (two items that build on each other): it is noticed, and
-  the document is built anew from what it had, which is kept as one update and those since. Nested parts and undo have
-  to be got again then (Broken says so).
-- A panic of Rust is a BaseException.
-- A root that came from elsewhere has no type until it is opened; read as another than it is later opened as, observing
-  it panics. So what was not opened here is read from a scratch copy.
-- Positions are bytes, also in its sticky index, where they are wrong in text that is not ASCII (_yjs_cursors.py).
+- Updates out of order corrupt a document. So `apply` parses each update first (yjs_update.py), and admits only one
+  that connects.
+- An update that passes may still corrupt a document (two items that build on each other). This is detected, and the
+  document is rebuilt from its earlier content, which is kept as one update and those since. Nested types and undo
+  histories must then be obtained again (Broken says so).
+- A Rust panic is a BaseException.
+- A root from a remote update has no type until it is opened. If it is read as one type and later opened as another,
+  observing it panics. So roots that were not opened here are read from a scratch copy.
+- Positions are bytes; those of its sticky index are wrong in non-ASCII text (yjs_cursors.py).
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from nngkit.documents.engine.yjs_undo import YjsUndo
 
 __all__ = ["ENGINE", "Yjs", "YjsDocument"]
 
-LOCAL: Final = 1  # pycrdt's origins are hashes; ours tell local edits, which undo takes back, from those of others
+LOCAL: Final = 1  # pycrdt's origins are hashes; ours separate local edits, which undo tracks, from remote ones
 REMOTE: Final = 2
-_SLACK: Final = 1 << 20  # bytes of updates kept beside the last whole before it is encoded anew
-_FOUR_BYTES: Final = re.compile(rb"[\xf0-\xf4]")  # begins a character of two UTF-16 units, or is something else
-_OVERHEAD: Final = 64  # bytes that Python adds to an update it keeps
+_SLACK: Final = 1 << 20  # bytes of updates kept beside the last full update before it is encoded again
+_FOUR_BYTES: Final = re.compile(rb"[\xf0-\xf4]")  # may begin a character of two UTF-16 units
+_OVERHEAD: Final = 64  # bytes of Python overhead for each update kept
 _KINDS: Final[dict[Kind, tuple[type, Callable[..., Any]]]] = {
     "text": (pycrdt.Text, TextNode),
     "array": (pycrdt.Array, ArrayNode),
@@ -52,19 +53,19 @@ _KINDS: Final[dict[Kind, tuple[type, Callable[..., Any]]]] = {
 
 
 class YjsDocument:
-    """See engine.EngineDocument. `client_id`: under 2**53, random if None; never the same for two that edit."""
+    """See interface.EngineDocument. `client_id`: below 2**53, random if None; two editing replicas must not share one."""
 
     def __init__(self, client_id: int | None = None) -> None:
         self.client_id = client_id if client_id is not None else secrets.randbits(52) + 1
         self.touched: list[TextNode] = []  # texts whose positions changed in this transaction
         self._roots: dict[str, Any] = {}
-        self._texts: dict[bytes, TextNode] = {}  # nested ones, by the engine's id: one mirror each
+        self._texts: dict[bytes, TextNode] = {}  # nested texts by the engine's id: one mirror each
         self._callbacks: list[Callable[[bytes, object], None]] = []
         self._follower = Follower(self)
         self._undos: list[YjsUndo] = []
         self._past: list[bytes] = []
         self._past_size = self._whole_size = 0
-        self._known: dict[int, int] = {}  # a state the document has at least
+        self._known: dict[int, int] = {}  # a lower bound of the document's state
         self._pairs = yjs_update.Pairs()
         self._digest: bytes | None = None
         self._depth = 0
@@ -94,7 +95,7 @@ class YjsDocument:
         return self._digest
 
     def content(self) -> dict[str, Any]:
-        """Roots by name. The first view that has content counts: text, array, map."""
+        """Roots by name; the first type that shows content counts: text, array, map."""
         found: dict[str, Any] = {}
         with self.reading():
             names = list(self.doc.keys())
@@ -112,12 +113,12 @@ class YjsDocument:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """One transaction of the engine's for several reads; no edit."""
+        """Group several reads into one engine transaction; no edit."""
         with self.doc.transaction():
             yield
 
     def wrapped(self, value: Any) -> Any:
-        """A value of pycrdt's as ours: a node, or plain."""
+        """Convert a pycrdt value to a node or a plain value."""
         if isinstance(value, pycrdt.Text):
             key = value.sticky_index(0, pycrdt.Assoc.BEFORE).encode()
             if key not in self._texts:
@@ -175,9 +176,9 @@ class YjsDocument:
 
     @contextmanager
     def committing(self, origin: object) -> Iterator[None]:
-        """Around what makes a transaction of its own inside the engine."""
+        """Prepare for an operation that makes its own engine transaction."""
         if self._depth:
-            raise RuntimeError("inside a transaction")
+            raise RuntimeError("not allowed inside a transaction")
         self._origin, self._local = origin, True
         try:
             yield
@@ -211,10 +212,10 @@ class YjsDocument:
             except BaseException as error:
                 if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                     raise
-                if not isinstance(error, ValueError):  # that is the decoder's, which touches nothing
+                if not isinstance(error, ValueError):  # a ValueError comes from the decoder, which changes nothing
                     self._renew()
                 raise ValueError(f"not an update: {error}") from error
-            # One client's structs that connect are all taken. Those of several may wait for each other for ever.
+            # Structs of one client that connect are all applied. Those of several clients may wait for each other forever.
             if len(parsed.ends) > 1:
                 state = yjs_update.read_state(self.doc.get_state())
                 if any(state.get(client, 0) < end for client, end in parsed.ends.items()):
@@ -228,7 +229,7 @@ class YjsDocument:
             self._settle()
 
     def _renew(self) -> None:
-        """Build the document anew from what it had before the transaction that damaged it."""
+        """Rebuild the document as it was before the transaction that damaged it."""
         self._update = None
         for node in self.touched:
             node.settle()
@@ -250,7 +251,7 @@ class YjsDocument:
         for undo in self._undos:
             undo.renew()
 
-    # What happened
+    # Notifications
 
     def observe(self, callback: Callable[[bytes, object], None]) -> None:
         self._callbacks.append(callback)
@@ -266,7 +267,7 @@ class YjsDocument:
         self._update = event.update
 
     def _settle(self) -> None:
-        """After a transaction: keep its update and tell of it. Callbacks may edit; they run outside of the engine."""
+        """Finish a transaction: keep its update and notify. Callbacks may edit; they run outside of the engine."""
         update, self._update = self._update, None
         origin, self._origin = self._origin, None
         parts = self._follower.collected() if update is not None else ()
@@ -281,7 +282,7 @@ class YjsDocument:
         self._past.append(update)
         self._past_size += len(update) + _OVERHEAD
         if self._past_size > 2 * self._whole_size + _SLACK:
-            # the first of all is the whole: a large document that comes at once is not encoded again
+            # The first update is already full: a large initial update is not encoded again.
             whole = update if len(self._past) == 1 else self.changes_since()
             self._past = [whole]
             self._past_size = self._whole_size = len(whole)
@@ -292,7 +293,7 @@ class YjsDocument:
 
 
 class Yjs:
-    """See engine.Engine."""
+    """See interface.Engine."""
 
     name = "yjs"
 
@@ -300,7 +301,7 @@ class Yjs:
         return YjsDocument(client_id)
 
     def merge(self, updates: Iterable[bytes]) -> bytes:
-        """By the engine's own merge, which costs more than proportionally: for few updates, not for a whole history."""
+        """Use the engine's merge, which is superlinear: for few updates, not for a whole history."""
         several = tuple(updates)
         for update in several:
             yjs_update.parse(update)

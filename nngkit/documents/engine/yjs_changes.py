@@ -1,7 +1,7 @@
-"""What a transaction changed, from pycrdt's deep events: only while somebody follows, because reading them costs.
+"""Changes of a transaction, from pycrdt's deep events; read only while there are subscribers, because reading is costly.
 
-The events are read while the transaction commits (they are gone later), and made into Parts after it: texts in code
-points by their own mirrors (TextNode), which nested ones are found again by their path for.
+Events are read while the transaction commits (later they are gone), and converted to Parts after it. Text deltas in
+code points come from the mirrors (TextNode); nested texts are found by their path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FollowedDocument(Protocol):
 
 
 class Follower:
-    """The callbacks that want to know what changed, and what they will be told."""
+    """Subscribers of changes, and the events collected for them."""
 
     def __init__(self, owner: FollowedDocument) -> None:
         self._owner = owner
@@ -42,7 +42,7 @@ class Follower:
         return bool(self._callbacks)
 
     def add(self, callback: Callback) -> Callable[[], None]:
-        """Returns what ends it."""
+        """Subscribe. Returns a function that unsubscribes."""
         self._callbacks.append(callback)
         if len(self._callbacks) == 1:
             for name, node in self._owner.roots.items():
@@ -63,14 +63,14 @@ class Follower:
             self._watch(name, node)
 
     def dropped(self) -> None:
-        """The document is about to be built anew."""
+        """Drop all events and subscriptions: the document is about to be rebuilt."""
         self._subscriptions.clear()
         self._events.clear()
 
     def _watch(self, name: str, node: Any) -> None:
         raw = node.raw
 
-        kept = self._events  # and not self, see _yjs_weak.py
+        kept = self._events  # not self, see weak_callbacks.py
 
         def changed(events: Any) -> None:
             for event in events if isinstance(events, list) else [events]:
@@ -80,9 +80,9 @@ class Follower:
         self._open_nested(node)
 
     def _open_nested(self, node: Any) -> None:
-        """Nested texts need their mirrors before they change: what was deleted of them cannot be asked afterwards."""
+        """Create the mirrors of nested texts before they change: deleted text cannot be read afterwards."""
         if isinstance(node, TextNode):
-            node.freshen()  # from now on it follows, event by event
+            node.freshen()  # from now on it follows events
         elif isinstance(node, MapNode):
             for key in node.keys():  # noqa: SIM118
                 self._open_nested(node.get(key))
@@ -91,9 +91,9 @@ class Follower:
                 self._open_nested(node.get(index))
 
     def collected(self) -> tuple[Part, ...]:
-        """The parts of the transaction that just ended."""
+        """Return the parts of the transaction that just ended."""
         events = self._events[:]
-        self._events.clear()  # the same list: the callbacks have it
+        self._events.clear()  # keep the list object: the callbacks reference it
         parts: list[Part] = []
         for path, event in events:
             if isinstance(event, pycrdt.TextEvent):
@@ -116,7 +116,7 @@ class Follower:
         for step in path[1:]:
             try:
                 node = node.get(step)
-            except (KeyError, IndexError, AttributeError):  # gone in the same transaction
+            except (KeyError, IndexError, AttributeError):  # deleted in the same transaction
                 return None
         return node
 

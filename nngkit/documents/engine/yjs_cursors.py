@@ -1,15 +1,15 @@
-"""Positions in text that survive edits, as Yjs encodes its relative positions; exact also where text is not ASCII.
+"""Text positions that survive edits, encoded as Yjs's relative positions; exact in non-ASCII text too.
 
 ::
 
-    cursor = [0, client, clock, assoc]       the item at the position (assoc 0: behind it; -1, as 65: before it)
+    cursor = [0, client, clock, assoc]       the item at the position (assoc 0: after it; -1, as 65: before it)
            | [1, root name, assoc]           the end of a root (assoc 0), or its beginning
-           | [2, client, clock, assoc]       the same of a nested text
+           | [2, client, clock, assoc]       the same for a nested text
 
-pycrdt makes these, but counts the bytes of a text into the clock, which counts UTF-16 units: its positions behind a
-character that is not ASCII point somewhere else, or panic. So the question is put to a shadow of the document in which
-each UTF-16 unit is an "x", where the two counts are one. It is made when a position in such a text is first asked for,
-and follows by the same updates, rewritten, when the next is.
+pycrdt encodes them with a defect: it adds UTF-8 bytes to the clock, which counts UTF-16 units, so its positions after a
+non-ASCII character are wrong, or panic. Positions in non-ASCII text are therefore computed in a shadow document that
+has an "x" for each UTF-16 unit, where both counts agree. It is created at the first use, and follows by rewritten
+updates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nngkit.documents.engine.yjs_nodes import TextNode
 
 __all__ = ["Cursors"]
 
-_PENDING: Final = 1 << 20  # bytes of updates that wait for the shadow; with more it is cheaper made anew
+_PENDING: Final = 1 << 20  # bytes of pending updates; beyond, a new shadow is cheaper
 _AFTER, _BEFORE = b"\x00", b"\x41"
 
 
@@ -39,14 +39,14 @@ class CursorDocument(Protocol):
 
 
 class Cursors:
-    """Of one document."""
+    """Positions in the texts of one document."""
 
     def __init__(self, owner: CursorDocument) -> None:
         self._owner = owner
         self.forget()
 
     def forget(self) -> None:
-        """Drop the shadow; the next question makes one."""
+        """Drop the shadow; the next use creates one."""
         self._shadow: pycrdt.Doc[Any] | None = None
         self._pending: list[bytes] = []
         self._size = 0
@@ -60,7 +60,7 @@ class Cursors:
                 self.forget()
 
     def cursor(self, node: TextNode, index: int, before: bool) -> bytes:
-        """The position before code point `index`, which stays with the character in front of it if `before`."""
+        """Encode the position before code point `index`; with `before`, bound to the character in front of it."""
         text, at = self._text(node, index)
         if before:
             return text.sticky_index(at, pycrdt.Assoc.BEFORE).encode()
@@ -69,7 +69,7 @@ class Cursors:
         return text.sticky_index(at, pycrdt.Assoc.AFTER).encode()
 
     def locate(self, node: TextNode, cursor: bytes) -> int | None:
-        """The code point of a position now; None: not one, or of an item that is not here."""
+        """Return the current code point of a position; None if it is invalid, or its item is not here."""
         try:
             kind, client, clock, after = _read(cursor)
         except ValueError:
@@ -88,9 +88,9 @@ class Cursors:
         return _from_utf16(str(node), at)
 
     def _text(self, node: TextNode, index: int) -> tuple[pycrdt.Text, int]:
-        """Where to ask about `node`, and what `index` is there."""
+        """Return the text to query for `node`, and `index` in it."""
         if self._owner.in_transaction:
-            raise RuntimeError("a position inside a transaction: take it before, or after")
+            raise RuntimeError("a position inside a transaction: take it before or after")
         if node.mirror is None:
             return node.raw, index
         own = _own_id(node.raw)
@@ -125,23 +125,23 @@ class Cursors:
 
 
 def _own_id(text: Any) -> bytes:
-    """The position at the beginning of a text names the text itself; without its side, that is."""
+    """Return the position at the beginning of a text, without its assoc: it identifies the text."""
     encoded: bytes = text.sticky_index(0, pycrdt.Assoc.BEFORE).encode()
     return encoded[:-1]
 
 
 def _read(cursor: bytes) -> tuple[int, int, int, bool]:
-    """Kind, client, clock, whether it is bound to what follows. ValueError."""
+    """Return kind, client, clock, and whether the position is bound to what follows. Raises ValueError."""
     if len(cursor) < 3 or cursor[-1:] not in (_AFTER, _BEFORE) or cursor[0] > 2:
         raise ValueError("not a position")
     after = cursor[-1:] == _AFTER
     if cursor[0] == 1:
         return 1, 0, 0, after
-    state = yjs_update.read_state(b"\x01" + cursor[1:-1])  # one client and one clock are written alike in both
+    state = yjs_update.read_state(b"\x01" + cursor[1:-1])  # a single client and clock have the same encoding in both
     ((client, clock),) = state.items()
     return cursor[0], client, clock, after
 
 
 def _from_utf16(text: str, at: int) -> int:
-    """The code point at a UTF-16 offset; within a character, the character."""
+    """Return the code point at a UTF-16 offset; within a character, that character."""
     return len(text.encode("utf-16-le")[: 2 * at].decode("utf-16-le", "ignore"))

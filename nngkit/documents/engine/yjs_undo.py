@@ -1,4 +1,4 @@
-"""Undo on pycrdt's own manager, which takes back what was done under the local origin and leaves others' edits alone.
+"""Undo on pycrdt's undo manager, which tracks the local origin only.
 
 ::
 
@@ -24,7 +24,7 @@ class UndoDocument(Protocol):
 
 
 class YjsUndo:
-    """See engine.EngineUndo. A document that was built anew after damage has nothing left to undo."""
+    """See interface.EngineUndo. A document that was rebuilt after damage has nothing to undo."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class YjsUndo:
         self.renew()
 
     def renew(self) -> None:
-        clock = self._clock  # and not self, see _yjs_weak.py
+        clock = self._clock  # not self, see weak_callbacks.py
         self._manager = pycrdt.UndoManager(
             scopes=[node.raw for node in self._nodes],
             capture_timeout_millis=self._window,

@@ -1,4 +1,4 @@
-"""What an update in Yjs's first format says, read strictly before the engine sees it. Pure.
+"""Strict parser of Yjs updates, format version 1: validates them before the engine reads them. Pure.
 
 ::
 
@@ -6,14 +6,14 @@
     struct = info byte  [origin id] [right origin id] [parent: root name or id  [key]]  content
     deletes = varuint clients  (varuint client  varuint ranges  (varuint clock  varuint length)*)*
 
-Why not leave it to the engine (pycrdt 0.14.13, measured): it takes no notice of bytes behind the end, an array of a
-million levels in a value ends the process (its decoder recurses), and an update that lacks what it builds on is kept
-inside as pending, where no call of pycrdt sees it, and spoils the document when the rest comes.
+The engine does not validate enough (pycrdt 0.14.13, measured): it ignores trailing bytes; a value nested a million
+levels deep ends the process (its decoder recurses); and an update whose dependencies are missing is kept as pending,
+which no call of pycrdt shows, and corrupts the document when the rest arrives.
 
-Refused besides what is malformed: XML, subdocuments, moves, weak links, embedded objects and the JSON content of old
-Yjs, none of which this project's documents hold. Formatting of a text is let in, and has no meaning here.
+Rejected besides malformed data: XML, subdocuments, moves, weak links, embedded objects and the JSON content of old Yjs;
+documents of this project hold none of them. Text formatting is accepted, and ignored.
 
-`in_ascii` rewrites an update so that each UTF-16 unit of text is an "x": yjs.py says what for.
+`in_ascii` replaces each UTF-16 unit of text by an "x": see yjs_cursors.py.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from nngkit.envelope import MAX_DEPTH
 
 __all__ = ["Pairs", "Parsed", "in_ascii", "missing", "parse", "read_state", "uint"]
 
-_CLOCKS: Final = 2**31  # the engine counts in 32 bits; a document of two thousand million characters is refused
+_CLOCKS: Final = 2**31  # the engine counts in 32 bits; a document of 2 billion characters is rejected
 _CLIENTS: Final = 2**53
 _KINDS: Final = {2: "JSON of old Yjs", 5: "embedded object", 9: "subdocument", 11: "move"}
 _PAIR: Final = re.compile("[\U00010000-\U0010ffff]")
-_TYPES: Final = 3  # 0 array, 1 map, 2 text; behind them XML and weak links
+_TYPES: Final = 3  # 0 array, 1 map, 2 text; above them XML and weak links
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """`ends`: the clock behind each client's structs. `starts`: where each run of them begins, and must connect.
+    """`ends`: the clock after each client's structs. `starts`: the beginning of each run of structs, which must connect.
 
-    `needs`: the clock behind the highest that is built on or deleted, by client. `pairs`: each client's items that
-    have characters of two UTF-16 units. `cuts`: the clients, and the clocks, before which it has items cut in two.
+    `needs`: for each client, the clock after the highest item that is referenced or deleted. `pairs`: each client's items
+    with characters of two UTF-16 units. `cuts`: clients, and clocks before which their items are split.
     """
 
     ends: dict[int, int]
@@ -54,7 +54,7 @@ class Parsed:
 
 
 class TextItem:
-    """A text with characters of two UTF-16 units, from `clock` on."""
+    """A text item from `clock` on with characters of two UTF-16 units."""
 
     __slots__ = ("_seconds", "_text", "clock", "end")
 
@@ -62,10 +62,10 @@ class TextItem:
         self.clock = clock
         self.end = end
         self._text = text
-        self._seconds: array[int] | None = None  # where the second units are; most items are never cut
+        self._seconds: array[int] | None = None  # clocks of the second units; computed lazily, as most items are never split
 
     def splits(self, clock: int) -> bool:
-        """Whether a cut before `clock` goes through a character."""
+        """Return True if a split before `clock` would cut a character."""
         if not self.clock < clock < self.end:
             return False
         if self._seconds is None:
@@ -77,7 +77,7 @@ class TextItem:
 
 
 def missing(update: Parsed, state: Mapping[int, int]) -> str | None:
-    """What `update` builds on and neither it nor `state` (the clock behind each client's last) has; None: connects."""
+    """Describe what `update` references and neither it nor `state` (the clock after each client's last) has; None if nothing."""
     for client, clock in update.starts:
         if clock > state.get(client, 0):
             return f"client {client} from {state.get(client, 0)} to {clock}"
@@ -89,30 +89,30 @@ def missing(update: Parsed, state: Mapping[int, int]) -> str | None:
 
 
 def parse(data: bytes) -> Parsed:
-    """Read an update. ValueError says what is wrong and where."""
+    """Parse an update. Raises ValueError with the reason and the offset."""
     return _UpdateReader(data, rewrite=False).update()
 
 
 class Pairs:
-    """Where in the items of a document there are characters of two UTF-16 units, which no update may cut in two.
+    """Characters of two UTF-16 units in the items of a document, which no update may split.
 
-    The engine cuts them nevertheless, and what it encodes afterwards is not an update any more (measured).
+    The engine splits them if told to, and then encodes invalid updates (measured).
     """
 
     def __init__(self) -> None:
-        self._items: dict[int, list[TextItem]] = {}  # each client's by clock: connected updates come in that order
+        self._items: dict[int, list[TextItem]] = {}  # each client's by clock: connected updates arrive in that order
 
     def note(self, update: Parsed, state: Mapping[int, int]) -> None:
-        """Add those of an update that `state` has not."""
+        """Add the items of an update that are not in `state`."""
         for client, items in update.pairs.items():
             have = state.get(client, 0)
             self._items.setdefault(client, []).extend(item for item in items if item.end > have)
 
     def cut(self, update: Parsed, state: Mapping[int, int]) -> str | None:
-        """Where an update cuts one in two; None: nowhere."""
+        """Describe where an update splits a character; None: nowhere."""
         if not self._items and not update.pairs:
             return None
-        # What is half here already is cut where it ends here.
+        # An item that is partly here is split where the local part ends.
         for client, clock in chain(zip(*update.cuts, strict=True), state.items() if update.pairs else ()):
             for items in (self._items.get(client), update.pairs.get(client)):
                 if items:
@@ -127,14 +127,14 @@ def _units(text: str) -> int:
 
 
 def in_ascii(data: bytes) -> bytes:
-    """The same update with "x" for each UTF-16 unit of its texts. ValueError as `parse`."""
+    """Return the same update with "x" for each UTF-16 unit of text. Raises ValueError as `parse`."""
     reader = _UpdateReader(data, rewrite=True)
     reader.update()
     return b"".join(reader.out) + data[reader.copied :]
 
 
 def read_state(data: bytes) -> dict[int, int]:
-    """A state vector: the clock behind each client's last. ValueError."""
+    """Parse a state vector: the clock after each client's last item. Raises ValueError."""
     reader = _UpdateReader(data, rewrite=False)
     state = {}
     for _ in range(reader.uint()):
@@ -145,7 +145,7 @@ def read_state(data: bytes) -> dict[int, int]:
 
 
 def uint(number: int) -> bytes:
-    """A varuint: seven bits a byte, the lowest first."""
+    """Encode a varuint: seven bits per byte, lowest first."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -165,25 +165,25 @@ class _UpdateReader:
         self.cut_clients = array("Q")
         self.cut_clocks = array("I")
         self.pairs: dict[int, list[TextItem]] = {}
-        self.copied = 0  # all before this is in `out`
+        self.copied = 0  # everything before it is in `out`
 
     def wrong(self, why: str) -> NoReturn:
         raise ValueError(f"not an update: {why} at byte {self.at} of {len(self.data)}")
 
     def end(self) -> None:
         if self.at != len(self.data):
-            self.wrong(f"{len(self.data) - self.at} bytes behind the end")
+            self.wrong(f"{len(self.data) - self.at} trailing bytes")
 
     def byte(self) -> int:
         try:
             value = self.data[self.at]
         except IndexError:
-            self.wrong("cut off")
+            self.wrong("truncated")
         self.at += 1
         return value
 
     def uint(self, limit: int = _CLOCKS) -> int:
-        data, at = self.data, self.at  # a client has eight bytes, and nearly every item names one
+        data, at = self.data, self.at  # inlined: a client id has eight bytes, and nearly every item has one
         try:
             value = data[at]
             at += 1
@@ -199,18 +199,18 @@ class _UpdateReader:
                     shift += 7
                     if shift > 56:
                         self.at = at
-                        self.wrong("a number over 53 bits")
+                        self.wrong("an integer over 53 bits")
         except IndexError:
             self.at = at
-            self.wrong("cut off")
+            self.wrong("truncated")
         self.at = at
         if value >= limit:
-            self.wrong(f"a number of {value}, the limit is {limit - 1}")
+            self.wrong(f"the integer {value}, over the limit of {limit - 1},")
         return value
 
     def take(self, count: int) -> bytes:
         if count > len(self.data) - self.at:
-            self.wrong("cut off")
+            self.wrong("truncated")
         self.at += count
         return self.data[self.at - count : self.at]
 
@@ -228,14 +228,14 @@ class _UpdateReader:
         for _ in range(self.uint()):
             count, client, clock = self.uint(), self.uint(_CLIENTS), self.uint()
             if client in ends:
-                self.wrong(f"client {client} comes twice")
+                self.wrong(f"duplicate client {client}")
             if not count:
                 self.wrong(f"no structs of client {client}")
             connected = False
             for _ in range(count):
                 info = self.byte()
                 kind = info & 0x1F
-                if kind == 10:  # a gap: what is in it must be here already
+                if kind == 10:  # a gap: its items must be in the document already
                     clock = self.length(clock)
                     connected = False
                     continue
@@ -257,10 +257,10 @@ class _UpdateReader:
         return Parsed(ends, tuple(starts), needs, self.pairs, (self.cut_clients, self.cut_clocks))
 
     def length(self, clock: int) -> int:
-        """A run's length, read; the clock behind it."""
+        """Read the length of a run; return the clock after it."""
         count = self.uint()
         if not count:
-            self.wrong("a run of no length")
+            self.wrong("an empty run")
         if clock + count >= _CLOCKS:
             self.wrong("a clock over 31 bits")
         return clock + count
@@ -271,12 +271,12 @@ class _UpdateReader:
         self.cut_clocks.append(at + behind)
         if on == client:
             if at >= clock:
-                self.wrong("an item that builds on itself or a later one")
+                self.wrong("an item that references itself or a later one")
         elif at >= needs.get(on, 0):
             needs[on] = at + 1
 
     def item(self, info: int, kind: int, client: int, clock: int, needs: dict[int, int]) -> int:
-        """One item; the clock behind it."""
+        """Read one item; return the clock after it."""
         if info & 0x80:
             self.id(client, clock, needs, 1)
         if info & 0x40:
@@ -288,7 +288,7 @@ class _UpdateReader:
             elif parent == 0:
                 self.id(client, clock, needs)
             else:
-                self.wrong("a parent that is neither root nor item")
+                self.wrong("a parent that is neither a root nor an item")
             if info & 0x20:
                 self.string()
         count = 1
@@ -307,17 +307,17 @@ class _UpdateReader:
             self.string()
         elif kind == 7:
             if self.uint() >= _TYPES:
-                self.wrong("XML or another type that documents here do not hold")
+                self.wrong("XML or another unsupported type")
         else:
             self.wrong(_KINDS.get(kind, f"content of kind {kind}"))
         if not count:
-            self.wrong("an item of no length")
+            self.wrong("an empty item")
         if clock + count >= _CLOCKS:
             self.wrong("a clock over 31 bits")
         return clock + count
 
     def text(self, client: int, clock: int) -> int:
-        """Text, read and rewritten; its length in UTF-16 units."""
+        """Read text, and rewrite it if requested; return its length in UTF-16 units."""
         before = self.at
         text = self.string()
         count = len(text) if text.isascii() else _units(text)
@@ -329,13 +329,13 @@ class _UpdateReader:
         return count
 
     def any(self, depth: int) -> None:
-        """One value of lib0's "any"."""
+        """Read one value in lib0's "any" encoding."""
         if depth > MAX_DEPTH:
-            self.wrong(f"values nested over {MAX_DEPTH} deep")
+            self.wrong(f"values nested more than {MAX_DEPTH} deep")
         match self.byte():
             case 127 | 126 | 121 | 120:  # undefined, null, false, true
                 pass
-            case 125:  # a whole number, with its sign in the first byte
+            case 125:  # an integer, with its sign in the first byte
                 while self.byte() > 0x7F:
                     pass
             case 124:
@@ -344,7 +344,7 @@ class _UpdateReader:
                 self.take(8)
             case 122:
                 if self.take(8) == b"\x7f" + b"\xff" * 7:
-                    self.wrong("2**63-1, which the engine sends on as another number,")
+                    self.wrong("2**63-1, which the engine would send as another number,")
             case 119:
                 self.string()
             case 118:

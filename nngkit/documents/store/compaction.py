@@ -1,8 +1,7 @@
-"""Making one snapshot of a snapshot and its log: loaded into a fresh document of the engine, and encoded anew.
+"""Compaction: merges a snapshot and its log into a new snapshot.
 
-Not by merging the updates: that is superlinear (docs/documents.md, The store).
-
-May not know: trio, threads, what is appended meanwhile.
+Loads both into a fresh document of the engine and encodes it again; merging the updates instead would be superlinear
+(docs/documents.md, "The store"). Knows neither trio nor threads, nor what is appended meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from nngkit.errors import StoreDamaged
 
 __all__ = ["Compactor", "Scratch", "add", "compaction", "seal_snapshot"]
 
-_PAST_KEPT: Final = 100  # chunks of history a document: 102,400 records, under 1 MiB
+_PAST_KEPT: Final = 100  # chunks of history per document: 102,400 records, under 1 MiB
 
 
 class Scratch(Protocol):
@@ -48,7 +47,7 @@ class Compactor(Protocol):
 
 
 def add(versions: Versions, record: Record | Merge) -> None:
-    """Put into `versions` what `record` brings."""
+    """Advance `versions` by a record."""
     brings = record.versions if isinstance(record, Merge) else {record.stream: record.seq}
     for stream, seq in brings.items():
         if seq > versions.get(stream, 0):
@@ -58,9 +57,9 @@ def add(versions: Versions, record: Record | Merge) -> None:
 def compaction(
     reader: StoreReader, path: str, number: int, name: str, engine: Compactor, recent: int
 ) -> tuple[Compact | None, Compacted]:
-    """The job that compacts a document as it is committed, None if there is nothing to do; and what it does.
+    """Prepare the compaction of a document as committed. Returns the job, None if there is nothing to do, and its result.
 
-    The job's first row is the snapshot, not sealed yet: its key is found when the job is enqueued.
+    The job's first row is the snapshot, unsealed: its key is assigned when the job is enqueued.
     """
     found = reader.document(number, name)
     head = found.head
@@ -100,14 +99,14 @@ def compaction(
 
 
 def seal_snapshot(job: Compact, contents: int) -> Compact:
-    """The job with its snapshot under the number `contents`."""
+    """Return the job with its snapshot sealed as number `contents`."""
     at = key(job.document, contents)
     row = (CONTENTS, at, seal(CONTENTS, at, job.puts[0][2]))
     return replace(job, puts=(row, *job.puts[1:]), contents=contents)
 
 
 def _encoded_anew(engine: Compactor, snapshot: list[bytes], records: list[Record | Merge]) -> bytes:
-    """Raises ValueError where the engine refuses something, or reads its own encoding as something else."""
+    """Raises ValueError if the engine rejects an update, or decodes its own encoding to other content."""
     scratch = engine.new()
     for update in (*snapshot, *(record.update for record in records)):
         scratch.apply(update)
@@ -115,20 +114,20 @@ def _encoded_anew(engine: Compactor, snapshot: list[bytes], records: list[Record
     again = engine.new()
     again.apply(update)
     if again.digest() != scratch.digest():
-        raise ValueError("encoded anew, they are another document")
+        raise ValueError("the encoded snapshot has other content")
     return update
 
 
 def _history(
     reader: StoreReader, number: int, name: str, past: int, first: int, rows: tuple[bytes, ...]
 ) -> tuple[int, list[tuple[row_format.Table, int, bytes]]]:
-    """From where on the history is kept, and its new chunks, when `rows` follow, of which the first is `first`."""
+    """Return the first record kept in the history, and its new chunks after adding `rows`, which begin at record `first`."""
     if not rows:
         return past, []
     entries = [entry_of(content) for content in rows]
     chunk = (first - 1) // CHUNK
     begun = (first - 1) % CHUNK
-    if begun:  # the last chunk is not full
+    if begun:  # the last chunk is partly filled
         entries = reader.past(number, name, chunk) + entries
     chunks = [entries[start : start + CHUNK] for start in range(0, len(entries), CHUNK)]
     oldest = chunk + len(chunks) - _PAST_KEPT

@@ -1,19 +1,18 @@
-"""A store's file on the disk: made whole, locked, looked through before anything is written, opened.
+"""The files of a store: created, locked, checked before anything is written, opened.
 
 ::
 
     docs.sqlite         the database
-    docs.sqlite-wal     SQLite's log of what is not in the database yet; empty or gone after a clean end
-    docs.sqlite-shm     SQLite's, worth nothing without a process
+    docs.sqlite-wal     SQLite's write-ahead log, not in the database yet; empty or absent after a clean end
+    docs.sqlite-shm     SQLite's shared memory, worthless without a process
     docs.sqlite-lock    the lock, and the *mark*: the last append that was acknowledged
 
-Why a mark: SQLite ends its log at the first frame whose checksum is wrong, as a crash may have torn it, and says
-nothing. A flipped bit there, or a log that was cut or not copied along, would silently take acknowledged edits with it.
-The mark is written after each sync and before the acknowledgement, and never synced itself: so it never says too much,
-after the death of a process it says exactly what was acknowledged, and after a power cut at least what was some seconds
-before.
+The mark detects a truncated log. SQLite silently ends its log at the first frame with a wrong checksum, as a crash may
+have torn it; so a flipped bit there, or a log that was truncated or not copied, would silently lose acknowledged edits.
+The mark is written after each sync, before the acknowledgement, and never synced itself. So it never claims too much;
+after the death of a process it is exact; after a power cut it is at most some seconds old.
 
-May not know: documents, trio, threads.
+Knows neither documents nor trio nor threads.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ from nngkit.documents.store.row_format import (
 )
 from nngkit.errors import Broken, ConfigError, NngkitError, StoreDamaged
 
-__all__ = ["APPLICATION", "LOG", "Lock", "check", "connect", "create", "in_words", "read_row"]
+__all__ = ["APPLICATION", "LOG", "Lock", "check", "connect", "create", "translated", "read_row"]
 
 APPLICATION: Final = 0x6E6E6764  # "nngd", in the header of the file
-LOG: Final = 4 << 20  # bytes of SQLite's log that are kept for the next one: SQLite's own 1,000 pages
-_BUSY: Final = 5.0  # seconds to wait for another program (the sqlite3 shell) that holds a lock
+LOG: Final = 4 << 20  # bytes of SQLite's log file that are kept for reuse: SQLite's own 1,000 pages
+_BUSY: Final = 5.0  # seconds to wait for a lock of another program (the sqlite3 shell)
 _MARK: Final = struct.Struct(">8sQ8s")  # file, ticket, check
 
 _SCHEMA = {table: f"CREATE TABLE {table} (key INTEGER PRIMARY KEY, body BLOB NOT NULL)" for table in TABLES}
 
-# What our own header always says, and its offset: https://www.sqlite.org/fileformat2.html
+# Constant parts of our header, with their offsets: https://www.sqlite.org/fileformat2.html
 _HEADER: Final = (
     (0, b"SQLite format 3\0", "it is not an SQLite database"),
     (16, PAGE.to_bytes(2, "big"), "its page size is not the one of a store"),
@@ -69,8 +68,8 @@ _HEADER: Final = (
 _VERSION: Final = slice(60, 64)
 
 
-def in_words(error: Exception, path: str) -> NngkitError:
-    """An error of SQLite or of the system as one of ours."""
+def translated(error: Exception, path: str) -> NngkitError:
+    """Translate an error of SQLite or the system."""
     if isinstance(error, NngkitError):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -81,9 +80,9 @@ def in_words(error: Exception, path: str) -> NngkitError:
 
 
 class Lock:
-    """That this process alone has the store. It ends with the process, whatever it dies of.
+    """Exclusive lock of a store; released when the process ends, for whatever reason.
 
-    Raises ConfigError where another has it, or this process has it open already; Broken where it cannot be made.
+    Raises ConfigError if another process has it, this process has it already, or it cannot be created.
     """
 
     def __init__(self, path: str) -> None:
@@ -104,15 +103,15 @@ class Lock:
         self._marked = _unmark(said)
 
     def mark(self, file: bytes, ticket: int) -> None:
-        """Write down that all up to `ticket` is acknowledged."""
+        """Record that everything up to `ticket` is acknowledged."""
         os.pwrite(self._fd, _MARK.pack(file, ticket, _check(file, ticket)), 0)
 
     def marked(self, file: bytes) -> int:
-        """Up to what `file` was acknowledged when the lock was taken; 0 if that is not known."""
+        """Return the ticket acknowledged for `file` when the lock was taken; 0 if unknown."""
         return self._marked[1] if self._marked[0] == file else 0
 
     def close(self) -> None:
-        """Let go of it. In a forked child: of the child's part of it, the parent keeps its own."""
+        """Release the lock. In a forked child, the parent keeps its own."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -127,14 +126,14 @@ def _unmark(said: bytes) -> tuple[bytes, int]:
         file, ticket, check = _MARK.unpack(said)
         if check == _check(file, ticket):
             return file, ticket
-    return b"", 0  # none, or torn by a power cut: it was never synced
+    return b"", 0  # absent, or torn by a power cut: it is never synced
 
 
 # ---- making and opening ----------------------------------------------------------------------------------------------
 
 
 def create(path: str, facts: Facts, rows: Iterable[tuple[Table, int, bytes]] = ()) -> None:
-    """Make a store with `rows` of content, whole and synced before it has its name. Raises Broken."""
+    """Create a store with `rows` of content; it is complete and synced before it gets its name. Raises Broken."""
     making = f"{path}-new"
     try:
         for leftover in (making, f"{making}-wal", f"{making}-shm"):
@@ -160,13 +159,13 @@ def create(path: str, facts: Facts, rows: Iterable[tuple[Table, int, bytes]] = (
         finally:
             os.close(directory)
     except (sqlite3.Error, OSError) as error:
-        raise in_words(error, path) from error
+        raise translated(error, path) from error
 
 
 def connect(path: str, *, only_read: bool = False) -> sqlite3.Connection:
-    """A connection as the store uses it; docs/documents.md says why the pragmas are what they are.
+    """Open a connection with the pragmas of the store; docs/documents.md gives the reasons.
 
-    With ``only_read`` the last one to close does not write the log into the database, and so leaves all as it is.
+    With ``only_read``, the last connection to close does not checkpoint the log, and so changes nothing.
     """
     address = f"file:{quote(path)}?mode={'ro' if only_read else 'rw'}"
     connection = sqlite3.connect(address, uri=True, timeout=_BUSY, isolation_level=None, check_same_thread=False)
@@ -183,7 +182,7 @@ def connect(path: str, *, only_read: bool = False) -> sqlite3.Connection:
 
 
 def read_row(connection: sqlite3.Connection, path: str, table: Table, key: int, where: str) -> bytes:
-    """The content of one row. Raises StoreDamaged where it is missing or not as it was written."""
+    """Return the content of a row. Raises StoreDamaged if it is missing or altered."""
     row = connection.execute(f"SELECT body FROM {table} WHERE key = ?", (key,)).fetchone()
     try:
         if row is None:
@@ -197,22 +196,22 @@ def read_row(connection: sqlite3.Connection, path: str, table: Table, key: int, 
 
 
 def check(path: str, lock: Lock) -> tuple[Facts, dict[int, Head]]:
-    """Read all that says what must be there, and write nothing. Raises StoreDamaged, Broken.
+    """Check the metadata, without writing. Raises StoreDamaged, Broken.
 
-    Not in here: the records and snapshots of each document, which are checked when they are loaded.
+    The records and snapshots of a document are checked when they are loaded.
     """
     _check_header(path)
     try:
         with closing(connect(path, only_read=True)) as connection:
             return _check_database(connection, path, lock)
     except (sqlite3.Error, OSError) as error:
-        raise in_words(error, path) from error
+        raise translated(error, path) from error
 
 
 def _check_header(path: str) -> None:
-    """By hand and before SQLite: a flipped bit in here can make it read another format, or leave its log aside.
+    """Check the header without SQLite: a flipped bit in it can select another format, or disable the log.
 
-    No connection of this process may be open: closing the file here would end the locks that SQLite has on it.
+    This process must have no connection open: closing the file would release SQLite's locks on it.
     """
     try:
         with open(path, "rb") as file:
@@ -220,7 +219,7 @@ def _check_header(path: str) -> None:
     except OSError as error:
         if not isinstance(error, FileNotFoundError):
             raise ConfigError("store", f"{path}: {error.strerror}", path) from error
-        raise StoreDamaged(path, "it is gone, but its log is there", f"{path}-wal") from error
+        raise StoreDamaged(path, "it does not exist, but its log does", f"{path}-wal") from error
     if len(header) < 100:
         raise StoreDamaged(path, f"it has {len(header)} bytes", "header")
     for start, expected, otherwise in _HEADER:
@@ -228,7 +227,7 @@ def _check_header(path: str) -> None:
             raise StoreDamaged(path, otherwise, "header")
     version = int.from_bytes(header[_VERSION], "big")
     if version != SCHEMA:
-        raise StoreDamaged(path, f"its version is {version}, and {SCHEMA} is the one known here", "header")
+        raise StoreDamaged(path, f"its version is {version}; this nngkit supports {SCHEMA}", "header")
 
 
 def _check_database(connection: sqlite3.Connection, path: str, lock: Lock) -> tuple[Facts, dict[int, Head]]:
@@ -251,23 +250,23 @@ def _check_database(connection: sqlite3.Connection, path: str, lock: Lock) -> tu
         except Unsound as error:
             raise StoreDamaged(path, str(error), f"head of document {key}") from error
     if list(heads) != list(range(1, facts.documents + 1)):
-        raise StoreDamaged(path, f"has {len(heads)} documents where {facts.documents} were written", "heads")
+        raise StoreDamaged(path, f"has {len(heads)} documents instead of {facts.documents}", "heads")
     newest = max((head.ticket for head in heads.values()), default=facts.ticket)
     if newest != facts.ticket:
-        raise StoreDamaged(path, f"end at append {facts.ticket}, and the documents at {newest}", "facts")
+        raise StoreDamaged(path, f"end at append {facts.ticket}, but the documents at {newest}", "facts")
     return facts, heads
 
 
 def _behind(path: str, ticket: int, marked: int, lock: str) -> NoReturn:
     why = (
-        f"it ends at append {ticket}, and all up to {marked} was acknowledged: its log ({path}-wal) is damaged, was cut"
-        f" or was left behind; or this is an older copy, and then {lock} is to be deleted"
+        f"it ends at append {ticket}, but {marked} was acknowledged: its log ({path}-wal) is damaged, truncated or missing;"
+f" if this is an older copy, delete {lock}"
     )
     raise StoreDamaged(path, why, "log")
 
 
 def sizes(path: str) -> int:
-    """Bytes on the disk, the log included."""
+    """Return the bytes on disk, including the log."""
     total = 0
     for name in (path, f"{path}-wal"):
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""One document's way to the disk: what to do when the disk is slower than its writers, or has failed.
+"""Log of one document in a store, for a disk that is slower than its writers, or has failed.
 
-Edits cannot wait: they have happened already, and others have heard of them. So what the store has no room for waits
-here, in order; `synced` waits for that too. A store that has failed fails every `synced` from then on; editing goes on.
+Edits cannot be delayed or rejected: they are applied and published already. So what the store has no room for is queued
+here, in order, and `synced` waits for it too. After a failure of the store every `synced` raises; editing continues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ log = logging.getLogger("nngkit.documents")
 
 
 class StoreDocumentLog:
-    """`log`, `size`: bytes of its records and of its snapshot, as loaded. It is compacted when that is due."""
+    """A storage_backend.DocumentLog in a Store. `log`, `size`: bytes of the records and of the snapshot, as loaded.
+
+    Compacts the document when that is due.
+    """
 
     def __init__(
         self, store: Store, doc: str, engine: Compactor, background: Background, *, log: int, size: int
@@ -41,15 +44,15 @@ class StoreDocumentLog:
         self._failure: NngkitError | None = None
 
     def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
-        """Keep an edit."""
+        """Append an edit."""
         self._keep(Record(stream, seq, edit.payload, edit.deps))
 
     def append_merge(self, update: bytes, versions: Versions) -> None:
-        """Keep an update that brought the document to `versions`."""
+        """Append an update after which the document has all of `versions`."""
         self._keep(Merge(update, versions))
 
     async def synced(self) -> None:
-        """All that was appended before is on the disk. Raises what went wrong with it."""
+        """Wait until everything appended before is on disk. Raises the error if it could not be written."""
         while self._late and self._failure is None:
             await self._caught_up.wait()
         if self._failure is not None:
@@ -57,14 +60,14 @@ class StoreDocumentLog:
         await self._store.synced(self._store.ticket())
 
     async def flush(self) -> None:
-        """The same for who leaves: what cannot be written is in the log."""
+        """Like `synced`, for a peer that leaves: logs an error instead of raising it."""
         try:
             while self._late and self._failure is None:
                 await self._store.room()
                 self._write_late()
             await self._store.synced(self._store.ticket())
         except NngkitError as error:
-            log.error("%s: not all of it is on the disk: %s", self._doc, error)
+            log.error("%s: not completely written: %s", self._doc, error)
 
     def _keep(self, record: Record | Merge) -> None:
         if self._failure is not None:
@@ -110,7 +113,7 @@ class StoreDocumentLog:
             self._late.popleft()
 
     def _fail(self, error: NngkitError) -> None:
-        log.error("%s: nothing more of it is written: %s", self._doc, error)
+        log.error("%s: no further edits are written: %s", self._doc, error)
         self._failure = error
         self._late.clear()
 
@@ -118,7 +121,7 @@ class StoreDocumentLog:
         try:
             done = await self._store.compact(self._doc, self._engine)
             self._log, self._size = 0, done.after
-        except NngkitError as error:  # its log stays as it is, and the next edit tries again
+        except NngkitError as error:  # the log stays; the next edit tries again
             log.warning("%s was not compacted: %s", self._doc, error)
         finally:
             self._compacting = False

@@ -1,6 +1,6 @@
-"""What can be written to a store: a record, a saved version, a compaction; each with what it changes in the head. Pure.
+"""Write jobs of a store: a record, a saved version, a compaction; each with its change to the head. Pure.
 
-May not know: SQLite, threads.
+Knows neither SQLite nor threads.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from nngkit.documents.store.row_format import Head, Table
 
 __all__ = ["Append", "Compact", "Job", "Save"]
 
-_JOB = 200  # bytes a waiting job costs beside its rows, so that many empty ones fill the queue too
+_JOB = 200  # bytes of overhead per queued job, so that many empty ones fill the queue too
 
 
 @dataclass(slots=True)
 class Job:
-    """Rows to be written at once, and those to be deleted, from key to key."""
+    """Rows to write in one transaction, and ranges of keys to delete."""
 
     document: int
     name: str
@@ -29,19 +29,19 @@ class Job:
         self.size = cost(sum(len(body) for _, _, body in self.puts))
 
     def change(self, head: Head) -> None:
-        """Put into `head` what is so once this is written."""
+        """Update `head` to the state after this job."""
         head.name = self.name
         head.ticket = self.ticket
 
 
 def cost(size: int) -> int:
-    """What `size` bytes count for while they wait."""
+    """Return the bytes that `size` bytes of rows count for in the queue."""
     return size + _JOB
 
 
 @dataclass(slots=True)
 class Append(Job):
-    """Record ``number``; its row is the last of the puts."""
+    """Append record ``number``; its row is the last of the puts."""
 
     number: int = 0
 
@@ -57,7 +57,7 @@ class Append(Job):
 
 @dataclass(slots=True)
 class Save(Job):
-    """Saved version ``saved``, with ``contents``; their rows are the last two of the puts, in this order."""
+    """Save version ``saved`` with ``contents``; their rows are the last two of the puts, in this order."""
 
     saved: int = 0
     contents: int = 0
@@ -70,9 +70,10 @@ class Save(Job):
 
 @dataclass(slots=True)
 class Compact(Job):
-    """A new snapshot, with all ``through`` a record; the records are kept from ``first`` on, the past from ``past``.
+    """Replace the snapshot by one that includes records up to ``through``.
 
-    ``log``: bytes of records that are in the snapshot now and were not before; ``length``: bytes of the snapshot.
+    Keeps records from ``first`` on, and history from ``past`` on. ``log``: bytes of records newly in the snapshot;
+    ``length``: bytes of the snapshot.
     """
 
     contents: int = 0

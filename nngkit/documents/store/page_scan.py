@@ -1,13 +1,13 @@
-"""Finding sealed rows in what is left of a store's file, without SQLite. Pure: bytes in, rows out.
+"""Search a damaged store file for sealed rows, without SQLite. Pure: bytes in, rows out.
 
-A damaged root page makes all beneath it unreachable for SQLite, though it lies there whole. But a row tells by its seal
-that it is one, wherever it lies, so the tree is not needed: each page, of the database and of its log, is searched for
-what a row looks like there, and what has a right seal is a row::
+A damaged root page makes all pages below it unreachable for SQLite, though they are intact. A row is recognizable by
+its seal wherever it lies, so the tree is not needed: each page of the database and of its log is searched for the
+pattern of a row, and whatever has a valid seal is a row::
 
     [bytes of payload][key][bytes of header][0][type and length of body] body ...[overflow page]
 
-(https://www.sqlite.org/fileformat2.html, "B-tree Cell Format"; the numbers are SQLite's varints). That also finds rows
-of before, in pages that are free or written anew: whoever asks knows from the heads what is of today.
+(https://www.sqlite.org/fileformat2.html, "B-tree Cell Format"; the numbers are SQLite's varints). This also finds old
+rows, in free or rewritten pages; the caller knows from the heads which are current.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from nngkit.documents.store.row_format import TABLES, Table, Unsound, unseal
 
 __all__ = ["PAGE", "SealedRow", "rows"]
 
-PAGE: Final = 4096  # bytes: SQLite's default since 2016, and the page of the machine
+PAGE: Final = 4096  # bytes: SQLite's default since 2016, and the machine's page
 _LOG_HEADER, _FRAME = 32, 24  # bytes, in the log
-_SALTS = slice(8, 16)  # of a frame: all frames since the log was last begun anew have the same
+_SALTS = slice(8, 16)  # of a frame; equal for all frames since the last restart of the log
 _LARGEST_LOCAL = PAGE - 35  # bytes of payload that stay in the leaf
 _LEAST_LOCAL = (PAGE - 12) * 32 // 255 - 23
 _TAGS = {table.tag[0]: table for table in TABLES}
@@ -36,12 +36,12 @@ _Pages = Callable[[int], bytes]
 
 
 def rows(database: bytes, log: bytes) -> Iterator[SealedRow]:
-    """All rows with a right seal, the newest first: from the log, from the database, from the log's older part.
+    """Yield all rows with a valid seal, newest first: from the log, the database, and the outdated part of the log.
 
-    A row may come several times; of those with one key, the first is the one to believe, unless the content says more.
+    A row may occur several times. Of those with equal keys the first is the newest, unless their content tells more.
     """
     new, old = _frames(log)
-    latest = dict(new)  # of each page, the last frame
+    latest = dict(new)  # the last frame of each page
 
     def from_database(number: int) -> bytes:
         return database[(number - 1) * PAGE : number * PAGE] if number > 0 else b""
@@ -60,7 +60,7 @@ def rows(database: bytes, log: bytes) -> Iterator[SealedRow]:
 
 
 def _frames(log: bytes) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
-    """Numbers and contents of the log's pages: those since it was last begun anew, and what is left of before."""
+    """Return page numbers and contents of the log's frames: those since its last restart, and outdated ones."""
     new: list[tuple[int, bytes]] = []
     old: list[tuple[int, bytes]] = []
     salts = log[16:24]  # of the header
@@ -75,7 +75,7 @@ def _search(page: bytes, *overflow: _Pages) -> Iterator[SealedRow]:
     for found in _HEADERS.finditer(page):
         header = found.group()
         serial, _ = _varint(header, 2)
-        if serial < 12 or serial % 2:  # not bytes
+        if serial < 12 or serial % 2:  # not a blob
             continue
         size = len(header) + (serial - 12) // 2
         table = _TAGS[page[found.end()]]
@@ -90,7 +90,7 @@ def _search(page: bytes, *overflow: _Pages) -> Iterator[SealedRow]:
 
 
 def _keys(page: bytes, end: int, size: bytes) -> Iterator[int]:
-    """What may be the key that ends at `end`: a number of 1 to 9 bytes, behind the payload's `size`."""
+    """Yield candidates for the key that ends at `end`: a varint of 1 to 9 bytes after the payload's `size`."""
     for start in range(end - 1, max(end - 10, -1), -1):
         if page[max(start - len(size), 0) : start] == size:
             key, after = _varint(page, start)
@@ -99,7 +99,7 @@ def _keys(page: bytes, end: int, size: bytes) -> Iterator[int]:
 
 
 def _payload(page: bytes, start: int, size: int, pages: _Pages) -> bytes:
-    """`size` bytes from `start` on, the rest of them in a chain of overflow pages; fewer where the chain breaks."""
+    """Return `size` bytes from `start` on, following the overflow pages; fewer if the chain breaks."""
     if size <= _LARGEST_LOCAL:
         return page[start : start + size]
     local = _LEAST_LOCAL + (size - _LEAST_LOCAL) % (PAGE - 4)
@@ -119,7 +119,7 @@ def _payload(page: bytes, start: int, size: int, pages: _Pages) -> bytes:
 
 
 def _varint(data: bytes, start: int) -> tuple[int, int]:
-    """SQLite's number at `start`, and where it ends: 7 bits a byte, the highest first; a ninth byte has 8."""
+    """Return SQLite's varint at `start`, and its end: 7 bits per byte, highest first; a ninth byte has 8."""
     value = 0
     for at in range(start, min(start + 8, len(data))):
         value = value << 7 | data[at] & 0x7F
@@ -131,7 +131,7 @@ def _varint(data: bytes, start: int) -> tuple[int, int]:
 
 
 def _varint_of(value: int) -> bytes:
-    """A number as SQLite writes it; of less than 2^56, as all sizes are."""
+    """Encode a varint below 2^56, as all sizes are."""
     parts = [value & 0x7F]
     while value := value >> 7:
         parts.append(value & 0x7F | 0x80)

@@ -1,9 +1,7 @@
-"""Reading a store: one connection, one transaction a question, and every row checked before it is believed.
+"""Reading a store: one connection, one transaction per query, every row verified.
 
-A question sees the store as it was at one commit, whatever is written meanwhile, and never waits for the writer. What
-is missing or not as it was written is raised as StoreDamaged, with the document and the row.
-
-May not know: what waits to be written, trio.
+A query sees one commit, whatever is written meanwhile, and never waits for the writer. Missing or altered rows raise
+StoreDamaged with the document and the row. Knows neither trio nor what is queued for writing.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from dataclasses import dataclass
 
 from nngkit.documents.records import Entry, Saved
 from nngkit.documents.store import row_format
-from nngkit.documents.store.database_file import connect, in_words
+from nngkit.documents.store.database_file import connect, translated
 from nngkit.documents.store.row_format import (
     CHUNK,
     CONTENTS,
@@ -38,7 +36,7 @@ __all__ = ["Found", "StoreReader"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A document as committed: ``rows`` are the contents of its records, from ``head.first`` on."""
+    """A document as committed. ``rows``: the contents of its records, from ``head.first`` on."""
 
     head: Head
     snapshot: bytes | None
@@ -47,7 +45,7 @@ class Found:
 
 
 class StoreReader:
-    """Any thread may ask; one at a time is answered."""
+    """Reader for any thread; queries are serialized."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -61,7 +59,7 @@ class StoreReader:
                 self._connection = None
 
     def document(self, number: int, name: str, *, new: bool = False) -> Found:
-        """All of document `number`. `new`: it may not be there yet."""
+        """Return document `number`. `new`: it may not be committed yet."""
         with self._transaction() as connection:
             head = self._head(connection, number, name, new)
             snapshot: bytes | None = None
@@ -75,7 +73,7 @@ class StoreReader:
         return Found(head, snapshot, versions, rows)
 
     def saved(self, number: int, name: str, *, new: bool = False) -> list[tuple[Saved, int]]:
-        """The saved versions of a document, and which of the contents is whose."""
+        """Return the saved versions of a document, each with the number of its content."""
         with self._transaction() as connection:
             head = self._head(connection, number, name, new)
             where = f"saved version {{}} of {name!r}"
@@ -86,12 +84,12 @@ class StoreReader:
             return found
 
     def content(self, number: int, at: int, where: str) -> bytes:
-        """The bytes of a saved version."""
+        """Return the bytes of a saved version."""
         with self._transaction() as connection, self._reading(where):
             return row_format.decode_content(self._row(connection, CONTENTS, key(number, at)))[0]
 
     def history(self, number: int, name: str, *, new: bool = False) -> list[Entry]:
-        """A line a record, oldest first."""
+        """Return one entry per record, oldest first."""
         with self._transaction() as connection:
             head = self._head(connection, number, name, new)
             entries = self._past(connection, number, name, head)
@@ -103,7 +101,7 @@ class StoreReader:
             return entries
 
     def past(self, number: int, name: str, chunk: int) -> list[Entry]:
-        """What one row of the history holds, nothing if there is no such row."""
+        """Return one chunk of the history; empty if there is none."""
         with self._transaction() as connection, self._reading(f"history {chunk} of {name!r}"):
             try:
                 return row_format.decode_history(self._row(connection, PAST, key(number, chunk)))
@@ -125,7 +123,7 @@ class StoreReader:
                 finally:
                     connection.execute("COMMIT")
             except sqlite3.Error as error:
-                raise in_words(error, self._path) from error
+                raise translated(error, self._path) from error
 
     @contextmanager
     def _reading(self, where: str) -> Iterator[None]:
@@ -152,7 +150,7 @@ class StoreReader:
     def _range(
         self, connection: sqlite3.Connection, table: Table, number: int, first: int, last: int, where: str
     ) -> Iterator[bytes]:
-        """The contents of rows `first` to `last`, which must all be there, and nothing behind them."""
+        """Yield the contents of rows `first` to `last`, which must all exist, with nothing after them."""
         select = f"SELECT key, body FROM {table} WHERE key BETWEEN ? AND ? ORDER BY key"
         rows = connection.execute(select, (key(number, 0), key(number + 1, 0) - 1))
         at = first
@@ -160,7 +158,7 @@ class StoreReader:
             expected = key(number, at)
             if found != expected:
                 break
-            try:  # and not _reading(), which costs as much as the rest of the loop
+            try:  # inlined: _reading() costs as much as the rest of the loop
                 content = unseal(table, found, body)
             except Unsound as error:
                 raise StoreDamaged(self._path, str(error), where.format(at)) from error
@@ -170,7 +168,7 @@ class StoreReader:
             if at == last + 1:
                 return
         where = where.format(at)
-        raise StoreDamaged(self._path, "is missing" if at <= last else "was never written", where)
+        raise StoreDamaged(self._path, "is missing" if at <= last else "is not expected", where)
 
     def _past(self, connection: sqlite3.Connection, number: int, name: str, head: Head) -> list[Entry]:
         entries: list[Entry] = []
@@ -191,4 +189,4 @@ class StoreReader:
 
 
 class _Missing(Unsound):
-    """There is no such row."""
+    """The row does not exist."""

@@ -1,22 +1,22 @@
-"""What is good of a damaged store, copied into a new one; the damaged file stays as it is.
+"""Recovery: copies what is intact in a damaged store into a new one; the damaged file is not changed.
 
 ::
 
     report = recover("docs.sqlite", "recovered.sqlite")
     if not report.whole:
-        print(report)       # which documents, how much of each is lost or left out, and why
+        print(report)       # per document: what was lost or left out, and why
 
-What is kept. All snapshots, saved versions and records that have a right seal are found (``_pages.py``). A document
-begins with its snapshot; where that is lost, with the fullest of what other snapshots and saved versions are found, or
-with nothing. Up to the first loss its records are kept as they are. Behind it a record is kept only if all before it in
-its stream is there, and all its ``deps``; a diff only if all is there that the document had before it. Whatever cannot
-be put together that way is left out and counted: an engine that is given an update without what it builds on may take
-it wrongly. The peers that have it will send it: what the new store says it has ends before the loss.
+All snapshots, saved versions and records with a valid seal are found (``page_scan.py``). A document begins with its
+snapshot; if that is lost, with the most complete of the other snapshots and saved versions found, or empty. Up to the
+first loss its records are kept. After it, a record is kept only if all earlier ones of its stream and all its ``deps``
+are there; a merge only if everything is there that the document had before it. All else is left out and counted: an
+engine may apply an update without its dependencies wrongly. Other peers will send it again, as the version vector of
+the new store ends before the loss.
 
-Acknowledged edits that were written to the log and are found nowhere are told by the mark (``_file.py``): a number of
-appends of which nobody knows the documents.
+Acknowledged edits of which no trace is found are detected by the mark (``database_file.py``): as a number of appends
+to unknown documents.
 
-May not know: engines, trio.
+Knows neither engines nor trio.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nngkit.documents.names import check_name
 from nngkit.documents.records import Entry, Merge, Record, Saved
 from nngkit.documents.store import page_scan, row_format
 from nngkit.documents.store.compaction import add
-from nngkit.documents.store.database_file import Lock, create, in_words
+from nngkit.documents.store.database_file import Lock, create, translated
 from nngkit.documents.store.row_format import (
     CHUNK,
     CONTENTS,
@@ -59,9 +59,9 @@ __all__ = ["Recovered", "Report", "recover"]
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """One document. ``kept`` records are in the new file; of the old one, ``lost`` are found nowhere, ``left_out`` are
-    found and miss something that they build on. ``saved`` versions are kept, ``saved_lost`` are not. ``why``: what
-    else is to be told, "" for nothing."""
+    """One document. ``kept`` records are in the new file. Of the old ones, ``lost`` are not found, ``left_out`` are found but
+    miss a dependency. ``saved`` versions are kept, ``saved_lost`` are not. ``why``: other remarks, "" for none.
+    """
 
     name: str
     kept: int
@@ -73,7 +73,7 @@ class Recovered:
 
     @property
     def whole(self) -> bool:
-        """Nothing of it is missing."""
+        """True if nothing of it is missing."""
         return not (self.lost or self.left_out or self.saved_lost or self.why)
 
     def __str__(self) -> str:
@@ -89,8 +89,9 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was recovered. ``unaccounted``: appends that were acknowledged, and nothing in the file tells of what;
-    None where that cannot be known. ``same_origin``: the new store writes as the old one did, or as somebody else."""
+    """Result of a recovery. ``unaccounted``: acknowledged appends of which no trace is found; None if that cannot be known.
+    ``same_origin``: the new store has the origin of the old one, else a new one.
+    """
 
     path: str
     to: str
@@ -100,25 +101,24 @@ class Report:
 
     @property
     def whole(self) -> bool:
-        """Nothing that was acknowledged is missing."""
+        """True if nothing acknowledged is missing."""
         return self.unaccounted == 0 and self.same_origin and all(document.whole for document in self.documents)
 
     def __str__(self) -> str:
         lines = [f"{self.path} -> {self.to}", *map(str, self.documents)]
         if self.unaccounted is None:
-            lines.append("whether more was acknowledged cannot be told")
+            lines.append("whether more was acknowledged is unknown")
         elif self.unaccounted:
-            lines.append(f"{self.unaccounted} more appends were acknowledged, and are found nowhere")
+            lines.append(f"{self.unaccounted} more appends were acknowledged, of which no trace is found")
         if not self.same_origin:
-            lines.append("whose store it was is lost: the new one has an origin of its own")
+            lines.append("the origin of the store is lost: the new one has another")
         return "\n".join(lines)
 
 
 def recover(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Report:
-    """Copy what is good of the store at `path` into a new one at `to`. Blocks; has all of it in memory meanwhile.
+    """Copy what is intact in the store at `path` into a new one at `to`. Blocks; holds everything in memory.
 
-    Raises ConfigError where the one is open or missing or the other exists, StoreDamaged where no row is found at all,
-    Broken.
+    Raises ConfigError if the one is open or missing or the other exists, StoreDamaged if no row is found, Broken.
     """
     path, to = os.path.realpath(path), os.path.realpath(to)
     for name in (to, f"{to}-wal"):
@@ -132,10 +132,10 @@ def recover(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Report:
         for row in page_scan.rows(_bytes(path), _bytes(f"{path}-wal")):
             found.take(*row)
         if not (found.facts or found.documents):
-            raise StoreDamaged(path, "nothing in it is of a store", "file")
+            raise StoreDamaged(path, "it contains no row of a store", "file")
         return _write(path, to, found, lock)
     except (OSError, sqlite3.Error) as error:
-        raise in_words(error, path) from error
+        raise translated(error, path) from error
     finally:
         lock.close()
 
@@ -161,7 +161,7 @@ class _Document:
 
 
 class _Found:
-    """The rows, by document. Of what is written once, any is right; of what is written anew, the newest."""
+    """The rows found, by document. Rows written once: any copy is valid; rewritten rows: the newest counts."""
 
     def __init__(self) -> None:
         self.facts: Facts | None = None
@@ -178,7 +178,7 @@ class _Found:
             else:
                 number, within = unkey(at)
                 self._take_part(self.documents.setdefault(number, _Document()), table, within, content)
-        except Unsound:  # with a right seal: of another version of nngkit
+        except Unsound:  # with a valid seal: from another version of nngkit
             pass
 
     def _take_head(self, document: _Document, table: Table, content: bytes) -> None:
@@ -207,7 +207,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Chain:
-    """A document from one beginning on: what has been kept, and what it has by that."""
+    """A document built from one starting point: the records kept, and the resulting versions."""
 
     base: bytes | None
     start: Versions
@@ -218,12 +218,12 @@ class _Chain:
 
     @property
     def worth(self) -> int:
-        """How many edits are in it."""
+        """Number of edits it contains."""
         return sum(self.have.values())
 
 
 def _chain(document: _Document, base: tuple[bytes, Versions] | None, first: int, last: int, broken: bool) -> _Chain:
-    """The records `first` to `last` on top of `base`; `broken`: something before them is missing."""
+    """Apply records `first` to `last` on top of `base`; `broken`: something before them is missing."""
     update, start = base or (None, {})
     chain = _Chain(update, start, dict(start), [])
     waiting: list[Record | Merge] = []
@@ -243,7 +243,7 @@ def _chain(document: _Document, base: tuple[bytes, Versions] | None, first: int,
 
 
 def _fits(record: Record | Merge, content: bytes, have: Versions) -> bool:
-    """Whether all that it builds on is there, and it is not there itself."""
+    """Return True if all dependencies are there, and the record itself is not."""
     if _has(have, record):
         return False
     if isinstance(record, Merge):
@@ -259,11 +259,11 @@ def _has(have: Versions, record: Record | Merge) -> bool:
 
 
 def _best(document: _Document) -> tuple[_Chain, str]:
-    """What keeps most of it, and what is to be told of it."""
+    """Return the chain that keeps most, and remarks on it."""
     head = document.head
     known = head or Head("", first=min(document.records, default=1))
     last = max(known.last, max(document.records, default=0))
-    why = "" if head else "its head is lost, and with it how many records there were"
+    why = "" if head else "its head is lost, and so the number of its records"
     choices: list[tuple[_Chain, str]] = []
     if head is None or not head.snapshot or head.snapshot in document.contents:
         base = document.contents.get(known.snapshot)
@@ -273,8 +273,8 @@ def _best(document: _Document) -> tuple[_Chain, str]:
         choices.append((chain, why))
     else:
         why = "its snapshot is lost"
-    # Something is missing: what is found of other snapshots and saved versions may have it.
-    another = why or "it does not begin with its own snapshot, which has less"
+    # Something is missing: other snapshots and saved versions may contain it.
+    another = why or "it begins with another snapshot, which contains more than its own"
     choices.append((_chain(document, None, 1, last, broken=False), another))
     choices += [
         (_chain(document, base, known.first, last, broken=True), another) for base in document.contents.values()
@@ -297,7 +297,7 @@ def _write(path: str, to: str, found: _Found, lock: Lock) -> Report:
     names: set[str] = set()
     for at, document in sorted(found.documents.items()):
         name = document.name or (document.head.name if document.head else "") or f"recovered-{at}"
-        while name in names:  # cannot be, but for a file that was made by hand
+        while name in names:  # impossible, except in a file made by hand
             name = f"recovered-{at}-{chance.randrange(1 << 32)}"
         names.add(check_name(name))
         facts.documents += 1
@@ -318,11 +318,11 @@ def _write(path: str, to: str, found: _Found, lock: Lock) -> Report:
 
 def _nameless(count: int) -> Iterator[Recovered]:
     for _ in range(count):
-        yield Recovered("?", 0, why="nothing of it is found, not even its name")
+        yield Recovered("?", 0, why="no trace of it is found, not even its name")
 
 
 def _document(number: int, name: str, document: _Document, ticket: int) -> tuple[Recovered, list[page_scan.SealedRow]]:
-    """What is told of a document, and its rows in the new file, where it has `number`."""
+    """Return the report on a document, and its rows under `number` in the new file."""
     chain, why = _best(document)
     known = document.head or Head("")
     past = [entry for _, entries in sorted(document.past.items()) for entry in entries]

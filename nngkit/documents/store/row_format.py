@@ -1,20 +1,19 @@
-"""What lies in a store's file: rows of a number and bytes, each sealed. Pure: no SQLite, no clock.
+"""Format of a store's file: rows of a number and bytes, each with a seal. Pure: no SQLite, no clock.
 
 ::
 
     table      key              content
-    facts      1                whose store this is, its last epoch, how many documents and appends there are
-    heads      document         what must be there of a document: from which record to which, which snapshot
-    names      document         its name once more, on another page: with the heads lost, contents still have names
-    records    document, n      an edit, or a diff that was applied; n counts from 1 without a gap
-    contents   document, k      a snapshot, or a saved version's
-    saved      document, i      a saved version's name, time and versions
-    past       document, chunk  who, when and how much, for records that are in the snapshot
+    facts      1                origin and last epoch of the store; numbers of documents and of appends
+    heads      document         the extent of a document: first and last record, snapshot
+    names      document         its name again, on another page: it survives a loss of the heads
+    records    document, n      an edit, or a merge; n counts from 1 without gaps
+    contents   document, k      a snapshot, or the content of a saved version
+    saved      document, i      name, time and versions of a saved version
+    past       document, chunk  history: author, time and size of records that are in the snapshot
 
-A row's bytes end with a *seal*: 8 bytes of BLAKE2b over table, key and content. So a bit that flips is seen where
-SQLite sees nothing, and so is a row under the wrong number; and a row can be told from rubbish wherever it lies in a
-file, which is what recovery lives by. What is *missing* is told by the numbers: they have no gaps, and the heads and
-the facts say where they end.
+A row ends with a *seal*: 8 bytes of BLAKE2b over table, key and content. It detects flipped bits, which SQLite does
+not, and rows under a wrong key; and it identifies a row wherever it lies in a file, which recovery is based on. Missing
+rows are detected by their numbers: they have no gaps, and heads and facts tell where they end.
 """
 
 from __future__ import annotations
@@ -33,26 +32,26 @@ from nngkit.errors import BadMessage, NngkitError
 
 __all__ = ["CHUNK", "DOCUMENTS", "LARGEST", "SCHEMA", "TABLES", "Facts", "Head", "Table", "Unsound", "key", "seal"]
 
-SCHEMA: Final = 1  # raised with every change that an older nngkit would misread
-CHUNK: Final = 1024  # entries of one row of history: about 8 KiB
+SCHEMA: Final = 1  # incremented with every change that an older nngkit would misread
+CHUNK: Final = 1024  # entries per row of history: about 8 KiB
 LARGEST: Final = 512 << 20  # bytes of one row: SQLite's own limit is 1 GB
-DOCUMENTS: Final = 1 << 22  # so many documents have room in a key
-_NUMBERS: Final = 40  # bits of a key that count within a document: a million million records
-_SEAL: Final = 8  # bytes: with 4, one in 4,000 million damaged rows would pass, and recovery tries millions of places
+DOCUMENTS: Final = 1 << 22  # limit given by the key
+_NUMBERS: Final = 40  # bits of a key for the number within a document: 10^12 records
+_SEAL: Final = 8  # bytes: with 4, one in 4 billion damaged rows would pass, and recovery tries millions of places
 _EDIT, _DIFF = 1, 2
 _RECORD = struct.Struct(f">BQ{ORIGIN}sQQI")  # kind, milliseconds since 1970, origin, epoch, seq, bytes of deps
 _LENGTH = struct.Struct(">I")
 _ENTRY = struct.Struct(f">{ORIGIN}sQQQQ")  # origin, epoch, seq, milliseconds, size
 _NOBODY: Final = EditStream(bytes(ORIGIN), 0)
-_VERSIONS: Final = 64 << 20  # bytes of versions: two million streams, far beyond what a document can be opened with
+_VERSIONS: Final = 64 << 20  # bytes of versions: two million streams, far beyond any document that can be opened
 
 
 class Unsound(NngkitError):
-    """A row is not as it was written; the store says in which file, as StoreDamaged."""
+    """A row was altered; the store raises StoreDamaged with the file."""
 
 
 class Table(str):
-    """A table's name, with the letter that its rows begin with."""
+    """Name of a table; rows begin with its first letter."""
 
     __slots__ = ()
 
@@ -67,22 +66,22 @@ TABLES: Final = (FACTS, HEADS, NAMES, RECORDS, CONTENTS, SAVED, PAST)
 
 
 def key(document: int, number: int) -> int:
-    """The key of the `number`-th row of a document."""
+    """Return the key of a document's row `number`."""
     return document << _NUMBERS | number
 
 
 def unkey(key: int) -> tuple[int, int]:
-    """What `key` was made of."""
+    """Split a key into document and number."""
     return key >> _NUMBERS, key & ((1 << _NUMBERS) - 1)
 
 
 def seal(table: Table, key: int, content: bytes) -> bytes:
-    """The bytes of a row."""
+    """Return the bytes of a row."""
     return b"".join((table.tag, content, _seal(table.tag, key, content)))
 
 
 def unseal(table: Table, key: int, body: object) -> bytes:
-    """The content of a row. Raises Unsound."""
+    """Return the content of a row. Raises Unsound."""
     if type(body) is not bytes or len(body) <= _SEAL:
         raise Unsound("is too short")
     content = body[1:-_SEAL]
@@ -102,7 +101,7 @@ def _seal(tag: bytes, key: int, content: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Facts:
-    """Of the whole file. ``file`` is random and its own: a copy has it too, a file made by recovery has another."""
+    """Metadata of the whole file. ``file``: random id, shared by copies; a recovered file gets a new one."""
 
     origin: bytes
     epoch: int
@@ -113,11 +112,11 @@ class Facts:
 
 @dataclass(slots=True)
 class Head:
-    """Of one document. Its records are ``first`` to ``last``; those up to ``through`` are in the snapshot.
+    """Metadata of one document. Its records are ``first`` to ``last``; those up to ``through`` are in the snapshot.
 
-    ``snapshot``: which of the contents it is, 0 for none. ``contents``, ``saved``: the highest numbers given out.
-    ``past``: the first record that the history still has; it ends before ``first``. ``log`` and ``size``: bytes of the
-    records after the snapshot, and of the snapshot. ``ticket``: of the append that wrote this.
+    ``snapshot``: number of its content, 0 for none. ``contents``, ``saved``: the highest numbers in use. ``past``: first
+    record of the history, which ends before ``first``. ``log`` and ``size``: bytes of the records after the snapshot, and
+    of the snapshot. ``ticket``: of the append that wrote this.
     """
 
     name: str
@@ -152,7 +151,7 @@ def decode_head(content: bytes) -> Head:
 def _list(content: bytes, kinds: tuple[type, ...]) -> list[Any]:
     value = _decode(content, envelope.CONTROL_LIMIT)
     if type(value) is not list or tuple(map(type, value)) != kinds:
-        raise Unsound("does not have the fields it should have")
+        raise Unsound("has unexpected fields")
     return value
 
 
@@ -193,7 +192,7 @@ def encode_record(record: Record, milliseconds: int) -> bytes:
 
 
 def encode_merge(merge: Merge, base: Mapping[EditStream, int] | None, milliseconds: int) -> bytes:
-    """`base`: what the document had before it, and the diff may build on; None where the store was not told."""
+    """`base`: versions of the document before the merge, its dependencies; None if unknown."""
     parts = [encode_versions(merge.versions), None if base is None else encode_versions(base)]
     said = envelope.encode(parts)
     return b"".join((_RECORD.pack(_DIFF, milliseconds, *_NOBODY, 0, len(said)), said, merge.update))
@@ -209,14 +208,14 @@ def decode_record(content: bytes) -> Record | Merge:
 
 
 def base_of(content: bytes) -> Versions | None:
-    """What a merge builds on, None if that is not known."""
+    """Return the dependencies of a merge; None if unknown."""
     said = _head(content)[5]
     base = _parts(content[_RECORD.size : _RECORD.size + said])[1]
     return None if base is None else decode_versions(base)
 
 
 def entry_of(content: bytes) -> Entry:
-    """A record's line in the history."""
+    """Return the history entry of a record."""
     kind, milliseconds, origin, epoch, seq, said = _head(content)
     stream = EditStream(origin, epoch) if kind == _EDIT else None
     return Entry(stream, seq, milliseconds / 1000, len(content) - _RECORD.size - said)
@@ -227,7 +226,7 @@ def _head(content: bytes) -> tuple[int, int, bytes, int, int, int]:
         raise Unsound("is too short")
     head: tuple[int, int, bytes, int, int, int] = _RECORD.unpack_from(content)
     if head[0] not in (_EDIT, _DIFF) or len(content) < _RECORD.size + head[5]:
-        raise Unsound("is neither an edit nor a diff")
+        raise Unsound("is neither an edit nor a merge")
     return head
 
 
@@ -259,10 +258,10 @@ def encode_saved(saved: Saved, number: int) -> bytes:
 
 
 def decode_saved(content: bytes) -> tuple[Saved, int]:
-    """A saved version, and which of the contents is its own."""
+    """Return a saved version, and the number of its content."""
     value = _decode(content, _VERSIONS)
     if type(value) is not list or tuple(map(type, value)) != (str, int, int, int, list):
-        raise Unsound("does not have the fields it should have")
+        raise Unsound("has unexpected fields")
     name, milliseconds, size, number, versions = value
     return Saved(name, milliseconds / 1000, size, decode_versions(versions)), number
 
@@ -281,7 +280,7 @@ def decode_history(content: bytes) -> list[Entry]:
     except zlib.error as error:
         raise Unsound(str(error)) from error
     if not unpacking.eof or len(data) % _ENTRY.size:
-        raise Unsound("does not have the length it should have")
+        raise Unsound("has an unexpected length")
     return [
         Entry(EditStream(origin, epoch) if seq else None, seq, milliseconds / 1000, size)
         for origin, epoch, seq, milliseconds, size in _ENTRY.iter_unpack(data)

@@ -1,18 +1,17 @@
-"""Documents on the disk: one SQLite file for all documents of a peer. Acknowledged means synced.
+"""Store: one SQLite file for all documents of a peer. An edit is acknowledged once it is synced.
 
 ::
 
-    store = Store.open("docs.sqlite")               # a fresh epoch, on the disk before this returns
+    store = Store.open("docs.sqlite")               # a new epoch, on disk before this returns
     ticket = store.append("minutes", Record(EditStream(store.origin, store.epoch), 1, update, {}))     # never blocks
-    await store.synced(ticket)                      # it is on the disk, and survives kill -9
-    store.load("minutes")                           # the snapshot, and what was appended since
+    await store.synced(ticket)                      # it is on disk, and survives kill -9
+    store.load("minutes")                           # the snapshot, and the records after it
     await store.aclose()
 
-What is written when, and what a crash can lose: docs/documents.md, "The store". What lies in the file: ``_rows.py``.
-The thread that writes it: ``_writer.py``. A file that is not as it was written is refused with StoreDamaged;
-`recover` copies what is good of it into a new one.
+docs/documents.md, "The store", describes when data is written, and what a crash can lose. ``row_format.py`` holds the
+format, ``writer.py`` the writing thread. An altered file raises StoreDamaged; `recover` copies what is intact.
 
-May not know: peers, sockets, how documents are kept in step.
+Knows neither peers nor sockets.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from nngkit.documents.names import LONGEST, check_name
 from nngkit.documents.records import Compacted, Entry, Loaded, Merge, Record, Saved
 from nngkit.documents.store import database_file, row_format
 from nngkit.documents.store.compaction import Compactor, add, compaction, seal_snapshot
-from nngkit.documents.store.database_file import Lock, in_words
+from nngkit.documents.store.database_file import Lock, translated
 from nngkit.documents.store.jobs import Append, Job, Save
 from nngkit.documents.store.reader import StoreReader
 from nngkit.documents.store.row_format import (
@@ -58,44 +57,43 @@ from nngkit.errors import Closed, ConfigError, Forked, NotFound, StoreDamaged, T
 
 __all__ = ["Store", "next_epoch"]
 
-WAITING: Final = 64 << 20  # bytes: some seconds of a slow disk, and no more of the memory
-RECENT: Final = 1024  # records kept beside a new snapshot: what peers ask for again is some seconds old
-_CLOCK: Final = 4096  # epochs a millisecond: what chance may choose of
+WAITING: Final = 64 << 20  # bytes: some seconds of a slow disk, and a bound for the memory
+RECENT: Final = 1024  # records kept beside a new snapshot: peers ask for edits that are seconds old
+_CLOCK: Final = 4096  # epochs per millisecond: the range of `chance`
 
 
 def next_epoch(previous: int, milliseconds: int, chance: int) -> int:
-    """Higher than all epochs before, also where the file is an older copy: then the clock is ahead of them.
+    """Return an epoch above all earlier ones, also in an older copy of the file, thanks to the clock.
 
-    `chance`, below 4096, tells two copies of a file apart that are opened in one millisecond. Raises ConfigError when
-    there are no more epochs below 2^53. The clock has its part in them until 2039; after that they count on by one.
+    `chance`, below 4096, separates two copies of a file opened in the same millisecond. The clock contributes until 2039;
+    then epochs count up by one. Raises ConfigError when no epoch below 2^53 is left.
     """
     clock = milliseconds * _CLOCK + chance
     epoch = max(previous + 1, clock if 0 <= clock <= EPOCHS else 0)
     if epoch > EPOCHS:
-        raise ConfigError("store", "it has no epochs left", previous)
+        raise ConfigError("store", "no epochs are left", previous)
     return epoch
 
 
 @dataclass(slots=True)
 class _Document:
-    """A document as appended, some of it perhaps not written yet."""
+    """State of a document including queued writes."""
 
     number: int
     last: int = 0
     contents: int = 0
     saved: int = 0
-    have: Versions | None = None  # known from `load` on: what a diff may build on
+    have: Versions | None = None  # known from `load` on: what a merge may depend on
 
 
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 class Store:
-    """One SQLite file for all documents of a peer. Made by `Store.open`, ended by `aclose` or `close`.
+    """One SQLite file for all documents of a peer. Create it with `Store.open`, end it with `aclose` or `close`.
 
-    `append`, `append_merge`, `save_version`, `load`, `versions`, `version`, `log`, `names` and `ticket` may be called
-    from any thread; what is awaited, from any trio loop. Whatever fails raises one of: Broken (the disk; names the
-    file; from then on all raise it until the store is opened again), StoreDamaged, Closed, Forked.
+    Synchronous methods may be called from any thread, async ones from any trio loop. Each raises one of: Broken (a disk
+    error, with the file; every later call raises it too, until the store is opened again), StoreDamaged, Closed, Forked.
     """
 
     def __init__(self, path: str, lock: Lock, facts: Facts, heads: dict[int, Head], waiting: int) -> None:
@@ -120,10 +118,10 @@ class Store:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, waiting: int = WAITING) -> Store:
-        """The store at `path`, which is made if there is none. `waiting`: bytes that may wait to be written.
+        """Open the store at `path`; create it if it does not exist. `waiting`: cap on queued bytes.
 
-        Blocks while it is looked through, some 2 s for each GB. Raises StoreDamaged, and has then written nothing;
-        ConfigError if it cannot be opened or is open elsewhere; Broken.
+        Blocks for the check, about 2 s per GB. Raises StoreDamaged, in which case nothing was written; ConfigError if the file
+        cannot be opened or is open elsewhere; Broken.
         """
         name = os.path.realpath(path)
         lock = Lock(name)
@@ -132,7 +130,7 @@ class Store:
         except BaseException as error:
             lock.close()
             if isinstance(error, sqlite3.Error | OSError):
-                raise in_words(error, name) from error
+                raise translated(error, name) from error
             raise
 
     @classmethod
@@ -147,26 +145,26 @@ class Store:
             body = seal(row_format.FACTS, 1, row_format.encode_facts(facts))
             connection.execute("UPDATE facts SET body = ? WHERE key = 1", (body,))
             connection.execute("COMMIT")
-            # All that was in the log is written and synced anew: a log from before a failed fsync may look whole only
-            # as long as the kernel has its pages in memory, and what is appended behind it would be lost with it.
+            # Checkpoint and sync the log: after a failed fsync it may look complete only while the kernel caches its pages,
+            # and appends after the lost part would be lost with it.
             busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
-                raise ConfigError("store", f"{path}: another program is reading it", path)
+                raise ConfigError("store", f"{path}: another program has it open", path)
         lock.mark(facts.file, facts.ticket)
         return cls(path, lock, facts, heads, waiting)
 
     # Appending
 
     def append(self, doc: str, record: Record) -> int:
-        """Have an edit written; its ticket, for `synced`. Never blocks. Full: wait for `room`.
+        """Queue an edit; return its ticket for `synced`. Never blocks. Raises Full: wait for `room`.
 
-        Raises ConfigError for a name that no document may have, TooLarge over 512 MiB.
+        Raises ConfigError for an invalid document name, TooLarge over 512 MiB.
         """
         content = row_format.encode_record(record, time.time_ns() // 1_000_000)
         return self._append(doc, content, {record.stream: record.seq})
 
     def append_merge(self, doc: str, update: bytes, versions: Mapping[EditStream, int]) -> int:
-        """Have a diff written that was applied, and after which the document has all of `versions`. As `append`."""
+        """Queue an applied update, after which the document has all of `versions`. As `append`."""
         self._check()
         found = self._documents.get(doc)
         base = found.have if found is not None else {}
@@ -194,7 +192,7 @@ class Store:
         self._writer.admit(len(content))
 
     def _document(self, doc: str) -> tuple[_Document, tuple[tuple[row_format.Table, int, bytes], ...]]:
-        """The document of that name; and if it is new, the row with its name."""
+        """Return the document of that name and, if it is new, the row with its name."""
         if (document := self._documents.get(doc)) is not None:
             return document, ()
         check_name(doc)
@@ -209,69 +207,68 @@ class Store:
     # Waiting
 
     def ticket(self) -> int:
-        """Of the newest append, 0 in a new store."""
+        """Return the ticket of the newest append; 0 in a new store."""
         return self._writer.newest
 
     @property
     def durable(self) -> int:
-        """The newest ticket that is on the disk, with all before it."""
+        """The newest ticket that is on disk; all earlier ones are too."""
         return self._writer.durable
 
     async def synced(self, ticket: int) -> None:
-        """Return when what has `ticket`, and all before it, is on the disk. Cancelled, it is written all the same.
+        """Wait until `ticket` and all earlier ones are on disk. Cancellation does not stop the write.
 
-        Raises Broken, naming the file, if it could not be written.
+        Raises Broken, with the file, if it could not be written.
         """
         self._check_fork()
         demand_trio("Store.synced", blocking=False)
         if ticket > self._writer.newest:
-            raise ConfigError("ticket", f"{ticket} was not given out yet", ticket)
-        sleeper = Waiter(trio.lowlevel.current_trio_token(), trio.Event())
+            raise ConfigError("ticket", f"{ticket} does not exist yet", ticket)
+        waiter = Waiter(trio.lowlevel.current_trio_token(), trio.Event())
         with self._writer.changed:
             if ticket <= self._writer.durable:
-                sleeper.event.set()
+                waiter.event.set()
             else:
                 self._writer.check_failure()
-                self._writer.sleep_until(ticket, sleeper)
+                self._writer.add_waiter(ticket, waiter)
         try:
-            await sleeper.event.wait()
+            await waiter.event.wait()
         finally:
             with self._writer.changed:
-                self._writer.wake_no_more(sleeper, ticket)
+                self._writer.remove_waiter(waiter, ticket)
         if ticket > self._writer.durable:
             self._writer.check_failure()
 
     async def room(self, size: int = 0) -> None:
-        """Return when an append of `size` bytes would not raise Full; others may be faster. Raises as `append`."""
+        """Wait until an append of `size` bytes would not raise Full; another task may be faster. Raises as `append`."""
         self._check_fork()
         demand_trio("Store.room", blocking=False)
         while True:
-            sleeper = Waiter(trio.lowlevel.current_trio_token(), trio.Event())
+            waiter = Waiter(trio.lowlevel.current_trio_token(), trio.Event())
             with self._writer.changed:
                 self._writer.check()
                 if self._writer.has_room(size):
                     break
-                self._writer.sleep_until_room(sleeper)
+                self._writer.add_room_waiter(waiter)
             try:
-                await sleeper.event.wait()
+                await waiter.event.wait()
             finally:
                 with self._writer.changed:
-                    self._writer.wake_no_more(sleeper)
+                    self._writer.remove_waiter(waiter)
         await trio.lowlevel.checkpoint()
 
     # Reading
 
     def names(self) -> list[str]:
-        """Of all documents, in order."""
+        """Return the names of all documents, sorted."""
         self._check()
         with self._writer.changed:
             return sorted(self._documents)
 
     def load(self, doc: str) -> Loaded:
-        """All that was appended to a document, what is not on the disk yet too; nothing, if there is no such document.
+        """Return everything appended to a document, queued records included; empty for an unknown document.
 
-        Reads from the disk, about 100,000 records a second. Raises StoreDamaged where anything of it is missing or not
-        as it was written.
+        Reads about 100,000 records per second. Raises StoreDamaged if a part is missing or altered.
         """
         self._check()
         with self._writer.changed:
@@ -295,27 +292,26 @@ class Store:
         for record in records[covered:]:
             add(versions, record)
         with self._writer.changed:
-            if found.have is None and found.last == head.first + len(rows) - 1:  # nobody appended in between
+            if found.have is None and found.last == head.first + len(rows) - 1:  # no append in between
                 found.have = dict(versions)
         return Loaded(
             read.snapshot, tuple(records[covered:]), versions, tuple(records[:covered]), log=log, size=head.size
         )
 
     def log(self, doc: str) -> Iterator[Entry]:
-        """Who appended how much and when, oldest first; of what is in the snapshot, the last 102,400 records at least.
+        """Iterate over the history, oldest first: author, size and time of each record.
 
-        Only what is on the disk. Raises NotFound, StoreDamaged.
+        Records already in a snapshot: the last 102,400 at least. Only what is on disk. Raises NotFound, StoreDamaged.
         """
         number, jobs = self._found(doc)
         return iter(self._reader.history(number, doc, new=_is_new(jobs)))
 
-    # Versions by name
+    # Saved versions
 
     def save_version(self, doc: str, name: str, snapshot: bytes, versions: Mapping[EditStream, int]) -> int:
-        """Keep `snapshot`, in which `versions` are, under a name; the ticket, for `synced`. Compaction leaves it.
+        """Save `snapshot`, which contains `versions`, under a name; return the ticket. Compaction keeps it.
 
-        Raises ConfigError where the document has a version of that name already, or the name is not printable text of
-        1 to 200 bytes; and as `append`.
+        Raises ConfigError if the name exists already or is not printable text of 1 to 200 bytes; and as `append`.
         """
         if not (name.isprintable() and 0 < len(name.encode()) <= LONGEST):
             raise ConfigError("version name", f"{name[:LONGEST]!a} is not printable text of 1 to {LONGEST} bytes", name)
@@ -329,7 +325,7 @@ class Store:
                 document, new = self._document(doc)
                 if document.saved != len(taken):
                     known = True
-                    continue  # another thread has saved one
+                    continue  # another thread saved one meanwhile
                 if name in taken:
                     raise ConfigError("version name", f"{doc!r} has a version {name!r} already", name)
                 document.saved += 1
@@ -344,11 +340,11 @@ class Store:
                 return self._writer.enqueue(job)
 
     def versions(self, doc: str) -> tuple[Saved, ...]:
-        """The saved versions, oldest first. Raises NotFound, StoreDamaged."""
+        """Return the saved versions, oldest first. Raises NotFound, StoreDamaged."""
         return tuple(saved for saved, _ in self._saved(doc)[0])
 
     def version(self, doc: str, name: str) -> bytes:
-        """The snapshot that was saved under `name`. Raises NotFound, StoreDamaged."""
+        """Return the snapshot saved under `name`. Raises NotFound, StoreDamaged."""
         found, jobs = self._saved(doc)
         for saved, contents in found:
             if saved.name == name:
@@ -376,13 +372,13 @@ class Store:
     # Compaction
 
     async def compact(self, doc: str, engine: Compactor, *, recent: int = RECENT) -> Compacted:
-        """Put what is on the disk of a document into one new snapshot, and keep the last `recent` records beside it.
+        """Replace a document's snapshot and records by a new snapshot; keep the last `recent` records beside it.
 
-        The document is loaded into a fresh one of `engine` in a worker thread, and the new snapshot replaces the old
-        one and the log in one transaction, after it was found to have the same content. Others may append and read
-        meanwhile, and see the one or the other. Cancelled, it is done or not done. One document at a time.
+        A worker thread loads the document into `engine`, encodes it and verifies the content; one transaction replaces the old
+        snapshot. Other tasks may append and read meanwhile, and see one state or the other. Cancellation leaves either. One
+        document at a time.
 
-        Raises NotFound, StoreDamaged (also where the engine refuses what was stored), Broken, Full.
+        Raises NotFound, StoreDamaged (also if the engine rejects stored data), Broken, Full.
         """
         async with self._compacting:
             number, _ = self._found(doc)
@@ -397,15 +393,15 @@ class Store:
                 await self.synced(ticket)
             return done
 
-    # The end
+    # Closing
 
     async def aclose(self) -> None:
-        """Write what waits, then let go of the file; cancelled or not. Raises Broken if not all could be written."""
+        """Write everything queued, then close; completes when cancelled. Raises Broken if something could not be written."""
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self.close)
 
     def close(self) -> None:
-        """`aclose` for those who may block."""
+        """As `aclose`, blocking."""
         self._check_fork()
         with self._ending:
             if self._closed:
@@ -437,17 +433,17 @@ class Store:
 
     def _check_fork(self) -> None:
         if self._pid != os.getpid():
-            raise Forked(f"{self.path} is open in the process that this one was forked from")
+            raise Forked(f"{self.path} was opened before a fork, in the parent process")
 
 
 def _is_new(jobs: Iterable[Job]) -> bool:
     return any(table is NAMES for job in jobs for table, _, _ in job.puts)
 
 
-def _let_go() -> None:
-    """In a forked child: or the lock would last as long as the child does."""
+def _release_locks() -> None:
+    """Release the locks in a forked child; otherwise they would last as long as the child."""
     for store in list(_stores):
         store._lock.close()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_release_locks)

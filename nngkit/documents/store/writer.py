@@ -1,21 +1,21 @@
-"""The one thread that writes a store: what waits goes to the disk in one transaction, and who waits for it is woken.
+"""The thread that writes a store. It commits everything queued in one transaction, then wakes the waiters.
 
 ::
 
     enqueue --> waiting jobs --> BEGIN, rows, heads, facts, COMMIT (fsync) --> mark --> durable --> the waiters' loops
                      ^                                                                        |
-                     +---- while one commit is being synced, the next one gathers ------------+
+                     +---- jobs collect while the previous commit is being synced ------------+
 
-So there is no timer: one writer alone pays one sync an edit, a thousand share it.
+Group commit without a timer: a single writer pays one sync per edit, a thousand share one.
 
-The first failure is the last: after an error of the disk nobody knows what is on it, so nothing more is taken or
-acknowledged until the store is opened again and has been looked through. (After a failed fsync the kernel may forget
-the pages and report success for the next one.)
+The first failure is final: after a disk error the state on disk is unknown, so nothing more is accepted or acknowledged
+until the store is opened again, and checked. (After a failed fsync the kernel may drop the pages and report success for
+the next one.)
 
 Invariants (tests/documents/test_store.py)
  1. `durable` only grows, and only after COMMIT has returned and the mark is written.
- 2. Each job is in `_waiting`, or in `_flying`, or durable, or the writer has failed.
- 3. Each waiter is in `_sleepers` until its ticket is durable, it is cancelled, or the writer has failed or ended.
+ 2. Each job is in `_waiting`, or in `_in_flight`, or durable, or the writer has failed.
+ 3. Each waiter is in `_waiters` until its ticket is durable, it is cancelled, or the writer has failed or ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from nngkit.documents.store.database_file import LOG, Lock, in_words
+from nngkit.documents.store.database_file import LOG, Lock, translated
 from nngkit.documents.store.jobs import Compact, Job, cost
 from nngkit.documents.store.row_format import FACTS, HEADS, Facts, Head, Table, encode_facts, encode_head, seal
 from nngkit.errors import Broken, Closed, Full, NngkitError
@@ -39,13 +39,13 @@ __all__ = ["Waiter", "Writer"]
 
 _BATCH: Final = (
     4 << 20
-)  # bytes of one transaction: a disk's tenth of a second, so that nobody waits long behind a crowd
-_MORE: Final = 1 << 20  # bytes by which the log's file may grow until it is written into the database
-_SHRINK: Final = 8192  # pages given back at a time: 32 MiB, less than half a second of writing for those who wait
+)  # bytes of one transaction: 0.1 s of a disk, which bounds the delay behind a burst
+_MORE: Final = 1 << 20  # bytes by which the log file may grow before it is checkpointed
+_SHRINK: Final = 8192  # pages freed at a time: 32 MiB, less than 0.5 s of writing for waiters
 
 
 class Writer:
-    """Owns the writing connection. `changed` guards what several threads see, and may be held to enqueue several.
+    """Owns the writing connection. `changed` guards the shared state; hold it to enqueue.
 
     ``heads`` and ``facts`` are as committed, and belong to the thread.
     """
@@ -63,39 +63,39 @@ class Writer:
         self._heads = heads
         self._cap = cap
         self._waiting: list[Job] = []
-        self._flying: list[Job] = []
+        self._in_flight: list[Job] = []
         self._bytes = 0  # of both
-        self._most = LOG + _MORE  # bytes of the log's file, before it is written into the database
-        self._sleepers: dict[int, set[Waiter]] = {}  # by ticket
-        self._for_room: set[Waiter] = set()
+        self._most = LOG + _MORE  # bytes of the log file before a checkpoint
+        self._waiters: dict[int, set[Waiter]] = {}  # by ticket
+        self._room_waiters: set[Waiter] = set()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="nngkit-store", daemon=True)
         self._thread.start()
 
-    # Any thread, `changed` held
+    # From any thread, with `changed` held
 
     def admit(self, size: int) -> None:
-        """Raise Full, Broken or Closed unless `size` bytes may be enqueued. One job is always let in."""
+        """Raise Full, Broken or Closed unless `size` bytes may be enqueued. An empty queue takes a job of any size."""
         self.check()
         if not self.has_room(size):
-            raise Full(f"{self._path}: {self._bytes} bytes wait to be written, over the cap of {self._cap} with these")
+            raise Full(f"{self._path}: {self._bytes} bytes are queued; this job would exceed the cap of {self._cap}")
 
     def has_room(self, size: int) -> bool:
         return not self._bytes or self._bytes + cost(size) <= self._cap
 
     def check_failure(self) -> None:
-        """Raise the writer's failure, each time as an error of its own."""
+        """Raise the writer's failure, each time as a new exception."""
         if self.failure is not None:
             raise Broken(str(self.failure)) from self.failure
 
     def check(self) -> None:
-        """Raise what stands against writing."""
+        """Raise if nothing can be written: the writer has failed or is closed."""
         self.check_failure()
         if self._closing:
             raise Closed(f"{self._path} was closed")
 
     def enqueue(self, job: Job) -> int:
-        """Take a job that was admitted; its ticket."""
+        """Queue an admitted job; return its ticket."""
         self.newest += 1
         job.ticket = self.newest
         self._bytes += job.size
@@ -105,27 +105,27 @@ class Writer:
         return job.ticket
 
     def pending(self, document: int) -> list[Job]:
-        """The jobs of a document that may not be in the database yet, in order."""
-        return [job for jobs in (self._flying, self._waiting) for job in jobs if job.document == document]
+        """Return the jobs of a document that may not be committed yet, in order."""
+        return [job for jobs in (self._in_flight, self._waiting) for job in jobs if job.document == document]
 
-    def sleep_until(self, ticket: int, sleeper: Waiter) -> None:
-        self._sleepers.setdefault(ticket, set()).add(sleeper)
+    def add_waiter(self, ticket: int, waiter: Waiter) -> None:
+        self._waiters.setdefault(ticket, set()).add(waiter)
 
-    def sleep_until_room(self, sleeper: Waiter) -> None:
-        self._for_room.add(sleeper)
+    def add_room_waiter(self, waiter: Waiter) -> None:
+        self._room_waiters.add(waiter)
 
-    def wake_no_more(self, sleeper: Waiter, ticket: int | None = None) -> None:
-        """Its task has been woken or cancelled."""
-        self._for_room.discard(sleeper)
-        if ticket is not None and (others := self._sleepers.get(ticket)) is not None:
-            others.discard(sleeper)
+    def remove_waiter(self, waiter: Waiter, ticket: int | None = None) -> None:
+        """Remove a waiter whose task was woken or cancelled."""
+        self._room_waiters.discard(waiter)
+        if ticket is not None and (others := self._waiters.get(ticket)) is not None:
+            others.discard(waiter)
             if not others:
-                del self._sleepers[ticket]
+                del self._waiters[ticket]
 
-    # Any thread
+    # From any thread
 
     def close(self) -> None:
-        """Write what waits, and end. Blocks until then. Raises Broken if something could not be written."""
+        """Write everything queued, then end the thread. Blocks. Raises Broken if something could not be written."""
         with self.changed:
             self._closing = True
             self.changed.notify()
@@ -133,7 +133,7 @@ class Writer:
         if self.durable < self.newest:
             self.check_failure()
 
-    # The thread
+    # In the thread
 
     def _run(self) -> None:
         try:
@@ -142,17 +142,17 @@ class Writer:
                 self._acknowledge(batch)
                 if any(isinstance(job, Compact) for job in batch):
                     self._shrink()
-                self._mind_log()
-            # now whoever copies the file alone has all of it
+                self._checkpoint()
+            # afterwards a copy of the database file alone is complete
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except Exception as error:
-            self._fail(in_words(error, self._path))
+            self._fail(translated(error, self._path))
         finally:
             with suppress(sqlite3.Error):
                 self._connection.close()
 
     def _next(self) -> list[Job]:
-        """The next transaction's jobs; none when all is written and there will be no more."""
+        """Return the jobs of the next transaction; empty when everything is written and the store is closing."""
         with self.changed:
             while not self._waiting and not self._closing:
                 self.changed.wait()
@@ -162,8 +162,8 @@ class Writer:
                 if count and size > _BATCH:
                     break
                 count += 1
-            self._flying, self._waiting = self._waiting[:count], self._waiting[count:]
-            return self._flying
+            self._in_flight, self._waiting = self._waiting[:count], self._waiting[count:]
+            return self._in_flight
 
     def _commit(self, batch: list[Job]) -> None:
         rows: dict[Table, list[tuple[int, bytes]]] = {}
@@ -187,12 +187,12 @@ class Writer:
         execute("COMMIT")
         self._lock.mark(facts.file, facts.ticket)
 
-    def _mind_log(self) -> None:
-        """Write the log into the database once its file is too large. What was acknowledged needs it not.
+    def _checkpoint(self) -> None:
+        """Checkpoint the log once its file is too large; acknowledged edits do not depend on it.
 
-        It is the file that counts: a commit of one letter writes whole pages, 8 KiB of them. After a checkpoint the
-        next commit begins the log anew, and cuts the file to LOG. While a reader is in the way it does not, and the
-        file may grow by _MORE until it is tried again.
+        The file's size counts, not its content: a commit of one letter writes whole pages, 8 KiB of them. After a checkpoint
+        the next commit restarts the log and truncates the file to LOG. A concurrent reader prevents that; then the file may
+        grow by _MORE before the next try.
         """
         size = os.stat(f"{self._path}-wal").st_size
         self._most = max(LOG + _MORE, min(self._most, size + _MORE))
@@ -201,30 +201,30 @@ class Writer:
             self._most = size + _MORE
 
     def _shrink(self) -> None:
-        """Give room back that compaction has freed, once it is more than a quarter of the file."""
+        """Return free pages to the file system once they are more than a quarter of the file."""
         free = self._connection.execute("PRAGMA freelist_count").fetchone()[0]
         pages = self._connection.execute("PRAGMA page_count").fetchone()[0]
         if free > pages // 4:
-            # not execute(): that takes one step of a statement that has no rows, which here is one page
+            # not execute(): that runs one step of the statement, which frees one page
             self._connection.executescript(f"PRAGMA incremental_vacuum({min(free, _SHRINK)})")
 
     def _acknowledge(self, batch: list[Job]) -> None:
         with self.changed:
             old, self.durable = self.durable, batch[-1].ticket
             self._bytes -= sum(job.size for job in batch)
-            self._flying = []
-            due = set(self._for_room)
+            self._in_flight = []
+            due = set(self._room_waiters)
             for ticket in range(old + 1, self.durable + 1):
-                due.update(self._sleepers.pop(ticket, ()))
-            self._for_room.clear()
+                due.update(self._waiters.pop(ticket, ()))
+            self._room_waiters.clear()
         wake(due)
 
     def _fail(self, failure: NngkitError) -> None:
         with self.changed:
             self.failure = failure
-            due = self._for_room.union(*self._sleepers.values())
-            self._sleepers.clear()
-            self._for_room.clear()
+            due = self._room_waiters.union(*self._waiters.values())
+            self._waiters.clear()
+            self._room_waiters.clear()
         wake(due)
 
 
@@ -238,13 +238,13 @@ class Waiter:
         self.event = event
 
 
-def wake(sleepers: Iterable[Waiter]) -> None:
-    """One call a loop, however many of its tasks are to be woken."""
+def wake(waiters: Iterable[Waiter]) -> None:
+    """Wake waiters, with one call per loop."""
     loops: dict[trio.lowlevel.TrioToken, list[trio.Event]] = {}
-    for sleeper in sleepers:
-        loops.setdefault(sleeper.token, []).append(sleeper.event)
+    for waiter in waiters:
+        loops.setdefault(waiter.token, []).append(waiter.event)
     for token, events in loops.items():
-        with suppress(RuntimeError):  # trio.RunFinishedError: that loop has ended, and all its tasks with it
+        with suppress(RuntimeError):  # trio.RunFinishedError: the loop has ended with all its tasks
             token.run_sync_soon(_set, events)
 
 
