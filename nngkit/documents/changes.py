@@ -64,7 +64,9 @@ class Broadcast(Generic[T]):
     """Passes items to its readers. `active` is called with True when the first reader comes, False when the last one goes."""
 
     def __init__(self, active: Callable[[bool], None] = lambda _: None) -> None:
-        self._readers: weakref.WeakSet[ChangeReader[T]] = weakref.WeakSet()  # weak: a reader that nobody references is removed
+        self._readers: weakref.WeakSet[ChangeReader[T]] = (
+            weakref.WeakSet()
+        )  # weak: a reader that nobody references is removed
         self._active = active
         self._on = False
         self._ended = False

@@ -35,7 +35,7 @@ def _wrong(name: str) -> str | None:
     if len(name.encode()) > LONGEST:
         return f"is longer than {LONGEST} bytes"
     if "\\" in name:
-        return "has a backslash, which is a path separator on some systems"
+        return "has a backslash, which some systems take for a slash"
     if any(segment in ("", ".", "..") for segment in name.split("/")):
         return 'has a segment that is empty, "." or ".."'
     return None

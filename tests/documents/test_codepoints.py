@@ -89,7 +89,7 @@ def test_a_byte_within_a_character_is_no_position(offset: int) -> None:
 
 
 def test_a_byte_behind_the_end_is_no_position() -> None:
-    with pytest.raises(ValueError, match="byte 8 is behind the end"):
+    with pytest.raises(ValueError, match="byte 8 is beyond the end"):
         Positions("aé😀").to_index(8)
 
 

@@ -280,8 +280,8 @@ def test_numbers_keep_their_value_and_whole_ones_are_int(number: float) -> None:
         (2**63 - 1, ValueError, "not from -2\\*\\*63"),
         ([0, {"a": 2**70}], ValueError, r"value\[1\]\['a'\]: a whole number"),
         ({"a": {1: 2}}, TypeError, r"value\['a'\]: a key must be str, not int"),
-        (["\ud800"], ValueError, r"value\[0\]: half a surrogate pair"),
-        ([object()], TypeError, "object cannot be in a document"),
+        (["\ud800"], ValueError, r"value\[0\]: lone surrogate"),
+        ([object()], TypeError, "object is not supported"),
         ({1, 2}, TypeError, "set cannot be"),
         ([Text()], TypeError, "a Text within a plain list"),
         ([[[[]]]] * 1, None, ""),
@@ -309,7 +309,7 @@ def test_values_nest_as_deep_as_messages_do() -> None:
     other = Document("e")
     other.merge(doc.engine.changes_since(), "d")
     assert other.map("m")["k"] == value
-    with pytest.raises(ValueError, match="nested over 32 deep"):
+    with pytest.raises(ValueError, match="nested more than 32 deep"):
         doc.map("m")["k"] = [value]
 
 
@@ -368,9 +368,9 @@ def test_what_comes_in_a_transaction_is_checked_then_and_taken_in_at_its_end() -
 async def test_a_document_on_its_own_has_no_disk_and_no_peers() -> None:
     doc = Document("d")
     for waits in (doc.durable, doc.synced, doc.joined):
-        with pytest.raises(ConfigError, match="no peer holds it"):
+        with pytest.raises(ConfigError, match="belongs to no peer"):
             await waits()
-    with pytest.raises(ConfigError, match="no peer holds it"):
+    with pytest.raises(ConfigError, match="belongs to no peer"):
         doc.saved_versions()
 
 
@@ -563,7 +563,7 @@ def test_undo_is_told_as_a_change_of_its_own_and_not_inside_a_transaction() -> N
     assert change.parts == (MapChange(("m",), {"k": (1, MISSING)}),)
     with doc.transaction(), pytest.raises(RuntimeError):
         undo.redo()
-    with pytest.raises(ConfigError, match="nothing to undo in"):
+    with pytest.raises(ConfigError, match="the scope is empty"):
         doc.undo()
 
 

@@ -28,7 +28,7 @@ def made(request: pytest.FixtureRequest) -> Engine:
 
 
 def test_an_engine_that_does_not_exist_is_a_setting_that_cannot_be_used() -> None:
-    with pytest.raises(ConfigError, match="unknown, there is: yjs"):
+    with pytest.raises(ConfigError, match="unknown; available: yjs"):
         load_engine("no")
 
 
@@ -271,21 +271,21 @@ HOSTILE = {
         b"\x02" + item(51, 0, X, origin=(50, 0)) + item(50, 0, X, origin=(51, 0)) + b"\x00",
         "items build on each other",
     ),
-    "one that builds on itself": (b"\x01" + item(50, 0, X, origin=(50, 0)) + b"\x00", "builds on itself"),
+    "one that builds on itself": (b"\x01" + item(50, 0, X, origin=(50, 0)) + b"\x00", "references itself"),
     "half a character after another": (b"\x01" + item(50, 0, X, origin=(1, 1)) + b"\x00", "half a character"),
     "half a character deleted": (b"\x00\x01\x01\x01\x01\x01", "half a character"),
-    "a million lists in lists": (b"\x01" + item(50, 0, NESTED) + b"\x00", "nested over 32"),
+    "a million lists in lists": (b"\x01" + item(50, 0, NESTED) + b"\x00", "nested more than 32"),
     "a claim of 4,000 million clients": (b"\xff\xff\xff\xff\x0f", "the limit is"),
-    "a claim of 2,000 million structs": (b"\x01\xff\xff\xff\xff\x07\x01\x00", "cut off"),
-    "a text of a gigabyte": (b"\x01" + item(50, 0, b"\x04\x80\x80\x80\x80\x04") + b"\x00", "cut off"),
+    "a claim of 2,000 million structs": (b"\x01\xff\xff\xff\xff\x07\x01\x00", "truncated"),
+    "a text of a gigabyte": (b"\x01" + item(50, 0, b"\x04\x80\x80\x80\x80\x04") + b"\x00", "truncated"),
     "a client over 53 bits": (b"\x01\x01" + b"\xff" * 9 + b"\x00", "over 53 bits"),
     "not UTF-8": (b"\x01" + item(50, 0, b"\x04\x02\xff\xfe") + b"\x00", "not UTF-8"),
     "half a surrogate pair": (b"\x01" + item(50, 0, b"\x04\x03\xed\xa0\x80") + b"\x00", "not UTF-8"),
     "XML": (b"\x01" + item(50, 0, b"\x07\x03\x01p") + b"\x00", "XML"),
     "a subdocument": (b"\x01" + item(50, 0, b"\x09\x01p\x76\x00") + b"\x00", "subdocument"),
-    "nothing at all": (b"\x01" + item(50, 0, b"\x08\x00") + b"\x00", "no length"),
+    "nothing at all": (b"\x01" + item(50, 0, b"\x08\x00") + b"\x00", "an empty item"),
     "a deletion of what is not here": (b"\x00\x01\x32\x01\x00\x01", "does not connect"),
-    "the same client twice": (b"\x02" + item(50, 0, X) + item(50, 1, X) + b"\x00", "comes twice"),
+    "the same client twice": (b"\x02" + item(50, 0, X) + item(50, 1, X) + b"\x00", "duplicate client"),
 }
 
 

@@ -138,7 +138,7 @@ def test_what_is_no_update_leaves_all_as_it_was_and_is_told_with_its_author() ->
 def test_who_speaks_for_us_is_told_of() -> None:
     world = World()
     world.copy.heard(Updates(ME, "minutes", 1, (Edit(b"x"),)), ADA, world.now)
-    assert world.refusals == [(ADA, "it speaks for us")]
+    assert world.refusals == [(ADA, "it claims to be this peer")]
 
 
 def test_questions_say_the_token_and_what_is_here() -> None:
@@ -169,7 +169,7 @@ def test_who_has_the_same_versions_and_another_content_is_asked_as_if_there_were
 def test_a_whole_that_claims_more_of_us_than_we_have_written_is_refused() -> None:
     world = World()
     world.copy.replied(AskAll(ADA, False), Diff(ADA, "minutes", b"\x80", {ME: 1}), world.now, body=b"\x80")
-    assert world.refusals == [(ADA, "it has more of us than we have written")]
+    assert world.refusals == [(ADA, "it claims more edits of ours than we have made")]
     refused = world.copy.given(Give(ADA, None, "minutes", b"\x80", {ME: 1}), world.now)
     assert isinstance(refused, Refused)
     assert refused.code == "bad"

@@ -93,7 +93,7 @@ def test_nobody_is_us() -> None:
     assert world.hear(edit(ME)) is None
     assert world.members.known == {}
     world.add_peer(Heartbeat(ADA), 2)
-    assert world.hear(Heartbeat(ME), 2) == "it speaks for us"
+    assert world.hear(Heartbeat(ME), 2) == "it claims to be this peer"
     assert isinstance(world.hear(edit(ME), 2), str)
 
 
@@ -146,7 +146,7 @@ def test_there_are_so_many_and_no_more() -> None:
     world = World()
     for number in range(MOST):
         world.add_peer(Heartbeat(EditStream(number.to_bytes(8, "big"), 9)), number)
-    assert world.hear(Heartbeat(ADA), MOST) == f"there are {MOST} peers already"
+    assert world.hear(Heartbeat(ADA), MOST) == f"the limit of {MOST} peers is reached"
     world.add_peer(Heartbeat(EditStream(bytes(8), 9)), MOST)  # those who are there may come again
     world.members.left(5)
     world.add_peer(Heartbeat(ADA), MOST + 1)

@@ -315,7 +315,7 @@ async def test_saved_versions_are_there_to_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["name", "token"])
-@pytest.mark.parametrize(("text", "why"), [("a\ud83d", "half a surrogate pair"), ("é" * 513, "longer than 1024")])
+@pytest.mark.parametrize(("text", "why"), [("a\ud83d", "lone surrogate"), ("é" * 513, "longer than 1024")])
 def test_a_name_or_token_that_nobody_could_be_told_is_refused(what: str, text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=f"^{what}: .*{why}"):
         DocumentPeer(**{what: text})  # type: ignore[arg-type]
@@ -455,9 +455,9 @@ async def test_nobody_speaks_for_another() -> None:
         async with stranger(a) as bus:
             before = doc.digest()
             bus.send(encode(Updates(b.me, "minutes", 2, (Edit(b"\0\0"),))))
-            await refused(a, f"it speaks for {b.me}")
+            await refused(a, f"it sends for {b.me}")
             bus.send(encode(Heartbeat(b.me)))
-            await until(lambda: sum("it speaks for" in one.why for one in a.refusals) == 2)
+            await until(lambda: sum("it sends for" in one.why for one in a.refusals) == 2)
             assert doc.digest() == before
 
 

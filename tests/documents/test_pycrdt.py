@@ -108,7 +108,7 @@ def test_bytes_behind_an_update_are_overlooked() -> None:
     doc.apply_update(update + b"junk")
     assert view(doc) == "abc"
     assert doc.get_update() == update
-    with pytest.raises(ValueError, match="4 bytes behind the end"):  # ... and so it is not left to it
+    with pytest.raises(ValueError, match="4 trailing bytes"):  # ... and so it is not left to it
         yjs_update.parse(update + b"junk")
 
 

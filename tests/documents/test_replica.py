@@ -599,8 +599,8 @@ def test_nobody_else_writes_our_edits() -> None:
     world = World()
     world.replica.edited(b"x", world.now)
     assert world.hear(ME, 1, via=ADA) is None  # our own, by way of a relay
-    assert world.hear(ME, 2, via=ADA) == "it speaks for us"
-    assert world.hear(ME, 1, 2, via=ADA) == "it speaks for us"
+    assert world.hear(ME, 2, via=ADA) == "it claims to be this peer"
+    assert world.hear(ME, 1, 2, via=ADA) == "it claims to be this peer"
     assert world.replica.versions == {ME: 1}
     assert world.delivered() == []
     assert world.replica.counts.refused == 3

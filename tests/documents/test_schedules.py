@@ -111,7 +111,7 @@ def test_a_schedule_is_played_again_from_its_seed() -> None:
 def test_the_summary_says_what_was_found() -> None:
     outcomes = [
         Outcome(0, 0.1, 10, 3, 2),
-        Outcome(1, 0.5, 10, 4, 0, ["seed 1: 0 refused 1: it speaks for us"]),
+        Outcome(1, 0.5, 10, 4, 0, ["seed 1: 0 refused 1: it claims to be this peer"]),
         Outcome(
             2, None, 10, 5, 1, ["seed 2: not the same after 30.0 s", "seed 2: acknowledged edits are missing at 0"]
         ),

@@ -91,10 +91,10 @@ def test_the_whole_has_to_be_what_was_announced() -> None:
     chunks = Chunks(ADA, NAME, transfers.chunks(NAME, (0, 1, 2), 0.0))
     for wrong in (replace(manifest, size=manifest.size - 1), replace(manifest, sha256=b"w" * 32)):
         assembly = Assembly(wrong, limit=LIMIT, peer="ada")
-        with pytest.raises(BadMessage, match="not complete"):
+        with pytest.raises(BadMessage, match="incomplete"):
             assembly.whole()
         assembly.take(chunks)
-        with pytest.raises(BadMessage, match="not what was announced"):
+        with pytest.raises(BadMessage, match="does not match the manifest"):
             assembly.whole()
 
 

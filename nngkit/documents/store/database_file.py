@@ -260,7 +260,7 @@ def _check_database(connection: sqlite3.Connection, path: str, lock: Lock) -> tu
 def _behind(path: str, ticket: int, marked: int, lock: str) -> NoReturn:
     why = (
         f"it ends at append {ticket}, but {marked} was acknowledged: its log ({path}-wal) is damaged, truncated or missing;"
-f" if this is an older copy, delete {lock}"
+        f" if this is an older copy, delete {lock}"
     )
     raise StoreDamaged(path, why, "log")
 

@@ -1,7 +1,7 @@
-"""Where a peer's sockets are, and how others are told: pure, text in and text out.
+"""Addresses of a peer's sockets, as bound and as advertised. Pure: text in, text out.
 
-A peer has a BUS and a REP beside it. Who listens on all interfaces cannot know by which name others see it, so it says
-`*`, which stands for the host that the connection came from::
+A peer has a BUS and, beside it, a REP. A peer that listens on all interfaces does not know the host that others see, so
+it advertises `*`, which stands for the host of the connection::
 
     >>> repair_beside("tcp://10.0.0.7:4711"), repair_beside("ipc:///run/notes")
     ('tcp://10.0.0.7:0', 'ipc:///run/notes.repair')
@@ -26,7 +26,7 @@ LOCAL: Final = ("ipc", "unix", "abstract", "inproc")
 
 
 def repair_beside(bus: str) -> str:
-    """Where the REP of a BUS at `bus` listens, if nothing else was said; port 0 is any free one."""
+    """Return the default REP address beside a BUS at `bus`; port 0 is any free one."""
     parts = urlsplit(bus)
     if parts.scheme in WEB:
         return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}/repair"
@@ -36,27 +36,27 @@ def repair_beside(bus: str) -> str:
 
 
 def repair_for_dialer(other: str, name: str) -> str | None:
-    """Where the REP of a peer listens that only dials `other`: on this host only, None if `other` is elsewhere.
+    """Return the default REP address of a peer that only dials `other`: on this host; None if `other` is remote.
 
-    Nobody asked for a port that the network can reach; who wants to be asked from there says where.
+    A network port is not opened unasked: a peer that is to be reachable sets `repair`.
     """
     parts = urlsplit(other)
     if parts.scheme in LOCAL:
         return f"{other}.{name}.repair"
     if "tls" in parts.scheme or parts.scheme.startswith("wss"):
-        return None  # a listener needs a certificate of its own
+        return None  # a listener would need a certificate of its own
     return "tcp://127.0.0.1:0" if _host(parts.netloc) in HERE else None
 
 
 def with_token(bus: str, token: str) -> str:
-    """The address of a BUS on the web that only those find who have the token: the same at every start."""
+    """Return a BUS address with a path derived from the token, which only holders of the token can find; stable over starts."""
     secret = hashlib.sha256(b"nngkit bus\0" + token.encode()).hexdigest()[:32]
     return f"{bus.rstrip('/')}/{secret}"
 
 
 @lru_cache(256)
 def advertised(address: str) -> str:
-    """`address` as others are told of it."""
+    """Return `address` as advertised to other peers."""
     parts = urlsplit(address)
     host = _host(parts.netloc)
     if host not in ANY or ("tcp" not in parts.scheme and parts.scheme not in WEB):
@@ -64,12 +64,12 @@ def advertised(address: str) -> str:
     return f"{parts.scheme}://*{parts.netloc[len(host) :]}{parts.path}"
 
 
-@lru_cache(1024)  # a beat tells it every time
+@lru_cache(1024)  # advertised in every heartbeat
 def resolved(address: str, seen: str | None) -> str | None:
-    """`address` as told by a peer whose connection is at `seen`; None if it cannot be known, or is no address."""
+    """Resolve an advertised address by the connection's remote address `seen`; None if it is invalid or cannot be resolved."""
     try:
         parts = urlsplit(address)
-    except ValueError:  # a bracket that does not close, as only a stranger writes it
+    except ValueError:  # an unbalanced bracket, from a hostile peer
         return None
     if parts.scheme not in (*TCP, *WEB, *LOCAL):
         return None

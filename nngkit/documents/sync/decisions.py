@@ -1,4 +1,4 @@
-"""What a replica knows of other peers, and what it asks them. Values; pure. `replica.py` decides."""
+"""A replica's decisions, and its state of other peers. Values; pure. `replica.py` decides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEVER: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class AskEdits:
-    """Ask `peer` for these; then call `heard` and `answered`, or `failed`."""
+    """Ask `peer` for these edits; then call `heard` and `answered`, or `failed`."""
 
     peer: EditStream
     ranges: tuple[Range, ...]
@@ -25,9 +25,9 @@ class AskEdits:
 
 @dataclass(frozen=True, slots=True)
 class AskAll:
-    """Ask `peer` for all that is lacking here; then call `merged` and `caught_up`, `lacking`, or `failed`.
+    """Ask `peer` for everything missing here; then call `merged` and `caught_up`, `unknown_document`, or `failed`.
 
-    `whole`: as if there were nothing.
+    `whole`: ask as if the document were empty here.
     """
 
     peer: EditStream
@@ -36,9 +36,9 @@ class AskAll:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Give `peer` what it lacks (`lacks`), as it cannot ask us; then call `offered`, or `failed`.
+    """Push to `peer` what it misses (`missing_at_peer`), as it cannot ask us; then call `offered`, or `failed`.
 
-    `whole`: everything, as what it lacks was not taken.
+    `whole`: everything, because the missing part was not accepted.
     """
 
     peer: EditStream
@@ -50,7 +50,7 @@ Ask = AskEdits | AskAll | Offer
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What is to be done. `look`: call `settled` with the content's digest. `wake`: when to evaluate again."""
+    """Actions. `needs_digest`: call `settled` with the content digest. `wake`: when to evaluate again."""
 
     asks: list[Ask]
     needs_digest: bool
@@ -59,25 +59,25 @@ class Decisions:
 
 @dataclass(slots=True)
 class PeerState:
-    """What is known of another peer, as far as one document goes."""
+    """State of another peer with respect to one document."""
 
     askable: bool
     claims: Versions = field(default_factory=dict)
     versions: bytes | None = None
     content: bytes | None = None
-    reported_at: float = -NEVER  # when it told us these two
+    reported_at: float = -NEVER  # when it reported these two
     asked_at: float | None = None
-    all_asked_at: float = -NEVER  # when it was last asked for all it has
-    caught_up_at: float = -NEVER  # all that it had then is here
-    absent: bool = False  # it said that it has no such document, and has not spoken of it since
+    all_asked_at: float = -NEVER  # when it was last asked for everything
+    caught_up_at: float = -NEVER  # everything that it had then is here
+    absent: bool = False  # it does not have the document, as far as it said
     failures: int = 0
     not_before: float = 0.0
-    fruitless: tuple[bytes, bytes | None] | None = None  # digests, ours and its, with which asking brought nothing
+    fruitless: tuple[bytes, bytes | None] | None = None  # our digest and its, with which asking brought nothing
     offered: Versions | None = None
-    reported: bool = False  # whether it has said what it has
+    reported: bool = False  # it has reported versions
 
     def claim(self, versions: Mapping[EditStream, int]) -> None:
-        """It says, or shows, that it has these."""
+        """Record that the peer has these versions."""
         for stream, seq in versions.items():
             if seq > self.claims.get(stream, 0) and len(self.claims) < 2 * vectors.STREAMS:
                 self.claims[stream] = seq
@@ -85,10 +85,10 @@ class PeerState:
 
 @dataclass(slots=True)
 class Gap:
-    """Edits of one stream that are missing: `at` is how far we were when it was last looked at; `peer` was asked."""
+    """Missing edits of one stream. `at`: our version when it was last checked; `peer`: asked last."""
 
     due: float
     at: int
     tries: int = 0
-    lost: bool = False  # nobody keeps them one by one
-    peer: EditStream | None = None  # who was asked last
+    lost: bool = False  # no peer has them one by one any more
+    peer: EditStream | None = None

@@ -1,7 +1,7 @@
-"""Peers that find each other by the names of their documents, through discovery daemons.
+"""Discovery of peers by the names of their documents, through discovery daemons. Trio.
 
-A peer is the provider of a service for each document that it has open: `document/minutes`, at the address of its BUS.
-Whoever else is the provider of the same is dialled, once. Trio.
+A peer registers a service for each open document: `document/minutes`, at its BUS address. It dials all other providers
+of the same service, each once.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ __all__ = ["DocumentDiscovery", "service_name"]
 
 log = logging.getLogger("nngkit.documents")
 
-ROOM: Final = 1024  # documents that wait to be offered or withdrawn
-LONGEST: Final = 128  # bytes of a service's name
+ROOM: Final = 1024  # documents queued for registration or removal
+LONGEST: Final = 128  # bytes of a service name
 
 
 def service_name(doc: str) -> str:
-    """The service that the peers of a document provide. Raises ConfigError for a name too long to be found by."""
+    """Return the name of the service for a document. Raises ConfigError if the name is too long for discovery."""
     name = "document/" + quote(doc, safe="/ ").strip()
     if len(name) > LONGEST:
-        raise ConfigError("document name", f"{doc!a} is too long to be found by ({LONGEST} bytes when quoted)", doc)
+        raise ConfigError("document name", f"{doc!a} is too long for discovery ({LONGEST} bytes when quoted)", doc)
     return name
 
 
 class DocumentDiscovery:
-    """Offers documents, and dials who offers the same. `addresses`: of our BUS; `daemons`: where they survey."""
+    """Registers documents, and dials their providers. `addresses`: our BUS; `daemons`: their survey addresses."""
 
     def __init__(
         self,
@@ -50,24 +50,24 @@ class DocumentDiscovery:
         self._daemons = tuple(daemons)
         self._addresses = tuple(addresses)
         if not self._addresses:
-            raise ConfigError("discovery", "who does not listen cannot be found: listen= is needed", None)
+            raise ConfigError("discovery", "a peer that does not listen cannot be discovered: set listen=", None)
         self._dial = dial
         self._tls = tls
         self._wanted: dict[str, trio.CancelScope] = {}
         self._give, self._take = trio.open_memory_channel[str](ROOM)
 
     def offer(self, doc: str) -> None:
-        """From now on we can be found by `doc`."""
+        """Register a document."""
         service_name(doc)
         self._wanted[doc] = trio.CancelScope()
         self._give.send_nowait(doc)
 
     def withdraw(self, doc: str) -> None:
-        """... and from now on no longer."""
+        """Remove a document."""
         self._wanted.pop(doc).cancel()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         daemons = [query_address(daemon) for daemon in self._daemons]
         async with Resolver(daemons, timeout=0.2, tls=self._tls) as known, trio.open_nursery() as nursery:
             nursery.start_soon(self._follow, known)
@@ -75,7 +75,7 @@ class DocumentDiscovery:
                 nursery.start_soon(self._provide, doc, known)
 
     async def _provide(self, doc: str, known: Resolver) -> None:
-        for provider in known.snapshot().get(service_name(doc), ()):  # those who were there before we asked
+        for provider in known.snapshot().get(service_name(doc), ()):  # providers from before our query
             self._meet(provider.address)
         with self._wanted[doc]:
             async with trio.open_nursery() as nursery:
@@ -86,8 +86,8 @@ class DocumentDiscovery:
         try:
             async with Service(service_name(doc), address, discovery=self._daemons, tls=self._tls, sigterm=False):
                 await trio.sleep_forever()
-        except ConfigError as error:  # an address that nobody else can call, such as 0.0.0.0
-            log.warning("%s cannot be found at %s: %s", doc, address, error)
+        except ConfigError as error:  # an address that others cannot dial, such as 0.0.0.0
+            log.warning("%s is not registered at %s: %s", doc, address, error)
 
     async def _follow(self, known: Resolver) -> None:
         async with aclosing(known.events()) as events:

@@ -1,15 +1,15 @@
-"""What is here of one document: edits that were delivered, edits that wait for others, and the newest kept to answer.
+"""History of one document: delivered edits, edits held back for others, and recent edits kept to answer peers.
 
-An edit is delivered when all before it in its stream, and all it depends on, were: `ready` lists them in that order.
-What came too early is held back, within a cap; what is beyond is asked for again. Pure::
+An edit is delivered once all earlier edits of its stream and all its dependencies are: `ready` lists them in that
+order. An early edit is held back, within a cap; beyond the cap it is requested again. Pure::
 
-    history.take(stream, seq, edit, via, now)        delivered, held back, or known already
-    history.edited(payload, now)                     our own
-    history.ready                                    what is to be applied, until it is taken from there
-    history.lacking(stream), history.ranges(stream)  what is known to exist, and is not here
-    history.resend(ranges)                           what others lack
+    history.take(stream, seq, edit, via, now)        deliver, hold back, or ignore a duplicate
+    history.edited(payload, now)                     a local edit
+    history.ready                                    edits to apply, until they are taken from the list
+    history.lacking(stream), history.ranges(stream)  edits known to exist that are not here
+    history.resend(ranges)                           edits for another peer
 
-pycrdt 0.14 loses text when updates come in another order (187 of 400 tries, measured); hence all this.
+The order matters: pycrdt 0.14 loses text when updates arrive in another one (187 of 400 tries, measured).
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ from nngkit.documents.versions import Edit, EditStream, Versions
 
 __all__ = ["Counts", "Deliver", "History", "Settings"]
 
-DEP: Final = 200  # bytes in memory of one stream and number that an edit depends on; 28 on the wire, at most
+DEP: Final = 200  # bytes in memory of one dependency; on the wire at most 28
 PER_EDIT: Final = 16  # bytes on the wire around a payload
-PER_UPDATES: Final = 256  # ... and around the edits of one run: the document's name
-LONGEST: Final = BUS_LIMIT  # bytes of an edit that an answer holds beside others; beyond, it is for chunks
-FARTHEST: Final = 1 << 20  # edits asked for in one range: beyond, it is AskAll's business anyhow
-RECENT: Final = 2.0  # seconds after which a stream is no news any more
-OTHERS: Final = 4  # streams without news in each beat: all 1,024 of them are told within a minute
+PER_UPDATES: Final = 256  # bytes on the wire around a run of edits, including the document's name
+LONGEST: Final = BUS_LIMIT  # bytes of an edit in a resent message; larger ones are transferred in chunks
+FARTHEST: Final = 1 << 20  # edits requested in one range; beyond, AskAll is used anyway
+RECENT: Final = 2.0  # seconds for which a changed stream counts as recent
+OTHERS: Final = 4  # further streams in each heartbeat: all 1,024 are sent within a minute
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`quiet`: seconds without a change after which digests are compared. `order`: seconds that a missing edit may
-    take by another way before it is asked for. `few`: missing edits up to which they are asked for one by one; their
-    answer is then at most some messages long. `log_*`: recent edits kept to answer others. `held_*`: edits that wait
-    for others. Bytes are of memory: what an edit depends on counts, as a stranger may let it depend on much.
+    """Limits of a replica.
+
+    `quiet`: seconds without a change before digests are compared. `order`: seconds that a missing edit may arrive by itself
+    before it is requested. `few`: up to so many missing edits are requested one by one, so the reply is a few messages
+    long. `log_*`: recent edits kept to answer peers. `held_*`: edits held back. Bytes are memory including dependencies, as
+    a hostile peer may send many of those.
     """
 
     quiet: float = 0.25
@@ -54,7 +56,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Apply this edit now; `via`: the peer it came from, None if unknown."""
+    """An edit to apply now. `via`: the peer that sent it, None if unknown."""
 
     stream: EditStream
     seq: int
@@ -64,8 +66,9 @@ class Deliver:
 
 @dataclass(slots=True)
 class Counts:
-    """Edits, unless said otherwise. `gaps`: times that one was found missing. `differed`: times that equal versions had
-    unequal contents. `refused`: edits that nobody can have made. `old`: of streams too old to be known."""
+    """Counters, of edits unless noted. `gaps`: times that one was missing. `differed`: times that equal versions had different
+    contents. `refused`: impossible edits. `old`: of streams too old for the vector.
+    """
 
     delivered: int = 0
     duplicates: int = 0
@@ -78,7 +81,7 @@ class Counts:
 
 
 class History:
-    """See the module. `me`: our own stream; `versions`, `log`: what a store had. `changed_at`: seconds, of `now`."""
+    """See the module. `me`: our stream. `versions`, `log`: from the store. `changed_at`: time of the last change."""
 
     def __init__(
         self,
@@ -94,17 +97,19 @@ class History:
         self.versions: Versions = dict(versions)
         vectors.prune(self.versions, me)
         self.heads: Versions = dict(self.versions)
-        self._behind: set[EditStream] = set()  # streams that may lack something; looked through before it is said
+        self._behind: set[EditStream] = set()  # streams that may be incomplete; verified before use
         self.held: dict[EditStream, dict[int, tuple[Edit, EditStream | None]]] = {}
         self.held_edits = self.held_bytes = 0
         self.ready: list[Deliver] = []
         self.counts = Counts()
         self.changed_at = float("-inf")
-        self.changes = 0  # how often
-        self.needs_snapshot = False  # something exists that has no number here: only the whole document can bring it
+        self.changes = 0  # number of changes
+        self.needs_snapshot = False  # something is missing that has no number here: only AskAll can bring it
         self._digest: bytes | None = None
         self._oldest: vectors.Oldest | None = None
-        self._blocked: dict[EditStream, tuple[EditStream, int]] = {}  # what the first held edit of a stream waits for
+        self._blocked: dict[
+            EditStream, tuple[EditStream, int]
+        ] = {}  # missing dependency of the first held edit of a stream
         self._undeclared: set[EditStream] = set(self.versions)
         self._recent: OrderedDict[EditStream, float] = OrderedDict()
         self._turn = 0
@@ -116,7 +121,7 @@ class History:
     # ------------------------------------------------------------------ edits
 
     def edited(self, payload: bytes, now: float) -> Updates:
-        """Our own: it depends on all that is here, of which earlier edits of ours told a part."""
+        """Record a local edit. Its deps are what changed here since our last edit."""
         seq = self.versions.get(self.me, 0) + 1
         edit = Edit(payload, {stream: self.versions[stream] for stream in self._undeclared if stream in self.versions})
         self._undeclared.clear()
@@ -126,7 +131,7 @@ class History:
         return Updates(self.me, self.doc, seq, (edit,))
 
     def take(self, stream: EditStream, seq: int, edit: Edit, via: EditStream | None, now: float) -> None:
-        """An edit came: deliver it, hold it back, or know it already."""
+        """Take a received edit: deliver it, hold it back, or ignore a duplicate."""
         here = self.versions.get(stream, 0)
         held = self.held.get(stream)
         if seq <= here or (held is not None and seq in held):
@@ -143,7 +148,7 @@ class History:
             or self.held_bytes + size > self.settings.held_bytes
             or len(self.held) >= vectors.STREAMS
         ):
-            self.counts.overflow += 1  # it is asked for again, by AskAll at the latest
+            self.counts.overflow += 1  # it is requested again, by AskAll at the latest
             return
         self.held.setdefault(stream, {})[seq] = edit, via
         self.held_edits += 1
@@ -154,13 +159,13 @@ class History:
                 self.exists(other, needed)
 
     def settle(self, now: float) -> None:
-        """Deliver all held edits whose time has come."""
+        """Deliver all held edits that have become deliverable."""
         progress = True
         while progress:
             progress = False
             for stream in list(self.held):
                 if (waits := self._blocked.get(stream)) is not None and not self._is_here(*waits):
-                    continue  # thousands may wait, whoever made them
+                    continue  # thousands may be held, from a hostile peer too
                 while (held := self.held.get(stream)) and (found := held.get(self.versions.get(stream, 0) + 1)):
                     edit, via = found
                     if (waits := self.waits_for(edit)) is not None:
@@ -172,14 +177,14 @@ class History:
                     progress = True
 
     def waits_for(self, edit: Edit) -> tuple[EditStream, int] | None:
-        """Something that it depends on and is not here; None: all is."""
+        """Return a missing dependency of `edit`; None if it is deliverable."""
         return next((needed for needed in edit.deps.items() if not self._is_here(*needed)), None)
 
     def _is_here(self, stream: EditStream, seq: int) -> bool:
         return self.versions.get(stream, 0) >= seq or self.is_old(stream)
 
     def is_old(self, stream: EditStream) -> bool:
-        """Whether it is too old to be known: then what it brought is in the content, or comes with the whole."""
+        """Return True if `stream` is too old for the vector: its edits are in the content, or come with AskAll."""
         if stream in self.versions:
             return False
         if self._oldest is None:
@@ -193,7 +198,7 @@ class History:
         self.ready.append(Deliver(stream, seq, edit, via))
 
     def release(self, stream: EditStream, seq: int) -> None:
-        """It is not held back any more."""
+        """Remove a held edit."""
         edit, _ = self.held[stream].pop(seq)
         self._blocked.pop(stream, None)
         if not self.held[stream]:
@@ -202,7 +207,7 @@ class History:
         self.held_bytes -= _weight(edit)
 
     def advance(self, stream: EditStream, seq: int, now: float) -> None:
-        """All of `stream` up to `seq` is here."""
+        """Record that `stream` is here up to `seq`."""
         new = stream not in self.versions
         self._set(stream, seq, now)
         if new:
@@ -219,7 +224,7 @@ class History:
         self.changed(now)
 
     def _prune(self) -> None:
-        """Let go of streams that are too old to be known, and of all that was to come of them."""
+        """Drop streams that are too old, with everything held of them."""
         self._oldest = None
         if len(self.versions) <= vectors.EPOCHS_KEPT:
             return
@@ -229,16 +234,16 @@ class History:
             self._recent.pop(stream, None)
             for seq in list(self.held.get(stream, ())):
                 self.release(stream, seq)
-                self.needs_snapshot = True  # what they brought comes with the whole
+                self.needs_snapshot = True  # AskAll brings what they held
 
     def changed(self, now: float) -> None:
-        """The content, or what is known of it, is another from `now` on."""
+        """Record a change of the content or of the versions."""
         self.changed_at = now
         self.changes += 1
         self._digest = None
 
     def _keep(self, stream: EditStream, seq: int, edit: Edit) -> None:
-        """In the log, from which others are answered."""
+        """Keep an edit in the log for other peers."""
         self._log[stream, seq] = edit
         self._log_bytes += _weight(edit)
         while len(self._log) > self.settings.log_edits or self._log_bytes > self.settings.log_bytes:
@@ -248,17 +253,17 @@ class History:
     # ------------------------------------------------------------------ what exists
 
     def exists(self, stream: EditStream, seq: int) -> None:
-        """Somebody has edit `seq` of `stream`, or shows that it was written."""
+        """Record that edit `seq` of `stream` exists somewhere."""
         if seq <= self.heads.get(stream, 0) or self.is_old(stream):
             return
         if stream not in self.heads and len(self.heads) >= 2 * vectors.STREAMS:
-            self.needs_snapshot = True  # somebody makes up streams, or has very many: one answer will tell
+            self.needs_snapshot = True  # invented streams, or very many: one AskAll will tell
         else:
             self.heads[stream] = seq
             self._behind.add(stream)
 
     def recount(self, claims: Iterable[Mapping[EditStream, int]]) -> None:
-        """What exists, from `claims` and from what is held: claims end with who made them."""
+        """Recompute what exists from `claims` and the held edits; the claims of a peer end when it leaves."""
         held = [edit.deps for edits in self.held.values() for edit, _ in edits.values()]
         held += [{stream: max(edits)} for stream, edits in self.held.items()]
         self.heads = dict(self.versions)
@@ -268,7 +273,7 @@ class History:
                 self.exists(stream, seq)
 
     def merged(self, versions: Mapping[EditStream, int], now: float) -> bool:
-        """An update is in that has all of `versions`: whether that was news."""
+        """Record a merged update with all of `versions`. Returns True if any was new."""
         news = False
         for stream, seq in versions.items():
             if stream == self.me or seq <= self.versions.get(stream, 0) or self.is_old(stream):
@@ -283,21 +288,21 @@ class History:
         return news
 
     def shared_versions(self) -> Versions:
-        """The versions as others have them: without our own stream, where it is too old to be known."""
+        """Return the versions as other peers see them: without our own stream if it is too old."""
         versions = dict(self.versions)
         vectors.prune(versions)
         return versions
 
     def digest(self) -> bytes:
-        """Of the versions, as others have them."""
+        """Return the digest of `shared_versions`."""
         if self._digest is None:
             self._digest = vectors.digest(self.shared_versions())
         return self._digest
 
     def recent_heads(self, now: float) -> Versions:
-        """What changed lately; and, as far as a beat has room for it, the others in turn.
+        """Return recently changed streams and, as far as a heartbeat has room, others in turn.
 
-        A partition may have kept anything from anybody, however long ago.
+        The others matter: a partition may have hidden any change from any peer, however long ago.
         """
         heads: Versions = {}
         for stream, at in reversed(self._recent.items()):
@@ -311,17 +316,17 @@ class History:
         return heads
 
     def incomplete(self) -> dict[EditStream, int]:
-        """The streams of which edits exist that are not here, and how many."""
+        """Return the incomplete streams, and the number of missing edits of each."""
         found = {stream: self.lacking(stream) for stream in self._behind}
         self._behind = {stream for stream, missing in found.items() if missing}
         return {stream: missing for stream, missing in found.items() if missing}
 
     def lacking(self, stream: EditStream) -> int:
-        """Edits of `stream` that exist and are not here."""
+        """Return the number of edits of `stream` that exist and are not here."""
         return max(0, self.heads.get(stream, 0) - self.versions.get(stream, 0) - len(self.held.get(stream, ())))
 
     def ranges(self, stream: EditStream) -> Iterator[Range]:
-        """What is missing of `stream`, from the first on."""
+        """Yield the missing ranges of `stream`, in order."""
         here = self.versions.get(stream, 0)
         for seq in sorted(self.held.get(stream, ())):
             if seq > here + 1:
@@ -333,14 +338,14 @@ class History:
     # ------------------------------------------------------------------ what others lack
 
     def resend(self, ranges: Iterable[Range]) -> tuple[tuple[Updates, ...], bool]:
-        """What the log has of `ranges`, up to about one message's worth; whether some of it is not there."""
+        """Return the edits of `ranges` in the log, up to about one message; and whether some are left out."""
         runs: list[tuple[EditStream, int, list[Edit]]] = []
         size, rest = 0, False
         for one in ranges:
             end = min(one.last, self.versions.get(one.stream, 0))
-            start = max(one.first, end - self.settings.log_edits + 1)  # before it, nothing is kept
+            start = max(one.first, end - self.settings.log_edits + 1)  # the log keeps none before it
             rest = rest or start > one.first or end < one.last
-            following = 0  # the number with which the last run goes on
+            following = 0  # the number that would continue the last run
             for seq in range(start, end + 1):
                 if size > BUS_LIMIT:
                     rest = True
@@ -358,10 +363,10 @@ class History:
         return tuple(Updates(stream, self.doc, first, tuple(edits)) for stream, first, edits in runs), rest
 
     def edits_missing_at(self, versions: Versions, *, size: int, many: int) -> tuple[list[bytes], Versions, Versions]:
-        """Edits in causal order that who has `versions` lacks, up to `size` bytes and so `many`; what they bring, and
-        what they need.
+        """Return edits missing at `versions`, in causal order, up to `size` bytes and `many` edits; the versions they bring; their
+        dependencies.
 
-        None at all: what it lacks is not in the log, or too large.
+        Empty if the next missing edit is not in the log, or too large.
         """
         ours, have = self.shared_versions(), dict(versions)
         found: list[bytes] = []
@@ -392,5 +397,5 @@ class History:
 
 
 def _weight(edit: Edit) -> int:
-    """Bytes of memory that it takes, about."""
+    """Return the approximate bytes of memory of an edit."""
     return len(edit.payload) + DEP * len(edit.deps)

@@ -1,16 +1,16 @@
-"""LocalCopy: one document as this peer holds it: the engine's content, its replica, and its disk. Knows no socket.
+"""LocalCopy: one document at this peer, made of the engine's content, its replica and its log. Knows no socket.
 
-What the peer (and the tests' simulated network) tells it, and what comes of it::
+Events from the peer (or the tests' simulated network), and the resulting actions::
 
     copy.edited(update, now)              a local transaction
     copy.heard(message, via, now)         Updates, DocumentHeartbeat
-    copy.step(now)                        -> Step(say, ask, wake): for the BUS, for REQ, when to come back
-    copy.answer(request, now)             Nack, Want, Give: the reply
-    copy.replied(ask, reply, now)         what an asked peer said
-    copy.unknown_document(ask, now)                ... that it has no such document
-    copy.failed(ask, now)                 ... or that it said nothing
+    copy.step(now)                        -> Step(publish, ask, wake): to the BUS, to REQ, when to step again
+    copy.resend, difference, given        replies to Nack, Want, Give
+    copy.replied(ask, reply, now)         a peer replied
+    copy.unknown_document(ask, now)       a peer does not have the document
+    copy.failed(ask, now)                 a peer did not reply
 
-Whatever of a peer's is not an update, or does not fit, leaves the content as it was, and is told to `refused`.
+Input from a peer that is invalid, or does not connect, leaves the content unchanged and is reported to `refused`.
 """
 
 from __future__ import annotations
@@ -40,43 +40,45 @@ from nngkit.documents.versions import Edit, EditStream, Versions, covers, merge
 
 __all__ = ["Content", "EditLog", "LocalCopy", "Step"]
 
-GIVEN: Final = REQUEST_LIMIT - 128 * 1024  # bytes of edits in one question; beside them there is a vector of versions
-MANY_GIVEN: Final = 256  # edits: merging costs an engine more than proportionally
+GIVEN: Final = REQUEST_LIMIT - 128 * 1024  # bytes of edits in one request; leaves room for a version vector
+MANY_GIVEN: Final = 256  # edits in one request: an engine's merge is superlinear
 
 
 class Content(Protocol):
     """What it needs of the engine's document."""
 
     def apply(self, update: bytes, origin: object = None) -> bool:
-        """Take a remote update: whether it changed anything. Raises ValueError, and has taken nothing then."""
+        """Apply a remote update. Returns True if it changed anything. Raises ValueError, and applies nothing, if invalid."""
 
     def changes_since(self, state: bytes | None = None) -> bytes:
-        """An update with all that `state` lacks."""
+        """Return an update with everything missing at `state`."""
 
     def merge(self, updates: Sequence[bytes]) -> bytes:
-        """One update that does what these do in turn."""
+        """Merge updates, in order, into one."""
 
     def state(self) -> bytes:
-        """What is in it, for `changes_since` elsewhere."""
+        """Return the state vector, for `changes_since` elsewhere."""
 
     def digest(self) -> bytes:
-        """16 bytes, equal for equal content."""
+        """Return 16 bytes that are equal for equal content."""
 
 
 class EditLog(Protocol):
-    """What it needs of a store."""
+    """What it needs of storage."""
 
     def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
-        """Keep an edit."""
+        """Append an edit."""
 
     def append_merge(self, update: bytes, versions: Versions) -> None:
-        """Keep an update that brought the document to `versions`."""
+        """Append an update after which the document has all of `versions`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is to be done: `say` on the BUS, `ask` over REQ (each with the question it stands for), and when to step
-    again at the latest. `changed`: the content is another. `edited`: some of that is our own."""
+    """Actions of a step: messages to publish on the BUS, requests to send (each with its question), the time of the next step.
+
+    `changed`: the content changed. `edited`: local edits are among the changes.
+    """
 
     publish: list[BusMessage]
     ask: list[tuple[Ask, SyncRequest]]
@@ -86,9 +88,9 @@ class Step:
 
 
 class LocalCopy:
-    """One document. `token` goes into what it asks; `relay`: what came from one peer is said to the others.
+    """One document. `token` goes into its requests; `relay`: received edits are published again, for other peers.
 
-    `refused` is called with (peer, why) for what was not taken.
+    `refused` is called with (peer, reason) for rejected input.
     """
 
     def __init__(
@@ -108,19 +110,19 @@ class LocalCopy:
         self._relay = relay
         self._refused = refused
         self._pending: list[BusMessage] = []
-        self._pending_bytes = 0  # bytes, about, of the last of them
+        self._pending_bytes = 0  # approximate bytes of the last pending message
         self._changed = False
         self._edited = False
 
     @property
     def name(self) -> str:
-        """The document's."""
+        """The name of the document."""
         return self.replica.doc
 
     # ------------------------------------------------------------------ what happens
 
     def edited(self, update: bytes, now: float) -> None:
-        """A local transaction changed the content: number it, keep it, tell it."""
+        """Number, log and publish a local transaction."""
         updates = self.replica.edited(update, now)
         if self._log is not None:
             self._log.append(updates.stream, updates.first, updates.edits[0])
@@ -128,7 +130,7 @@ class LocalCopy:
         self._publish(updates)
 
     def heard(self, message: Updates | DocumentHeartbeat, via: EditStream | None, now: float) -> None:
-        """A message of the BUS that is about this document."""
+        """Handle a BUS message about this document."""
         if isinstance(message, DocumentHeartbeat):
             if via is not None:
                 self.replica.receive_heartbeat(via, message, now)
@@ -138,7 +140,7 @@ class LocalCopy:
             self._catch_up()
 
     def step(self, now: float) -> Step:
-        """Do what can be done here, and say what is to be done elsewhere."""
+        """Apply what is deliverable; return what is to be sent."""
         self._catch_up()
         decisions = self.replica.evaluate(now)
         asks = decisions.asks
@@ -152,7 +154,7 @@ class LocalCopy:
         return Step(pending, [(ask, self._request(ask)) for ask in asks], decisions.wake, changed, edited)
 
     def _catch_up(self) -> None:
-        """Apply what is ready, at once: what is said to be here is here, and on its way to the disk, whoever asks."""
+        """Apply and log what is deliverable, at once: versions that are reported must be in the content."""
         for one in self.replica.ready():
             self._deliver(one)
 
@@ -163,8 +165,8 @@ class LocalCopy:
             if edit.payload:
                 self.content.apply(edit.payload, one.via)
         except ValueError as error:
-            # Its number stays taken, by nothing. Who could apply it after all has another content than we have, and
-            # that is found when all is quiet.
+            # Its number counts as delivered, with an empty edit. A peer that could apply it has different content, which is
+            # found when the document is quiet.
             self._refused(one.stream, f"edit {one.seq}: {error}")
             edit = Edit(b"", edit.deps)
         if self._log is not None:
@@ -173,9 +175,9 @@ class LocalCopy:
             self._publish(Updates(one.stream, self.name, one.seq, (one.edit,)))
 
     def _publish(self, updates: Updates) -> None:
-        """On the BUS, together with what goes on from there; what is too large for it is told of by the next heartbeat."""
+        """Queue for the BUS, joined with the preceding run; edits too large for the BUS are announced by the next heartbeat."""
         edit = updates.edits[0]
-        if len(edit.payload) > BUS_LIMIT - 32 * 1024:  # room for the numbers it depends on
+        if len(edit.payload) > BUS_LIMIT - 32 * 1024:  # room for dependencies
             return
         if self._pending and isinstance(last := self._pending[-1], Updates):
             follows = last.stream == updates.stream and last.first + len(last.edits) == updates.first
@@ -200,19 +202,19 @@ class LocalCopy:
                 edits, brought, needed = (
                     ([], {}, {}) if whole else self.replica.missing_at_peer(peer, GIVEN, MANY_GIVEN)
                 )
-                if found := [edit for edit in edits if edit]:  # one that was refused is kept as nothing
+                if found := [edit for edit in edits if edit]:  # rejected edits are stored as empty
                     return Give(me, self._token, self.name, self.content.merge(found), brought, needed)
                 return Give(
                     me, self._token, self.name, self.content.changes_since(None), self.replica.history.shared_versions()
                 )
 
     def replied(self, ask: Ask, reply: object, now: float, *, body: bytes | None = None) -> None:
-        """What an asked peer said; `body`: the update of a Diff, fetched if it came in chunks."""
+        """Handle a reply. `body`: the update of a Diff, assembled if it came in chunks."""
         match ask, reply:
             case AskEdits(peer, _), Resent(_, doc, updates, rest) if doc == self.name:
                 for one in updates:
                     if one.doc != self.name:
-                        self._refused(peer, "it answered for another document")
+                        self._refused(peer, "the reply is about another document")
                         self.replica.failed(peer, now)
                         return
                     if (why := self.replica.heard(one, peer, now)) is not None:
@@ -227,15 +229,15 @@ class LocalCopy:
             case Offer(peer, _), Given(_, doc, versions) if doc == self.name:
                 self.replica.offered(peer, versions, now)
             case _:
-                self._refused(ask.peer, "the answer is not one to the question")
+                self._refused(ask.peer, "the reply does not match the request")
                 self.replica.failed(ask.peer, now)
 
     def failed(self, ask: Ask, now: float) -> None:
-        """An asked peer did not answer."""
+        """Handle a request without a reply."""
         self.replica.failed(ask.peer, now)
 
     def unknown_document(self, ask: Ask, now: float) -> None:
-        """An asked peer has no such document."""
+        """Handle the reply that a peer does not have the document."""
         if isinstance(ask, AskAll):
             self.replica.unknown_document(ask.peer, now)
         else:
@@ -243,7 +245,7 @@ class LocalCopy:
 
     def _merge(self, peer: EditStream, update: bytes, versions: Versions, now: float) -> bool:
         if versions.get(self.replica.me, 0) > self.replica.versions.get(self.replica.me, 0):
-            self._refused(peer, "it has more of us than we have written")
+            self._refused(peer, "it claims more edits of ours than we have made")
             self.replica.failed(peer, now)
             return False
         try:
@@ -262,19 +264,19 @@ class LocalCopy:
     # ------------------------------------------------------------------ answering
 
     def resend(self, nack: Nack) -> Resent:
-        """The edits asked for, as far as they are kept."""
+        """Return the requested edits that are kept."""
         updates, rest = self.replica.resend(nack.ranges)
         return Resent(self.replica.me, self.name, updates, rest)
 
     def difference(self, want: Want) -> tuple[bytes, Versions]:
-        """An update with all that the asker lacks. Raises ValueError for a state vector that is none."""
+        """Return an update with everything the asking peer misses. Raises ValueError for an invalid state vector."""
         self.replica.asked(want.sender, want.versions)
         return self.content.changes_since(want.state), self.replica.history.shared_versions()
 
     def given(self, give: Give, now: float) -> Given | Refused:
-        """Take what was given, or say why not."""
-        if not self.replica.has(give.deps):  # it was meant for who was here before us, or for what we said too early
-            return Refused(self.replica.me, "behind", "what was given builds on what is not here")
+        """Apply a pushed update, or return the reason for refusing it."""
+        if not self.replica.has(give.deps):  # meant for an earlier state of ours
+            return Refused(self.replica.me, "behind", "the update depends on edits that are not here")
         if not self._merge(give.sender, give.update, give.versions, now):
-            return Refused(self.replica.me, "bad", "what was given is not an update")
+            return Refused(self.replica.me, "bad", "not a valid update")
         return Given(self.replica.me, self.name, self.replica.history.shared_versions())

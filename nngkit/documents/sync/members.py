@@ -1,8 +1,8 @@
-"""Who is on the BUS: which connection speaks for whom, who can be asked where, and who has not been heard for long.
+"""Members of the BUS: which connection belongs to which peer, its REP addresses, and whether it was heard recently.
 
-A BUS says which connection a message came by, and no more. So the first message on each is a heartbeat, which says who
-is there, and from then on that connection speaks for that one alone, unless it says that it relays for others. Pure:
-connections are their numbers, `now` is given.
+A BUS tells the connection of a message, not its author. So the first message on a connection is a heartbeat with the
+peer's identity; from then on the connection carries that peer's messages only, unless the peer is a relay. Pure:
+connections are numbers, `now` is given.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from nngkit.documents.versions import EditStream
 
 __all__ = ["Member", "Members"]
 
-SILENT: Final = 3.0  # seconds without a word after which a peer is not asked any more: 15 beats of 0.2 s
-LATELY: Final = 1.0  # seconds after an edit during which somebody counts as editing
-ENDED: Final = 256  # connections that ended, and may have said something that was not read yet
-MOST: Final = 1024  # members: a mesh of that many would say 1,700 beats a second to each
+SILENT: Final = 3.0  # seconds of silence after which a peer is not asked any more: 15 heartbeats of 0.2 s
+LATELY: Final = 1.0  # seconds after an edit for which a peer counts as editing
+ENDED: Final = 256  # closed connections remembered, because messages of theirs may still be read
+MOST: Final = 1024  # members: a mesh of that many would send 1,700 heartbeats a second to each
 
 
 @dataclass(slots=True)
 class Member:
-    """Another peer. `repair`: where it can be asked, by which of its addresses we can reach it. `heard`: when, last;
-    `edited`: when last we heard an edit from it, its own or one it passed on."""
+    """Another peer. `repair`: REP addresses that we can reach. `heard`: time of its last message; `edited`: time of the last
+    edit from it, its own or relayed.
+    """
 
     stream: EditStream
     name: str | None = None
@@ -35,10 +36,10 @@ class Member:
     heard: float = 0.0
     edited: float = float("-inf")
     present: bool = True
-    new: bool = True  # until somebody has said so
-    opened: set[str] = field(default_factory=set)  # documents that its last beat was the first to tell of
+    new: bool = True  # its first heartbeat has not been answered by ours
+    opened: set[str] = field(default_factory=set)  # documents announced first by its last heartbeat
     pipes: set[int] = field(default_factory=set)
-    docs: dict[str, DocumentHeartbeat] = field(default_factory=dict)  # what it last said of each
+    docs: dict[str, DocumentHeartbeat] = field(default_factory=dict)  # the last heartbeat about each document
     clients: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -47,7 +48,7 @@ class Member:
 
 
 class Members:
-    """All of them. `me` is nobody of them, and nobody may speak for it."""
+    """All members. Excludes the local peer; its id is rejected."""
 
     def __init__(self, me: EditStream) -> None:
         self.me = me
@@ -57,28 +58,30 @@ class Members:
         self._ended: dict[int, bool] = {}
 
     def present(self) -> list[Member]:
-        """Those who were heard lately."""
+        """Return the members that were heard recently."""
         return [member for member in self.known.values() if member.present]
 
     def editing(self, now: float) -> int:
-        """How many of them have edited lately."""
+        """Return the number of members that have edited recently."""
         return sum(now - member.edited < LATELY for member in self.known.values() if member.present)
 
     def heard(self, message: BusMessage, pipe: int, address: str | None, now: float) -> Member | str | None:
-        """Who said it; None if it is too early to know; or why it is refused."""
+        """Return the member that sent a message; None to ignore it, before the first heartbeat; a string: why it is rejected."""
         speaker = self._speaks.get(pipe)
         if isinstance(message, Heartbeat):
-            if pipe in self._ended:  # who said it has gone, and brings nobody back; what else was said is theirs
+            if (
+                pipe in self._ended
+            ):  # a late message of a closed connection does not revive its peer; it only identifies the messages after it
                 self._speaks.setdefault(pipe, message.sender)
                 return None
             if message.sender == self.me:
-                return None if speaker is None else "it speaks for us"  # ourselves, by way of our own address
+                return None if speaker is None else "it claims to be this peer"  # ourselves, through our own address
             if speaker is None:
                 if len(self.known) >= MOST and message.sender not in self.known:
-                    return f"there are {MOST} peers already"
+                    return f"the limit of {MOST} peers is reached"
                 self._speaks[pipe] = speaker = message.sender
             elif speaker != message.sender:
-                return f"it speaks for {message.sender}, and said that it is {speaker}"
+                return f"it sends for {message.sender}, but is {speaker}"
             return self._heartbeat(message, pipe, address, now)
         if speaker is None:
             self.early += 1
@@ -86,7 +89,7 @@ class Members:
         member = self.known.get(speaker) or Member(speaker, present=False)
         who = message.stream if isinstance(message, Updates) else message.sender
         if who != speaker and not (member.relay and isinstance(message, Updates | Aware)):
-            return f"it speaks for {who}, and said that it is {speaker}"
+            return f"it sends for {who}, but is {speaker}"
         if not isinstance(message, Bye) and pipe not in self._ended:
             member.heard, member.present = now, True
             if isinstance(message, Updates):
@@ -113,7 +116,7 @@ class Members:
         return member
 
     def left(self, pipe: int) -> Member | None:
-        """A connection ended; whom it leaves us without."""
+        """Handle the end of a connection; return the member that left with it."""
         speaker = self._speaks.get(pipe)
         self._ended[pipe] = True
         if len(self._ended) > ENDED:
@@ -126,7 +129,7 @@ class Members:
         return None if member.pipes else self.known.pop(speaker)
 
     def silent(self, now: float) -> list[Member]:
-        """Who has just become too silent to be asked; a word brings them back."""
+        """Mark and return members that have just become silent; any message revives them."""
         gone = [member for member in self.present() if now - member.heard > SILENT]
         for member in gone:
             member.present = False

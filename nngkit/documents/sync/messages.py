@@ -1,9 +1,9 @@
-"""What peers of a document say to each other, as values. Pure; `wire.py` makes bytes of them (docs/wire.md).
+"""Messages between the peers of a document, as values. Pure; `wire.py` holds their encoding, docs/wire.md the protocol.
 
-On the BUS, which may lose anything: `Updates`, `Heartbeat`, `Aware`, `Bye`. Over REQ/REP, for what has to arrive: `Hello`,
+On the BUS, which may lose messages: `Updates`, `Heartbeat`, `Aware`, `Bye`. Over REQ/REP, which is reliable: `Hello`,
 `Nack`, `Want`, `Pull`, `Give`, `Have`, and their replies `Welcome`, `Resent`, `Diff`, `Chunks`, `Given`, `Has` and
-`Refused`. All but `Updates` begin with `sender`, the stream of who speaks. The limits stand here because who sends and
-who reads both keep them.
+`Refused`. All but `Updates` begin with `sender`, the stream of the sending peer. Sender and receiver both enforce the
+limits below.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ __all__ = [
 ]
 
 VERSION: Final = 1
-BUS_LIMIT: Final = 256 * 1024  # bytes of a message on the BUS; what is larger is asked for over REQ/REP
-REPLY_LIMIT: Final = 4 << 20  # bytes of a reply: 8 chunks of 256 KiB with room
-REQUEST_LIMIT: Final = 4 << 20  # bytes of a request: what a page gives; more it gives in parts
-AWARENESS_LIMIT: Final = 16 * 1024  # bytes of who is here; a cursor takes 100
-DOCUMENTS: Final = 64  # documents in one beat
-HEADS: Final = 32  # streams in a beat's list of what changed lately
+BUS_LIMIT: Final = 256 * 1024  # bytes of a BUS message; larger edits are transferred over REQ/REP
+REPLY_LIMIT: Final = 4 << 20  # bytes of a reply: 8 chunks of 256 KiB, and room
+REQUEST_LIMIT: Final = 4 << 20  # bytes of a request; larger pushes are split
+AWARENESS_LIMIT: Final = 16 * 1024  # bytes of an awareness state; a cursor takes 100
+DOCUMENTS: Final = 64  # documents in one heartbeat
+HEADS: Final = 32  # streams in the list of recent changes of a heartbeat
 EDITS: Final = 256  # edits in one message
 RANGES: Final = 64  # ranges in one nack
-MANY_DOCUMENTS: Final = 1024  # in a welcome
+MANY_DOCUMENTS: Final = 1024  # documents in a welcome
 ADDRESSES: Final = 8
-CHUNKS: Final = 8  # in one reply
-MOST_CHUNKS: Final = 4096  # in one transfer: 1 GiB of 256 KiB, the most that anything here may claim
-LONGEST_WAIT: Final = 30.0  # seconds that one `Have` may wait
+CHUNKS: Final = 8  # chunks in one reply
+MOST_CHUNKS: Final = 4096  # chunks in one transfer: 1 GiB of 256 KiB, the largest transfer anywhere
+LONGEST_WAIT: Final = 30.0  # seconds: cap on the `wait` of a `Have`
 TEXT: Final = 1024  # bytes of a name, token, address or reason
 
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """Edits `first`, `first + 1`, ... of `stream`. BUS; also what a nack is answered with."""
+    """Edits `first`, `first + 1`, ... of `stream`. On the BUS, and in the reply to a Nack."""
 
     stream: EditStream
     doc: str
@@ -83,7 +83,7 @@ class Updates:
 
 @dataclass(frozen=True, slots=True)
 class DocumentHeartbeat:
-    """What the sender has of one document: digests while it is quiet, and the streams that changed lately."""
+    """The sender's state of one document: digests while it is quiet, else the streams that changed recently."""
 
     doc: str
     versions: bytes | None
@@ -93,9 +93,9 @@ class DocumentHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The sender is there, may be asked at `repair`, and has this of some of its documents.
+    """Presence of the sender, its REP addresses in `repair`, and its state of some documents.
 
-    `relay`: it passes on what others say. `clients`: the engine's client id in each document, for who wrote what.
+    `relay`: it forwards messages of others. `clients`: its engine client id in each document, to attribute edits.
     """
 
     sender: EditStream
@@ -108,7 +108,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Aware:
-    """Who is at work in a document, and where; `state` None: not any more. Larger `clock`s are newer."""
+    """Awareness state of `sender` in a document; `state` None: removed. A larger `clock` is newer."""
 
     sender: EditStream
     doc: str
@@ -134,7 +134,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Where may I join, and what is there? `store`: the origin that has to answer; None: whoever does."""
+    """Request BUS addresses and document names. `store`: the origin that has to answer, None: any."""
 
     sender: EditStream
     token: str | None = None
@@ -145,7 +145,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """Some edits did not come: once more, please."""
+    """Request missing edits again."""
 
     sender: EditStream
     token: str | None
@@ -155,7 +155,7 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """All that I lack, please: `state` is the engine's state vector, None where there is nothing yet."""
+    """Request everything missing here. `state`: the engine's state vector, None if the document is empty."""
 
     sender: EditStream
     token: str | None
@@ -166,7 +166,7 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Some chunks of a transfer."""
+    """Request chunks of a transfer."""
 
     sender: EditStream
     token: str | None
@@ -176,7 +176,7 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """What you may lack of mine, from one who cannot be asked; `deps`: what it builds on."""
+    """Push an update, from a peer that has no REP endpoint. `deps`: its dependencies."""
 
     sender: EditStream
     token: str | None
@@ -188,7 +188,7 @@ class Give:
 
 @dataclass(frozen=True, slots=True)
 class Have:
-    """Have you got these (`durable`: on your disk)? Say so when you have, at the latest after `wait` seconds."""
+    """Ask whether the peer has `versions`, with `durable` on disk. It replies once it has, or after `wait` seconds."""
 
     sender: EditStream
     token: str | None
@@ -200,7 +200,7 @@ class Have:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """`bus`: addresses to dial; `docs`: what is there."""
+    """`bus`: addresses to dial; `docs`: documents of the sender; `max_update`: bytes accepted in a Give."""
 
     sender: EditStream
     bus: tuple[str, ...]
@@ -211,7 +211,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Resent:
-    """The edits of a nack; `rest`: some are not kept any more, a Want brings what they did."""
+    """Reply to a Nack. `rest`: some edits are not kept any more; a Want brings their content."""
 
     sender: EditStream
     doc: str
@@ -221,7 +221,7 @@ class Resent:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a transfer will bring: `size` bytes in chunks of `chunk_size`, each with its hash, and the hash of all."""
+    """Description of a transfer: `size` bytes in chunks of `chunk_size`, the hash of each, and of the whole."""
 
     transfer: bytes
     size: int
@@ -232,7 +232,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """An update with all that the asker lacked, or the manifest of its transfer; with it, it has `versions`."""
+    """Reply to a Want: an update, or the manifest of its transfer; with it, the document has `versions`."""
 
     sender: EditStream
     doc: str
@@ -242,7 +242,7 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Chunks of a transfer; none: it is not kept any more."""
+    """Chunks of a transfer; empty if it is not kept any more."""
 
     sender: EditStream
     transfer: bytes
@@ -251,7 +251,7 @@ class Chunks:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What was given is in; `versions`: all that is here now."""
+    """Reply to a Give: it is applied; `versions`: all that the document has now."""
 
     sender: EditStream
     doc: str
@@ -260,7 +260,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """Whether what was asked about is here."""
+    """Reply to a Have."""
 
     sender: EditStream
     doc: str
@@ -269,7 +269,7 @@ class Has:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why not.
+    """Refusal of a request, with the reason.
 
     `code` is "store", "token", "version", "name", "unknown-document", "busy", "behind", "bad" or "too-large".
     """

@@ -1,7 +1,7 @@
-"""RepairClient other peers over REQ, and answering them over REP: what has to arrive. Trio.
+"""Requests to other peers over REQ, and replies to theirs over REP. Trio.
 
-`RepairClient` keeps one REQ socket for each peer that can be asked, and fetches what comes in chunks. `RepairServer` serves one
-REP socket: it knows the token, the limits, and which refusals to say; the answers are those of the peer's copies.
+`RepairClient` keeps one REQ socket per peer and assembles transfers. `RepairServer` serves one REP socket: it checks
+tokens and limits and refuses requests; the document's LocalCopy supplies the replies.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from nngkit.documents.sync.messages import (
 )
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_reply, decode_request, encode
+from nngkit.documents.sync.wire_reader import VERSION_WHAT
 from nngkit.documents.versions import EditStream, Versions
 from nngkit.errors import AccessDenied, BadMessage, Broken, NngkitError, NotFound, TimedOut, TooLarge
 from nngkit.protocols import TLS, Rep, Req
@@ -42,12 +43,12 @@ __all__ = ["RepairClient", "RepairServer"]
 
 log = logging.getLogger("nngkit.documents")
 
-PULLS: Final = 4  # requests for chunks under way at once: 8 MiB in flight, which fills a fast network's round trip
-OPEN: Final = 1024  # questions that wait for something at once; more are told that we are busy
+PULLS: Final = 4  # concurrent requests for chunks: 8 MiB in flight, which fills the round trip of a fast network
+OPEN: Final = 1024  # requests being answered at once; further ones are refused as busy
 
 
 class RepairClient:
-    """Questions to other peers. Closed with `close`. `count_bytes` is told the bytes of each, and of its answer."""
+    """Requests to other peers; end it with `close`. `count_bytes` is called with the size of each request and reply."""
 
     def __init__(
         self, me: EditStream, *, limit: int, tls: TLS | None, token: str | None, count_bytes: Callable[[int], None]
@@ -61,31 +62,32 @@ class RepairClient:
         self._sockets: dict[EditStream, Req] = {}
 
     def add_peer(self, peer: EditStream, places: tuple[str, ...]) -> None:
-        """Where `peer` can be asked. Nobody is connected to before there is something to ask."""
+        """Set the REP addresses of `peer`. The first request connects."""
         if self._places.get(peer) != places:
             self.remove_peer(peer)
             self._places[peer] = places
 
     def remove_peer(self, peer: EditStream) -> None:
-        """`peer` has gone: what was asked of it fails."""
+        """Disconnect from a peer that left; its pending requests fail."""
         self._places.pop(peer, None)
         if (socket := self._sockets.pop(peer, None)) is not None:
             socket.close(0.0)
 
     def close(self) -> None:
-        """End it all."""
+        """Disconnect from all peers."""
         for peer in list(self._places):
             self.remove_peer(peer)
 
     async def ask(self, peer: EditStream, request: SyncRequest, timeout: float) -> SyncReply:
-        """The reply of `peer`. Raises TimedOut, Broken, BadMessage, AccessDenied (it does not want us), NotFound
-        (it has no such document).
+        """Send a request to `peer` and return its reply.
+
+        Raises TimedOut, Broken, BadMessage, AccessDenied (the token is wrong), NotFound (it does not have the document).
         """
         socket = self._sockets.get(peer)
         if socket is None:
             if peer not in self._places:
-                raise Broken(f"{peer} cannot be asked: it has gone")
-            # resend=None: when to ask again, and whom, is decided by the replica
+                raise Broken(f"{peer} cannot be asked: it has left")
+            # resend=None: the replica decides about retries
             socket = self._sockets[peer] = Req(
                 dial=self._places[peer],
                 resend=None,
@@ -97,7 +99,7 @@ class RepairClient:
         return await ask(socket, request, timeout, expects=peer, count_bytes=self._count_bytes)
 
     async def body(self, peer: EditStream, diff: Diff, timeout: float) -> bytes:
-        """The update of a Diff, in chunks where it says so; `timeout` for each of them."""
+        """Return the update of a Diff, assembled from chunks if needed; `timeout` applies to each request for chunks."""
         if isinstance(diff.body, bytes):
             return diff.body
         manifest = diff.body
@@ -122,7 +124,7 @@ class RepairClient:
                 nursery.start_soon(pull, indexes)
         if failure:
             raise failure[0]
-        # hashing 100 MB takes a tenth of a second
+        # in a thread: hashing 100 MB takes 0.1 s
         return await trio.to_thread.run_sync(assembly.whole)
 
 
@@ -133,7 +135,7 @@ async def ask(
     expects: EditStream | None = None,
     count_bytes: Callable[[int], None] | None = None,
 ) -> SyncReply:
-    """One question and its answer. `expects`: who has to answer. Raises as `RepairClient.ask`."""
+    """Send one request and return the reply. `expects`: the peer that must reply. Raises as `RepairClient.ask`."""
     question = encode(request)
     if count_bytes is not None:
         count_bytes(len(question))
@@ -142,7 +144,7 @@ async def ask(
         count_bytes(len(data))
     reply = decode_reply(data)
     if expects is not None and reply.sender != expects:
-        raise Broken(f"{expects} is not there any more: {reply.sender} answered")
+        raise Broken(f"{expects} has left: {reply.sender} replied")
     if isinstance(reply, Refused):
         if reply.code == "token":
             raise AccessDenied(f"{reply.sender}: {reply.why}")
@@ -162,23 +164,23 @@ class RepairHost(Protocol):
     me: EditStream
 
     def welcome(self) -> Welcome:
-        """Where to join."""
+        """Return our addresses and documents."""
 
     def find_copy(self, doc: str) -> LocalCopy | None:
-        """The document, opened if that may be; None if there is none of that name here."""
+        """Return a document, opened if the peer accepts it; else None."""
 
     def notify(self, copy: LocalCopy) -> None:
-        """Something happened to it."""
+        """Schedule a step of a document."""
 
     async def room(self) -> None:
-        """Wait until the disk takes more."""
+        """Wait until storage takes more."""
 
     async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
-        """Wait for it."""
+        """Wait up to `wait` seconds until the document has `versions`, with `durable` on disk."""
 
 
 class RepairServer:
-    """Serves a REP. `refused` is called with (who, what, why) for what is not answered in the asker's sense."""
+    """Server of a REP socket. `refused` is called with (peer, what, why) for rejected requests."""
 
     def __init__(
         self, rep: Rep, host: RepairHost, *, token: str | None, refused: Callable[[str, str, str], None]
@@ -192,11 +194,13 @@ class RepairServer:
         self.answered = dict.fromkeys(("Hello", "Nack", "Want", "Pull", "Give", "Have"), 0)
 
     async def serve(self) -> None:
-        """Until the socket is closed."""
+        """Serve until the socket is closed."""
         async with trio.open_nursery() as nursery:
             async for question in self._rep:
                 if self._open >= OPEN:
-                    nursery.start_soon(self._say, question, Refused(self._host.me, "busy", f"{OPEN} questions wait"))
+                    nursery.start_soon(
+                        self._say, question, Refused(self._host.me, "busy", f"{OPEN} requests are pending")
+                    )
                 else:
                     self._open += 1
                     nursery.start_soon(self._answer, question)
@@ -210,21 +214,24 @@ class RepairServer:
     async def _say(self, question: Question, reply: SyncReply) -> None:
         try:
             await question.areply(encode(reply))
-        except NngkitError as error:  # it has gone, or we are closing
-            log.debug("not answered: %s", error)
+        except NngkitError as error:  # the peer has left, or we are closing
+            log.debug("reply not sent: %s", error)
 
     async def _reply(self, question: Question) -> SyncReply:
-        where = "somebody" if question.pipe is None else question.pipe.address
+        where = "unknown peer" if question.pipe is None else question.pipe.address
         me = self._host.me
         try:
             request = decode_request(question.body, peer=where)
         except (BadMessage, TooLarge) as error:
-            code = "too-large" if isinstance(error, TooLarge) else "version" if "newer than" in str(error) else "bad"
+            if isinstance(error, TooLarge):
+                code = "too-large"
+            else:
+                code = "version" if error.what == VERSION_WHAT else "bad"
             self._refused(where, "request", str(error))
             return Refused(me, code, str(error)[:200])
         if isinstance(request, Hello) and request.store not in (None, me.origin):
-            # before the token: that belongs to the other store, and would only be wrong
-            self._refused(where, "request", "it means another store")
+            # checked before the token, which belongs to the other store and would be wrong
+            self._refused(where, "request", "it is for another store")
             return Refused(me, "store", "another store is served here now")
         if self._token is not None and not secrets.compare_digest((request.token or "").encode(), self._token.encode()):
             self._refused(where, "request", "the token is wrong or missing")
@@ -238,7 +245,7 @@ class RepairServer:
                 return Chunks(me, request.transfer, chunks)
             copy = self._host.find_copy(request.doc)
             if copy is None:
-                return Refused(me, "unknown-document", f"{request.doc} is not here")
+                return Refused(me, "unknown-document", f"document {request.doc} is not open here")
             return await self._about(copy, request)
         except (BadMessage, TooLarge, ValueError) as error:
             self._refused(where, "request", str(error))
@@ -251,7 +258,7 @@ class RepairServer:
                 return copy.resend(request)
             case Want():
                 update, versions = copy.difference(request)
-                self._host.notify(copy)  # it told us what it has
+                self._host.notify(copy)  # the request reports the versions of the peer
                 body: bytes | Manifest = self.transfers.offer(update, name=secrets.token_bytes(16), now=now)
                 return Diff(self._host.me, copy.name, body, versions)
             case Give():

@@ -1,33 +1,33 @@
-"""One document at one peer: which edits are in it, which are missing, and who is asked for them. Pure.
+"""Replica: which edits of one document are here, which are missing, and which peer is asked for them. Pure.
 
-Every outside event changes what is known, and then one function, `evaluate`, says what is to be done; it alone decides.
-It knows no clock (`now` is given, in seconds), no socket, and nothing of what an edit means: whoever holds it applies
-what is delivered, in that order, sends the questions, and tells how they went::
+Events change the state (`replica_state.py`); then one function, `evaluate`, decides on all actions. It knows no clock
+(`now` is given, in seconds), no socket, and nothing of the content of an edit. The caller applies delivered edits in
+order, sends the requests, and reports their outcomes::
 
-    replica.heard(updates, via, now)       edits came: by BUS, or as an answer (`via`: from which peer, None if unknown)
-    replica.receive_heartbeat(sender, heartbeat, now)    what a peer says that it has
-    replica.edited(payload, now)           we edited: gives what to tell everybody
-    replica.ready()                        -> edits to apply now, after each of these
-    replica.catch_up(now)                  somebody waits for all that others have now: `standing` says how far it is
-    replica.evaluate(now)                  -> whom to ask what, when to needs_digest again
+    replica.heard(updates, via, now)            edits from the BUS or a reply (`via`: the sending peer, None if unknown)
+    replica.receive_heartbeat(peer, beat, now)   the versions that a peer reports
+    replica.edited(payload, now)                a local edit -> the message to publish
+    replica.ready()                             -> edits to apply now, after each of these
+    replica.catch_up(now)                       begin to fetch what all peers have now; see `catch_up_status`
+    replica.evaluate(now)                       -> requests, and when to evaluate again
 
-BUS loses messages, and says so to nobody. What was lost is seen by a number that is left out, by an edit that depends
-on something unknown, by a beat that knows more; what all of those miss, by digests that differ once all is quiet.
+BUS loses messages silently. A loss shows as a gap in the numbers, as a missing dependency, or in a heartbeat with newer
+versions; if none of these shows it, digests that differ once the document is quiet do.
 
-What holds whenever `evaluate` returns (tests/documents/test_replica.py checks each after every step):
+Invariants when `evaluate` returns (tests/documents/test_replica.py checks them after every step):
 
-1. Causal: what was delivered of a stream is all from 1 to `versions[stream]`, each once, in order, after its `deps`.
-   (pycrdt 0.14 loses text when updates come in another order: 187 of 400 tries, measured.)
-2. Nothing that could be delivered is held.
-3. Whatever is known to exist and is not here, and has somebody present who can be asked, is being asked for or has a
-   time at which it will be.
-4. A peer is asked one thing at a time; for the whole document, one peer at a time.
+1. Causality: edits 1 to `versions[stream]` of each stream were delivered, once, in order, after their `deps`.
+   (pycrdt 0.14 loses text when updates arrive in another order: 187 of 400 tries, measured.)
+2. No deliverable edit is held.
+3. Every edit known to exist and missing, if a present peer can be asked for it, is being requested or has a due time.
+4. A peer has at most one pending request; AskAll is pending at one peer at most.
 5. `held` and the log of recent edits are within their caps.
-6. While something is missing or was changed within `quiet` (or two of the slowest answers), no digest is compared.
+6. While an edit is missing, or after a change within `quiet` (or two of the slowest round trips), digests are not
+   compared.
 
-Which question: a few missing edits are asked for by number (`AskEdits`) from a random peer that says it has them, so
-that one popular author is not asked by everybody; many, or those nobody keeps any more, by `AskAll`, which brings one
-update with all that is lacking. An answer that is late is asked for elsewhere, ever later with each failure.
+Choice of the request: a few missing edits are requested by number (`AskEdits`), from a random peer that reports them,
+which spreads the load of a popular author. Many, or those that no peer keeps any more, are requested by `AskAll`, which
+returns one update with everything missing. A late reply is requested elsewhere, with a growing delay after each failure.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Replica(ReplicaState):
     """One document at one peer. The first lines of this file hold the invariants of `evaluate`."""
 
     def evaluate(self, now: float) -> Decisions:
-        """Everything that follows from what is known. The invariants are in this file's first lines."""
+        """Decide on all actions that follow from the state."""
         asks: list[Ask] = []
         wakes = [NEVER]
         wakes += self._repair_gaps(now, asks)
@@ -60,7 +60,7 @@ class Replica(ReplicaState):
         elif not self._gaps:
             wakes.append(self.history.changed_at + self._quiet())
         if self._catching:
-            wakes += self._catch_up(now, asks)
+            wakes += self._ask_to_catch_up(now, asks)
         if not self.askable:
             wakes += self._offer(now, asks)
         return Decisions(asks, needs_digest, min(wakes))
@@ -75,14 +75,14 @@ class Replica(ReplicaState):
             here = self.versions.get(stream, 0)
             gap = self._gaps.get(stream)
             if gap is None:
-                # by another way it may still come; on a busy machine everything does later
+                # it may still arrive by itself; on a slow machine that takes longer
                 order = max(self.settings.order, self._round_trips.slowest() / 4)
                 gap = self._gaps[stream] = Gap(now + order, here)
                 self.counts.gaps += 1
             elif gap.at != here:
                 gap.at, gap.tries, gap.lost = here, 0, False
                 if gap.peer not in self._peers or self._peers[gap.peer].asked_at is None:
-                    gap.due = min(gap.due, now + self.settings.order)  # that was answered; this is another gap
+                    gap.due = min(gap.due, now + self.settings.order)  # that request was answered; this is another gap
             desperate = desperate or gap.lost
             if gap.due > now:
                 yield gap.due
@@ -93,10 +93,10 @@ class Replica(ReplicaState):
         for stream in self._gaps.keys() - incomplete.keys():
             del self._gaps[stream]
         if self._wanted_from is not None:
-            return  # all will come at once
+            return  # AskAll brings everything
         if lacking > self.settings.few or runs > RANGES or (desperate and (due or self.history.needs_snapshot)):
             yield from self._ask_all(self._who_has(stream for stream, _ in due), now, asks)
-            if self._wanted_from is None:  # it has to wait: what is small does not, whoever claims what is large
+            if self._wanted_from is None:  # AskAll has to wait; small gaps do not, whatever large ones are claimed
                 due = [(stream, ranges) for stream, ranges in due if self.history.lacking(stream) <= self.settings.few]
                 yield from self._ask_edits(due, now, asks)
         elif due:
@@ -110,9 +110,9 @@ class Replica(ReplicaState):
             able = [(name, peer) for name, peer in knowing if peer.askable]
             free = [name for name, peer in able if peer.asked_at is None and peer.not_before <= now]
             if not free:
-                if able:  # an answer, or its failure, brings us back
+                if able:  # a reply or its failure triggers the next evaluation
                     yield from (peer.not_before for _, peer in able if peer.asked_at is None)
-                else:  # a beat may tell soon who has them
+                else:  # a heartbeat may tell soon which peer has them
                     yield self._postpone(stream, UNKNOWN, now)
                     self._gaps[stream].lost = self._gaps[stream].tries >= 3
                 continue
@@ -128,14 +128,14 @@ class Replica(ReplicaState):
             asks.append(AskEdits(name, tuple(all_wanted[:RANGES])))
 
     def _postpone(self, stream: EditStream, patience: float, now: float) -> float:
-        """When to ask for it again, if nothing comes."""
+        """Return when to ask again for a missing stream, after another failure."""
         gap = self._gaps[stream]
         gap.tries += 1
         gap.due = now + patience * min(2.0 ** (gap.tries - 1), 16.0)
         return gap.due
 
     def _who_has(self, streams: Iterable[EditStream]) -> list[EditStream]:
-        """Peers that can be asked and have something that we lack; all, if nobody says so."""
+        """Return the askable peers that report something missing here; all, if none does."""
         wanted = list(streams) or list(self._gaps)
         able = [name for name, peer in self._peers.items() if peer.askable]
         found = [
@@ -173,7 +173,7 @@ class Replica(ReplicaState):
         unlike, differing = [], []
         for name, peer in self._peers.items():
             if peer.versions is None or peer.reported_at <= self.history.changed_at:
-                continue  # it is being edited there, or what it said is older than what we have
+                continue  # it is being edited there, or the report is older than our last change
             if peer.versions != ours:
                 if peer.fruitless != (ours, peer.versions):
                     unlike.append(name)
@@ -201,8 +201,8 @@ class Replica(ReplicaState):
                 self._mark_asked(name, now)
                 asks.append(Offer(name, whole=peer.failures % 2 == 1))
 
-    def _catch_up(self, now: float, asks: list[Ask]) -> Iterator[float]:
-        """Beats say little while somebody edits, so each is asked, one after the other: the first brings the most."""
+    def _ask_to_catch_up(self, now: float, asks: list[Ask]) -> Iterator[float]:
+        """Ask all peers in turn, as heartbeats report little during edits; the first reply brings the most."""
         since = max(self._catching)
         for name, peer in self._peers.items():
             if not peer.askable or self._peer_status(peer, since, now) is not None:

@@ -1,6 +1,6 @@
 """State of one document at one peer: what is known of the document and of other peers. Pure.
 
-Events change it: edits, heartbeats, replies, peers that come and go. It decides nothing; `replica.py` does.
+Events change it: edits, heartbeats, replies, peers that join and leave. It decides nothing; `replica.py` does.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ T = TypeVar("T")
 
 
 class Chance(Protocol):
-    """What it needs of a random.Random, which is not imported here: chance comes from outside, as time does."""
+    """What it needs of random.Random; randomness is passed in, as time is."""
 
     def choice(self, seq: Sequence[T]) -> T:
-        """One of them."""
+        """Return a random element."""
 
     def uniform(self, a: float, b: float) -> float:
-        """A number from `a` to `b`."""
+        """Return a random number from `a` to `b`."""
 
 
 class ReplicaState:
-    """One document's state; `me` is our stream, `versions` and `log` what a store had of it.
+    """State of one document. `me`: our stream; `versions` and `log`: from the store.
 
-    `askable`: whether the others can ask us. `round_trips` may be shared by all documents of a peer.
+    `askable`: we have a REP endpoint. `round_trips` may be shared by all documents of a peer.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class ReplicaState:
         self._peers: dict[EditStream, PeerState] = {}
         self._gaps: dict[EditStream, Gap] = {}
         self._edited_at = -NEVER
-        self._content: tuple[int, bytes] | None = None  # the content's digest after so many changes
+        self._content: tuple[int, bytes] | None = None  # number of changes, and the content digest after them
         self._wanted_from: EditStream | None = None
         self._want_due = 0.0
         self._want_failures = 0
-        self._snapshot_source: EditStream | None = None  # who said what is too old to have a number
-        self._catching: list[float] = []  # when each of those who wait in `joined` began
+        self._snapshot_source: EditStream | None = None  # the peer that sent an edit too old for the vector
+        self._catching: list[float] = []  # start of each pending `joined`
 
     @property
     def versions(self) -> Versions:
-        """What is here."""
+        """Versions of the delivered edits."""
         return self.history.versions
 
     @property
@@ -78,12 +78,12 @@ class ReplicaState:
     # ------------------------------------------------------------------ what happens
 
     def edited(self, payload: bytes, now: float) -> Updates:
-        """We edited: what to tell everybody, and to put on disk."""
+        """Record a local edit; return the message to publish and to log."""
         self._edited_at = now
         return self.history.edited(payload, now)
 
     def heard(self, updates: Updates, via: EditStream | None, now: float) -> str | None:
-        """Edits came. Returns why, if nobody can have made them; nothing of them is then taken."""
+        """Take received edits. Returns the reason if they are impossible; then none is taken."""
         stream = updates.stream
         last = updates.first + len(updates.edits) - 1
         if stream == self.me:
@@ -91,11 +91,11 @@ class ReplicaState:
                 self.counts.duplicates += len(updates.edits)
                 return None
             self.counts.refused += len(updates.edits)
-            return "it speaks for us"
+            return "it claims to be this peer"
         mine = self.versions.get(self.me, 0)
         if any(edit.deps.get(self.me, 0) > mine for edit in updates.edits):
             self.counts.refused += len(updates.edits)
-            return "it depends on what we have not written"
+            return "it depends on edits of ours that do not exist"
         if self.history.is_old(stream):
             self.counts.old += len(updates.edits)
             self.history.needs_snapshot = True
@@ -104,7 +104,7 @@ class ReplicaState:
         for peer in {via, stream}:
             if peer is not None and (known := self._peers.get(peer)) is not None:
                 known.claim({stream: last})
-                if peer == stream:  # who wrote it had what it depends on
+                if peer == stream:  # the author had the dependencies
                     for edit in updates.edits:
                         known.claim(edit.deps)
         self.history.exists(stream, last)
@@ -113,7 +113,7 @@ class ReplicaState:
         return None
 
     def receive_heartbeat(self, sender: EditStream, heartbeat: DocumentHeartbeat, now: float) -> None:
-        """A peer says what it has. It has to be known by `joined`."""
+        """Take the reported state of a peer that is known by `joined`."""
         peer = self._peers.get(sender)
         if peer is None:
             return
@@ -123,18 +123,18 @@ class ReplicaState:
             peer.absent, peer.failures, peer.not_before = False, 0, now
         for stream, seq in heartbeat.heads.items():
             if seq <= peer.claims.get(stream, 0):
-                continue  # as it is of nearly all of them: beats are many, and repeat what was said
+                continue  # nearly always: heartbeats are frequent and repetitive
             seq = self._possible(stream, seq)
             if seq > peer.claims.get(stream, 0):
                 peer.claim({stream: seq})
                 self.history.exists(stream, seq)
 
     def _possible(self, stream: EditStream, seq: int) -> int:
-        """Of our own stream nobody can have more than we have written."""
+        """Limit a claim about our own stream to what we have written."""
         return min(seq, self.versions.get(stream, 0)) if stream == self.me else seq
 
     def joined(self, peer: EditStream, askable: bool) -> None:
-        """`peer` is there, or can be asked now, or no longer."""
+        """Record that `peer` is present, and whether it can be asked."""
         known = self._peers.get(peer)
         if known is None:
             self._peers[peer] = PeerState(askable)
@@ -142,30 +142,30 @@ class ReplicaState:
             known.askable = askable
 
     def left(self, peer: EditStream) -> None:
-        """`peer` has gone; what only it knew of is not waited for."""
+        """Record that `peer` has left; edits that only it had are not expected any more."""
         if self._peers.pop(peer, None) is not None:
             if self._wanted_from == peer:
                 self._wanted_from = None
             self.history.recount([known.claims for known in self._peers.values()])
 
     def answered(self, peer: EditStream, now: float, *, rest: bool = False) -> None:
-        """`peer` answered an AskEdits, and all it sent was `heard`. `rest`: some it does not keep any more."""
+        """Record the reply to an AskEdits, after all its edits were `heard`. `rest`: the peer does not keep some any more."""
         known = self._peers.get(peer)
         if known is None or known.asked_at is None:
             return
         self._round_trips.measured(peer, now - known.asked_at)
         known.asked_at, known.failures = None, 0
         if rest:
-            for gap in self._gaps.values():  # unless what came went some way
+            for gap in self._gaps.values():  # until the stream advances
                 gap.lost = True
                 gap.due = min(gap.due, now)
 
     def failed(self, peer: EditStream, now: float) -> None:
-        """A question to `peer` was not answered, or not with what was asked for."""
+        """Record that a request to `peer` failed, or its reply was useless."""
         known = self._peers.get(peer)
         if known is not None:
             known.asked_at = None
-            known.offered = None  # it may not have come
+            known.offered = None  # it may not have arrived
             known.failures = min(known.failures + 1, 6)
             known.not_before = now + self._round_trips.patience(peer) * 2**known.failures
         if self._wanted_from == peer:
@@ -174,7 +174,7 @@ class ReplicaState:
             self._want_due = now + 0.05 * 2**self._want_failures * self._rng.uniform(0.7, 1.3)
 
     def merged(self, peer: EditStream, versions: Mapping[EditStream, int], now: float, *, changed: bool) -> None:
-        """An update of `peer` is in the document, which has now all of `versions`. `changed`: it brought something."""
+        """Record that an update of `peer` with all of `versions` was applied. `changed`: it changed the content."""
         known = self._peers.get(peer)
         grown = self.history.merged(versions, now)
         if changed:
@@ -194,13 +194,13 @@ class ReplicaState:
         self.history.settle(now)
 
     def caught_up(self, peer: EditStream) -> None:
-        """The answer of `peer` to an AskAll is merged: all that it had when it was asked is here."""
+        """Record that the reply of `peer` to an AskAll is applied: everything it had when asked is here."""
         known = self._peers.get(peer)
         if known is not None:
             known.caught_up_at = known.all_asked_at
 
     def unknown_document(self, peer: EditStream, now: float) -> None:
-        """`peer` answered an AskAll: it has no such document. Until it speaks of it, it counts as having nothing."""
+        """Record that `peer` does not have the document, as of its reply to an AskAll."""
         known = self._peers.get(peer)
         if known is not None:
             known.absent, known.asked_at = True, None
@@ -210,46 +210,47 @@ class ReplicaState:
             self._wanted_from = None
 
     def offered(self, peer: EditStream, versions: Mapping[EditStream, int], now: float) -> None:
-        """`peer` took what we gave, and says what it has now."""
+        """Record that `peer` accepted an offer and has `versions` now."""
         known = self._peers.get(peer)
         if known is not None:
             known.asked_at, known.failures = None, 0
             before = dict(known.claims)
             self._claim(known, versions)
             if known.claims != before:
-                known.offered = None  # what is left can be next
+                known.offered = None  # the remainder can be next
 
     def asked(self, peer: EditStream, versions: Mapping[EditStream, int]) -> None:
-        """`peer` asked for all it lacks, and so told what it has."""
+        """Record the versions in a request of `peer` for everything missing."""
         known = self._peers.get(peer)
         if known is not None:
             known.reported = True
             self._claim(known, versions)
 
     def _claim(self, peer: PeerState, versions: Mapping[EditStream, int]) -> None:
-        """It says in so many words what it has."""
+        """Record versions that a peer has stated."""
         peer.claim({stream: self._possible(stream, seq) for stream, seq in versions.items()})
         for stream, seq in peer.claims.items():
             self.history.exists(stream, seq)
 
     def settled(self, content: bytes) -> None:
-        """The digest of the content as it is now."""
+        """Set the digest of the current content."""
         self._content = self.history.changes, content
 
     # ------------------------------------------------------------------ catching up
 
     def catch_up(self, now: float) -> float:
-        """Begin to bring in all that any peer has at `now`; the number for `standing` and `catch_up_ended`."""
+        """Begin to fetch everything that any peer has at `now`. Returns the argument for `catch_up_status`."""
         self._catching.append(now)
         return now
 
     def catch_up_ended(self, since: float) -> None:
-        """Nobody waits for that any more."""
+        """End a `catch_up`."""
         self._catching.remove(since)
 
     def catch_up_status(self, since: float, now: float) -> list[bool | None]:
-        """For each peer that is there: True if all that it had at `since` is here, False if it has no such document,
-        None if it has yet to say.
+        """Return a status per present peer: True if everything it had at `since` is here, None if that is open.
+
+        False if it does not have the document.
         """
         return [self._peer_status(peer, since, now) for peer in self._peers.values()]
 
@@ -260,7 +261,7 @@ class ReplicaState:
             return True
         if peer.askable and not peer.failures and (peer.asked_at is None or now < peer.asked_at + LATE):
             return None
-        # it cannot be asked, or does not answer: what it says on the BUS has to do
+        # without REP, or not replying: its heartbeats have to do
         if not peer.reported:
             return None if peer.asked_at is not None else False
         agrees = peer.versions is None or peer.versions == self.history.digest()
@@ -269,54 +270,54 @@ class ReplicaState:
     # ------------------------------------------------------------------ what others ask
 
     def make_heartbeat(self, now: float) -> DocumentHeartbeat:
-        """What to say of this document in a heartbeat."""
+        """Return our part of a heartbeat about this document."""
         if self.is_quiet(now) and (content := self._our_content()) is not None:
             return DocumentHeartbeat(self.doc, self.history.digest(), content, {})
         return DocumentHeartbeat(self.doc, None, None, self.history.recent_heads(now))
 
     def resend(self, ranges: Iterable[Range]) -> tuple[tuple[Updates, ...], bool]:
-        """What of `ranges` is kept; whether some is not."""
+        """Return the edits of `ranges` that are kept, and whether some are not."""
         return self.history.resend(ranges)
 
     def missing_at_peer(self, peer: EditStream, size: int, many: int) -> tuple[list[bytes], Versions, Versions]:
-        """Edits that `peer` lacks as far as it said, in causal order, what they bring, what they need: see History."""
+        """Return edits missing at `peer` as far as known, the versions they bring, and their dependencies: see History."""
         known = self._peers.get(peer)
         return self.history.edits_missing_at({} if known is None else known.claims, size=size, many=many)
 
     def has(self, versions: Mapping[EditStream, int]) -> bool:
-        """Whether all of `versions` is here, as far as it is not too old to be known."""
+        """Return True if all of `versions` is here, disregarding streams too old for the vector."""
         return all(
             self.versions.get(stream, 0) >= seq or self.history.is_old(stream) for stream, seq in versions.items()
         )
 
     def _our_content(self) -> bytes | None:
-        """The digest of the content, if it is known."""
+        """Return the content digest if it is current."""
         if self._content is None or self._content[0] != self.history.changes:
             return None
         return self._content[1]
 
     def is_quiet(self, now: float) -> bool:
-        """Whether nothing changed lately, and nothing is known to be missing."""
-        # as `evaluate` says when to come back; a difference would round otherwise, and be due for ever
+        """Return True if nothing changed recently, and nothing is known to be missing."""
+        # the same sum as in `evaluate`: a difference would be rounded otherwise, and be due forever
         return now >= self.history.changed_at + self._quiet() and not self._gaps
 
     def _quiet(self) -> float:
-        """Seconds within which all that was said has been heard: longer where the network, or a machine, is slow."""
+        """Return the seconds after which everything sent has arrived: longer on a slow network or machine."""
         return max(self.settings.quiet, 2 * self._round_trips.slowest())
 
     @property
     def held(self) -> int:
-        """Edits that wait for others."""
+        """Number of edits held back."""
         return self.history.held_edits
 
     @property
     def missing(self) -> int:
-        """Edits known to exist, and not here."""
+        """Number of edits known to exist and missing."""
         return sum(self.history.incomplete().values())
 
     # ------------------------------------------------------------------ what to do
 
     def ready(self) -> list[Deliver]:
-        """What is to be applied now, in this order. It counts as here: apply it before anybody is told so."""
+        """Take the edits to apply now, in order. They count as delivered: apply them before reporting versions."""
         ready, self.history.ready = self.history.ready, []
         return ready

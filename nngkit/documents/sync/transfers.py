@@ -1,17 +1,17 @@
-"""Large updates in chunks, each with its hash. Pure: bytes in, messages out; `now` in seconds, `name` at random.
+"""Transfers of large updates, in chunks with hashes. Pure: bytes in, messages out; `now` in seconds, `name` random.
 
-Who gives::
+Sender::
 
     body = transfers.offer(update, name=token_bytes(16), now=now)     bytes if small, else a Manifest
-    transfers.chunks(pull, now)                                       what of it was asked for
+    transfers.chunks(pull, now)                                       the requested chunks
 
-Who takes::
+Receiver::
 
     assembly = Assembly(manifest, limit=256 << 20)                    raises TooLarge before anything is fetched
     for indexes in assembly.wanted(): ... assembly.take(chunks)       raises BadMessage for a chunk with a wrong hash
     assembly.whole()                                                  the update
 
-An update that is asked for by several (a room full of people opens the same document) is cut and hashed once.
+An update that several peers request at once (a class opens the same document) is split and hashed once.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ from nngkit.errors import BadMessage, TooLarge
 
 __all__ = ["CHUNK", "Assembly", "Transfers"]
 
-CHUNK: Final = BUS_LIMIT  # bytes: 8 of them in one reply keep a fast network busy and a slow one not for seconds
-KEPT: Final = 30.0  # seconds after its last use: who asks for a chunk a second is gone by then
+CHUNK: Final = (
+    BUS_LIMIT  # bytes: 8 of them in one reply keep a fast network busy, and delay a slow one less than seconds
+)
+KEPT: Final = 30.0  # seconds since the last use; a slow receiver asks more often
 MOST_KEPT: Final = 16  # transfers
 MOST_BYTES: Final = 256 << 20
 
 
 class Transfers:
-    """What is being given, until nobody has asked for it for 30 s, or newer ones need the room (16, 256 MiB)."""
+    """Transfers being sent. Each is kept for 30 s after its last use, unless newer ones need the room (16, 256 MiB)."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, tuple[Manifest, bytes, float]] = OrderedDict()
 
     def offer(self, update: bytes, *, name: bytes, now: float) -> bytes | Manifest:
-        """`update` as it stands in a Diff. Raises TooLarge over what a transfer can hold, 1 GiB."""
+        """Return the body of a Diff: `update` or a manifest. Raises TooLarge over 1 GiB."""
         self.expire(now)
         if len(update) <= CHUNK:
             return update
@@ -56,12 +58,12 @@ class Transfers:
         self._kept[name] = manifest, update, now
         while len(self._kept) > MOST_KEPT or sum(len(data) for _, data, _ in self._kept.values()) > MOST_BYTES:
             if len(self._kept) == 1:
-                break  # one alone may be larger than what several may be
+                break  # a single transfer may exceed the cap of all
             self._kept.popitem(last=False)
         return manifest
 
     def chunks(self, transfer: bytes, indexes: tuple[int, ...], now: float) -> tuple[tuple[int, bytes], ...]:
-        """The chunks asked for; none if the transfer is not kept. Raises BadMessage for one that it cannot have."""
+        """Return the requested chunks; empty if the transfer is not kept. Raises BadMessage for an invalid index."""
         self.expire(now)
         kept = self._kept.get(transfer)
         if kept is None:
@@ -74,7 +76,7 @@ class Transfers:
         return tuple((index, data[index * CHUNK : (index + 1) * CHUNK]) for index in indexes)
 
     def expire(self, now: float) -> None:
-        """Let go of what nobody has asked for lately."""
+        """Drop transfers that were not used recently."""
         while self._kept:
             name, (_, _, used) = next(iter(self._kept.items()))
             if now - used < KEPT:
@@ -88,7 +90,7 @@ class Transfers:
 
 
 class Assembly:
-    """An update that comes in chunks. Raises TooLarge at once if it claims more than `limit` bytes."""
+    """An update received in chunks. Raises TooLarge if the manifest announces more than `limit` bytes."""
 
     def __init__(self, manifest: Manifest, *, limit: int, peer: str | None = None) -> None:
         if manifest.size > limit:
@@ -98,13 +100,13 @@ class Assembly:
         self._chunks: list[bytes | None] = [None] * len(manifest.chunks)
 
     def wanted(self) -> Iterator[tuple[int, ...]]:
-        """The indexes that are still missing, as many at a time as one reply holds."""
+        """Yield the missing indexes, as many at a time as fit one reply."""
         missing = [index for index, chunk in enumerate(self._chunks) if chunk is None]
         for at in range(0, len(missing), CHUNKS):
             yield tuple(missing[at : at + CHUNKS])
 
     def take(self, chunks: Chunks) -> None:
-        """Some chunks. Raises BadMessage for one that is not what the manifest says, and takes none of them."""
+        """Add chunks. Raises BadMessage, and takes none of them, if one does not match the manifest."""
         for index, data in chunks.chunks:
             if index >= len(self._chunks) or sha256(data).digest() != self.manifest.chunks[index]:
                 raise BadMessage("chunk", f"chunk {index} has a wrong hash", self._peer)
@@ -112,10 +114,10 @@ class Assembly:
             self._chunks[index] = data
 
     def whole(self) -> bytes:
-        """All of it. Raises BadMessage if a chunk is missing, or if it is not what was announced."""
+        """Return the update. Raises BadMessage if it is incomplete or does not match the manifest."""
         if any(chunk is None for chunk in self._chunks):
-            raise BadMessage("transfer", "it is not complete", self._peer)
+            raise BadMessage("transfer", "it is incomplete", self._peer)
         data = b"".join(chunk for chunk in self._chunks if chunk is not None)
         if len(data) != self.manifest.size or sha256(data).digest() != self.manifest.sha256:
-            raise BadMessage("transfer", "it is not what was announced", self._peer)
+            raise BadMessage("transfer", "it does not match the manifest", self._peer)
         return data

@@ -1,4 +1,4 @@
-"""The bytes of what peers of a document say to each other, both ways. Pure; docs/wire.md ("Documents") is its text.
+"""Encoding of the messages between the peers of a document. Pure; docs/wire.md ("Documents") is the specification.
 
 ::
 
@@ -6,8 +6,8 @@
     >>> decode_bus(encode(Bye(me)))
     Bye(sender=EditStream(origin=b'aaaaaaaa', epoch=1))
 
-Every message is a CBOR array that begins with a number for its kind. Whatever a stranger may have written is refused
-here with BadMessage or TooLarge, or is what its type says. May not know: sockets, time, what an update means.
+A message is a CBOR array that begins with its kind, a number. Decoding validates every field of hostile input, and
+raises BadMessage or TooLarge. Knows neither sockets nor time, nor the content of updates.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = ["decode_bus", "decode_reply", "decode_request", "encode"]
 
 
 def encode(message: BusMessage | SyncRequest | SyncReply) -> bytes:
-    """The bytes of any of them."""
+    """Encode any message."""
     return envelope.encode(_wire(message))
 
 
@@ -134,23 +134,23 @@ def _manifest(manifest: Manifest) -> list[Any]:
     return [manifest.transfer, manifest.size, manifest.chunk_size, manifest.sha256, manifest.chunks]
 
 
-# ---- reading what a stranger wrote -----------------------------------------------------------------------------------
+# ---- decoding ------------------------------------------------------------------------------------------------------
 
 
 def decode_bus(data: bytes, *, peer: str | None = None) -> BusMessage:
-    """A message from the BUS. Raises BadMessage, TooLarge."""
+    """Decode a BUS message. Raises BadMessage, TooLarge."""
     message: BusMessage = _decode(data, _BUS, "BUS message", BUS_LIMIT, peer)
     return message
 
 
 def decode_request(data: bytes, *, peer: str | None = None) -> SyncRequest:
-    """A request. Raises BadMessage, TooLarge."""
+    """Decode a request. Raises BadMessage, TooLarge."""
     message: SyncRequest = _decode(data, _REQUESTS, "request", REQUEST_LIMIT, peer)
     return message
 
 
 def decode_reply(data: bytes, *, peer: str | None = None) -> SyncReply:
-    """A reply. Raises BadMessage, TooLarge."""
+    """Decode a reply. Raises BadMessage, TooLarge."""
     message: SyncReply = _decode(data, _REPLIES, "reply", REPLY_LIMIT, peer)
     return message
 
@@ -158,10 +158,10 @@ def decode_reply(data: bytes, *, peer: str | None = None) -> SyncReply:
 def _decode(data: bytes, kinds: dict[int, Callable[[WireReader], Any]], what: str, limit: int, peer: str | None) -> Any:
     value = envelope.decode(data, what=what, limit=limit, peer=peer)
     if type(value) is not list or not value or type(value[0]) is not int:
-        raise BadMessage(what, "it is no list that begins with its kind", peer)
+        raise BadMessage(what, "it must be a list that begins with a kind", peer)
     read = kinds.get(value[0])
     if read is None:
-        raise BadMessage(what, f"there is no kind {value[0]}", peer)
+        raise BadMessage(what, f"unknown kind {value[0]}", peer)
     reader = WireReader(value, what, peer)
     reader.at = 1
     message = read(reader)
@@ -176,7 +176,7 @@ def _updates(reader: WireReader) -> Updates:
         edits.append(Edit(entry.blob(), entry.versions()))
         entry.end()
     if first + len(edits) > 2**53:
-        raise reader.bad("the numbers of its edits run over 2^53")
+        raise reader.bad("the sequence numbers exceed 2^53")
     return Updates(stream, doc, first, tuple(edits))
 
 
@@ -215,7 +215,7 @@ def _hello(reader: WireReader) -> Hello:
     sender, token, about = reader.stream(), reader.text_or_none(), reader.fields()
     store: bytes | None = envelope.field(about, "store", bytes, what=reader.what, peer=reader.peer, default=None)
     if store is not None and len(store) != ORIGIN:
-        raise reader.bad(f"a store is {ORIGIN} bytes")
+        raise reader.bad(f"a store must be {ORIGIN} bytes")
     return Hello(sender, token, reader.label(about), reader.names(about, "documents", DOCUMENTS), store)
 
 
@@ -274,7 +274,7 @@ def _resent(reader: WireReader) -> Resent:
     updates = []
     for entry in reader.each(RANGES * EDITS):
         if entry.whole() != 0:
-            raise reader.bad("an entry is no update")
+            raise reader.bad("an entry is not an update")
         updates.append(_updates(entry))
         entry.end()
     return Resent(sender, doc, tuple(updates), reader.of(bool))
@@ -293,7 +293,7 @@ def _diff(reader: WireReader) -> Diff:
             raise entry.bad(f"{len(chunks)} chunks of {chunk_size} bytes are not {size} bytes")
         body = Manifest(transfer, size, chunk_size, sha256, chunks)
     elif type(body) is not bytes:
-        raise reader.bad("its body is neither bytes nor a manifest")
+        raise reader.bad("the body must be bytes or a manifest")
     return Diff(sender, doc, body, reader.versions())
 
 

@@ -1,15 +1,15 @@
-"""Reading a CBOR array item by item, each as what it has to be. Pure; what `wire.py` reads every message with.
+"""Reading a CBOR array item by item, each with its expected type. Pure; used by `wire.py`.
 
     >>> reader = WireReader([7, "minutes"], "example", None)
     >>> reader.whole(), reader.doc(), reader.end()
     (7, 'minutes', None)
 
-Everything that is not what it has to be raises BadMessage with the item's place.
+Each mismatch raises BadMessage with the place of the item.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from nngkit import envelope
 from nngkit.documents.names import check_name
@@ -17,11 +17,14 @@ from nngkit.documents.sync.messages import TEXT, VERSION
 from nngkit.documents.versions import EditStream, Versions, from_wire, seq_from, stream_from
 from nngkit.errors import BadMessage, ConfigError
 
-__all__ = ["WireReader"]
+__all__ = ["VERSION_WHAT", "WireReader"]
+
+VERSION_WHAT: Final = "documents protocol version"
+"""`what` of the BadMessage for a newer protocol version."""
 
 
 class WireReader:
-    """The items of one array, one after the other, each read as what it has to be."""
+    """The items of one array, read in order."""
 
     __slots__ = ("at", "items", "peer", "what")
 
@@ -33,7 +36,7 @@ class WireReader:
 
     def next(self) -> Any:
         if self.at >= len(self.items):
-            raise self.bad(f"it has {len(self.items)} items, and more are needed")
+            raise self.bad(f"it has {len(self.items)} items, too few")
         self.at += 1
         return self.items[self.at - 1]
 
@@ -110,22 +113,22 @@ class WireReader:
 
     def fields(self) -> dict[str, Any]:
         value: dict[str, Any] = self.of(dict)
-        envelope.check_version(value, VERSION, what=self.what, peer=self.peer)
+        envelope.check_version(value, VERSION, what=VERSION_WHAT, peer=self.peer)
         return value
 
     def texts(self, fields: dict[str, Any], name: str, most: int) -> tuple[str, ...]:
-        """A list of texts in a map; none where it is missing."""
+        """Return a list of texts from a map; empty if absent."""
         entries = envelope.field(fields, name, list, what=self.what, peer=self.peer, default=[], max_len=most)
         reader = WireReader(entries, f"{self.what}: {name}", self.peer)
         return tuple(reader.text() for _ in entries)
 
     def lists(self, fields: dict[str, Any], name: str, most: int) -> list[WireReader]:
-        """A list of lists in a map; none where it is missing."""
+        """Return a list of lists from a map; empty if absent."""
         entries = envelope.field(fields, name, list, what=self.what, peer=self.peer, default=[])
         return WireReader([entries], f"{self.what}: {name}", self.peer).each(most)
 
     def names(self, fields: dict[str, Any], name: str, most: int) -> tuple[str, ...]:
-        """A list of documents' names in a map; none where it is missing."""
+        """Return a list of document names from a map; empty if absent."""
         entries = envelope.field(fields, name, list, what=self.what, peer=self.peer, default=[], max_len=most)
         reader = WireReader(entries, f"{self.what}: {name}", self.peer)
         return tuple(reader.doc() for _ in entries)
