@@ -153,9 +153,10 @@ class Awareness:
     def receive(
         self, source: Hashable, clock: int, state: bytes | None, *, now: float | None = None, peer: str | None = None
     ) -> bool:
-        """Take a state from the wire: number `clock` of `source` (a stream); None: removed. Returns True if it changed anything.
+        """Take a state from the wire: number `clock` of `source` (a stream); None: removed.
 
-        Raises BadMessage or TooLarge for an invalid state, or one with the client id of another source.
+        Returns True if it changed anything. Raises BadMessage or TooLarge for an invalid state, or one with the client
+        id of another source.
         """
         now = self._now() if now is None else now
         fields = {} if state is None else _decoded(state, peer)
@@ -212,13 +213,16 @@ class Awareness:
     # Cursors
 
     def cursor(self, text: str, anchor: int, head: int | None = None) -> dict[str, Any]:
-        """Return a cursor, or a selection from `anchor` to `head` (code points), in the root `text`, for use in a state."""
+        """Return a cursor, or a selection from `anchor` to `head` (code points), in the root `text`, for a state."""
         root = self._text(text)
         head = anchor if head is None else head
         return {"text": text, "anchor": root.cursor(anchor), "head": root.cursor(head)}
 
     def find(self, cursor: object) -> tuple[str, int, int] | None:
-        """Return the current place of a state's cursor: the root's name, anchor and head. None if it is not in this document yet."""
+        """Return the current place of a state's cursor: the root's name, anchor and head.
+
+        None if it is not in this document yet.
+        """
         if not isinstance(cursor, Mapping):
             return None
         name, anchor, head = cursor.get("text"), cursor.get("anchor"), cursor.get("head")

@@ -61,7 +61,10 @@ class Change:
 
 
 class Broadcast(Generic[T]):
-    """Passes items to its readers. `active` is called with True when the first reader comes, False when the last one goes."""
+    """Passes items to its readers.
+
+    `active` is called with True when the first reader comes, False when the last one goes.
+    """
 
     def __init__(self, active: Callable[[bool], None] = lambda _: None) -> None:
         self._readers: weakref.WeakSet[ChangeReader[T]] = (

@@ -94,7 +94,10 @@ class Document:
     # Shared types
 
     def text(self, name: str) -> Text:
-        """Return the root text of that name, empty at first. Opening a root is no edit. TypeError if it has another type."""
+        """Return the root text of that name, empty at first. Opening a root is no edit.
+
+        TypeError if it has another type.
+        """
         root: Text = self._root(name, "text")
         return root
 
@@ -133,8 +136,8 @@ class Document:
     def transaction(self, origin: object = None) -> Iterator[None]:
         """Group edits into one update, sent when the outermost block ends. Never `await` inside.
 
-        `origin` (of the outermost block) appears in `changes()`. There is no rollback: if the block raises, its edits stay and
-        are sent, and the exception propagates.
+        `origin` (of the outermost block) appears in `changes()`. There is no rollback: if the block raises, its edits
+        stay and are sent, and the exception propagates.
         """
         self.check_writable()
         try:
@@ -145,7 +148,7 @@ class Document:
                 self._late()
 
     def undo(self, *scope: Shared, window: float = WINDOW, clock: Callable[[], float] | None = None) -> Undo:
-        """Return an undo history of local edits in `scope` (texts, maps, arrays, and what is nested in them), from now on."""
+        """Return an undo history of local edits in `scope` (shared types, with those nested in them), from now on."""
         if clock is None:
             return Undo(self, scope, window)
         return Undo(self, scope, window, clock)
@@ -160,9 +163,10 @@ class Document:
     # Remote updates
 
     def merge(self, update: bytes, peer: str | None) -> None:
-        """Apply an update that `peer` sent (None: from storage). Raises ValueError, and changes nothing, if it is invalid.
+        """Apply an update that `peer` sent (None: from storage).
 
-        Inside a transaction the update is checked now and applied when the transaction ends.
+        Raises ValueError, and changes nothing, if it is invalid. Inside a transaction the update is checked now and
+        applied when the transaction ends.
         """
         if self.engine.in_transaction:
             self.engine.check(update)
@@ -222,7 +226,8 @@ class Document:
     async def joined(self, timeout: float | None = None) -> None:
         """Wait until everything is here that any reachable peer had at the call; at least one must have the document.
 
-        A peer that cannot be asked is judged by its next heartbeat. Raises TimedOut after `timeout` seconds, AccessDenied.
+        A peer that cannot be asked is judged by its next heartbeat. Raises TimedOut after `timeout` seconds,
+        AccessDenied.
         """
         await self._demand_host().joined(self, timeout)
 

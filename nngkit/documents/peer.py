@@ -58,7 +58,7 @@ class DocumentPeer(UnderTrio):
                    asked, and pushes its edits instead
     store          path of the SQLite file; without it, documents end with the process
     storage        a StorageBackend in place of that file
-    token          shared secret, required in every request; the BUS must then be on ws or wss, at a path derived from it
+    token          shared secret, required in every request; the BUS is then on ws or wss, at a path derived from it
     relay          forward the messages of each peer to the others: for trees and rings without a full mesh
     discovery      survey addresses of discovery daemons: peers find each other by the names of their open documents
     accept         called with the name of an unknown document that a peer announces; True opens it
@@ -118,7 +118,7 @@ class DocumentPeer(UnderTrio):
             raise ConfigError("storage", "cannot be combined with store=", store)
         for address in self._listen:
             if token is not None and not address.startswith("ws"):
-                why = "anyone who can connect receives a BUS; with a token it must be on ws:// or wss://, at a secret path"
+                why = "anyone who can connect receives a BUS; with a token it must be on ws:// or wss://"
                 raise ConfigError("listen", f"{address}: {why}", address)
         self._options = HostOptions(token, relay, accept, settings or Settings(), heartbeat[1])
         self._background = Background()

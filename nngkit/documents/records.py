@@ -18,7 +18,7 @@ _LOG: Final = 1 << 20  # bytes: about 10,000 keystrokes, which load in 0.1 s
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One edit: number ``seq`` of ``stream``. ``deps``: edits of other streams that it needs, as its author sent them."""
+    """One edit: number ``seq`` of ``stream``. ``deps``: its dependencies in other streams, as its author sent them."""
 
     stream: EditStream
     seq: int
@@ -87,6 +87,7 @@ def compaction_due(*, log: int, snapshot: int) -> bool:
     """Return True if ``log`` bytes of records are too many beside a snapshot of ``snapshot`` bytes.
 
     The limit is 1 MiB, or twice the snapshot if that is more. A document thus grows by a multiple of itself between two
-    compactions, which bounds how often each byte is rewritten; and loading costs at most three times the snapshot alone.
+    compactions, which bounds how often each byte is rewritten; and loading costs at most three times the snapshot
+    alone.
     """
     return log > max(_LOG, 2 * snapshot)

@@ -11,10 +11,10 @@
 Positions are code points, as everywhere in Python; negative ones count from the end. A Text, Map or Array outside of a
 document only holds its initial content. To read or edit it, put it into a document and get it from there.
 
-Values are JSON and bytes: None, bool, int, float, str, bytes, list, dict with str keys. Numbers follow JavaScript, which
-has one type: an integral number within ±2**53 is returned as int, even if it was stored as 3.0. Beyond that, 64-bit ints
-keep their value, but those that fit a short float may be returned as float, 2**60 as 2.0**60. Only 2**63-1 is rejected:
-the engine would send 2.0**63 (measured, pycrdt 0.14.13).
+Values are JSON and bytes: None, bool, int, float, str, bytes, list, dict with str keys. Numbers follow JavaScript,
+which has one type: an integral number within ±2**53 is returned as int, even if it was stored as 3.0. Beyond that,
+64-bit ints keep their value, but those that fit a short float may be returned as float, 2**60 as 2.0**60. Only 2**63-1
+is rejected: the engine would send 2.0**63 (measured, pycrdt 0.14.13).
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ class Shared:
         return self.node
 
     def prelim(self) -> Prelim:
-        """Return the initial content for the engine. Raises NngkitError if it is in a document: it cannot be in two places."""
+        """Return the initial content for the engine.
+
+        Raises NngkitError if it is in a document: it cannot be in two places.
+        """
         if self._node is not None:
             raise NngkitError(f"this {type(self).__name__} is in a document already; use a new one")
         return self._prelim()
@@ -162,7 +165,7 @@ class Text(Shared):
         return self._own.cursor(self._at(index, len(self)), before)
 
     def index_of(self, cursor: bytes) -> int | None:
-        """Return the current index of a position; None if it is invalid here, or belongs to an edit that has not arrived."""
+        """Return the current index of a position; None if it is invalid, or its edit has not arrived."""
         return self._own.locate(bytes(cursor))
 
     def _at(self, index: SupportsIndex, last: int) -> int:
@@ -338,7 +341,8 @@ class Array(Shared, MutableSequence[Any]):
     def move(self, index: int, to: int) -> None:
         """Remove item `index` and insert it before what is then item `to`, in one update.
 
-        Two peers that move the same item concurrently duplicate it: the engine has no move. TypeError for a shared type.
+        Two peers that move the same item concurrently duplicate it: the engine has no move. TypeError for a shared
+        type.
         """
         with self.document.transaction():
             value = self[index]

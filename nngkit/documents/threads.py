@@ -57,7 +57,10 @@ class Loop(Protocol):
         """Call `function` in the loop's thread; return or raise its outcome."""
 
     def wait(self, function: Callable[P, Awaitable[R]], *arguments: P.args, **options: P.kwargs) -> R:
-        """Await a coroutine function in the loop; return or raise its outcome. NngkitError while this thread holds the loop."""
+        """Await a coroutine function in the loop; return or raise its outcome.
+
+        NngkitError while this thread holds the loop.
+        """
 
     def iterate(self, source: AsyncGenerator[R, None]) -> ClosableIterator[R]:
         """Iterate over `source`, blocking; closing the iterator closes it."""
@@ -313,9 +316,9 @@ class Document:
     def transaction(self, origin: object = None) -> Iterator[None]:
         """Group edits into one update, sent when the outermost block ends; `origin` appears in `changes()`.
 
-        The loop stops until then, with all of nngkit.blocking in this process, so keep it short: calls inside that would wait
-        for the loop raise NngkitError, and other threads wait. If the block raises, its edits stay and are sent, and the
-        exception propagates.
+        The loop stops until then, with all of nngkit.blocking in this process, so keep it short: calls inside that
+        would wait for the loop raise NngkitError, and other threads wait. If the block raises, its edits stay and are
+        sent, and the exception propagates.
         """
         with self._loop.hold():
             block = _Block(self._inner, origin)
@@ -329,14 +332,17 @@ class Document:
                 self._loop.do(block.leave, None)
 
     def undo(self, *scope: Text | Map | Array, window: float = _undo.WINDOW) -> Undo:
-        """Return an undo history of local edits in `scope` (texts, maps, arrays, and what is nested in them), from now on."""
+        """Return an undo history of local edits in `scope` (shared types, with those nested in them), from now on."""
         parts = [part._inner for part in scope]
         inner = self._loop.do(lambda: self._inner.undo(*parts, window=window))
         self._undos[inner] = made = Undo(self, inner)
         return made
 
     def changes(self) -> ClosableIterator[_changes.Change]:
-        """Iterate over transactions from now on, local and remote; closing the iterator ends it. Raises Full: see changes.py."""
+        """Iterate over transactions from now on, local and remote; closing the iterator ends it.
+
+        Raises Full: see changes.py.
+        """
         return self._loop.iterate(self._told(self._loop.do(self._inner.changes)))
 
     async def _told(self, reader: _changes.ChangeReader[_changes.Change]) -> AsyncGenerator[_changes.Change, None]:

@@ -66,8 +66,9 @@ Versions = dict[EditStream, int]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """The update of one transaction. `deps`: versions of other streams in the document then, unless an earlier edit of the
-    same stream named them.
+    """The update of one transaction.
+
+    `deps`: versions of other streams in the document then, unless an earlier edit of the same stream named them.
     """
 
     payload: bytes
@@ -109,7 +110,7 @@ class Oldest:
             self._of_all = sorted((stream.epoch, stream.origin) for stream in versions)[-STREAMS]
 
     def excludes(self, stream: EditStream) -> bool:
-        """Return True if `stream`, which is not in the vector, is too old: its edits count as included in the content."""
+        """Return True if `stream`, not in the vector, is too old: its edits count as included in the content."""
         if stream.epoch < self._of_origin.get(stream.origin, 0):
             return True
         return self._of_all is not None and (stream.epoch, stream.origin) < self._of_all
@@ -121,10 +122,11 @@ def is_old(stream: EditStream, versions: Mapping[EditStream, int]) -> bool:
 
 
 def prune(versions: Versions, keep: EditStream | None = None) -> None:
-    """Drop the oldest streams, beyond EPOCHS_KEPT of one origin and STREAMS in all. `keep` is never dropped and not counted.
+    """Drop the oldest streams, beyond EPOCHS_KEPT of one origin and STREAMS in all.
 
-    Epochs grow with time, so replicas with equal vectors drop the same streams. A late edit of a dropped stream is found
-    by the content digest, not by its number. `keep` is the caller's own stream: without it, it would number from 1 again.
+    `keep` is never dropped and not counted. Epochs grow with time, so replicas with equal vectors drop the same
+    streams. A late edit of a dropped stream is found by the content digest, not by its number. `keep` is the caller's
+    own stream: without it, it would number from 1 again.
     """
     if len(versions) <= EPOCHS_KEPT:
         return
@@ -149,7 +151,7 @@ _known_stream = lru_cache(4 * STREAMS)(EditStream)
 
 
 def from_wire(value: Any, *, what: str, peer: str | None = None) -> Versions:
-    """Read what `to_wire` wrote: at most STREAMS, plus the sender's own if that is too old for them. Raises BadMessage."""
+    """Decode `to_wire`: at most STREAMS, plus the sender's own if that is too old for them. Raises BadMessage."""
     if type(value) is not list or len(value) > STREAMS + 1:
         raise BadMessage(what, f"versions must be a list of at most {STREAMS + 1}", peer)
     versions: Versions = {}
@@ -157,7 +159,7 @@ def from_wire(value: Any, *, what: str, peer: str | None = None) -> Versions:
         if type(entry) is not list or len(entry) != 3:
             raise BadMessage(what, "a version must be [origin, epoch, seq]", peer)
         origin, epoch, seq = entry
-        # Same checks as stream_from and seq_from, inlined: a heartbeat has up to 32 of these, and heartbeats are frequent.
+        # The checks of stream_from and seq_from, inlined: a heartbeat has up to 32 of these, and is frequent.
         if type(origin) is bytes and len(origin) == ORIGIN and type(epoch) is int and 0 <= epoch <= EPOCHS:
             stream = _known_stream(origin, epoch)
         else:

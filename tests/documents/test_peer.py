@@ -483,7 +483,7 @@ async def test_what_comes_before_the_first_beat_is_not_believed() -> None:
 async def test_a_name_that_would_leave_its_folder_is_refused() -> None:
     async with DocumentPeer(listen=HERE, accept=lambda name: True) as peer:
         async with stranger(peer) as bus:
-            heartbeat = encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, {}),)))
+            beat = encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, {}),)))
             bus.send(beat.replace(b"gminutes", b"g../etc."))
             await refused(peer, "segment")
         assert not peer.documents

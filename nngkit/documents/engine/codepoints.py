@@ -304,7 +304,10 @@ def _behind(part: Keep | Insert | Delete, n: int) -> Keep | Insert | Delete:
 
 
 def append(out: list[Keep | Insert | Delete], part: Keep | Insert | Delete) -> None:
-    """Append `part`, merged with one of its kind. Inserts go before adjacent deletes, so equal changes are equal deltas."""
+    """Append `part`, merged with one of its kind.
+
+    Inserts go before adjacent deletes, so equal changes are equal deltas.
+    """
     if not _length(part):
         return
     last = out[-1] if out else None

@@ -163,7 +163,7 @@ class EngineDocument(Protocol):
         """Call `callback(update, origin)` after each transaction that changed something, local or remote."""
 
     def observe_changes(self, callback: Callable[[tuple[Part, ...], object], None]) -> Callable[[], None]:
-        """Call `callback(parts, origin)` right after the callbacks of `observe`. Returns a function that unsubscribes."""
+        """Call `callback(parts, origin)` right after those of `observe`. Returns a function that unsubscribes."""
 
     def transaction(self, origin: object = None) -> AbstractContextManager[None]:
         """Group local edits into one update, that of the outermost block. Edits before an exception stay."""
@@ -172,7 +172,7 @@ class EngineDocument(Protocol):
     def in_transaction(self) -> bool: ...
 
     def root(self, name: str, kind: Kind) -> Any:
-        """Return a root: EngineText, EngineMap, EngineArray. Not an edit. TypeError if it was opened with another type."""
+        """Return a root: EngineText, EngineMap, EngineArray. No edit. TypeError if it was opened as another type."""
 
     def content(self) -> dict[str, Any]:
         """Return the plain value of every root that has content, opened or not."""
@@ -206,10 +206,10 @@ def load_engine(name: str = "yjs") -> Engine:
 def content_digest(content: Mapping[str, Any]) -> bytes:
     """Return 16 bytes of SHA-256 over roots and their plain values, equal for equal content in every implementation.
 
-    str(x) is a length (4 bytes, big-endian) and UTF-8. For each root with content, sorted as UTF-8: str(name), value.
-    A value: null n | true t | false f | d and 8 bytes of IEEE double for numbers | i and 8 bytes for integers that a
-    double cannot hold | s str | b length bytes | a count values | m count (str(key) value)*, sorted as UTF-8. Minus zero
-    counts as zero, every NaN as 7ff8000000000000. tests/documents/digests.json has examples.
+    str(x) is a length (4 bytes, big-endian) and UTF-8. For each root with content, sorted as UTF-8: str(name), value. A
+    value: null n | true t | false f | d and 8 bytes of IEEE double for numbers | i and 8 bytes for integers that a
+    double cannot hold | s str | b length bytes | a count values | m count (str(key) value)*, sorted as UTF-8. Minus
+    zero counts as zero, every NaN as 7ff8000000000000. tests/documents/digests.json has examples.
     """
     parts: list[bytes] = []
     for name in sorted(content, key=str.encode):

@@ -53,7 +53,7 @@ _KINDS: Final[dict[Kind, tuple[type, Callable[..., Any]]]] = {
 
 
 class YjsDocument:
-    """See interface.EngineDocument. `client_id`: below 2**53, random if None; two editing replicas must not share one."""
+    """See interface.EngineDocument. `client_id`: below 2**53, random if None; unique among editing replicas."""
 
     def __init__(self, client_id: int | None = None) -> None:
         self.client_id = client_id if client_id is not None else secrets.randbits(52) + 1
@@ -215,7 +215,7 @@ class YjsDocument:
                 if not isinstance(error, ValueError):  # a ValueError comes from the decoder, which changes nothing
                     self._renew()
                 raise ValueError(f"not an update: {error}") from error
-            # Structs of one client that connect are all applied. Those of several clients may wait for each other forever.
+            # Connected structs of one client are all applied. Those of several may wait for each other forever.
             if len(parsed.ends) > 1:
                 state = yjs_update.read_state(self.doc.get_state())
                 if any(state.get(client, 0) < end for client, end in parsed.ends.items()):

@@ -1,4 +1,4 @@
-"""Changes of a transaction, from pycrdt's deep events; read only while there are subscribers, because reading is costly.
+"""Changes of a transaction, from pycrdt's deep events; read only while subscribed, as reading is costly.
 
 Events are read while the transaction commits (later they are gone), and converted to Parts after it. Text deltas in
 code points come from the mirrors (TextNode); nested texts are found by their path.

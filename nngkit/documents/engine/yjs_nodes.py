@@ -163,9 +163,10 @@ class ArrayNode(_Node):
 class TextNode(_Node):
     """A text with a mirror of its characters (codepoints.py), which is None while the text is ASCII.
 
-    A local edit updates the mirror at once, for the next edit in the same transaction. Remote edits and undo arrive as an
-    event at the end of their transaction. An event is read only while there are subscribers, because pycrdt counts it from
-    the beginning of the text: 0.5 ms in a text of 20,000 pieces. Without subscribers, the mirror is rebuilt at its next use.
+    A local edit updates the mirror at once, for the next edit in the same transaction. Remote edits and undo arrive as
+    an event at the end of their transaction. An event is read only while there are subscribers, because pycrdt counts
+    it from the beginning of the text: 0.5 ms in a text of 20,000 pieces. Without subscribers, the mirror is rebuilt at
+    its next use.
     """
 
     kind: Kind = "text"

@@ -40,10 +40,11 @@ _TYPES: Final = 3  # 0 array, 1 map, 2 text; above them XML and weak links
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """`ends`: the clock after each client's structs. `starts`: the beginning of each run of structs, which must connect.
+    """`ends`: the clock after each client's structs.
 
-    `needs`: for each client, the clock after the highest item that is referenced or deleted. `pairs`: each client's items
-    with characters of two UTF-16 units. `cuts`: clients, and clocks before which their items are split.
+    `starts`: the beginning of each run of structs, which must connect. `needs`: for each client, the clock after the
+    highest item that is referenced or deleted. `pairs`: each client's items with characters of two UTF-16 units.
+    `cuts`: clients, and clocks before which their items are split.
     """
 
     ends: dict[int, int]
@@ -79,7 +80,7 @@ class TextItem:
 
 
 def missing(update: Parsed, state: Mapping[int, int]) -> str | None:
-    """Describe what `update` references and neither it nor `state` (the clock after each client's last) has; None if nothing."""
+    """Describe a dependency of `update` that is neither in it nor in `state` (the clock after each client's last)."""
     for client, clock in update.starts:
         if clock > state.get(client, 0):
             return f"client {client} from {state.get(client, 0)} to {clock}"

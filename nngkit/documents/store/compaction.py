@@ -57,9 +57,10 @@ def add(versions: Versions, record: Record | Merge) -> None:
 def compaction(
     reader: StoreReader, path: str, number: int, name: str, engine: Compactor, recent: int
 ) -> tuple[Compact | None, Compacted]:
-    """Prepare the compaction of a document as committed. Returns the job, None if there is nothing to do, and its result.
+    """Prepare the compaction of a document as committed.
 
-    The job's first row is the snapshot, unsealed: its key is assigned when the job is enqueued.
+    Returns the job, None if there is nothing to do, and its result. The job's first row is the snapshot, unsealed: its
+    key is assigned when the job is enqueued.
     """
     found = reader.document(number, name)
     head = found.head
@@ -121,7 +122,7 @@ def _encoded_anew(engine: Compactor, snapshot: list[bytes], records: list[Record
 def _history(
     reader: StoreReader, number: int, name: str, past: int, first: int, rows: tuple[bytes, ...]
 ) -> tuple[int, list[tuple[row_format.Table, int, bytes]]]:
-    """Return the first record kept in the history, and its new chunks after adding `rows`, which begin at record `first`."""
+    """Return the first record of the history, and its new chunks after adding `rows` from record `first` on."""
     if not rows:
         return past, []
     entries = [entry_of(content) for content in rows]

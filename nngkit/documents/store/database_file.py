@@ -46,7 +46,7 @@ from nngkit.documents.store.row_format import (
 )
 from nngkit.errors import Broken, ConfigError, NngkitError, StoreDamaged
 
-__all__ = ["APPLICATION", "LOG", "Lock", "check", "connect", "create", "translated", "read_row"]
+__all__ = ["APPLICATION", "LOG", "Lock", "check", "connect", "create", "read_row", "translated"]
 
 APPLICATION: Final = 0x6E6E6764  # "nngd", in the header of the file
 LOG: Final = 4 << 20  # bytes of SQLite's log file that are kept for reuse: SQLite's own 1,000 pages
@@ -259,8 +259,8 @@ def _check_database(connection: sqlite3.Connection, path: str, lock: Lock) -> tu
 
 def _behind(path: str, ticket: int, marked: int, lock: str) -> NoReturn:
     why = (
-        f"it ends at append {ticket}, but {marked} was acknowledged: its log ({path}-wal) is damaged, truncated or missing;"
-        f" if this is an older copy, delete {lock}"
+        f"it ends at append {ticket}, but {marked} was acknowledged: its log ({path}-wal) is damaged, truncated or"
+        f" missing; if this is an older copy, delete {lock}"
     )
     raise StoreDamaged(path, why, "log")
 

@@ -59,8 +59,10 @@ __all__ = ["Recovered", "Report", "recover"]
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """One document. ``kept`` records are in the new file. Of the old ones, ``lost`` are not found, ``left_out`` are found but
-    miss a dependency. ``saved`` versions are kept, ``saved_lost`` are not. ``why``: other remarks, "" for none.
+    """One document. ``kept`` records are in the new file.
+
+    Of the old ones, ``lost`` are not found, ``left_out`` are found but miss a dependency. ``saved`` versions are kept,
+    ``saved_lost`` are not. ``why``: other remarks, "" for none.
     """
 
     name: str
@@ -89,8 +91,10 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of a recovery. ``unaccounted``: acknowledged appends of which no trace is found; None if that cannot be known.
-    ``same_origin``: the new store has the origin of the old one, else a new one.
+    """Result of a recovery.
+
+    ``unaccounted``: acknowledged appends of which no trace is found; None if that cannot be known. ``same_origin``: the
+    new store has the origin of the old one, else a new one.
     """
 
     path: str

@@ -114,9 +114,9 @@ class Facts:
 class Head:
     """Metadata of one document. Its records are ``first`` to ``last``; those up to ``through`` are in the snapshot.
 
-    ``snapshot``: number of its content, 0 for none. ``contents``, ``saved``: the highest numbers in use. ``past``: first
-    record of the history, which ends before ``first``. ``log`` and ``size``: bytes of the records after the snapshot, and
-    of the snapshot. ``ticket``: of the append that wrote this.
+    ``snapshot``: number of its content, 0 for none. ``contents``, ``saved``: the highest numbers in use. ``past``:
+    first record of the history, which ends before ``first``. ``log`` and ``size``: bytes of the records after the
+    snapshot, and of the snapshot. ``ticket``: of the append that wrote this.
     """
 
     name: str

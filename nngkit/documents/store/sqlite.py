@@ -65,8 +65,8 @@ _CLOCK: Final = 4096  # epochs per millisecond: the range of `chance`
 def next_epoch(previous: int, milliseconds: int, chance: int) -> int:
     """Return an epoch above all earlier ones, also in an older copy of the file, thanks to the clock.
 
-    `chance`, below 4096, separates two copies of a file opened in the same millisecond. The clock contributes until 2039;
-    then epochs count up by one. Raises ConfigError when no epoch below 2^53 is left.
+    `chance`, below 4096, separates two copies of a file opened in the same millisecond. The clock contributes until
+    2039; then epochs count up by one. Raises ConfigError when no epoch below 2^53 is left.
     """
     clock = milliseconds * _CLOCK + chance
     epoch = max(previous + 1, clock if 0 <= clock <= EPOCHS else 0)
@@ -93,7 +93,8 @@ class Store:
     """One SQLite file for all documents of a peer. Create it with `Store.open`, end it with `aclose` or `close`.
 
     Synchronous methods may be called from any thread, async ones from any trio loop. Each raises one of: Broken (a disk
-    error, with the file; every later call raises it too, until the store is opened again), StoreDamaged, Closed, Forked.
+    error, with the file; every later call raises it too, until the store is opened again), StoreDamaged, Closed,
+    Forked.
     """
 
     def __init__(self, path: str, lock: Lock, facts: Facts, heads: dict[int, Head], waiting: int) -> None:
@@ -120,8 +121,8 @@ class Store:
     def open(cls, path: str | os.PathLike[str], *, waiting: int = WAITING) -> Store:
         """Open the store at `path`; create it if it does not exist. `waiting`: cap on queued bytes.
 
-        Blocks for the check, about 2 s per GB. Raises StoreDamaged, in which case nothing was written; ConfigError if the file
-        cannot be opened or is open elsewhere; Broken.
+        Blocks for the check, about 2 s per GB. Raises StoreDamaged, in which case nothing was written; ConfigError if
+        the file cannot be opened or is open elsewhere; Broken.
         """
         name = os.path.realpath(path)
         lock = Lock(name)
@@ -145,8 +146,8 @@ class Store:
             body = seal(row_format.FACTS, 1, row_format.encode_facts(facts))
             connection.execute("UPDATE facts SET body = ? WHERE key = 1", (body,))
             connection.execute("COMMIT")
-            # Checkpoint and sync the log: after a failed fsync it may look complete only while the kernel caches its pages,
-            # and appends after the lost part would be lost with it.
+            # Checkpoint and sync the log: after a failed fsync it may look complete only while the kernel caches its
+            # pages, and appends after the lost part would be lost with it.
             busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
                 raise ConfigError("store", f"{path}: another program has it open", path)
@@ -374,9 +375,9 @@ class Store:
     async def compact(self, doc: str, engine: Compactor, *, recent: int = RECENT) -> Compacted:
         """Replace a document's snapshot and records by a new snapshot; keep the last `recent` records beside it.
 
-        A worker thread loads the document into `engine`, encodes it and verifies the content; one transaction replaces the old
-        snapshot. Other tasks may append and read meanwhile, and see one state or the other. Cancellation leaves either. One
-        document at a time.
+        A worker thread loads the document into `engine`, encodes it and verifies the content; one transaction replaces
+        the old snapshot. Other tasks may append and read meanwhile, and see one state or the other. Cancellation leaves
+        either. One document at a time.
 
         Raises NotFound, StoreDamaged (also if the engine rejects stored data), Broken, Full.
         """
@@ -396,7 +397,10 @@ class Store:
     # Closing
 
     async def aclose(self) -> None:
-        """Write everything queued, then close; completes when cancelled. Raises Broken if something could not be written."""
+        """Write everything queued, then close; completes when cancelled.
+
+        Raises Broken if something could not be written.
+        """
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self.close)
 

@@ -188,9 +188,9 @@ class Writer:
     def _checkpoint(self) -> None:
         """Checkpoint the log once its file is too large; acknowledged edits do not depend on it.
 
-        The file's size counts, not its content: a commit of one letter writes whole pages, 8 KiB of them. After a checkpoint
-        the next commit restarts the log and truncates the file to LOG. A concurrent reader prevents that; then the file may
-        grow by _MORE before the next try.
+        The file's size counts, not its content: a commit of one letter writes whole pages, 8 KiB of them. After a
+        checkpoint the next commit restarts the log and truncates the file to LOG. A concurrent reader prevents that;
+        then the file may grow by _MORE before the next try.
         """
         size = os.stat(f"{self._path}-wal").st_size
         self._most = max(LOG + _MORE, min(self._most, size + _MORE))

@@ -49,7 +49,7 @@ def repair_for_dialer(other: str, name: str) -> str | None:
 
 
 def with_token(bus: str, token: str) -> str:
-    """Return a BUS address with a path derived from the token, which only holders of the token can find; stable over starts."""
+    """Return a BUS address with a path derived from the token, so that only its holders can find it."""
     secret = hashlib.sha256(b"nngkit bus\0" + token.encode()).hexdigest()[:32]
     return f"{bus.rstrip('/')}/{secret}"
 
@@ -66,7 +66,7 @@ def advertised(address: str) -> str:
 
 @lru_cache(1024)  # advertised in every heartbeat
 def resolved(address: str, seen: str | None) -> str | None:
-    """Resolve an advertised address by the connection's remote address `seen`; None if it is invalid or cannot be resolved."""
+    """Resolve an advertised address by the connection's remote address `seen`; None if that is impossible."""
     try:
         parts = urlsplit(address)
     except ValueError:  # an unbalanced bracket, from a hostile peer

@@ -30,8 +30,9 @@ class Chance(Protocol):
 
 @dataclass(slots=True)
 class NetworkFaults:
-    """`loss`: share of BUS messages dropped on arrival. `delay`: seconds each way, BUS messages up to 2 ms more. `cut`: origins
-    of unreachable peers. `lost`: counter of dropped messages.
+    """`loss`: share of BUS messages dropped on arrival. `delay`: seconds each way, BUS messages up to 2 ms more.
+
+    `cut`: origins of unreachable peers. `lost`: counter of dropped messages.
     """
 
     loss: float = 0.0

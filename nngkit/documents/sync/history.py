@@ -39,10 +39,10 @@ OTHERS: Final = 4  # further streams in each heartbeat: all 1,024 are sent withi
 class Settings:
     """Limits of a replica.
 
-    `quiet`: seconds without a change before digests are compared. `order`: seconds that a missing edit may arrive by itself
-    before it is requested. `few`: up to so many missing edits are requested one by one, so the reply is a few messages
-    long. `log_*`: recent edits kept to answer peers. `held_*`: edits held back. Bytes are memory including dependencies, as
-    a hostile peer may send many of those.
+    `quiet`: seconds without a change before digests are compared. `order`: seconds that a missing edit may arrive by
+    itself before it is requested. `few`: up to so many missing edits are requested one by one, so the reply is a few
+    messages long. `log_*`: recent edits kept to answer peers. `held_*`: edits held back. Bytes are memory including
+    dependencies, as a hostile peer may send many of those.
     """
 
     quiet: float = 0.25
@@ -66,8 +66,10 @@ class Deliver:
 
 @dataclass(slots=True)
 class Counts:
-    """Counters, of edits unless noted. `gaps`: times that one was missing. `differed`: times that equal versions had different
-    contents. `refused`: impossible edits. `old`: of streams too old for the vector.
+    """Counters, of edits unless noted. `gaps`: times that one was missing.
+
+    `differed`: times that equal versions had different contents. `refused`: impossible edits. `old`: of streams too old
+    for the vector.
     """
 
     delivered: int = 0
@@ -363,10 +365,9 @@ class History:
         return tuple(Updates(stream, self.doc, first, tuple(edits)) for stream, first, edits in runs), rest
 
     def edits_missing_at(self, versions: Versions, *, size: int, many: int) -> tuple[list[bytes], Versions, Versions]:
-        """Return edits missing at `versions`, in causal order, up to `size` bytes and `many` edits; the versions they bring; their
-        dependencies.
+        """Return edits missing at `versions` in causal order, the versions they bring, and their dependencies.
 
-        Empty if the next missing edit is not in the log, or too large.
+        Up to `size` bytes and `many` edits. Empty if the next missing edit is not in the log, or too large.
         """
         ours, have = self.shared_versions(), dict(versions)
         found: list[bytes] = []

@@ -48,7 +48,10 @@ class Content(Protocol):
     """What it needs of the engine's document."""
 
     def apply(self, update: bytes, origin: object = None) -> bool:
-        """Apply a remote update. Returns True if it changed anything. Raises ValueError, and applies nothing, if invalid."""
+        """Apply a remote update. Returns True if it changed anything.
+
+        Raises ValueError, and applies nothing, if invalid.
+        """
 
     def changes_since(self, state: bytes | None = None) -> bytes:
         """Return an update with everything missing at `state`."""
@@ -75,7 +78,7 @@ class EditLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Actions of a step: messages to publish on the BUS, requests to send (each with its question), the time of the next step.
+    """Actions: messages to publish on the BUS, requests with their questions, and the time of the next step.
 
     `changed`: the content changed. `edited`: local edits are among the changes.
     """
@@ -165,8 +168,8 @@ class LocalCopy:
             if edit.payload:
                 self.content.apply(edit.payload, one.via)
         except ValueError as error:
-            # Its number counts as delivered, with an empty edit. A peer that could apply it has different content, which is
-            # found when the document is quiet.
+            # Its number counts as delivered, with an empty edit. A peer that could apply it has different content,
+            # which is found when the document is quiet.
             self._refused(one.stream, f"edit {one.seq}: {error}")
             edit = Edit(b"", edit.deps)
         if self._log is not None:
@@ -175,7 +178,7 @@ class LocalCopy:
             self._publish(Updates(one.stream, self.name, one.seq, (one.edit,)))
 
     def _publish(self, updates: Updates) -> None:
-        """Queue for the BUS, joined with the preceding run; edits too large for the BUS are announced by the next heartbeat."""
+        """Queue for the BUS, joined with the preceding run; the next heartbeat announces edits too large for it."""
         edit = updates.edits[0]
         if len(edit.payload) > BUS_LIMIT - 32 * 1024:  # room for dependencies
             return

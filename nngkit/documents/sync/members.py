@@ -24,8 +24,9 @@ MOST: Final = 1024  # members: a mesh of that many would send 1,700 heartbeats a
 
 @dataclass(slots=True)
 class Member:
-    """Another peer. `repair`: REP addresses that we can reach. `heard`: time of its last message; `edited`: time of the last
-    edit from it, its own or relayed.
+    """Another peer. `repair`: REP addresses that we can reach.
+
+    `heard`: time of its last message; `edited`: time of the last edit from it, its own or relayed.
     """
 
     stream: EditStream
@@ -66,12 +67,10 @@ class Members:
         return sum(now - member.edited < LATELY for member in self.known.values() if member.present)
 
     def heard(self, message: BusMessage, pipe: int, address: str | None, now: float) -> Member | str | None:
-        """Return the member that sent a message; None to ignore it, before the first heartbeat; a string: why it is rejected."""
+        """Return the member that sent a message; None to ignore it; a string, the reason, to reject it."""
         speaker = self._speaks.get(pipe)
         if isinstance(message, Heartbeat):
-            if (
-                pipe in self._ended
-            ):  # a late message of a closed connection does not revive its peer; it only identifies the messages after it
+            if pipe in self._ended:  # a late heartbeat identifies the messages after it, but revives no peer
                 self._speaks.setdefault(pipe, message.sender)
                 return None
             if message.sender == self.me:

@@ -81,7 +81,8 @@ class RepairClient:
     async def ask(self, peer: EditStream, request: SyncRequest, timeout: float) -> SyncReply:
         """Send a request to `peer` and return its reply.
 
-        Raises TimedOut, Broken, BadMessage, AccessDenied (the token is wrong), NotFound (it does not have the document).
+        Raises TimedOut, Broken, BadMessage, AccessDenied (the token is wrong), NotFound (it does not have the
+        document).
         """
         socket = self._sockets.get(peer)
         if socket is None:
@@ -99,7 +100,7 @@ class RepairClient:
         return await ask(socket, request, timeout, expects=peer, count_bytes=self._count_bytes)
 
     async def body(self, peer: EditStream, diff: Diff, timeout: float) -> bytes:
-        """Return the update of a Diff, assembled from chunks if needed; `timeout` applies to each request for chunks."""
+        """Return the update of a Diff, assembled from chunks if needed; `timeout` is for each request."""
         if isinstance(diff.body, bytes):
             return diff.body
         manifest = diff.body
@@ -223,10 +224,10 @@ class RepairServer:
         try:
             request = decode_request(question.body, peer=where)
         except (BadMessage, TooLarge) as error:
-            if isinstance(error, TooLarge):
-                code = "too-large"
-            else:
+            if isinstance(error, BadMessage):
                 code = "version" if error.what == VERSION_WHAT else "bad"
+            else:
+                code = "too-large"
             self._refused(where, "request", str(error))
             return Refused(me, code, str(error)[:200])
         if isinstance(request, Hello) and request.store not in (None, me.origin):

@@ -27,7 +27,8 @@ Invariants when `evaluate` returns (tests/documents/test_replica.py checks them 
 
 Choice of the request: a few missing edits are requested by number (`AskEdits`), from a random peer that reports them,
 which spreads the load of a popular author. Many, or those that no peer keeps any more, are requested by `AskAll`, which
-returns one update with everything missing. A late reply is requested elsewhere, with a growing delay after each failure.
+returns one update with everything missing. A late reply is requested elsewhere, with a growing delay after each
+failure.
 """
 
 from __future__ import annotations

@@ -149,7 +149,10 @@ class ReplicaState:
             self.history.recount([known.claims for known in self._peers.values()])
 
     def answered(self, peer: EditStream, now: float, *, rest: bool = False) -> None:
-        """Record the reply to an AskEdits, after all its edits were `heard`. `rest`: the peer does not keep some any more."""
+        """Record the reply to an AskEdits, after all its edits were `heard`.
+
+        `rest`: the peer does not keep some any more.
+        """
         known = self._peers.get(peer)
         if known is None or known.asked_at is None:
             return
@@ -280,7 +283,7 @@ class ReplicaState:
         return self.history.resend(ranges)
 
     def missing_at_peer(self, peer: EditStream, size: int, many: int) -> tuple[list[bytes], Versions, Versions]:
-        """Return edits missing at `peer` as far as known, the versions they bring, and their dependencies: see History."""
+        """Return edits missing at `peer` as far as known: see History.edits_missing_at."""
         known = self._peers.get(peer)
         return self.history.edits_missing_at({} if known is None else known.claims, size=size, many=many)
 

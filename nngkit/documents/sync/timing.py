@@ -40,7 +40,8 @@ MOST: Final = 2.0
 class Pace:
     """The time of the next heartbeat: `first` seconds after a change, then at intervals growing to `last` seconds.
 
-    Both grow with the number of peers (`company`). `jitter`: a factor near 1, random at each peer, against synchronization.
+    Both grow with the number of peers (`company`). `jitter`: a factor near 1, random at each peer, against
+    synchronization.
     """
 
     def __init__(self, first: float, last: float) -> None:
@@ -58,7 +59,10 @@ class Pace:
         self.first = max(first, min(TOGETHER * (1 + editing), SELDOM))
 
     def changed(self, now: float, jitter: float = 1.0) -> None:
-        """Record a published change, which may be lost. Further changes postpone the heartbeat, as they reveal earlier losses."""
+        """Record a published change, which may be lost.
+
+        Further changes postpone the heartbeat, as they reveal earlier losses.
+        """
         self._interval = self.first
         if self._since is None:
             self._since = now
