@@ -67,9 +67,8 @@ class Broadcast(Generic[T]):
     """
 
     def __init__(self, active: Callable[[bool], None] = lambda _: None) -> None:
-        self._readers: weakref.WeakSet[ChangeReader[T]] = (
-            weakref.WeakSet()
-        )  # weak: a reader that nobody references is removed
+        # weak: a reader without references is removed
+        self._readers: weakref.WeakSet[ChangeReader[T]] = weakref.WeakSet()
         self._active = active
         self._on = False
         self._ended = False

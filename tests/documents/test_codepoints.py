@@ -78,23 +78,23 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codepoints, "GROUP", 3)
 
 
-def test_positions_follow_a_text_through_edits_of_ours_and_of_others() -> None:
+def test_positions_follow_local_and_remote_edits() -> None:
     run_state_machine_as_test(Mirror)
 
 
 @pytest.mark.parametrize("offset", [2, 4, 5, 6])
-def test_a_byte_within_a_character_is_no_position(offset: int) -> None:
+def test_byte_offset_inside_a_character_is_rejected(offset: int) -> None:
     with pytest.raises(ValueError, match=f"byte {offset} is inside a character"):
         Positions("aé😀").to_index(offset)
 
 
-def test_a_byte_behind_the_end_is_no_position() -> None:
+def test_byte_offset_beyond_the_end_is_rejected() -> None:
     with pytest.raises(ValueError, match="byte 8 is beyond the end"):
         Positions("aé😀").to_index(8)
 
 
 @given(TEXTS, st.lists(st.tuples(PLACES, PLACES, TEXTS), max_size=12))
-def test_edits_one_after_the_other_are_one_delta(text: str, edits: list[tuple[float, float, str]]) -> None:
+def test_consecutive_edits_compose_to_one_delta(text: str, edits: list[tuple[float, float, str]]) -> None:
     made = []
     now = text
     for first, second, inserted in edits:

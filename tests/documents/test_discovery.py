@@ -18,7 +18,7 @@ PATIENCE = 20.0
 HERE = "tcp://127.0.0.1:0"
 
 
-async def test_peers_of_one_document_find_each_other_and_nobody_else() -> None:
+async def test_peers_of_one_document_discover_each_other_only() -> None:
     folder = tempfile.mkdtemp(prefix="nngkit")  # a socket's path may have 107 bytes
     daemon = f"ipc://{folder}/survey"
     settings = DaemonSettings(listen=(daemon,), deadline=0.1, interval=0.05)
@@ -42,13 +42,13 @@ async def test_peers_of_one_document_find_each_other_and_nobody_else() -> None:
     shutil.rmtree(folder)
 
 
-async def test_who_does_not_listen_cannot_be_found() -> None:
+async def test_discovery_requires_a_listener() -> None:
     with pytest.raises(ConfigError, match="listen="):
         async with DocumentPeer(discovery="tcp://127.0.0.1:5555"):
             raise AssertionError("entered")
 
 
-def test_a_name_is_quoted_for_the_text_form_of_discovery() -> None:
+def test_service_name_is_quoted_for_the_text_form() -> None:
     assert service_name("minutes/2026|ö") == "document/minutes/2026%7C%C3%B6"
     with pytest.raises(ConfigError, match="too long"):
         service_name("ö" * 40)

@@ -27,13 +27,13 @@ def made(request: pytest.FixtureRequest) -> Engine:
     return load_engine(request.param)
 
 
-def test_an_engine_that_does_not_exist_is_a_setting_that_cannot_be_used() -> None:
+def test_unknown_engine_raises_config_error() -> None:
     with pytest.raises(ConfigError, match="unknown; available: yjs"):
         load_engine("no")
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_replicas_that_had_the_same_messages_are_equal(made: Engine, seed: int) -> None:
+def test_replicas_with_the_same_updates_are_equal(made: Engine, seed: int) -> None:
     histories = networks.Histories(random.Random(seed), made=made)
     histories.run(40)
     digests = {replica.digest() for replica in histories.replicas}
@@ -50,7 +50,7 @@ def test_replicas_that_had_the_same_messages_are_equal(made: Engine, seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_updates_merged_are_one_that_does_the_same(made: Engine, seed: int) -> None:
+def test_merged_update_is_equivalent(made: Engine, seed: int) -> None:
     histories = networks.Histories(random.Random(seed), made=made)
     histories.run(20)
     once = made.new()
@@ -58,7 +58,7 @@ def test_updates_merged_are_one_that_does_the_same(made: Engine, seed: int) -> N
     assert once.digest() == histories.replicas[0].digest()
 
 
-def test_a_transaction_tells_one_update_and_its_origin(made: Engine) -> None:
+def test_transaction_reports_one_update_and_its_origin(made: Engine) -> None:
     doc, told = made.new(), []
     doc.observe(lambda update, origin: told.append(origin))
     text = doc.root("text", "text")
@@ -70,7 +70,7 @@ def test_a_transaction_tells_one_update_and_its_origin(made: Engine) -> None:
     assert told == ["outer"]
 
 
-def test_what_is_known_already_tells_nothing(made: Engine) -> None:
+def test_known_update_reports_nothing(made: Engine) -> None:
     doc, other, told = made.new(), made.new(), []
     doc.root("text", "text").insert(0, "a")
     other.apply(doc.changes_since())
@@ -79,7 +79,7 @@ def test_what_is_known_already_tells_nothing(made: Engine) -> None:
     assert told == []
 
 
-def test_an_update_within_a_transaction_is_a_mistake(made: Engine) -> None:
+def test_apply_inside_a_transaction_raises(made: Engine) -> None:
     doc, other = made.new(), made.new()
     doc.root("text", "text").insert(0, "a")
     with other.transaction(), pytest.raises(RuntimeError):
@@ -88,7 +88,7 @@ def test_an_update_within_a_transaction_is_a_mistake(made: Engine) -> None:
     assert str(other.root("text", "text")) == "a"
 
 
-def test_a_root_is_of_one_kind(made: Engine) -> None:
+def test_root_has_one_type(made: Engine) -> None:
     doc = made.new()
     doc.root("a", "text")
     with pytest.raises(TypeError, match="root 'a' was opened as text, not map"):
@@ -99,7 +99,7 @@ def test_a_root_is_of_one_kind(made: Engine) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[vector["why"] for vector in VECTORS])
-def test_a_document_made_of_a_vector_has_its_digest(made: Engine, vector: dict[str, Any]) -> None:
+def test_document_of_a_test_vector_has_its_digest(made: Engine, vector: dict[str, Any]) -> None:
     doc, other = made.new(), made.new()
     for name, value in vector["content"].items():
         node = doc.root(name, "text" if isinstance(value, str) else "array" if isinstance(value, list) else "map")
@@ -141,7 +141,7 @@ def special(value: Any) -> Any:
     return {key: special(item) for key, item in value.items()}
 
 
-def test_digests_of_what_differs_differ() -> None:
+def test_different_content_has_different_digests() -> None:
     contents: list[dict[str, Any]] = [
         {},
         {"a": "x"},
@@ -163,7 +163,7 @@ def test_digests_of_what_differs_differ() -> None:
     assert content_digest({"a": [-0.0, 3]}) == content_digest({"a": [0, 3.0]})
 
 
-def test_a_digest_is_that_of_now(made: Engine) -> None:
+def test_digest_is_current(made: Engine) -> None:
     doc = made.new()
     text = doc.root("text", "text")
     empty = doc.digest()
@@ -198,7 +198,7 @@ def as_it_was(made: Engine, histories: networks.Histories, doc: EngineDocument) 
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 20), st.integers(0, 2**32), st.booleans())
-def test_a_spoilt_update_is_refused_and_leaves_no_trace_or_is_one(seed: int, spoil: int, opened: bool) -> None:
+def test_corrupted_update_is_valid_or_rejected_without_a_trace(seed: int, spoil: int, opened: bool) -> None:
     made = load_engine()
     histories, doc = two(made, seed)
     rng = random.Random(spoil)
@@ -231,7 +231,7 @@ def test_a_spoilt_update_is_refused_and_leaves_no_trace_or_is_one(seed: int, spo
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
-def test_a_truncated_update_and_bytes_behind_one_are_refused(made: Engine, cut: int) -> None:
+def test_truncated_update_and_trailing_bytes_are_rejected(made: Engine, cut: int) -> None:
     histories, doc = two(made)
     update = histories.replicas[0].changes_since()
     for bad in (update[:-cut], update + b"\x00" * cut, b""):
@@ -241,7 +241,7 @@ def test_a_truncated_update_and_bytes_behind_one_are_refused(made: Engine, cut: 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_update_before_what_it_builds_on_is_refused(made: Engine, seed: int) -> None:
+def test_update_before_its_dependencies_is_rejected(made: Engine, seed: int) -> None:
     histories, doc = two(made, seed)
     refused = 0
     for message in reversed(histories.messages[len(histories.messages) // 2 :]):
@@ -291,7 +291,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("how", HOSTILE)
 @pytest.mark.parametrize("opened", [True, False])
-def test_hostile_updates_are_refused_and_the_document_goes_on(how: str, opened: bool) -> None:
+def test_hostile_update_is_rejected_and_the_document_stays_usable(how: str, opened: bool) -> None:
     made = load_engine("yjs")
     author, doc = made.new(1), made.new(2)
     text = author.root("t", "text")
@@ -319,7 +319,7 @@ def test_hostile_updates_are_refused_and_the_document_goes_on(how: str, opened: 
         assert doc.content() == {"t": "aé😀b!漢"}
 
 
-def test_after_damage_nested_parts_are_got_again_and_roots_go_on() -> None:
+def test_after_a_rebuild_roots_stay_valid_and_nested_types_do_not() -> None:
     doc = load_engine("yjs").new(1)
     table = doc.root("table", "map")
     table.set("note", Prelim("text", "é"))
@@ -335,7 +335,7 @@ def test_after_damage_nested_parts_are_got_again_and_roots_go_on() -> None:
     assert not undo.can_undo or not undo.undo() or doc.content() == {"table": {"note": "é", "a": 1}}
 
 
-def test_a_text_that_somebody_uses_as_an_array_can_be_read_but_not_edited() -> None:
+def test_text_with_array_items_is_read_only() -> None:
     made = load_engine("yjs")
     doc, other = made.new(), made.new()
     text = doc.root("x", "text")
@@ -350,7 +350,7 @@ def test_a_text_that_somebody_uses_as_an_array_can_be_read_but_not_edited() -> N
     assert other.digest() == doc.digest()
 
 
-def test_shared_types_nested_ten_thousand_deep_are_read_to_a_depth() -> None:
+def test_deeply_nested_types_are_read_to_a_limit() -> None:
     """Each is a struct of its own, so that no parser's depth stops them."""
     structs = b"".join(b"\x07\x00\x32" + yjs_update.uint(clock - 1) + b"\x00" for clock in range(1, 10_000))
     update = b"\x01" + yjs_update.uint(10_000) + b"\x32\x00" + b"\x07\x01\x01t\x00" + structs + b"\x00"
@@ -365,7 +365,7 @@ def test_shared_types_nested_ten_thousand_deep_are_read_to_a_depth() -> None:
     assert doc.content() == {}
 
 
-def test_a_document_that_nobody_holds_any_more_is_let_go_of() -> None:
+def test_unreferenced_document_is_garbage_collected() -> None:
     def use() -> weakref.ref[Any]:
         document = load_engine().new()
         text: Any = document.root("body", "text")

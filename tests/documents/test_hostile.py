@@ -79,7 +79,7 @@ def opened(host: ExchangeHost) -> Exchange:
     ],
     ids=lambda said: said[:24].hex(),
 )
-async def test_it_is_refused_with_its_name_and_the_next_is_heard(said: bytes) -> None:
+async def test_hostile_message_is_refused_with_its_sender_and_the_next_is_handled(said: bytes) -> None:
     host = ExchangeHost()
     exchange = opened(host)
     try:
@@ -99,7 +99,7 @@ async def test_it_is_refused_with_its_name_and_the_next_is_heard(said: bytes) ->
     "place",
     ["tcp://10.0.0.9", "tcp://10.0.0.9:99999999", "tls+tcp://10.0.0.9:4711", "ipc://" + "x" * 500, "tcp://\0:1"],
 )
-async def test_an_address_that_is_none_fails_the_question_and_nothing_else(place: str) -> None:
+async def test_invalid_repair_address_fails_only_the_request(place: str) -> None:
     exchange = opened(ExchangeHost())
     try:
         exchange.receiver.receive(encode(Heartbeat(ADA, repair=(place,))), 1, AT)

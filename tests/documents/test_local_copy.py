@@ -62,7 +62,7 @@ class World:
         return self.copy.step(self.now)
 
 
-def test_an_edit_is_kept_and_told() -> None:
+def test_local_edit_is_logged_and_published() -> None:
     world = World()
     world.edit()
     step = world.step()
@@ -74,7 +74,7 @@ def test_an_edit_is_kept_and_told() -> None:
     assert not world.step().changed
 
 
-def test_what_is_typed_in_one_turn_is_one_message() -> None:
+def test_edits_of_one_turn_are_one_message() -> None:
     world = World()
     for _ in range(5):
         world.edit()
@@ -84,14 +84,14 @@ def test_what_is_typed_in_one_turn_is_one_message() -> None:
     assert world.step().publish == []
 
 
-def test_what_is_too_large_for_the_bus_is_not_said_there() -> None:
+def test_edit_too_large_for_the_bus_is_not_published() -> None:
     world = World()
     world.copy.edited(b"x" * BUS_LIMIT, world.now)
     assert world.step().publish == []
     assert world.replica.make_heartbeat(world.now).heads == {ME: 1}
 
 
-def test_what_is_heard_is_here_at_once_and_so_is_what_others_are_told_of_it() -> None:
+def test_received_edit_is_applied_before_it_is_reported() -> None:
     # an earlier version applied it in the next turn: a question that came between got the versions without the content
     world = World()
     world.copy.heard(world.write(ADA, 1), ADA, world.now)
@@ -103,7 +103,7 @@ def test_what_is_heard_is_here_at_once_and_so_is_what_others_are_told_of_it() ->
     assert asker.versions() == versions
 
 
-def test_what_was_held_back_is_here_as_soon_as_what_it_waited_for_came_as_a_whole() -> None:
+def test_merged_update_releases_held_edits() -> None:
     world = World()
     first = world.write(ADA, 1)
     world.others[BOB].apply(first.edits[0].payload)
@@ -115,7 +115,7 @@ def test_what_was_held_back_is_here_as_soon_as_what_it_waited_for_came_as_a_whol
     assert world.refusals == []
 
 
-def test_a_relay_says_what_it_heard_and_nobody_else_does() -> None:
+def test_only_a_relay_republishes_edits() -> None:
     for relay in (True, False):
         world = World(relay=relay)
         said = world.write(ADA, 1)
@@ -124,7 +124,7 @@ def test_a_relay_says_what_it_heard_and_nobody_else_does() -> None:
         assert world.step().publish == ([said] if relay else [])
 
 
-def test_what_is_no_update_leaves_all_as_it_was_and_is_told_with_its_author() -> None:
+def test_invalid_edit_changes_nothing_and_is_reported_with_its_author() -> None:
     world = World()
     world.copy.heard(Updates(ADA, "minutes", 1, (Edit(b"\0nonsense"),)), BOB, world.now)
     assert world.content.names == frozenset()
@@ -135,13 +135,13 @@ def test_what_is_no_update_leaves_all_as_it_was_and_is_told_with_its_author() ->
     assert world.disk.entries[-1][1] == b""
 
 
-def test_who_speaks_for_us_is_told_of() -> None:
+def test_edit_in_our_name_is_reported() -> None:
     world = World()
     world.copy.heard(Updates(ME, "minutes", 1, (Edit(b"x"),)), ADA, world.now)
     assert world.refusals == [(ADA, "it claims to be this peer")]
 
 
-def test_questions_say_the_token_and_what_is_here() -> None:
+def test_requests_carry_the_token_and_our_versions() -> None:
     world = World(token="secret")
     world.copy.heard(world.write(ADA, 1), ADA, world.now)
     world.copy.heard(DocumentHeartbeat("minutes", None, None, {BOB: 2}), BOB, world.now)
@@ -155,7 +155,7 @@ def test_questions_say_the_token_and_what_is_here() -> None:
     assert request == Want(ME, "secret", "minutes", world.content.state(), {ADA: 1})
 
 
-def test_who_has_the_same_versions_and_another_content_is_asked_as_if_there_were_nothing_here() -> None:
+def test_equal_versions_with_other_content_are_requested_from_scratch() -> None:
     world = World()
     world.copy.heard(world.write(ADA, 1), ADA, world.now)
     world.step()
@@ -166,7 +166,7 @@ def test_who_has_the_same_versions_and_another_content_is_asked_as_if_there_were
     assert request == Want(ME, None, "minutes", None, {})
 
 
-def test_a_whole_that_claims_more_of_us_than_we_have_written_is_refused() -> None:
+def test_diff_that_claims_edits_we_have_not_made_is_rejected() -> None:
     world = World()
     world.copy.replied(AskAll(ADA, False), Diff(ADA, "minutes", b"\x80", {ME: 1}), world.now, body=b"\x80")
     assert world.refusals == [(ADA, "it claims more edits of ours than we have made")]
@@ -176,7 +176,7 @@ def test_a_whole_that_claims_more_of_us_than_we_have_written_is_refused() -> Non
     assert world.replica.versions == {}
 
 
-def test_a_whole_that_is_no_update_is_refused_and_its_versions_with_it() -> None:
+def test_invalid_diff_is_rejected_with_its_versions() -> None:
     world = World()
     world.copy.replied(AskAll(ADA, False), Diff(ADA, "minutes", b"?", {ADA: 9}), world.now, body=b"nonsense")
     assert isinstance(world.copy.given(Give(ADA, None, "minutes", b"nonsense", {ADA: 9}), world.now), Refused)
@@ -195,7 +195,7 @@ def test_a_whole_that_is_no_update_is_refused_and_its_versions_with_it() -> None
         "nonsense",
     ],
 )
-def test_an_answer_that_is_none_counts_as_a_failure_of_who_gave_it(reply: object) -> None:
+def test_mismatched_reply_counts_as_a_failure(reply: object) -> None:
     world = World()
     world.copy.replied(AskEdits(ADA, (Range(ADA, 1, 1),)), reply, world.now)
     assert [who for who, _ in world.refusals] == [ADA]
@@ -203,7 +203,7 @@ def test_an_answer_that_is_none_counts_as_a_failure_of_who_gave_it(reply: object
     assert world.replica.versions == {}
 
 
-def test_what_was_given_is_taken_and_what_is_here_is_said() -> None:
+def test_given_update_is_applied_and_answered_with_versions() -> None:
     world = World()
     world.edit()
     world.write(ADA, 1)
@@ -213,7 +213,7 @@ def test_what_was_given_is_taken_and_what_is_here_is_said() -> None:
     assert world.content.versions() == {ME: 1, ADA: 1} == world.disk.load()[0]
 
 
-def test_what_was_given_to_who_was_here_before_is_not_taken() -> None:
+def test_given_update_with_missing_dependencies_is_refused() -> None:
     world = World()
     for seq in (1, 2):
         world.write(ADA, seq)
@@ -225,7 +225,7 @@ def test_what_was_given_to_who_was_here_before_is_not_taken() -> None:
     assert not world.refusals, "nobody did wrong"
 
 
-def test_who_cannot_be_asked_gives_what_does_not_show_elsewhere() -> None:
+def test_peer_without_rep_pushes_edits_that_others_do_not_report() -> None:
     world = World(askable=False)
     world.copy.heard(DocumentHeartbeat("minutes", None, None, {}), ADA, world.now)
     world.edit()
@@ -237,7 +237,7 @@ def test_who_cannot_be_asked_gives_what_does_not_show_elsewhere() -> None:
     assert world.step(5.0).ask == []
 
 
-def test_with_the_real_engine_an_update_that_does_not_connect_leaves_the_content_as_it_was() -> None:
+def test_unconnected_update_leaves_the_content_unchanged() -> None:
     author, content = load_engine().new(1), load_engine().new(2)
     updates: list[bytes] = []
     author.observe(lambda update, origin: updates.append(update))

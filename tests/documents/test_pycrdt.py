@@ -28,7 +28,7 @@ def view(doc: pycrdt.Doc[Any]) -> str:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
-def test_any_causal_order_gives_the_same(seed: int) -> None:
+def test_any_causal_order_converges(seed: int) -> None:
     rng = random.Random(seed)
     histories = networks.Histories(rng)
     histories.run(25)
@@ -59,7 +59,7 @@ def test_order_matters_so_updates_are_held_back() -> None:
     assert diverged, "updates out of order do no harm any more: replica.py may hold back less"
 
 
-def test_state_vectors_do_not_tell_of_deletions_and_updates_do() -> None:
+def test_state_vectors_omit_deletions_and_updates_do_not() -> None:
     doc, other = new(), new()
     text = doc.get("text", type=pycrdt.Text)
     text += "abc"
@@ -89,7 +89,7 @@ def test_clocks_count_utf_16_units() -> None:
     assert yjs_update.read_state(doc.get_state()) == {7: 3}
 
 
-def test_its_sticky_index_is_yjs_relative_position_and_wrong_behind_what_is_not_ascii() -> None:
+def test_sticky_index_is_a_yjs_relative_position_and_wrong_after_non_ascii() -> None:
     """Y.encodeRelativePosition writes: 0, client, clock (or 1, name; or 2, client, clock), then assoc as a varint."""
     doc = new(7)
     text = doc.get("text", type=pycrdt.Text)
@@ -101,7 +101,7 @@ def test_its_sticky_index_is_yjs_relative_position_and_wrong_behind_what_is_not_
     assert text.sticky_index(8, pycrdt.Assoc.AFTER).encode() == b"\x00\x07\x08\x00"
 
 
-def test_bytes_behind_an_update_are_overlooked() -> None:
+def test_trailing_bytes_are_ignored() -> None:
     author, doc = new(1), new()
     author.get("text", type=pycrdt.Text).insert(0, "abc")
     update = author.get_update()
@@ -112,7 +112,7 @@ def test_bytes_behind_an_update_are_overlooked() -> None:
         yjs_update.parse(update + b"junk")
 
 
-def test_an_update_that_does_not_connect_is_kept_where_nobody_sees_it() -> None:
+def test_unconnected_update_is_kept_invisibly() -> None:
     author, updates = new(1), list[bytes]()
     author.observe(lambda event: updates.append(event.update))
     text = author.get("text", type=pycrdt.Text)
@@ -125,21 +125,21 @@ def test_an_update_that_does_not_connect_is_kept_where_nobody_sees_it() -> None:
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 2**62 + 1, -(2**63), 2**63 - 2, 2**60])
-def test_whole_numbers_beyond_2_to_the_53rd_keep_their_value(value: int) -> None:
+def test_integers_beyond_2_to_the_53rd_keep_their_value(value: int) -> None:
     doc, other = new(), new()
     doc.get("map", type=pycrdt.Map)["k"] = value
     other.apply_update(doc.get_update())
     assert other.get("map", type=pycrdt.Map)["k"] == value
 
 
-def test_the_largest_whole_number_is_sent_as_another() -> None:
+def test_largest_integer_is_sent_as_another() -> None:
     doc, other = new(), new()
     doc.get("map", type=pycrdt.Map)["k"] = 2**63 - 1
     other.apply_update(doc.get_update())
     assert other.get("map", type=pycrdt.Map)["k"] == 2**63
 
 
-def test_a_root_read_as_another_kind_than_it_was_opened_as_is_empty() -> None:
+def test_root_read_as_another_type_is_empty() -> None:
     """That an opened root may be read as any kind is what the digest needs; one that is not open may not."""
     doc = new()
     text = doc.get("text", type=pycrdt.Text)

@@ -86,7 +86,7 @@ class World:
 # ---- delivering -----------------------------------------------------------------------------------------
 
 
-def test_edits_are_delivered_in_their_order_and_once() -> None:
+def test_edits_are_delivered_in_order_and_once() -> None:
     world = World()
     world.hear(ADA, 2)
     assert world.delivered() == []
@@ -97,7 +97,7 @@ def test_edits_are_delivered_in_their_order_and_once() -> None:
     assert world.replica.held == 0
 
 
-def test_an_edit_waits_for_what_its_author_had_seen() -> None:
+def test_edit_waits_for_its_dependencies() -> None:
     world = World()
     world.hear(BOB, 1, deps={ADA: 2})
     world.hear(ADA, 1)
@@ -106,7 +106,7 @@ def test_an_edit_waits_for_what_its_author_had_seen() -> None:
     assert world.delivered() == [(ADA, 2), (BOB, 1)]
 
 
-def test_what_an_edit_waited_for_does_not_hold_back_the_one_behind_it() -> None:
+def test_delivered_dependency_releases_following_edits() -> None:
     world = World()
     world.hear(BOB, 1, deps={ADA: 2})
     world.hear(BOB, 2)
@@ -115,7 +115,7 @@ def test_what_an_edit_waited_for_does_not_hold_back_the_one_behind_it() -> None:
     assert world.delivered() == [(BOB, 2)]
 
 
-def test_our_edits_depend_on_all_that_is_here_and_say_each_thing_once() -> None:
+def test_local_edits_name_each_dependency_once() -> None:
     world = World()
     world.hear(ADA, 1, 3)
     assert world.replica.edited(b"x", 0.0).edits == (Edit(b"x", {ADA: 3}),)
@@ -124,7 +124,7 @@ def test_our_edits_depend_on_all_that_is_here_and_say_each_thing_once() -> None:
     assert world.replica.edited(b"z", 0.0) == Updates(ME, "minutes", 3, (Edit(b"z", {ADA: 4}),))
 
 
-def test_who_comes_back_depends_on_all_that_was_on_its_disk() -> None:
+def test_restarted_peer_depends_on_its_stored_versions() -> None:
     world = World(versions={ADA: 3, EditStream(ME.origin, 1): 7})
     assert world.replica.edited(b"x", 0.0).edits[0].deps == {ADA: 3, EditStream(ME.origin, 1): 7}
 
@@ -132,7 +132,7 @@ def test_who_comes_back_depends_on_all_that_was_on_its_disk() -> None:
 # ---- few are missing ------------------------------------------------------------------------------------
 
 
-def test_a_small_gap_is_asked_of_a_peer_that_has_it_after_a_moment() -> None:
+def test_small_gap_is_requested_from_a_peer_that_has_it_after_a_delay() -> None:
     world = World()
     world.claim(BOB, ada=2)
     world.hear(ADA, 4)
@@ -142,7 +142,7 @@ def test_a_small_gap_is_asked_of_a_peer_that_has_it_after_a_moment() -> None:
     assert ask == AskEdits(ADA, (Range(ADA, 1, 3),))  # BOB has only a part of it
 
 
-def test_what_arrives_by_itself_in_that_moment_is_not_asked_for() -> None:
+def test_edit_that_arrives_within_the_delay_is_not_requested() -> None:
     world = World()
     world.hear(ADA, 2)
     world.after(0.005)
@@ -150,7 +150,7 @@ def test_what_arrives_by_itself_in_that_moment_is_not_asked_for() -> None:
     assert world.asks(0.005) == []
 
 
-def test_the_gap_behind_one_that_was_closed_is_asked_for_without_waiting_for_the_first() -> None:
+def test_next_gap_is_requested_without_the_delay_of_the_first() -> None:
     world = World(ADA)
     world.hear(ADA, 2)
     (ask,) = world.soon()
@@ -161,7 +161,7 @@ def test_the_gap_behind_one_that_was_closed_is_asked_for_without_waiting_for_the
     assert world.soon() == [AskEdits(ADA, (Range(ADA, 3, 3),))]
 
 
-def test_several_gaps_of_one_peer_are_one_question() -> None:
+def test_several_gaps_at_one_peer_are_one_request() -> None:
     world = World(ADA)
     world.hear(BOB, 2, via=ADA)
     world.hear(CY, 3, via=ADA)
@@ -171,7 +171,7 @@ def test_several_gaps_of_one_peer_are_one_question() -> None:
     assert set(ask.ranges) == {Range(BOB, 1, 1), Range(CY, 1, 2), Range(CY, 4, 4)}
 
 
-def test_a_popular_author_is_not_asked_by_everybody() -> None:
+def test_requests_are_spread_over_peers_not_sent_to_the_author() -> None:
     asked = set()
     for seed in range(40):
         world = World()
@@ -183,7 +183,7 @@ def test_a_popular_author_is_not_asked_by_everybody() -> None:
     assert asked == {ADA, BOB, CY}
 
 
-def test_a_late_answer_is_asked_for_elsewhere_and_then_ever_later() -> None:
+def test_late_reply_is_requested_elsewhere_with_growing_delays() -> None:
     world = World()
     for peer in (ADA, BOB, CY):
         world.claim(peer, ada=1)
@@ -202,7 +202,7 @@ def test_a_late_answer_is_asked_for_elsewhere_and_then_ever_later() -> None:
     assert times[2] - times[1] >= times[1] - times[0]
 
 
-def test_who_failed_is_left_alone_for_a_while_and_for_longer_each_time() -> None:
+def test_failed_peer_is_not_asked_for_a_growing_time() -> None:
     world = World(ADA)
     world.claim(ADA, ada=1)
     world.after(0.0)
@@ -221,7 +221,7 @@ def test_who_failed_is_left_alone_for_a_while_and_for_longer_each_time() -> None
     assert waits[-1] < 30.0
 
 
-def test_the_edits_of_an_answer_are_not_asked_for_again() -> None:
+def test_edits_of_a_reply_are_not_requested_again() -> None:
     world = World()
     world.hear(ADA, 3)
     (ask,) = world.soon()
@@ -233,7 +233,7 @@ def test_the_edits_of_an_answer_are_not_asked_for_again() -> None:
     assert world.replica.missing == 0
 
 
-def test_an_answer_tells_how_long_that_peer_takes() -> None:
+def test_reply_updates_the_round_trip() -> None:
     world = World(ADA)
     for seq in range(2, 40, 2):
         world.hear(ADA, seq)
@@ -248,21 +248,21 @@ def test_an_answer_tells_how_long_that_peer_takes() -> None:
 # ---- many are missing, or nobody keeps them -------------------------------------------------------------
 
 
-def test_a_large_gap_is_asked_for_as_a_whole_of_who_has_some_of_it() -> None:
+def test_large_gap_is_requested_as_a_whole() -> None:
     world = World()
     world.claim(BOB, ada=65)
     assert world.soon() == [AskAll(BOB, False)]
     assert world.asks(3.0) == []  # while that is on its way, nobody else is asked for all
 
 
-def test_more_ranges_than_a_question_holds_are_asked_for_as_a_whole() -> None:
+def test_too_many_ranges_are_requested_as_a_whole() -> None:
     world = World(ADA, settings=Settings(few=10_000))
     for seq in range(2, 2 * RANGES + 4, 2):
         world.hear(ADA, seq)
     assert world.soon() == [AskAll(ADA, False)]
 
 
-def test_who_claims_much_and_gives_nothing_does_not_keep_small_gaps_from_being_closed() -> None:
+def test_large_false_claims_do_not_delay_small_gaps() -> None:
     world = World(ADA, BOB)
     closed = 0
     for _ in range(200):
@@ -285,7 +285,7 @@ def test_who_claims_much_and_gives_nothing_does_not_keep_small_gaps_from_being_c
     assert closed > 20
 
 
-def test_what_is_not_kept_any_more_is_asked_for_as_a_whole_at_once() -> None:
+def test_edits_no_longer_kept_are_requested_as_a_whole_at_once() -> None:
     world = World(ADA)
     world.hear(ADA, 3)
     (ask,) = world.soon()
@@ -294,7 +294,7 @@ def test_what_is_not_kept_any_more_is_asked_for_as_a_whole_at_once() -> None:
     assert world.asks() == [AskAll(ADA, False)]
 
 
-def test_an_answer_in_parts_is_asked_for_part_by_part() -> None:
+def test_partial_reply_is_followed_by_further_requests() -> None:
     world = World(ADA)
     world.claim(ADA, ada=9)
     assert len(world.soon()) == 1
@@ -303,7 +303,7 @@ def test_an_answer_in_parts_is_asked_for_part_by_part() -> None:
     assert world.asks(0.01) == [AskEdits(ADA, (Range(ADA, 6, 9),))]
 
 
-def test_what_came_as_a_whole_is_not_asked_for_and_lets_go_of_what_was_held() -> None:
+def test_merged_update_closes_gaps_and_drops_held_edits() -> None:
     world = World(ADA)
     world.claim(ADA, ada=100, bob=5)
     world.hear(ADA, 100)
@@ -316,7 +316,7 @@ def test_what_came_as_a_whole_is_not_asked_for_and_lets_go_of_what_was_held() ->
     assert world.replica.versions == {ADA: 100, BOB: 5, CY: 1}
 
 
-def test_claims_that_did_not_hold_end_with_the_whole() -> None:
+def test_false_claims_end_with_a_merged_update() -> None:
     world = World(ADA)
     world.claim(ADA, ada=100)
     world.soon()
@@ -324,7 +324,7 @@ def test_claims_that_did_not_hold_end_with_the_whole() -> None:
     assert world.replica.missing == 0
 
 
-def test_a_dependency_that_nobody_speaks_of_is_found_by_asking_for_all() -> None:
+def test_unreported_dependency_is_found_by_ask_all() -> None:
     # As in seed 3397 of an earlier version: BOB, who wrote it, has gone; everybody else is quiet and tells digests
     # only, so nobody was known to have what CY's edit waits for, and it was never asked for.
     world = World(ADA, CY)
@@ -338,7 +338,7 @@ def test_a_dependency_that_nobody_speaks_of_is_found_by_asking_for_all() -> None
 # ---- nobody can be asked --------------------------------------------------------------------------------
 
 
-def test_with_nobody_there_nothing_is_asked_and_it_is_looked_at_ever_more_seldom() -> None:
+def test_without_peers_nothing_is_requested_and_wake_ups_get_rarer() -> None:
     world = World(ADA)
     world.hear(ADA, 2)
     world.replica.left(ADA)
@@ -355,7 +355,7 @@ def test_with_nobody_there_nothing_is_asked_and_it_is_looked_at_ever_more_seldom
     assert looked < 60
 
 
-def test_who_cannot_be_asked_is_not_and_others_are_instead() -> None:
+def test_peers_without_rep_are_not_asked() -> None:
     world = World(BOB)
     world.replica.joined(ADA, False)
     world.hear(ADA, 2)
@@ -367,7 +367,7 @@ def test_who_cannot_be_asked_is_not_and_others_are_instead() -> None:
     assert world.soon() == [AskAll(BOB, False)]
 
 
-def test_who_has_gone_is_not_waited_for() -> None:
+def test_peers_that_left_are_not_waited_for() -> None:
     world = World(ADA, BOB)
     world.claim(ADA, ada=100)
     world.claim(BOB, ada=70)
@@ -379,7 +379,7 @@ def test_who_has_gone_is_not_waited_for() -> None:
 # ---- all is quiet ---------------------------------------------------------------------------------------
 
 
-def test_digests_are_told_once_all_is_quiet() -> None:
+def test_digests_are_reported_when_quiet() -> None:
     world = World()
     world.hear(ADA, 1)
     assert world.replica.make_heartbeat(world.now) == DocumentHeartbeat("minutes", None, None, {ADA: 1})
@@ -393,7 +393,7 @@ def test_digests_are_told_once_all_is_quiet() -> None:
 
 @pytest.mark.parametrize("began", [1023.87, 0.1, 1e9 / 3])
 @pytest.mark.parametrize("quiet", [0.25, 0.1, 1 / 3])
-def test_it_is_quiet_at_the_time_that_was_said(began: float, quiet: float) -> None:
+def test_document_is_quiet_at_the_announced_time(began: float, quiet: float) -> None:
     world = World(settings=Settings(quiet=quiet))
     world.now = began
     world.hear(ADA, 1)
@@ -401,7 +401,7 @@ def test_it_is_quiet_at_the_time_that_was_said(began: float, quiet: float) -> No
     assert world.after(0.0).needs_digest
 
 
-def test_nothing_is_compared_while_something_is_missing() -> None:
+def test_digests_are_not_compared_while_edits_are_missing() -> None:
     world = World()
     world.hear(ADA, 1)
     world.quiet()
@@ -412,7 +412,7 @@ def test_nothing_is_compared_while_something_is_missing() -> None:
     assert world.replica.make_heartbeat(world.now).versions is None
 
 
-def test_the_same_versions_and_content_make_peace() -> None:
+def test_equal_versions_and_content_need_no_request() -> None:
     world = World(ADA)
     world.hear(BOB, 1, via=ADA)
     world.quiet()
@@ -420,7 +420,7 @@ def test_the_same_versions_and_content_make_peace() -> None:
     assert world.asks() == []
 
 
-def test_other_versions_are_asked_for_even_if_nobody_says_what_is_new() -> None:
+def test_different_versions_are_requested_without_known_heads() -> None:
     world = World(ADA)
     world.hear(BOB, 1, via=ADA)
     world.quiet()
@@ -428,7 +428,7 @@ def test_other_versions_are_asked_for_even_if_nobody_says_what_is_new() -> None:
     assert world.asks() == [AskAll(ADA, False)]
 
 
-def test_who_had_nothing_for_us_is_not_asked_again_until_it_says_something_else() -> None:
+def test_fruitless_peer_is_not_asked_again_until_its_report_changes() -> None:
     world = World(ADA)
     world.hear(BOB, 1, via=ADA)
     world.quiet()
@@ -440,7 +440,7 @@ def test_who_had_nothing_for_us_is_not_asked_again_until_it_says_something_else(
     assert [ask for _ in range(50) for ask in world.asks(0.2)] == [AskAll(ADA, False)]
 
 
-def test_equal_versions_with_unequal_contents_are_asked_for_from_nothing() -> None:
+def test_equal_versions_with_unequal_content_are_requested_from_scratch() -> None:
     world = World(ADA)
     world.hear(BOB, 1, via=ADA)
     world.quiet()
@@ -464,7 +464,7 @@ def offers(world: World, seconds: float = 5.0) -> list[Ask]:
     return [ask for _ in range(int(seconds / 0.01)) for ask in world.asks(0.01) if isinstance(ask, Offer)]
 
 
-def test_who_cannot_be_asked_offers_what_does_not_show_elsewhere() -> None:
+def test_peer_without_rep_offers_edits_that_others_do_not_report() -> None:
     world = World(ADA, askable=False)
     world.claim(ADA, ada=0)
     world.replica.edited(b"x", world.now)
@@ -474,21 +474,21 @@ def test_who_cannot_be_asked_offers_what_does_not_show_elsewhere() -> None:
     assert offers(world) == []
 
 
-def test_what_shows_elsewhere_is_not_offered() -> None:
+def test_reported_edits_are_not_offered() -> None:
     world = World(ADA, askable=False)
     world.replica.edited(b"x", world.now)
     world.claim(ADA, me=1)
     assert offers(world) == []
 
 
-def test_who_says_nothing_of_the_document_or_the_same_is_offered_nothing() -> None:
+def test_peers_without_the_document_or_with_equal_versions_get_no_offer() -> None:
     world = World(ADA, askable=False, versions={BOB: 3})
     assert offers(world) == []
     world.rest(ADA, {BOB: 3})
     assert offers(world) == []
 
 
-def test_an_offer_that_failed_is_made_again() -> None:
+def test_failed_offer_is_repeated() -> None:
     world = World(ADA, askable=False)
     world.claim(ADA, ada=0)
     world.replica.edited(b"x", world.now)
@@ -499,7 +499,7 @@ def test_an_offer_that_failed_is_made_again() -> None:
     assert offers(world) == [Offer(ADA)]
 
 
-def test_what_is_offered_is_what_the_other_lacks_a_part_at_a_time() -> None:
+def test_offers_contain_missing_edits_in_parts() -> None:
     world = World(ADA, BOB, askable=False)
     world.claim(ADA, ada=0)
     for payload in (b"1", b"2", b"3"):
@@ -515,7 +515,7 @@ def test_what_is_offered_is_what_the_other_lacks_a_part_at_a_time() -> None:
     assert offers(world) == []
 
 
-def test_what_the_other_says_when_it_takes_an_offer_is_asked_for_where_it_is_news() -> None:
+def test_new_versions_in_the_reply_to_an_offer_are_requested() -> None:
     world = World(ADA, BOB, askable=False)
     world.claim(ADA, ada=0)
     world.replica.edited(b"1", world.now)
@@ -524,7 +524,7 @@ def test_what_the_other_says_when_it_takes_an_offer_is_asked_for_where_it_is_new
     assert world.soon() == [AskEdits(ADA, (Range(BOB, 1, 2),))]
 
 
-def test_what_is_offered_comes_after_what_it_depends_on() -> None:
+def test_offered_edits_follow_their_dependencies() -> None:
     world = World(ADA, BOB, askable=False)
     world.claim(ADA, ada=0)
     world.replica.edited(b"mine", world.now)
@@ -539,7 +539,7 @@ def test_what_is_offered_comes_after_what_it_depends_on() -> None:
     assert world.replica.missing_at_peer(ADA, 1000, 100) == ([b"again"], {ME: 2}, {ME: 1, BOB: 1})
 
 
-def test_what_was_offered_and_not_taken_is_not_offered_for_ever() -> None:
+def test_rejected_offer_is_not_repeated_forever() -> None:
     world = World(ADA, askable=False)
     world.claim(ADA, ada=0)
     world.replica.edited(b"x", world.now)
@@ -553,7 +553,7 @@ def test_what_was_offered_and_not_taken_is_not_offered_for_ever() -> None:
 # ---- what the others ask --------------------------------------------------------------------------------
 
 
-def test_what_is_kept_is_given_and_what_is_not_is_said() -> None:
+def test_resend_returns_kept_edits_and_reports_the_rest() -> None:
     world = World(settings=Settings(log_edits=4))
     world.hear(ADA, 1, 6)
     updates, rest = world.replica.resend([Range(ADA, 4, 6)])
@@ -563,7 +563,7 @@ def test_what_is_kept_is_given_and_what_is_not_is_said() -> None:
         assert world.replica.resend([asked])[1], asked
 
 
-def test_an_answer_fits_in_a_reply_whatever_is_asked_for() -> None:
+def test_resend_fits_one_reply() -> None:
     world = World()
     world.replica.history.settings = settings = Settings(log_edits=100_000, log_bytes=1 << 30)
     for seq in range(1, 3000):
@@ -580,7 +580,7 @@ def test_an_answer_fits_in_a_reply_whatever_is_asked_for() -> None:
     assert settings is world.replica.settings or rest
 
 
-def test_the_first_beats_tell_what_is_new_and_then_all_in_turn() -> None:
+def test_heartbeats_report_recent_streams_first_then_all_in_turn() -> None:
     world = World(versions={EditStream(n.to_bytes(8, "big"), n): n + 1 for n in range(100)})
     world.hear(ADA, 1)
     told: Versions = {}
@@ -595,7 +595,7 @@ def test_the_first_beats_tell_what_is_new_and_then_all_in_turn() -> None:
 # ---- strangers ------------------------------------------------------------------------------------------
 
 
-def test_nobody_else_writes_our_edits() -> None:
+def test_edits_in_our_stream_are_refused() -> None:
     world = World()
     world.replica.edited(b"x", world.now)
     assert world.hear(ME, 1, via=ADA) is None  # our own, by way of a relay
@@ -606,7 +606,7 @@ def test_nobody_else_writes_our_edits() -> None:
     assert world.replica.counts.refused == 3
 
 
-def test_nobody_has_seen_what_we_have_not_written() -> None:
+def test_edits_that_depend_on_our_unwritten_edits_are_refused() -> None:
     world = World()
     world.replica.edited(b"x", world.now)
     assert world.hear(ADA, 1, deps={ME: 2}) == "it depends on what we have not written"
@@ -616,7 +616,7 @@ def test_nobody_has_seen_what_we_have_not_written() -> None:
     assert world.replica.missing == 0
 
 
-def test_thousands_of_streams_that_there_are_not_cost_little_and_end_with_who_made_them_up() -> None:
+def test_invented_streams_are_capped_and_end_with_their_peer() -> None:
     world = World()
     started = time.process_time()
     for number in range(200):
@@ -632,7 +632,7 @@ def test_thousands_of_streams_that_there_are_not_cost_little_and_end_with_who_ma
     assert world.replica.missing == 0
 
 
-def test_a_relay_cannot_make_up_more_than_that_either() -> None:
+def test_invented_streams_of_a_relay_are_capped() -> None:
     world = World(CY)
     for number in range(3 * STREAMS):
         world.hear(EditStream(number.to_bytes(8, "big"), 10**7 + number), 2, via=CY)
@@ -641,7 +641,7 @@ def test_a_relay_cannot_make_up_more_than_that_either() -> None:
     assert world.replica.counts.overflow > 0
 
 
-def test_what_edits_depend_on_counts_as_what_is_held() -> None:
+def test_dependencies_count_as_held_bytes() -> None:
     world = World(CY, settings=Settings(held_bytes=100 * DEP, log_bytes=100 * DEP))
     deps = {EditStream(number.to_bytes(8, "big"), 10**7): 1 for number in range(60)}
     for seq in range(1, 10):
@@ -650,7 +650,7 @@ def test_what_edits_depend_on_counts_as_what_is_held() -> None:
     assert world.replica.history.held_bytes <= 100 * DEP
 
 
-def test_a_thousand_edits_that_wait_do_not_slow_down_those_that_do_not() -> None:
+def test_held_edits_do_not_slow_down_others() -> None:
     world = World(versions={EditStream(n.to_bytes(8, "big"), 10**7 + n): 1 for n in range(STREAMS)})
     for number in range(STREAMS):
         world.hear(
@@ -663,7 +663,7 @@ def test_a_thousand_edits_that_wait_do_not_slow_down_those_that_do_not() -> None
     assert len(world.delivered()) == 100
 
 
-def test_a_gap_of_2_to_the_53_is_one_question() -> None:
+def test_gap_of_2_to_the_53_is_one_request() -> None:
     world = World(ADA)
     world.hear(ADA, EPOCHS)
     assert world.soon() == [AskAll(ADA, False)]
@@ -678,7 +678,7 @@ def newer(count: int) -> Versions:
     return {EditStream(number.to_bytes(8, "big"), 10**7 + number): 1 for number in range(count)}
 
 
-def test_who_runs_longer_than_a_thousand_others_goes_on_counting() -> None:
+def test_own_stream_continues_when_it_is_too_old() -> None:
     world = World()
     world.replica.edited(b"x", world.now)
     world.replica.merged(ADA, newer(STREAMS), world.now, changed=True)
@@ -690,7 +690,7 @@ def test_who_runs_longer_than_a_thousand_others_goes_on_counting() -> None:
     assert ME in world.replica.versions  # who is asked whether it has that will not say yes by mistake
 
 
-def test_a_clock_that_went_back_does_not_stop_who_came_back() -> None:
+def test_peer_with_a_clock_set_back_continues() -> None:
     before = {EditStream(ME.origin, 10**7 + number): 1 for number in range(20)}
     world = World(versions=before)
     assert world.replica.edited(b"x", world.now).first == 1
@@ -698,7 +698,7 @@ def test_a_clock_that_went_back_does_not_stop_who_came_back() -> None:
     assert len(world.replica.versions) == 17
 
 
-def test_a_stream_that_is_let_go_of_leaves_nothing_behind() -> None:
+def test_pruned_stream_leaves_no_state() -> None:
     world = World()
     for number in range(8):
         world.hear(EditStream(b"pruned%02d" % number, 1), 1, via=ADA)
@@ -716,7 +716,7 @@ def test_a_stream_that_is_let_go_of_leaves_nothing_behind() -> None:
         world.replica.evaluate(world.now)
 
 
-def test_an_edit_of_a_stream_too_old_to_be_known_is_brought_by_who_spoke_of_it() -> None:
+def test_edit_of_a_too_old_stream_is_requested_from_its_sender() -> None:
     world = World(versions=newer(STREAMS))
     assert world.hear(BOB, 7) is None
     assert world.replica.counts.old == 1
@@ -725,7 +725,7 @@ def test_an_edit_of_a_stream_too_old_to_be_known_is_brought_by_who_spoke_of_it()
     assert world.asks(0.1) == []
 
 
-def test_an_edit_that_depends_on_what_is_too_old_to_be_known_does_not_wait() -> None:
+def test_edit_with_a_too_old_dependency_does_not_wait() -> None:
     world = World(versions=newer(STREAMS))
     new = EditStream(b"newcomer", 10**8)
     world.hear(new, 1, via=ADA, deps={BOB: 3})
@@ -742,7 +742,7 @@ def caught(world: World, peer: EditStream, versions: Versions) -> None:
     world.replica.caught_up(peer)
 
 
-def test_who_wants_all_that_is_there_now_asks_everybody_one_after_the_other() -> None:
+def test_catch_up_asks_all_peers_in_turn() -> None:
     world = World(ADA, BOB)
     since = world.replica.catch_up(world.now)
     [first] = world.asks(0.001)
@@ -760,7 +760,7 @@ def test_who_wants_all_that_is_there_now_asks_everybody_one_after_the_other() ->
     assert world.asks(0.001) == []  # nobody wants to know any more
 
 
-def test_what_was_asked_before_does_not_count_for_now() -> None:
+def test_earlier_requests_do_not_count_for_catch_up() -> None:
     world = World(ADA)
     before = world.replica.catch_up(world.now)
     assert world.asks(0.001) == [AskAll(ADA, False)]
@@ -774,7 +774,7 @@ def test_what_was_asked_before_does_not_count_for_now() -> None:
     assert world.replica.catch_up_status(since, world.now) == [True]
 
 
-def test_who_cannot_be_asked_has_to_have_said_nothing_that_is_not_here_since_then() -> None:
+def test_catch_up_judges_peers_without_rep_by_later_heartbeats() -> None:
     world = World(ADA)
     world.replica.joined(ADA, False)
     world.hear(ADA, 1)
@@ -792,7 +792,7 @@ def test_who_cannot_be_asked_has_to_have_said_nothing_that_is_not_here_since_the
     assert world.replica.catch_up_status(since, world.now) == [None]
 
 
-def test_who_does_not_answer_counts_by_what_it_says() -> None:
+def test_catch_up_judges_unresponsive_peers_by_heartbeats() -> None:
     world = World(ADA)
     since = world.replica.catch_up(world.now)
     assert world.asks(0.001) == [AskAll(ADA, False)]
@@ -805,7 +805,7 @@ def test_who_does_not_answer_counts_by_what_it_says() -> None:
     assert world.replica.catch_up_status(since, world.now) == [True]
 
 
-def test_who_has_no_such_document_is_not_asked_again_until_it_speaks_of_it() -> None:
+def test_peer_without_the_document_is_not_asked_until_it_reports_it() -> None:
     world = World(ADA)
     since = world.replica.catch_up(world.now)
     assert world.asks(0.001) == [AskAll(ADA, False)]

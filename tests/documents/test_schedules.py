@@ -30,7 +30,7 @@ def all_agree(seeds: range | tuple[int, ...], conditions: Conditions | None = No
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(0, 300, BATCH))
-def test_all_agree_and_nothing_acknowledged_is_lost(first: int) -> None:
+def test_peers_converge_and_no_acknowledged_edit_is_lost(first: int) -> None:
     outcomes = all_agree(range(first, first + BATCH))
     assert sum(one.edits for one in outcomes) > 10 * BATCH
     assert sum(one.acknowledged for one in outcomes) > 5 * BATCH
@@ -39,11 +39,11 @@ def test_all_agree_and_nothing_acknowledged_is_lost(first: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(10_000, 13_000, 500))
-def test_thousands_agree(first: int) -> None:
+def test_thousands_of_schedules_converge(first: int) -> None:
     all_agree(range(first, first + 500))
 
 
-def test_those_that_once_failed_agree() -> None:
+def test_schedules_that_once_failed_converge() -> None:
     all_agree(ONCE_FAILED)
 
 
@@ -60,14 +60,14 @@ def test_those_that_once_failed_agree() -> None:
     ],
     ids=["calm", "80 % lost", "all lost", "half refused", "falling over", "twice and late", "nothing kept"],
 )
-def test_they_agree_in_other_weather(conditions: Conditions) -> None:
+def test_schedules_converge_in_other_conditions(conditions: Conditions) -> None:
     if conditions.loss == 1.0:  # nobody hears of anybody: they must not agree by some other way
         assert any(play(seed, conditions=conditions).problems for seed in range(3))
     else:
         all_agree(range(10), conditions)
 
 
-def test_without_loss_nothing_is_asked_for() -> None:
+def test_no_requests_without_loss() -> None:
     outcomes = all_agree(
         range(10), Conditions(loss=0.0, twice=0.0, delay=(0.005, 0.005), refuse=0.0, crash=0.0, split=0.0)
     )
@@ -79,12 +79,12 @@ def problems(seeds: range) -> Iterator[str]:
         yield from play(seed).problems
 
 
-def test_a_replica_that_holds_nothing_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replica_without_hold_back_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(History, "waits_for", lambda self, edit: None)
     assert next((one for one in problems(range(50)) if "does not connect" in one), None)
 
 
-def test_a_replica_that_takes_any_number_for_the_next_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replica_that_ignores_sequence_numbers_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def take(self: History, stream: EditStream, seq: int, edit: Edit, via: EditStream | None, now: float) -> None:
         if seq > self.versions.get(stream, 0):
             self._hand_over(stream, seq, edit, via, now)
@@ -93,13 +93,13 @@ def test_a_replica_that_takes_any_number_for_the_next_is_noticed(monkeypatch: py
     assert next(problems(range(50)), None)
 
 
-def test_a_replica_that_compares_nothing_when_all_is_quiet_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replica_that_compares_no_digests_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replica, "_compare", lambda self, now, asks: iter(()))
     monkeypatch.setattr("tests.documents.schedules.CALM", 5.0)
     assert next((one for one in problems(range(300)) if "not the same" in one), None)
 
 
-def test_a_schedule_is_played_again_from_its_seed() -> None:
+def test_schedule_is_reproducible_from_its_seed() -> None:
     first: list[str] = []
     again: list[str] = []
     one, two = play(7, trace=first.append), play(7, trace=again.append)
@@ -108,7 +108,7 @@ def test_a_schedule_is_played_again_from_its_seed() -> None:
     assert any("edits" in line for line in first)
 
 
-def test_the_summary_says_what_was_found() -> None:
+def test_summary_reports_failures() -> None:
     outcomes = [
         Outcome(0, 0.1, 10, 3, 2),
         Outcome(1, 0.5, 10, 4, 0, ["seed 1: 0 refused 1: it claims to be this peer"]),
@@ -123,7 +123,7 @@ def test_the_summary_says_what_was_found() -> None:
     assert summary(outcomes[2:], 0.0) == "1 schedules, 5 edits, 1 acknowledged: 1 with problems; 0 s"
 
 
-def test_the_command_prints_it_and_fails_if_one_failed(
+def test_command_prints_the_summary_and_fails_on_a_failure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["2", "--first", "5"]) == 0
@@ -150,7 +150,7 @@ def with_a_page(seeds: range) -> None:
 
 @needs_node
 @pytest.mark.timeout(300)
-def test_a_page_with_yjs_agrees_with_the_others() -> None:
+def test_page_with_yjs_converges() -> None:
     with_a_page(range(50))
 
 
@@ -158,5 +158,5 @@ def test_a_page_with_yjs_agrees_with_the_others() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, 1000, 250))
-def test_a_page_with_yjs_agrees_with_the_others_a_thousand_times(first: int) -> None:
+def test_page_with_yjs_converges_a_thousand_times(first: int) -> None:
     with_a_page(range(first, first + 250))

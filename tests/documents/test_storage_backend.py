@@ -61,7 +61,7 @@ class Page:
         await trio.lowlevel.checkpoint()
 
 
-async def test_it_is_told_of_every_edit_and_gives_it_back() -> None:
+async def test_backend_stores_every_edit_and_loads_it() -> None:
     shelf = Shelf()
     async with DocumentPeer(listen=HERE) as ada:
         theirs = ada.open("minutes")
@@ -79,7 +79,7 @@ async def test_it_is_told_of_every_edit_and_gives_it_back() -> None:
         assert str(again.open("minutes").text("body")) == "hello you"
 
 
-async def test_a_keeper_that_fails_is_not_counted_on_and_ends_nothing() -> None:
+async def test_failing_backend_is_not_counted_as_durable_and_editing_continues() -> None:
     shelf = Shelf()
     async with (
         DocumentPeer(listen=HERE) as ada,
@@ -101,6 +101,6 @@ async def test_a_keeper_that_fails_is_not_counted_on_and_ends_nothing() -> None:
         await theirs.synced(1, PATIENCE)
 
 
-def test_a_store_and_a_keeper_are_one_too_many(tmp_path: Path) -> None:
+def test_store_and_storage_are_exclusive(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="one of them keeps"):
         DocumentPeer(store=tmp_path / "s.sqlite", storage=Shelf())

@@ -32,7 +32,7 @@ def seqs_of(loaded: Loaded) -> tuple[list[int], list[int]]:
     return recent, after
 
 
-async def test_a_compacted_document_is_the_same_and_keeps_its_recent_records(path: Path) -> None:
+async def test_compacted_document_is_equal_and_keeps_recent_records(path: Path) -> None:
     author = Author()
     async with Store.open(path) as store:
         write(store, author, range(1, 501))
@@ -57,7 +57,7 @@ async def test_a_compacted_document_is_the_same_and_keeps_its_recent_records(pat
         assert content(store.load("doc")) == str(author.text)
 
 
-async def test_a_second_compaction_has_nothing_to_do(path: Path) -> None:
+async def test_second_compaction_does_nothing(path: Path) -> None:
     async with Store.open(path) as store:
         write(store, Author(), range(1, 10))
         await store.compact("doc", TextEngine())
@@ -69,7 +69,7 @@ async def test_a_second_compaction_has_nothing_to_do(path: Path) -> None:
             await store.compact("other", TextEngine())
 
 
-async def test_others_append_save_and_read_while_it_is_compacted(path: Path) -> None:
+async def test_appends_saves_and_reads_continue_during_compaction(path: Path) -> None:
     author = Author()
     acknowledged = 0
     compacted: list[int] = []
@@ -108,7 +108,7 @@ async def test_others_append_save_and_read_while_it_is_compacted(path: Path) -> 
             assert [entry.seq for entry in store.log("doc")][1:] == [*range(1, 801)]
 
 
-async def test_a_cancelled_compaction_is_done_or_not_done(path: Path) -> None:
+async def test_cancelled_compaction_is_atomic(path: Path) -> None:
     author = Author()
     async with Store.open(path) as store:
         write(store, author, range(1, 1001))
@@ -132,7 +132,7 @@ class ForgetfulEngine:
         return Forgetful()
 
 
-async def test_an_engine_that_loses_something_replaces_nothing(path: Path) -> None:
+async def test_lossy_engine_replaces_nothing(path: Path) -> None:
     author = Author()
     async with Store.open(path) as store:
         write(store, author, range(1, 10))
@@ -142,7 +142,7 @@ async def test_an_engine_that_loses_something_replaces_nothing(path: Path) -> No
         assert store.load("doc").snapshot is None
 
 
-async def test_updates_that_the_engine_refuses_replace_nothing(path: Path) -> None:
+async def test_rejected_updates_replace_nothing(path: Path) -> None:
     async with Store.open(path) as store:
         store.append("doc", edit(1, update=b"no update"))
         with pytest.raises(StoreDamaged, match=r"docs\.sqlite: records of 'doc'"):
@@ -150,7 +150,7 @@ async def test_updates_that_the_engine_refuses_replace_nothing(path: Path) -> No
         assert store.load("doc").records == (edit(1, update=b"no update"),)
 
 
-async def test_the_history_outlives_compaction_up_to_its_cap(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_history_survives_compaction_up_to_its_cap(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nngkit.documents.store.compaction._PAST_KEPT", 2)
     author, seq = Author(), 0
     entries: list[Entry] = []
@@ -173,7 +173,7 @@ async def test_the_history_outlives_compaction_up_to_its_cap(path: Path, monkeyp
         assert (again[-1].stream, again[-1].seq, again[-1].size) == (None, 0, 5)
 
 
-async def test_the_file_gets_smaller_when_its_log_is_compacted(path: Path) -> None:
+async def test_compaction_shrinks_the_file(path: Path) -> None:
     author = Author()
     async with Store.open(path) as store:
         ticket = write(store, author, range(1, 20_001))

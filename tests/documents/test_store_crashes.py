@@ -72,13 +72,13 @@ def kill_again_and_again(path: Path, times: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_writer_that_is_killed_20_times_loses_nothing_acknowledged(tmp_path: Path) -> None:
+def test_writer_killed_20_times_loses_no_acknowledged_edit(tmp_path: Path) -> None:
     kill_again_and_again(tmp_path / "docs.sqlite", 20)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_writer_that_is_killed_200_times_loses_nothing_acknowledged(tmp_path: Path) -> None:
+def test_writer_killed_200_times_loses_no_acknowledged_edit(tmp_path: Path) -> None:
     for each in range(10):  # files of their own: what 200 lives have written takes long to look through
         kill_again_and_again(tmp_path / f"{each}.sqlite", 20)
 
@@ -99,7 +99,7 @@ trio.run(main)
 
 
 @pytest.mark.needs_program("strace")
-def test_before_each_acknowledgement_there_is_a_sync(tmp_path: Path) -> None:
+def test_every_acknowledgement_follows_a_sync(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     under = ["strace", "-f", "-qq", "-y", "-o", str(trace), "-e", "trace=fsync,fdatasync,write"]
     command = [*under, sys.executable, "-c", ONE_AFTER_THE_OTHER, str(tmp_path / "docs.sqlite")]
@@ -112,7 +112,7 @@ def test_before_each_acknowledgement_there_is_a_sync(tmp_path: Path) -> None:
 
 @pytest.mark.needs_program("strace")
 @pytest.mark.parametrize("after", [5, 11])
-def test_after_a_failed_sync_nothing_more_is_acknowledged(tmp_path: Path, after: int) -> None:
+def test_nothing_is_acknowledged_after_a_failed_sync(tmp_path: Path, after: int) -> None:
     """strace counts by thread: the one that opens syncs fewer than 20 times, and only the writer comes so far."""
     path = tmp_path / "docs.sqlite"
     inject = f"inject=fsync,fdatasync:error=EIO:when={20 + after}+"
@@ -128,7 +128,7 @@ def test_after_a_failed_sync_nothing_more_is_acknowledged(tmp_path: Path, after:
     ledger.check(path)
 
 
-def test_a_file_that_may_not_grow_is_told_to_all_who_wait(tmp_path: Path) -> None:
+def test_file_size_limit_raises_in_all_waiters(tmp_path: Path) -> None:
     path = tmp_path / "docs.sqlite"
     ledger = Ledger()
     with writing(path, "400000") as process:
@@ -154,7 +154,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-async def test_a_full_disk_is_told_to_all_who_wait_and_takes_nothing_acknowledged(small_disk: Path) -> None:
+async def test_full_disk_raises_in_all_waiters_and_loses_no_acknowledged_edit(small_disk: Path) -> None:
     path = small_disk / "docs.sqlite"
     acknowledged: list[int] = []
     failed: list[str] = []
@@ -193,7 +193,7 @@ async def test_a_full_disk_is_told_to_all_who_wait_and_takes_nothing_acknowledge
         await store.synced(store.append("doc", edit(1_000_000)))
 
 
-async def test_a_disk_too_full_to_open_on_is_told(small_disk: Path) -> None:
+async def test_open_on_a_full_disk_raises(small_disk: Path) -> None:
     (small_disk / "other").write_bytes(b"x" * (1 << 20))
     with pytest.raises(Broken, match=r"docs\.sqlite"):
         Store.open(small_disk / "docs.sqlite")

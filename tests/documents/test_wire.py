@@ -100,19 +100,19 @@ REPLIES = st.one_of(
 
 @unhurried
 @given(BUS)
-def test_what_is_said_on_the_bus_is_what_is_heard(message: m.BusMessage) -> None:
+def test_bus_messages_round_trip(message: m.BusMessage) -> None:
     assert decode_bus(encode(message)) == message
 
 
 @unhurried
 @given(REQUESTS)
-def test_a_question_is_heard_as_it_was_asked(message: m.Request) -> None:
+def test_requests_round_trip(message: m.Request) -> None:
     assert decode_request(encode(message)) == message
 
 
 @unhurried
 @given(REPLIES)
-def test_a_reply_is_heard_as_it_was_given(message: m.Reply) -> None:
+def test_replies_round_trip(message: m.Reply) -> None:
     assert decode_reply(encode(message)) == message
 
 
@@ -222,14 +222,14 @@ def decoder(message: object) -> Callable[..., Any]:
     return decode_request if isinstance(message, m.Request) else decode_reply
 
 
-def test_the_documentation_has_them_all() -> None:
+def test_documentation_has_every_example() -> None:
     section = WIRE.read_text().partition("\n## Documents\n")[2].partition("\n## ")[0]
     shown = dict(line.split(" = ") for line in section.rpartition("### Examples")[2].splitlines() if " = " in line)
     assert {kind.strip(): wire for kind, wire in shown.items()} == {kind: wire for kind, (_, wire) in PINNED.items()}
 
 
 @pytest.mark.parametrize("kind", PINNED)
-def test_its_bytes_are_those_of_the_documentation(kind: str) -> None:
+def test_bytes_match_the_documentation(kind: str) -> None:
     message, wire = PINNED[kind]
     assert encode(message).hex() == wire
     assert decoder(message)(bytes.fromhex(wire)) == message
@@ -263,13 +263,13 @@ def heard_or_refused(data: bytes) -> None:
 
 @unhurried
 @given(st.binary(max_size=400))
-def test_random_bytes_are_refused_or_are_a_message(data: bytes) -> None:
+def test_random_bytes_are_rejected_or_a_message(data: bytes) -> None:
     heard_or_refused(data)
 
 
 @unhurried
 @given(st.binary(max_size=400))
-def test_bytes_that_begin_as_no_message_does_are_refused(data: bytes) -> None:
+def test_bytes_with_an_invalid_beginning_are_rejected(data: bytes) -> None:
     if data[:1] and 0x81 <= data[0] <= 0x9F:  # a list that is not empty: it may be one
         data = bytes([data[0] - 0x80]) + data[1:]
     refused(data)
@@ -277,7 +277,7 @@ def test_bytes_that_begin_as_no_message_does_are_refused(data: bytes) -> None:
 
 @unhurried
 @given(BUS | REQUESTS | REPLIES, st.integers(0), st.binary(min_size=1, max_size=8))
-def test_a_message_that_is_cut_or_goes_on_is_refused(message: Any, cut: int, more: bytes) -> None:
+def test_truncated_or_extended_message_is_rejected(message: Any, cut: int, more: bytes) -> None:
     wire = encode(message)
     refused(wire[: cut % len(wire)])
     refused(wire + more)
@@ -285,7 +285,7 @@ def test_a_message_that_is_cut_or_goes_on_is_refused(message: Any, cut: int, mor
 
 @settings(deadline=None, max_examples=400)
 @given(BUS | REQUESTS | REPLIES, st.data())
-def test_a_message_with_some_bytes_changed_is_refused_or_says_something_else(message: Any, data: st.DataObject) -> None:
+def test_altered_message_is_rejected_or_decodes_differently(message: Any, data: st.DataObject) -> None:
     wire = bytearray(encode(message))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(wire) - 1))
@@ -319,9 +319,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @settings(deadline=None, max_examples=400)
 @given(st.sampled_from(list(PINNED)), st.data())
-def test_a_message_with_one_item_replaced_by_any_other_is_refused_or_says_something_else(
-    kind: str, data: st.DataObject
-) -> None:
+def test_message_with_a_replaced_item_is_rejected_or_decodes_differently(kind: str, data: st.DataObject) -> None:
     value = cbor2.loads(encode(PINNED[kind][0]))
     path = data.draw(st.sampled_from(places(value)[1:]))
     inside = value
@@ -332,7 +330,7 @@ def test_a_message_with_one_item_replaced_by_any_other_is_refused_or_says_someth
 
 
 @pytest.mark.parametrize("kind", PINNED)
-def test_every_item_is_needed_and_none_may_follow(kind: str) -> None:
+def test_every_item_is_required_and_extra_items_are_rejected(kind: str) -> None:
     message, _ = PINNED[kind]
     value = cbor2.loads(encode(message))
     arrays = [path for path in places(value) if isinstance(at(value, path), list)]
@@ -421,7 +419,7 @@ AT_THE_LIMIT: dict[str, tuple[Callable[[int], Any], int]] = {
 
 
 @pytest.mark.parametrize("what", AT_THE_LIMIT)
-def test_as_much_as_the_limit_is_heard_and_one_more_refused(what: str) -> None:
+def test_limits_are_exact(what: str) -> None:
     make, limit = AT_THE_LIMIT[what]
     decoder(make(limit))(encode(make(limit)))
     refused(encode(make(limit + 1)), decoder(make(limit)))
@@ -435,7 +433,7 @@ def test_as_much_as_the_limit_is_heard_and_one_more_refused(what: str) -> None:
         (lambda n: m.Diff(ME, "d", b"x" * n, {}), m.REPLY_LIMIT),
     ],
 )
-def test_a_message_over_the_limit_of_its_socket_is_not_read(make: Callable[[int], Any], limit: int) -> None:
+def test_message_over_its_socket_limit_is_rejected(make: Callable[[int], Any], limit: int) -> None:
     around = len(encode(make(limit))) - limit
     assert decoder(make(0))(encode(make(limit - around))) == make(limit - around)
     with pytest.raises(TooLarge) as error:
@@ -459,12 +457,12 @@ def test_a_message_over_the_limit_of_its_socket_is_not_read(make: Callable[[int]
     ],
     ids=str,
 )
-def test_a_kind_that_there_is_not_is_refused(value: Any) -> None:
+def test_unknown_kind_is_rejected(value: Any) -> None:
     refused(cbor2.dumps(value))
 
 
 @pytest.mark.parametrize("kind", PINNED)
-def test_what_is_said_in_the_wrong_place_is_refused(kind: str) -> None:
+def test_message_on_the_wrong_socket_is_rejected(kind: str) -> None:
     message, wire = PINNED[kind]
     for one in DECODERS:
         if one is not decoder(message):
@@ -472,7 +470,7 @@ def test_what_is_said_in_the_wrong_place_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "index"), [("beat", 2), ("hello", 3), ("welcome", 2)])
-def test_a_newer_version_is_named_and_unknown_fields_are_not_read(kind: str, index: int) -> None:
+def test_newer_version_is_reported_and_unknown_fields_are_ignored(kind: str, index: int) -> None:
     message, _ = PINNED[kind]
     value = cbor2.loads(encode(message))
     value[index]["later"] = [1, 2]
@@ -485,7 +483,7 @@ def test_a_newer_version_is_named_and_unknown_fields_are_not_read(kind: str, ind
     refused(cbor2.dumps(value, canonical=True), decoder(message))
 
 
-def test_what_comes_twice_or_the_wrong_way_round_is_refused() -> None:
+def test_duplicate_or_reversed_items_are_rejected() -> None:
     twice = [[*OTHER, 1], [*OTHER, 2]]
     refused(cbor2.dumps([0, list(ME), "d", 1, [[b"", twice]]]), decode_bus)
     refused(cbor2.dumps([1, list(ME), {"v": 1}, [["d", None, None, twice]]]), decode_bus)
@@ -495,7 +493,7 @@ def test_what_comes_twice_or_the_wrong_way_round_is_refused() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2048, 2049, 4097, 2**50])
-def test_a_manifest_has_the_chunks_that_its_size_needs(size: int) -> None:
+def test_manifest_size_must_match_its_chunks(size: int) -> None:
     manifest = m.Manifest(b"t" * 16, size, 2048, b"w" * 32, (b"1" * 32,) * 2)
     if size == 2049:
         assert decode_reply(encode(m.Diff(ME, "d", manifest, {}))) == m.Diff(ME, "d", manifest, {})
@@ -508,13 +506,13 @@ def test_a_manifest_has_the_chunks_that_its_size_needs(size: int) -> None:
     [b"\x9b" + struct.pack(">Q", 2**62), b"\x85\x00\x82\x5b" + struct.pack(">Q", 2**30), b"\x81" * 60_000],
     ids=["items", "bytes", "levels"],
 )
-def test_a_giant_claim_costs_nothing(data: bytes) -> None:
+def test_giant_claim_costs_nothing(data: bytes) -> None:
     started = time.process_time()
     refused(data)
     assert time.process_time() - started < 1.0
 
 
-def test_the_worst_that_fits_is_read_in_a_moment() -> None:
+def test_worst_case_message_decodes_fast() -> None:
     versions = many(STREAMS)
     worst = m.Updates(ME, "d", 1, tuple(m.Edit(b"", versions) for _ in range(16)))
     wire = encode(worst)
@@ -525,7 +523,7 @@ def test_the_worst_that_fits_is_read_in_a_moment() -> None:
 
 
 @pytest.mark.parametrize("text", ["line\nbreak", "\x1b[31mred", "\u202egnol", "x" * 500])
-def test_names_and_reasons_of_strangers_cannot_deceive_a_terminal(text: str) -> None:
+def test_remote_names_and_reasons_are_escaped(text: str) -> None:
     beaten = decode_bus(encode(m.Heartbeat(ME, name=text)))
     reply = decode_reply(encode(m.Refused(ME, text, text)))
     assert isinstance(beaten, m.Heartbeat)
@@ -537,13 +535,13 @@ def test_names_and_reasons_of_strangers_cannot_deceive_a_terminal(text: str) -> 
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc", "a//b", "", "x\0y", "a\\b", "\n" * 150])
-def test_a_document_name_that_would_leave_its_folder_is_refused(name: str) -> None:
+def test_document_name_that_would_leave_its_folder_is_rejected(name: str) -> None:
     why = refused(cbor2.dumps([13, list(ME), name, True]), decode_reply)
     assert why.isprintable()
     refused(cbor2.dumps([2, list(ME), name, 1, None]), decode_bus)
     refused(cbor2.dumps([4, list(ME), None, {"v": 1, "documents": [name]}]), decode_request)
 
 
-def test_not_a_number_is_no_time_to_wait() -> None:
+def test_nan_wait_is_rejected() -> None:
     for wait in (float("nan"), float("inf"), -1, True, None):
         refused(cbor2.dumps([12, list(ME), None, "d", [], True, wait]), decode_request)
