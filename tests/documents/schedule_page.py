@@ -1,7 +1,7 @@
-"""A page with real Yjs as one of the peers of a schedule: nngkit/web/doc/tests/schedule.js under Node, line by line.
+"""A page with real Yjs as a peer of a schedule: nngkit/web/doc/tests/schedule.js under Node, line by line.
 
-The page has one of the Python peers as its home, as a browser has: it hears its BUS, and asks it alone. That connection
-keeps the order and loses little; it ends with splits and crashes, and the page comes back to whoever is there.
+The page is connected to one of the Python peers, as a browser is: it receives that peer's BUS, and sends requests to it
+alone. The connection keeps the order and loses little; it ends with partitions and crashes, and the page reconnects.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.documents.schedules import DOCS, Node, World
 
 SCRIPT: Final = Path(__file__).parents[2] / "nngkit/web/doc/tests/schedule.js"
 DOC: Final = DOCS[0]
-LOSS: Final = 0.05  # of what the home says: a full queue
+LOSS: Final = 0.05  # of the peer's messages: a full queue
 ORIGIN: Final = b"the page"
 
 
 class Browser:
-    """Node, for many schedules one after the other. A context manager: it ends Node."""
+    """Node, for many consecutive schedules. A context manager: it ends Node."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(["node", str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -45,7 +45,7 @@ class Browser:
             self._process.stdout.close()
 
     def tell(self, **command: Any) -> dict[str, Any]:
-        """One command and its answer."""
+        """Send one command; return its reply."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(command).encode() + b"\n")
@@ -55,18 +55,18 @@ class Browser:
         return answer
 
     def page(self, world: World) -> Page:
-        """A page in `world`."""
+        """Return a page in `world`."""
         return Page(self, world)
 
 
 class Page:
-    """`schedules.Page`."""
+    """A `schedules.Page`."""
 
     def __init__(self, browser: Browser, world: World) -> None:
         self.browser = browser
         self.world = world
         self.epoch = 1
-        self.load = 0  # of the page, and each connection: what comes of an earlier one is late
+        self.load = 0  # number of the connection: replies to an earlier one are late
         self.home: Node | None = None
         self.home_me: EditStream | None = None
         self.due = float("inf")
@@ -111,7 +111,7 @@ class Page:
             self._disconnect()
 
     def _pulse(self) -> None:
-        """It beats as others do; and who found nobody there looks again."""
+        """Send a heartbeat; reconnect if disconnected."""
         if self.home is None and not self.world.troubles:
             self._connect()
         self._tell("beat")
@@ -133,7 +133,7 @@ class Page:
             versions = self._state()["versions"]
             ours = self.world.acknowledged[DOC]
             for origin, epoch, seq in versions:
-                if bytes.fromhex(origin) == ORIGIN:  # what it has of others it may ask for again
+                if bytes.fromhex(origin) == ORIGIN:  # it may request edits of others again
                     ours[EditStream(ORIGIN, epoch)] = max(seq, ours.get(EditStream(ORIGIN, epoch), 0))
         else:
             self.world.edits += 1
@@ -145,7 +145,7 @@ class Page:
             self._later(lambda: self._tell("deliver", message=data.hex()))
 
     def _later(self, what: Callable[[], object], seconds: float = 0.005) -> None:
-        """Unless the connection ends before. It is always as slow: a connection keeps the order."""
+        """Run `what` later, unless the connection ends. The delay is constant: a connection keeps the order."""
         load = self.load
 
         def now() -> None:
@@ -155,7 +155,7 @@ class Page:
         self.world.at(self.world.now + seconds, now)
 
     def _tell(self, do: str, **more: Any) -> dict[str, Any]:
-        """A command, and what follows from it."""
+        """Send a command, and handle its results."""
         answer = self.browser.tell(do=do, now=self.world.now, **more)
         for message in answer["bus"]:
             self._later(partial(self._say, bytes.fromhex(message)))
@@ -200,7 +200,7 @@ class Page:
         return self._tell("state")
 
     def agrees(self) -> bool:
-        """Whether its versions and content are those of the others, who agree. Says no to nobody for less than that."""
+        """Return True if versions and content are those of the other peers, which agree."""
         if self.home is None:
             return False
         state = self._state()

@@ -1,9 +1,9 @@
-"""Random schedules: peers that edit, over a network that loses, repeats, delays, reorders and splits.
+"""Random schedules: editing peers on a network that loses, repeats, delays, reorders and splits.
 
-What is real: replica, wire, transfers, the CRDT. What is not: the sockets, the clock and the disk, so that a schedule
-of seconds takes milliseconds and can be played again from its seed::
+Real: replica, wire, transfers, the CRDT. Simulated: sockets, clock and disk; so a schedule of seconds runs in
+milliseconds and is reproducible from its seed::
 
-    python tests/documents/schedules.py 1000            seeds 0 to 999; prints what it found
+    python tests/documents/schedules.py 1000            seeds 0 to 999; prints a summary
     python tests/documents/schedules.py 1 --first 4711 --trace
     python tests/documents/schedules.py 1000 --page     one of them is a page with Yjs, under Node (schedule_page.py)
 """
@@ -44,11 +44,11 @@ from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request,
 from nngkit.documents.versions import Edit, EditStream, Versions, covers, merge
 
 DOCS = ("minutes", "table")
-CALM = 30.0  # seconds after the last edit within which all have to agree
+CALM = 30.0  # seconds after the last edit within which all peers must converge
 
 
 class Disk:
-    """What has been written of one document, and how much of it is safe."""
+    """What was written of one document, and how much of it is synced."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[Versions, bytes, tuple[EditStream, int, Edit] | None]] = []
@@ -69,7 +69,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the network and the machines do: chances for each message, seconds."""
+    """Behaviour of network and machines: probabilities per message, seconds."""
 
     loss: float = 0.3
     twice: float = 0.1
@@ -82,10 +82,10 @@ class Conditions:
 
 @dataclass
 class Outcome:
-    """What became of a schedule, and figures for the curious.
+    """Result of a schedule.
 
-    `agreed_after`: seconds until all held the same, from the last edit, or from when all splits had healed and all who
-    crashed were back, if that was later. None: they never did.
+    `agreed_after`: seconds until all peers converged, from the last edit, or from the end of the last partition or
+    crash if that is later. None: they did not.
     """
 
     seed: int
@@ -97,7 +97,7 @@ class Outcome:
 
 
 class Watched:
-    """An engine's document that says whether an update changed anything."""
+    """An engine's document that reports whether an update changed anything."""
 
     def __init__(self, content: EngineDocument) -> None:
         self.content = content
@@ -116,7 +116,7 @@ class Watched:
 
 
 class Node:
-    """One peer."""
+    """A peer."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
@@ -134,7 +134,7 @@ class Node:
 
     @property
     def askable(self) -> bool:
-        """Each fourth schedule has one that only dials."""
+        """Every fourth schedule has one that only dials."""
         return self.number > 0 or self.world.seed % 4 < 3
 
     def start(self) -> None:
@@ -209,7 +209,7 @@ class Node:
         self.step()
 
     def sync(self) -> None:
-        """The disk is synced; what was written before is acknowledged from now on."""
+        """Sync the disk; what was written before is acknowledged from now on."""
         for doc, disk in self.disks.items():
             disk.sync()
             self.world.acknowledged[doc] = merge(self.world.acknowledged[doc], self.copies[doc].replica.versions)
@@ -246,7 +246,7 @@ class Node:
         else:
             assert isinstance(message, Updates)
             self.copies[message.doc].heard(message, via, now)
-        # As a loop does: what follows is done when others have had their turn, and may have asked something.
+        # As in a loop: the step runs after other tasks, which may have sent requests.
         self.world.wake(self, now + self.rng.choice((0.0, 0.001)))
 
     def answer(self, data: bytes) -> bytes:
@@ -268,7 +268,7 @@ class Node:
 
 
 class World:
-    """The schedule."""
+    """The state of a schedule."""
 
     def __init__(
         self, seed: int, peers: int, conditions: Conditions, *, trace: Callable[[str], None] | None = None
@@ -285,7 +285,7 @@ class World:
         self.problems: list[str] = []
         self.acknowledged: dict[str, Versions] = {doc: {} for doc in DOCS}
         self.messages = self.edits = 0
-        self.troubles = 0  # splits that have not healed, and peers that are not back
+        self.troubles = 0  # partitions that have not healed, and crashed peers
         self.calm_since = self.now
         self.trace = trace
         self.page: Page | None = None
@@ -299,7 +299,7 @@ class World:
     # ---- time
 
     def trouble(self, seconds: float, end: Callable[[], None]) -> None:
-        """Something is not as it should be, for so long."""
+        """Begin a fault that ends after `seconds`."""
         self.troubles += 1
 
         def ended() -> None:
@@ -387,9 +387,7 @@ class World:
                 fail()
                 return
             reply = decode_reply(answer)
-            if reply.sender != ask.peer or isinstance(
-                reply, Refused
-            ):  # it was started anew; what is bad is noted there
+            if reply.sender != ask.peer or isinstance(reply, Refused):  # the peer was restarted; errors are noted there
                 fail()
                 return
             body = None
@@ -410,7 +408,7 @@ class World:
     # ---- what has to hold
 
     def check(self, replica: Replica) -> None:
-        """The invariants of replica.py that can be seen from outside."""
+        """Check the invariants of replica.py that are visible from outside."""
         settings = replica.settings
         assert replica.held <= settings.held_edits
         assert len(replica.history._log) <= settings.log_edits
@@ -423,7 +421,7 @@ class World:
                 assert replica.history.waits_for(held[first][0]) is not None, "what could be delivered is held"
 
     def edit(self, node: Node, content: EngineDocument, rng: Random, mark: str) -> None:
-        """One random transaction."""
+        """Make one random transaction."""
         edit(content, rng, mark)
 
     def agreed(self) -> bool:
@@ -439,7 +437,7 @@ class World:
 
 
 def edit(content: EngineDocument, rng: Random, mark: str) -> None:
-    """One random transaction: text, a map, an array; insertions and deletions."""
+    """Make one random transaction on a text, a map, an array; insertions and deletions."""
     text, cells, rows = content.root("text", "text"), content.root("map", "map"), content.root("array", "array")
     with content.transaction():
         for _ in range(rng.choice((1, 1, 1, 2, 5))):
@@ -459,19 +457,19 @@ def edit(content: EngineDocument, rng: Random, mark: str) -> None:
 
 
 class Page(Protocol):
-    """A peer of another kind, which has one of the others as its home (schedule_page.py)."""
+    """A peer of another kind, connected to one of the others (schedule_page.py)."""
 
     def overhear(self, sender: Node, data: bytes) -> None:
-        """`sender` says something on the BUS."""
+        """Handle a BUS message of `sender`."""
 
     def lost(self, node: Node) -> None:
-        """`node` has crashed."""
+        """Handle the crash of `node`."""
 
     def play(self, rng: Random) -> None:
-        """It is its turn to do something."""
+        """Make a random action."""
 
     def agrees(self) -> bool:
-        """Whether it has what its home has."""
+        """Return True if it has the content of its peer."""
 
 
 def play(
@@ -481,7 +479,7 @@ def play(
     trace: Callable[[str], None] | None = None,
     page: Callable[[World], Page] | None = None,
 ) -> Outcome:
-    """One schedule, from its seed alone."""
+    """Run one schedule from its seed."""
     rng = Random(f"schedule {seed}")
     world = World(
         seed, rng.choice((2, 3, 3, 4, 5)), conditions or Conditions(log_edits=rng.choice((4, 64, 4096))), trace=trace
@@ -525,7 +523,7 @@ def play(
 
 
 def summary(outcomes: list[Outcome], seconds: float) -> str:
-    """What many of them came to, in a line."""
+    """Return a line that summarizes many outcomes."""
     waits = sorted(one.agreed_after for one in outcomes if one.agreed_after is not None)
     edits, acknowledged = sum(one.edits for one in outcomes), sum(one.acknowledged for one in outcomes)
     bad = sum(bool(one.problems) for one in outcomes)
@@ -537,7 +535,7 @@ def summary(outcomes: list[Outcome], seconds: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Many of them, from the command line."""
+    """Run many schedules, from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", type=int)
     parser.add_argument("--first", type=int, default=0)

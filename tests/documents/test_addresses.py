@@ -1,4 +1,4 @@
-"""Where a peer's sockets are, as it says itself and as others see it."""
+"""Addresses of a peer's sockets, as advertised and as resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is here, and where: states by number, their end, and cursors that stay in place."""
+"""Awareness: numbered states, their end, and cursors that stay in place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.documents import networks
 
 
 class Heard:
-    """A home that keeps what it is told."""
+    """A host that records its calls."""
 
     def __init__(self) -> None:
         self.states: list[tuple[int, bytes | None]] = []
@@ -82,7 +82,7 @@ async def test_remote_states_are_added_updated_and_removed() -> None:
     assert not aware.receive("a", 3, None, now=1)
     assert not aware.receive("a", 4, state(8, user="y"), now=2)  # renewed
     aware.bye("b")
-    assert not aware.receive("b", 2, state(9), now=2)  # was on the way when it said bye
+    assert not aware.receive("b", 2, state(9), now=2)  # still in flight when it said bye
     assert aware.receive("a", 5, None, now=3)
     assert aware.states == {7: {"user": "me"}}
     doc.close()
@@ -137,7 +137,7 @@ def test_invalid_state_or_foreign_client_id_is_rejected(bad: bytes) -> None:
 @settings(max_examples=120, deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
 def test_cursor_stays_at_its_character_through_concurrent_edits(seed: int, before: bool, nested: bool) -> None:
-    """The characters are all different, so that where one went can be seen."""
+    """All characters are different, so that each can be found again."""
     rng = random.Random(seed)
     one, two = Document("d"), Document("d")
     letters = iter(
@@ -208,10 +208,10 @@ def test_invalid_cursor_is_not_found() -> None:
             assert text.index_of(bad) is None
         text += "é"
     late = doc.text("t").cursor(0)
-    assert other.text("t").index_of(late) is None  # its edit is not there yet
+    assert other.text("t").index_of(late) is None  # its edit has not arrived
     other.merge(doc.engine.changes_since(), "d")
     assert other.text("t").index_of(late) is not None
-    with doc.transaction(), pytest.raises(RuntimeError, match="take it before, or after"):
+    with doc.transaction(), pytest.raises(RuntimeError, match="take it before or after"):
         doc.text("t").cursor(0)
 
 
@@ -222,7 +222,7 @@ def test_states_carry_cursors() -> None:
     doc.awareness.local = {"cursor": doc.awareness.cursor("body", 1, 3)}
     other.awareness.receive("d", doc.awareness.clock, doc.awareness.encoded)
     cursor = other.awareness.states[7]["cursor"]
-    assert other.awareness.find(cursor) is None  # nobody opened that text here
+    assert other.awareness.find(cursor) is None  # that text was not opened here
     other.text("body").insert(0, "¡")
     assert other.awareness.find(cursor) == ("body", 2, 4)
     for bad in (

@@ -1,4 +1,4 @@
-"""Code points and bytes of a text that changes, against a plain str."""
+"""Code points and bytes of a changing text, against a plain str."""
 
 from itertools import pairwise
 
@@ -46,7 +46,7 @@ class Mirror(RuleBasedStateMachine):
 
     @rule(first=PLACES, text=TEXTS, second=PLACES)
     def others_edit(self, first: float, text: str, second: float) -> None:
-        """What others did comes as a delta in bytes."""
+        """Remote edits arrive as a delta in bytes."""
         low, high = sorted((round(first * len(self.text)), round(second * len(self.text))))
         before, gone = self.text[:low], self.text[low:high]
         delta: Delta = (Keep(len(before.encode())), Insert(text), Delete(len(gone.encode())))

@@ -1,4 +1,4 @@
-"""Peers that find each other by the names of their documents."""
+"""Discovery of peers by the names of their documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = "tcp://127.0.0.1:0"
 
 
 async def test_peers_of_one_document_discover_each_other_only() -> None:
-    folder = tempfile.mkdtemp(prefix="nngkit")  # a socket's path may have 107 bytes
+    folder = tempfile.mkdtemp(prefix="nngkit")  # a socket path is limited to 107 bytes
     daemon = f"ipc://{folder}/survey"
     settings = DaemonSettings(listen=(daemon,), deadline=0.1, interval=0.05)
     async with Daemon(settings) as running, trio.open_nursery() as nursery:

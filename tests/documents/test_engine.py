@@ -1,4 +1,4 @@
-"""What every engine must do, and what it must refuse; `ENGINES` is the list to add a second to."""
+"""Requirements on every engine, and input it must reject; add a second engine to `ENGINES`."""
 
 import gc
 import json
@@ -120,7 +120,7 @@ def fill(node: Any, value: Any) -> None:
 
 
 def special(value: Any) -> Any:
-    """Words for what JSON has not: {"$bytes": hex}, {"$number": "NaN"}, {"$int": digits}, {"$text": nested} ..."""
+    """Decode what JSON lacks: {"$bytes": hex}, {"$number": "NaN"}, {"$int": digits}, {"$text": nested} ..."""
     if isinstance(value, list):
         return [special(item) for item in value]
     if not isinstance(value, dict):
@@ -173,11 +173,11 @@ def test_digest_is_current(made: Engine) -> None:
     assert doc.digest() == empty
 
 
-# Hostile
+# Hostile input
 
 
 def two(made: Engine, seed: int = 0) -> tuple[networks.Histories, EngineDocument]:
-    """A history, and a replica that has its first half and no root open."""
+    """Return a history, and a replica with its first half and no open root."""
     histories = networks.Histories(random.Random(seed), made=made)
     histories.run(16)
     half = made.new()
@@ -187,7 +187,7 @@ def two(made: Engine, seed: int = 0) -> tuple[networks.Histories, EngineDocument
 
 
 def as_it_was(made: Engine, histories: networks.Histories, doc: EngineDocument) -> None:
-    """Goes on as if nothing had been."""
+    """Check that the document continues as if nothing had happened."""
     for message in histories.messages[len(histories.messages) // 2 :]:
         doc.apply(message.update)
     assert doc.digest() == histories.replicas[0].digest()
@@ -257,7 +257,7 @@ def test_update_before_its_dependencies_is_rejected(made: Engine, seed: int) -> 
 
 
 def item(client: int, clock: int, content: bytes, *, origin: tuple[int, int] | None = None) -> bytes:
-    """One struct in an update's group of its own: kind 4 or 7 or 8 by the first byte of `content`."""
+    """Encode one struct in a group of its own; its kind is the first byte of `content`, 4, 7 or 8."""
     head = yjs_update.uint(1) + yjs_update.uint(client) + yjs_update.uint(clock)
     if origin is None:
         return head + content[:1] + b"\x01\x01t" + content[1:]
@@ -351,7 +351,7 @@ def test_text_with_array_items_is_read_only() -> None:
 
 
 def test_deeply_nested_types_are_read_to_a_limit() -> None:
-    """Each is a struct of its own, so that no parser's depth stops them."""
+    """Each level is a struct of its own, so that no parser's depth limit applies."""
     structs = b"".join(b"\x07\x00\x32" + yjs_update.uint(clock - 1) + b"\x00" for clock in range(1, 10_000))
     update = b"\x01" + yjs_update.uint(10_000) + b"\x32\x00" + b"\x07\x01\x01t\x00" + structs + b"\x00"
     doc = load_engine("yjs").new()

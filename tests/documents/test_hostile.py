@@ -1,4 +1,4 @@
-"""What strangers say on the BUS ends no task: it is refused, counted, and the peer named."""
+"""Hostile BUS messages end no task: they are refused and counted, with the sender's address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT = "tcp://10.0.0.9:51234"
 
 
 class ExchangeHost:
-    """A host without documents, which remembers what was refused."""
+    """A host without documents that records refusals."""
 
     def __init__(self) -> None:
         self.refusals: list[tuple[str, str, str]] = []
@@ -33,10 +33,10 @@ class ExchangeHost:
         raise AssertionError("there is no document")
 
     def peer_opened(self, peer: EditStream, docs: set[str]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def peer_left(self, peer: EditStream) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def record_refusal(self, peer: str, what: str, why: str) -> None:
         self.refusals.append((peer, what, why))
@@ -45,7 +45,7 @@ class ExchangeHost:
         return False
 
     async def room(self) -> None:
-        """There is."""
+        """Return at once."""
 
 
 def opened(host: ExchangeHost) -> Exchange:

@@ -1,4 +1,4 @@
-"""`await doc.joined()`: all that any peer that can be reached had at the call is here, whoever types meanwhile."""
+"""`await doc.joined()` brings everything that any reachable peer had at the call, also during edits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nngkit.documents import Document, DocumentPeer, NetworkFaults
 from nngkit.errors import TimedOut
 
 HERE = "tcp://127.0.0.1:0"
-PATIENCE = 20.0  # seconds that anything may take on a busy machine
-PACES = (0, 1, 5, 10, 33, 100)  # edits a second
+PATIENCE = 20.0  # seconds per operation on a busy machine
+PACES = (0, 1, 5, 10, 33, 100)  # edits per second
 
 
 @asynccontextmanager
 async def typing(document: Document, pace: int) -> AsyncIterator[None]:
-    """One letter after the other goes into the text `body`, `pace` of them a second."""
+    """Append letters to the text `body`, `pace` per second, during the block."""
 
     async def type_on() -> None:
         while True:
@@ -34,7 +34,7 @@ async def typing(document: Document, pace: int) -> AsyncIterator[None]:
 
 
 async def whole(how: str, pace: int, times: int) -> int:
-    """How many of so many peers that joined one who is typing had all that was there when they asked."""
+    """Join an editing peer `times` times; return how often everything from before the call was there."""
     found = 0
     async with DocumentPeer(listen=HERE) as ada, typing(ours := ada.open("minutes"), pace):
         for _ in range(times):
@@ -106,9 +106,9 @@ async def test_joined_does_not_wait_for_peers_without_the_document() -> None:
             await doc.joined(PATIENCE)
             assert str(doc.text("body")) == "hello"
             nothing = cy.open("nothing")
-            with pytest.raises(TimedOut, match="none of the 2 peers"):
+            with pytest.raises(TimedOut, match="none of the 2 reachable peers"):
                 await nothing.joined(0.5)
-            assert not cy.refusals  # that somebody has no such document is no offence
+            assert not cy.refusals  # a peer without the document is not refused
             bob.open("nothing").text("body").append("now")
             await nothing.joined(PATIENCE)
             assert str(nothing.text("body")) == "now"

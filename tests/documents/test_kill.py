@@ -1,4 +1,4 @@
-"""kill -9 at random, again and again: what a peer has acknowledged is on its disk, and reaches the others."""
+"""kill -9 at random times: acknowledged edits are on disk, and reach other peers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 30.0
 
 
 async def kill_again_and_again(store: Path, times: int, seed: int) -> int:
-    """How many edits were acknowledged; none of them is missing."""
+    """Return the number of acknowledged edits, after checking that none is missing."""
     chance = random.Random(seed)
     acknowledged: set[str] = set()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -1,4 +1,4 @@
-"""A copy of a document: what comes of what it is told. Its content is `plain.py`'s, and once the real engine's."""
+"""LocalCopy: events and their results. The content is `plain.py`'s, and once the real engine's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ME, ADA, BOB = (EditStream(bytes([n]) * 8, n) for n in range(3))
 
 
 class World:
-    """A copy, and others who write into the same document."""
+    """A copy, and other authors of the same document."""
 
     def __init__(self, *, relay: bool = False, token: str | None = None, askable: bool = True) -> None:
         self.saw: dict[Name, frozenset[Name]] = {}
@@ -92,7 +92,7 @@ def test_edit_too_large_for_the_bus_is_not_published() -> None:
 
 
 def test_received_edit_is_applied_before_it_is_reported() -> None:
-    # an earlier version applied it in the next turn: a question that came between got the versions without the content
+    # An earlier version applied it in the next turn; a request in between got the versions without the content.
     world = World()
     world.copy.heard(world.write(ADA, 1), ADA, world.now)
     assert world.content.versions() == world.replica.versions == world.disk.load()[0] == {ADA: 1}
@@ -120,7 +120,7 @@ def test_only_a_relay_republishes_edits() -> None:
         world = World(relay=relay)
         said = world.write(ADA, 1)
         world.copy.heard(said, ADA, world.now)
-        world.copy.heard(said, BOB, world.now)  # what changed nothing is not passed on
+        world.copy.heard(said, BOB, world.now)  # edits that change nothing are not forwarded
         assert world.step().publish == ([said] if relay else [])
 
 
@@ -131,7 +131,7 @@ def test_invalid_edit_changes_nothing_and_is_reported_with_its_author() -> None:
     ((who, why),) = world.refusals
     assert who == ADA
     assert "edit 1" in why
-    assert world.replica.versions == {ADA: 1}  # its number is taken, by nothing
+    assert world.replica.versions == {ADA: 1}  # its number is taken, with an empty edit
     assert world.disk.entries[-1][1] == b""
 
 

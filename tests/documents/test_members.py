@@ -1,4 +1,4 @@
-"""Who speaks on which connection, who may speak for others, and who has gone."""
+"""Members: which peer uses a connection, which messages it may forward, and which peers have left."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def test_relay_forwards_updates_and_awareness_but_no_heartbeats_or_byes() -> Non
     assert world.hear(Aware(BOB, "minutes", 1, None)) is relay
     assert isinstance(world.hear(Heartbeat(BOB)), str)
     assert isinstance(world.hear(Bye(BOB)), str)
-    world.meet(Heartbeat(ADA))  # it does not relay any more
+    world.meet(Heartbeat(ADA))  # it is no relay any more
     assert isinstance(world.hear(edit(BOB)), str)
 
 
 def test_local_peer_is_no_member() -> None:
     world = World()
-    assert world.hear(Heartbeat(ME)) is None  # ourselves, by way of our own address
+    assert world.hear(Heartbeat(ME)) is None  # ourselves, through our own address
     assert world.hear(edit(ME)) is None
     assert world.members.known == {}
     world.meet(Heartbeat(ADA), 2)
@@ -112,7 +112,7 @@ def test_late_messages_of_a_closed_connection_revive_nobody() -> None:
     world = World()
     world.meet(Heartbeat(ADA), 1)
     world.members.left(1)
-    gone = world.hear(edit(ADA), 1)  # it was said before the end, and is read after it
+    gone = world.hear(edit(ADA), 1)  # sent before the end, read after it
     assert isinstance(gone, Member)
     assert gone.stream == ADA
     assert world.hear(Heartbeat(ADA), 1) is None
@@ -147,7 +147,7 @@ def test_number_of_members_is_capped() -> None:
     for number in range(MOST):
         world.meet(Heartbeat(EditStream(number.to_bytes(8, "big"), 9)), number)
     assert world.hear(Heartbeat(ADA), MOST) == f"the limit of {MOST} peers is reached"
-    world.meet(Heartbeat(EditStream(bytes(8), 9)), MOST)  # those who are there may come again
+    world.meet(Heartbeat(EditStream(bytes(8), 9)), MOST)  # a known peer may reconnect
     world.members.left(5)
     world.meet(Heartbeat(ADA), MOST + 1)
 

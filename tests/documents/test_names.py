@@ -1,4 +1,4 @@
-"""What a document may be called."""
+"""Valid document names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_name_is_a_path_of_printable_text(name: str) -> None:
 def test_path_tricks_and_invisible_characters_are_rejected(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as refused:
         check_name(name)
-    assert str(refused.value).isascii()  # it may be shown anywhere
+    assert str(refused.value).isascii()  # can be shown anywhere
 
 
 @given(st.text(max_size=300))

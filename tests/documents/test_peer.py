@@ -1,4 +1,4 @@
-"""DocumentPeer, over real sockets: what a program that opens documents lives by."""
+"""DocumentPeer, over real sockets."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NotFound, T
 from nngkit.protocols import Bus, Req
 
 HERE = "tcp://127.0.0.1:0"
-PATIENCE = 20.0  # seconds that anything may take on a busy machine; what is waited for is an event, not a time
+PATIENCE = 20.0  # seconds per operation on a busy machine; events are awaited, not times
 STRANGER = EditStream(b"stranger", 1)
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Wait for what has no event of its own."""
+    """Wait for a condition that has no event."""
     with trio.fail_after(PATIENCE):
         while not true():  # noqa: ASYNC110
             await trio.sleep(0.005)
@@ -43,7 +43,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def mesh(n: int, **options: Any) -> AsyncIterator[list[DocumentPeer]]:
-    """`n` peers that all know each other."""
+    """Open `n` peers that are all connected."""
     async with AsyncExitStack() as stack:
         peers: list[DocumentPeer] = []
         for _ in range(n):
@@ -146,7 +146,7 @@ async def test_peer_without_rep_pushes_lost_edits_of_a_document_too_large_to_pus
     ):
         texts = [peer.open("minutes").text("body") for peer in (home, outside)]
         await home.wait_for_peers(1, PATIENCE)
-        texts[0].append("x" * 6_000_000)  # a question may have 4 MiB
+        texts[0].append("x" * 6_000_000)  # over the limit of 4 MiB for a request
         await until(lambda: len(texts[1]) == 6_000_000)
         asked = outside.stats.bytes_asked
         texts[1].append("y" * 400_000)  # too large for the BUS
@@ -231,7 +231,7 @@ async def test_ring_of_relays_does_not_loop() -> None:
         await alike(*docs)
         said = [peer.stats.said for peer in peers]
         await trio.sleep(0.5)
-        # nothing but beats, of which there are at most ten a second
+        # Heartbeats only, at most ten per second.
         assert all(peer.stats.said - before < 10 for peer, before in zip(peers, said, strict=True))
 
 
@@ -281,7 +281,7 @@ async def test_restarted_peer_gets_its_own_edits_back(tmp_path: Path) -> None:
             doc = peer.open("minutes")
             doc.text("body").insert(0, "mine")
             await until(lambda: str(theirs.text("body")) == "mine")
-        store.unlink()  # the disk is lost: what comes back is what others had
+        store.unlink()  # the disk is lost: everything comes back from other peers
         async with DocumentPeer(dial=other.address, store=store) as peer:
             doc = peer.open("minutes")
             await until(lambda: str(doc.text("body")) == "mine")
@@ -386,10 +386,10 @@ async def test_new_peer_of_a_relay_sees_awareness_behind_it_at_once() -> None:
         async with DocumentPeer(dial=home.address) as late:
             theirs = late.open("minutes")
             theirs.awareness.local = {"user": "Grace"}
-            with trio.fail_after(5.0):  # long before it would be said again
+            with trio.fail_after(5.0):  # long before the next renewal
                 await until(lambda: {"user": "Ada"} in theirs.awareness.states.values())
             await until(lambda: {"user": "Grace"} in early.documents["minutes"].awareness.states.values())
-            assert [peer.refusals for peer in (home, early, late)] == [(), (), ()]  # nor is one's own echo a stranger
+            assert [peer.refusals for peer in (home, early, late)] == [(), (), ()]  # an echo is not refused
         with trio.fail_after(5.0):
             await until(lambda: list(early.documents["minutes"].awareness.states.values()) == [{"user": "Ada"}])
 
@@ -424,7 +424,7 @@ async def test_peers_report_names_and_documents() -> None:
 
 @asynccontextmanager
 async def stranger(peer: DocumentPeer, me: EditStream = STRANGER) -> AsyncIterator[Bus]:
-    """Somebody on the BUS who says what no peer of ours says, after an honest heartbeat."""
+    """A connection to the BUS that sends an honest heartbeat first."""
     async with Bus(dial=peer.address) as bus:
         await bus.await_for_peers(1, PATIENCE)
         bus.send(encode(Heartbeat(me)))
@@ -498,7 +498,7 @@ async def test_awareness_of_a_megabyte_is_refused() -> None:
 
 
 async def test_announced_gigabyte_is_not_fetched() -> None:
-    """The stranger answers a Want with a manifest that claims more than `max_document`."""
+    """A hostile peer answers a Want with a manifest over `max_document`."""
     from nngkit.documents.sync.messages import Diff
     from nngkit.protocols import Rep
 

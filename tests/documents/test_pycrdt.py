@@ -1,4 +1,4 @@
-"""What this project relies on in pycrdt, and what it works around: a new version that differs is noticed here.
+"""Properties of pycrdt that this project relies on or works around; detects versions that differ.
 
 nngkit/documents/engine/yjs.py lists the workarounds. If a test of a workaround fails because pycrdt improved, the
 workaround can be removed. If any other test fails, that version of pycrdt must not be used.
@@ -42,7 +42,7 @@ def test_any_causal_order_converges(seed: int) -> None:
 
 
 def test_order_matters_so_updates_are_held_back() -> None:
-    """One author's edits, shuffled: in pycrdt 0.14.13 about half of the orders give another text, for good."""
+    """Shuffled edits of one author: in pycrdt 0.14.13 about half of the orders give a permanently different text."""
     diverged = 0
     for seed in range(100):
         rng = random.Random(seed)
@@ -97,7 +97,7 @@ def test_sticky_index_is_a_yjs_relative_position_and_wrong_after_non_ascii() -> 
     assert text.sticky_index(1, pycrdt.Assoc.AFTER).encode() == b"\x00\x07\x01\x00"
     assert text.sticky_index(1, pycrdt.Assoc.BEFORE).encode() == b"\x00\x07\x00\x41"
     assert text.sticky_index(0, pycrdt.Assoc.BEFORE).encode() == b"\x01\x04text\x41"
-    # "c" has clock 5: a, b, é and the two units of 😀 are before it. Its byte is 8.
+    # "c" has clock 5: a, b, é and the two units of 😀 precede it. Its byte offset is 8.
     assert text.sticky_index(8, pycrdt.Assoc.AFTER).encode() == b"\x00\x07\x08\x00"
 
 
@@ -108,7 +108,7 @@ def test_trailing_bytes_are_ignored() -> None:
     doc.apply_update(update + b"junk")
     assert view(doc) == "abc"
     assert doc.get_update() == update
-    with pytest.raises(ValueError, match="4 trailing bytes"):  # ... and so it is not left to it
+    with pytest.raises(ValueError, match="4 trailing bytes"):  # ... so our parser rejects them
         yjs_update.parse(update + b"junk")
 
 
@@ -140,7 +140,7 @@ def test_largest_integer_is_sent_as_another() -> None:
 
 
 def test_root_read_as_another_type_is_empty() -> None:
-    """That an opened root may be read as any kind is what the digest needs; one that is not open may not."""
+    """The digest reads opened roots as any type; roots that are not open must not be read so."""
     doc = new()
     text = doc.get("text", type=pycrdt.Text)
     text += "é"

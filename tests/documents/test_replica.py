@@ -1,4 +1,4 @@
-"""Each decision of a replica, sentence by sentence. What holds whatever happens is in test_replica_invariants.py."""
+"""The decisions of a replica, one by one. test_replica_invariants.py has what holds under any events."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import EPOCHS, STREAMS, Edit, EditStream, Versions, digest
 
 ME, ADA, BOB, CY = (EditStream(bytes([n]) * 8, 10**6 + n) for n in range(4))
-PATIENCE = UNKNOWN + 4 * UNKNOWN / 2  # of somebody who has never answered
+PATIENCE = UNKNOWN + 4 * UNKNOWN / 2  # of a peer that has not replied yet
 CONTENT, OTHER_CONTENT = b"c" * 16, b"d" * 16
 
 
 class World:
-    """A replica and a clock; those who are there are ADA, BOB and CY, unless said otherwise."""
+    """A replica and a clock; ADA, BOB and CY are present by default."""
 
     def __init__(self, *peers: EditStream, **changes: Any) -> None:
         self.replica = Replica("minutes", ME, rng=Random(1), **changes)
@@ -59,7 +59,7 @@ class World:
         )
 
     def rest(self, peer: EditStream, versions: Versions, content: bytes | None = CONTENT) -> None:
-        """A beat of a peer that has been quiet."""
+        """Receive a heartbeat of a quiet peer."""
         self.replica.receive_heartbeat(peer, DocumentHeartbeat("minutes", digest(versions), content, {}), self.now)
 
     def after(self, seconds: float) -> Decisions:
@@ -70,11 +70,11 @@ class World:
         return self.after(seconds).asks
 
     def soon(self) -> list[Ask]:
-        """What is asked within the time that a missing edit may take by another way."""
+        """Return the requests made once the delay for missing edits is over."""
         return [*self.asks(), *self.asks(0.01)]
 
     def quiet(self) -> None:
-        """Nothing happened for long, and our content is known."""
+        """Let a long time pass without events; our content digest is known."""
         assert self.after(1.0).needs_digest
         self.replica.settled(CONTENT)
 
@@ -111,7 +111,7 @@ def test_delivered_dependency_releases_following_edits() -> None:
     world.hear(BOB, 1, deps={ADA: 2})
     world.hear(BOB, 2)
     assert world.delivered() == []
-    world.replica.merged(CY, {BOB: 1}, world.now, changed=True)  # as a whole, in which that was no edit of its own
+    world.replica.merged(CY, {BOB: 1}, world.now, changed=True)  # merged: without edits of its own
     assert world.delivered() == [(BOB, 2)]
 
 
@@ -155,7 +155,7 @@ def test_next_gap_is_requested_without_the_delay_of_the_first() -> None:
     world.hear(ADA, 2)
     (ask,) = world.soon()
     world.hear(ADA, 4)
-    assert world.soon() == []  # one thing at a time
+    assert world.soon() == []  # one request at a time
     world.hear(ADA, 1, via=ask.peer)
     world.replica.answered(ask.peer, world.now)
     assert world.soon() == [AskEdits(ADA, (Range(ADA, 3, 3),))]
@@ -195,7 +195,7 @@ def test_late_reply_is_requested_elsewhere_with_growing_delays() -> None:
             assert isinstance(ask, AskEdits | AskAll)
             times.append(round(world.now - begun, 2))
             peers.append(ask.peer)
-    assert len(peers) == 3  # then everybody has been asked
+    assert len(peers) == 3  # every peer was asked
     assert set(peers) == {ADA, BOB, CY}
     assert times[0] == pytest.approx(0.01)
     assert times[1] - times[0] == pytest.approx(PATIENCE, abs=0.02)
@@ -212,7 +212,7 @@ def test_failed_peer_is_not_asked_for_a_growing_time() -> None:
             if asks := world.asks(0.01):
                 break
         else:
-            raise AssertionError("nobody was asked again")
+            raise AssertionError("no further request")
         world.replica.failed(asks[0].peer, world.now)
         wake = world.after(0.0).wake
         waits.append(wake - world.now)
@@ -252,7 +252,7 @@ def test_large_gap_is_requested_as_a_whole() -> None:
     world = World()
     world.claim(BOB, ada=65)
     assert world.soon() == [AskAll(BOB, False)]
-    assert world.asks(3.0) == []  # while that is on its way, nobody else is asked for all
+    assert world.asks(3.0) == []  # while an AskAll is pending, no other is sent
 
 
 def test_too_many_ranges_are_requested_as_a_whole() -> None:
@@ -325,8 +325,8 @@ def test_false_claims_end_with_a_merged_update() -> None:
 
 
 def test_unreported_dependency_is_found_by_ask_all() -> None:
-    # As in seed 3397 of an earlier version: BOB, who wrote it, has gone; everybody else is quiet and tells digests
-    # only, so nobody was known to have what CY's edit waits for, and it was never asked for.
+    # As in seed 3397 of an earlier version: the author, BOB, has left; all others are quiet and report digests only, so
+    # no peer was known to have the dependency of CY's edit, and it was never requested.
     world = World(ADA, CY)
     world.hear(CY, 1, via=None, deps={BOB: 1})
     world.replica._peers[CY].claims.clear()
@@ -360,7 +360,7 @@ def test_peers_without_rep_are_not_asked() -> None:
     world.replica.joined(ADA, False)
     world.hear(ADA, 2)
     assert next(ask for _ in range(500) for ask in world.asks(0.01)).peer == BOB
-    # ... of a large gap too, that only who cannot be asked is known to have
+    # ... also of a large gap that only a peer without REP is known to have
     world = World(BOB)
     world.replica.joined(ADA, False)
     world.hear(ADA, 500)
@@ -386,7 +386,7 @@ def test_digests_are_reported_when_quiet() -> None:
     wake = world.after(0.0).wake
     assert wake == world.now + 0.25
     world.now = wake
-    assert world.after(0.0).needs_digest  # exactly then: no turn is lost, and none is taken for ever
+    assert world.after(0.0).needs_digest  # exactly then: no turn is lost, and none repeats forever
     world.replica.settled(CONTENT)
     assert world.replica.make_heartbeat(world.now) == DocumentHeartbeat("minutes", digest({ADA: 1}), CONTENT, {})
 
@@ -447,7 +447,7 @@ def test_equal_versions_with_unequal_content_are_requested_from_scratch() -> Non
     world.rest(ADA, {BOB: 1}, OTHER_CONTENT)
     assert world.asks() == [AskAll(ADA, True)]
     assert world.replica.counts.differed == 1
-    # ... and if that brings nothing, not all the time
+    # ... and if that brings nothing, not continuously
     world.replica.merged(ADA, {BOB: 1}, world.now, changed=False)
     asked = 0
     for _ in range(1000):
@@ -586,7 +586,7 @@ def test_heartbeats_report_recent_streams_first_then_all_in_turn() -> None:
     told: Versions = {}
     for _ in range(26):
         heads = world.replica.make_heartbeat(world.now).heads
-        assert OTHERS <= len(heads) <= OTHERS + 1  # one may be in turn that is new as well
+        assert OTHERS <= len(heads) <= OTHERS + 1  # one in turn may be recent as well
         assert heads[ADA] == 1
         told |= heads
     assert told == world.replica.versions
@@ -598,7 +598,7 @@ def test_heartbeats_report_recent_streams_first_then_all_in_turn() -> None:
 def test_edits_in_our_stream_are_refused() -> None:
     world = World()
     world.replica.edited(b"x", world.now)
-    assert world.hear(ME, 1, via=ADA) is None  # our own, by way of a relay
+    assert world.hear(ME, 1, via=ADA) is None  # our own, through a relay
     assert world.hear(ME, 2, via=ADA) == "it claims to be this peer"
     assert world.hear(ME, 1, 2, via=ADA) == "it claims to be this peer"
     assert world.replica.versions == {ME: 1}
@@ -627,7 +627,7 @@ def test_invented_streams_are_capped_and_end_with_their_peer() -> None:
     assert time.process_time() - started < 20.0
     assert len(world.replica.history.heads) <= 2 * STREAMS
     assert len(world.replica._peers[CY].claims) <= 2 * STREAMS
-    assert world.replica.versions == {ADA: 200}  # those who write are heard all the same
+    assert world.replica.versions == {ADA: 200}  # edits of real authors are still taken
     world.replica.left(CY)
     assert world.replica.missing == 0
 
@@ -659,7 +659,7 @@ def test_held_edits_do_not_slow_down_others() -> None:
     started = time.process_time()
     for seq in range(1, 101):
         world.hear(EditStream(b"honest!!", 10**8), seq, via=ADA)
-    assert time.process_time() - started < 5.0  # 0.05 s on an idle machine; 31 s when each was looked at anew
+    assert time.process_time() - started < 5.0  # 0.05 s on an idle machine; 31 s with a check of every held edit
     assert len(world.delivered()) == 100
 
 
@@ -684,10 +684,10 @@ def test_own_stream_continues_when_it_is_too_old() -> None:
     world.replica.merged(ADA, newer(STREAMS), world.now, changed=True)
     assert world.replica.edited(b"y", world.now).first == 2
     assert world.replica.edited(b"z", world.now).first == 3
-    # ... and has the same as the others, who do not know its stream any more
+    # ... and has the same versions as peers that dropped its stream
     assert world.replica.history.digest() == digest(newer(STREAMS))
     assert world.replica.history.shared_versions() == newer(STREAMS)
-    assert ME in world.replica.versions  # who is asked whether it has that will not say yes by mistake
+    assert ME in world.replica.versions  # a peer without that stream will not confirm it by mistake
 
 
 def test_peer_with_a_clock_set_back_continues() -> None:
@@ -736,7 +736,7 @@ def test_edit_with_a_too_old_dependency_does_not_wait() -> None:
 
 
 def caught(world: World, peer: EditStream, versions: Versions) -> None:
-    """`peer` answers with all it has."""
+    """Apply the reply of `peer` with everything it has."""
     changed = not vectors.covers(world.replica.versions, versions)
     world.replica.merged(peer, versions, world.now, changed=changed)
     world.replica.caught_up(peer)
@@ -757,7 +757,7 @@ def test_catch_up_asks_all_peers_in_turn() -> None:
     assert world.asks(0.001) == []
     world.replica.catch_up_ended(since)
     world.replica.joined(CY, True)
-    assert world.asks(0.001) == []  # nobody wants to know any more
+    assert world.asks(0.001) == []  # nothing is pending any more
 
 
 def test_earlier_requests_do_not_count_for_catch_up() -> None:

@@ -1,8 +1,8 @@
-"""The invariants of replica.py, whatever happens: loss, repetition, reordering, delay, partition, restarts, late joins.
+"""The invariants of replica.py under loss, repetition, reordering, delay, partitions, restarts and late joins.
 
 Several peers with several documents over a model of the network; the content is `plain.py`'s, which checks causality
-itself. After every step the numbered invariants of replica.py's first lines are looked at; at the end the network is
-calm, and all have to agree.
+itself. The numbered invariants of replica.py are checked after every step; at the end the network is calm, and all
+peers must converge.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Node:
 
 
 class Question:
-    """Something that was asked, and is under way."""
+    """A request in flight."""
 
     def __init__(self, asker: Node, copy: LocalCopy, ask: Ask, request: SyncRequest) -> None:
         self.asker, self.copy, self.ask = asker, copy, ask
@@ -55,7 +55,7 @@ class Question:
 
 
 class Anything(RuleBasedStateMachine):
-    """Rules are what peers, people and the network do."""
+    """The rules are actions of peers, users and the network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Anything(RuleBasedStateMachine):
         node = self.nodes[who]
         if node.alive:
             copy = node.copies[doc]
-            self.now += 1e-6  # what was asked before was asked before
+            self.now += 1e-6  # separates earlier requests in time
             had = {other.me: dict(other.copies[doc].replica.versions) for other in self.nodes if other.alive}
             self.joining.append((copy, copy.replica.catch_up(self.now), had))
             self._step(node)
@@ -143,7 +143,7 @@ class Anything(RuleBasedStateMachine):
         node.alive = False
         for doc in DOCS:
             node.disks[doc].crash()
-            if not disk:  # burnt: what only it had is not asked back from the others
+            if not disk:  # the disk is lost: edits that only it had are not expected back
                 node.disks[doc] = Disk()
                 self.acknowledged[doc] &= {
                     name for other in self.nodes for update in other.disks[doc].safely() for name in read(update)
@@ -194,7 +194,7 @@ class Anything(RuleBasedStateMachine):
     @precondition(lambda self: self.flying)
     @rule(seed=st.integers(0, 2**16), loss=st.sampled_from([0.0, 0.3, 0.9]))
     def storm(self, seed: int, loss: float) -> None:
-        """Many at once, in any order; some stay under way, some come twice."""
+        """Deliver many messages in random order; some stay in flight, some are repeated."""
         fate = Random(seed)
         flying, self.flying = self.flying, []
         fate.shuffle(flying)
@@ -233,7 +233,7 @@ class Anything(RuleBasedStateMachine):
         if node.alive:
             docs = tuple(node.copies[doc].replica.make_heartbeat(self.now) for doc in DOCS)
             for one in docs:
-                if one.versions is not None:  # invariant 6, of what others compare
+                if one.versions is not None:  # invariant 6, for the comparisons of other peers
                     replica = node.copies[one.doc].replica
                     assert one.content == node.contents[one.doc].digest()
                     assert self.now - replica.history.changed_at > replica.settings.quiet - 1e-9
@@ -290,7 +290,7 @@ class Anything(RuleBasedStateMachine):
     def _check(self, node: Node, doc: str, step: Step) -> None:
         replica, content = node.copies[doc].replica, node.contents[doc]
         history, caps = replica.history, replica.settings
-        # 1: each once, in order, after what it depends on (plain.py): so what is here is what the versions say
+        # 1: plain.py checks order, uniqueness and dependencies; so the content is what the versions say
         assert content.versions() == replica.versions
         # 2
         for stream, held in history.held.items():
@@ -311,7 +311,7 @@ class Anything(RuleBasedStateMachine):
         # 5
         assert history.held_edits == sum(map(len, history.held.values())) <= caps.held_edits
         assert len(history._log) <= caps.log_edits
-        # who joins has what those had who gave it
+        # after `joined`, everything of the peers that replied is here
         for copy, since, had in self.joining:
             if copy is node.copies[doc]:
                 for peer, known in replica._peers.items():
@@ -324,7 +324,7 @@ class Anything(RuleBasedStateMachine):
                 assert self.now >= history.changed_at + caps.quiet
 
     def teardown(self) -> None:
-        """The network is calm from now on: everybody is there, everything comes, every question is answered."""
+        """Calm the network: all peers are present, all messages arrive, all requests are answered."""
         if not hasattr(self, "nodes"):
             return
         self.cut.clear()

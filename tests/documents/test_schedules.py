@@ -1,4 +1,4 @@
-"""Random schedules agree, a broken replica is noticed, and what is printed is so."""
+"""Random schedules converge, broken replicas are detected, and the printed summary is correct."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.documents.schedule_page import SCRIPT, Browser
 from tests.documents.schedules import Conditions, Outcome, main, play, summary
 
 BATCH = 50
-# Seeds that failed once, with the code of their day; what they showed has a test of its own in test_replica.py.
+# Seeds that failed once, with the code of that time; test_replica.py has a test for each defect.
 ONCE_FAILED = (
-    3397,  # a held edit waited for one that nobody claimed, all others being quiet
-    12591,  # what was given in part to one who had been started anew did not connect there
-    4002291,  # what the other said it had, when it took an offer, was never asked for
+    3397,  # a held edit waited for a dependency that no quiet peer reported
+    12591,  # a partial offer did not connect at a restarted peer
+    4002291,  # versions in the reply to an offer were never requested
 )
 
 
@@ -61,7 +61,7 @@ def test_schedules_that_once_failed_converge() -> None:
     ids=["calm", "80 % lost", "all lost", "half refused", "falling over", "twice and late", "nothing kept"],
 )
 def test_schedules_converge_in_other_conditions(conditions: Conditions) -> None:
-    if conditions.loss == 1.0:  # nobody hears of anybody: they must not agree by some other way
+    if conditions.loss == 1.0:  # all messages are lost: they must not converge by another way
         assert any(play(seed, conditions=conditions).problems for seed in range(3))
     else:
         all_agree(range(10), conditions)

@@ -1,4 +1,4 @@
-"""A keeper instead of a store: it is told of everything in order, gives it back, and is believed when it fails."""
+"""A storage backend in place of the store: receives edits in order, returns them, and may fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.documents.test_peer import HERE, PATIENCE, until
 
 
 class Shelf:
-    """Keeps documents in memory; says that it has failed when it is told to."""
+    """Keeps documents in memory; fails on demand."""
 
     def __init__(self) -> None:
         self.records: dict[str, list[Record | Merge]] = {}
@@ -89,7 +89,7 @@ async def test_failing_backend_is_not_counted_as_durable_and_editing_continues()
         theirs.text("body").insert(0, "0")
         await theirs.synced(1, PATIENCE)
         shelf.broken = True
-        for number in range(200):  # more than are heard before it is asked whether there is room
+        for number in range(200):  # more than are received before backpressure is checked
             theirs.text("body").insert(0, f"{number}")
             await trio.lowlevel.checkpoint()
         await until(lambda: ours.digest() == theirs.digest())
@@ -102,5 +102,5 @@ async def test_failing_backend_is_not_counted_as_durable_and_editing_continues()
 
 
 def test_store_and_storage_are_exclusive(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="one of them keeps"):
+    with pytest.raises(ConfigError, match="combined with store="):
         DocumentPeer(store=tmp_path / "s.sqlite", storage=Shelf())

@@ -1,4 +1,4 @@
-"""What is appended comes back, in order and whole; who waits is woken; nobody waits who need not."""
+"""The store returns what was appended, completely and in order, and wakes its waiters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def store(path: Path) -> AsyncIterator[Store]:
 
 
 def some_records(count: int) -> list[Record | Merge]:
-    """Edits of two and diffs of others, with deps and without, small ones and some over many pages."""
+    """Return edits of two authors and merges, with and without deps, small ones and some of many pages."""
     chance = random.Random(count)
     seqs = {ADA: 0, BOB: 0}
     records: list[Record | Merge] = []
@@ -151,7 +151,7 @@ def test_too_large_update_is_rejected(path: Path, monkeypatch: pytest.MonkeyPatc
 # ---- the log on the disk --------------------------------------------------------------------------------------------
 
 
-LOG = 5.5 * 2**20  # bytes: what the log may grow to, and the newest transactions
+LOG = 5.5 * 2**20  # bytes: cap of the log, plus the newest transactions
 
 
 def size_of_log(path: Path) -> int:
@@ -159,7 +159,7 @@ def size_of_log(path: Path) -> int:
 
 
 async def largest_log(path: Path, store: Store, letters: int) -> int:
-    """Bytes of the log at its largest, while letters are typed that are each waited for."""
+    """Return the largest size of the log in bytes, while single letters are appended and synced."""
     largest = 0
     for seq in range(1, letters + 1):
         await store.synced(store.append("doc", edit(seq, update=b"a typed letter, 26 bytes..")))
@@ -168,7 +168,7 @@ async def largest_log(path: Path, store: Store, letters: int) -> int:
 
 
 async def test_log_stays_small_under_steady_edits(path: Path, store: Store) -> None:
-    # each letter is a commit of two pages: by the bytes of the letters alone, this were 9.7 MB
+    # each letter is a commit of two pages; by the bytes of the letters alone, it would be 9.7 MB
     assert await largest_log(path, store, 1200) < LOG
     assert store.load("doc").versions == {ADA: 1200}
 
@@ -183,7 +183,7 @@ async def test_log_shrinks_after_large_edits_and_a_slow_reader(path: Path, store
     await store.synced(store.append("doc", edit(1)))
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM records").fetchone()  # from here on the log cannot begin anew
+        reader.execute("SELECT count(*) FROM records").fetchone()  # from here on the log cannot restart
         for seq in range(2, 5):
             await store.synced(store.append("doc", edit(seq, update=bytes(4 << 20))))
         assert size_of_log(path) > 12 << 20
@@ -247,7 +247,7 @@ async def test_unknown_ticket_is_rejected(store: Store) -> None:
 async def test_full_queue_raises_and_room_waits(path: Path) -> None:
     async with Store.open(path, waiting=10_000) as store:
         with standing_still(path):
-            store.append("doc", edit(1, update=b"x" * 20_000))  # one is always taken
+            store.append("doc", edit(1, update=b"x" * 20_000))  # an empty queue takes a record of any size
             with pytest.raises(Full, match=r"docs\.sqlite"):
                 store.append("doc", edit(2))
             assert store.load("doc").versions == {ADA: 1}

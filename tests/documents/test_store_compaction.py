@@ -1,4 +1,4 @@
-"""A compacted document is the same document: its text, its versions, its history; and others go on meanwhile."""
+"""A compacted document keeps its text, versions and history; other tasks continue meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(store: Store, author: Author, seqs: range, doc: str = "doc") -> int:
 
 
 def seqs_of(loaded: Loaded) -> tuple[list[int], list[int]]:
-    """Of the recent ones and of those after the snapshot."""
+    """Return the sequence numbers of the recent records, and of those after the snapshot."""
     recent, after = (
         [record.seq for record in records if isinstance(record, Record)] for records in (loaded.recent, loaded.records)
     )
@@ -183,4 +183,4 @@ async def test_compaction_shrinks_the_file(path: Path) -> None:
         await store.compact("doc", TextEngine())
         loaded = store.load("doc")
         assert not compaction_due(log=loaded.log, snapshot=loaded.size)
-    assert (await trio.Path(path).stat()).st_size < 400_000  # it was over 2 MB
+    assert (await trio.Path(path).stat()).st_size < 400_000  # from over 2 MB

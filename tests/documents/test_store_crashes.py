@@ -1,4 +1,4 @@
-"""What was acknowledged is there: after kill -9, on a full disk, on a disk that fails."""
+"""Acknowledged edits survive kill -9, a full disk and a failing disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def writing(path: Path, *limit: str, under: tuple[str, ...] = ()) -> subprocess.
 
 
 class Ledger:
-    """What a store has acknowledged, over all its lives."""
+    """What a store has acknowledged over all its runs."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[str, set[str]] = {"one": set(), "two": set()}
@@ -62,7 +62,7 @@ def kill_again_and_again(path: Path, times: int) -> None:
         with writing(path) as process:
             assert process.stdout is not None
             first = process.stdout.readline()
-            trio.run(trio.sleep, chance.uniform(0, 0.15))  # the time of death is what is tested, not awaited
+            trio.run(trio.sleep, chance.uniform(0, 0.15))  # the time of death is under test, not an event to wait for
             process.kill()
             ledger.read(first + process.stdout.read())
         ledger.check(path)
@@ -79,7 +79,7 @@ def test_writer_killed_20_times_loses_no_acknowledged_edit(tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_writer_killed_200_times_loses_no_acknowledged_edit(tmp_path: Path) -> None:
-    for each in range(10):  # files of their own: what 200 lives have written takes long to look through
+    for each in range(10):  # separate files: one with the data of 200 runs takes long to check
         kill_again_and_again(tmp_path / f"{each}.sqlite", 20)
 
 
@@ -113,7 +113,7 @@ def test_every_acknowledgement_follows_a_sync(tmp_path: Path) -> None:
 @pytest.mark.needs_program("strace")
 @pytest.mark.parametrize("after", [5, 11])
 def test_nothing_is_acknowledged_after_a_failed_sync(tmp_path: Path, after: int) -> None:
-    """strace counts by thread: the one that opens syncs fewer than 20 times, and only the writer comes so far."""
+    """strace counts by thread: the opening thread syncs fewer than 20 times, so only the writer gets this far."""
     path = tmp_path / "docs.sqlite"
     inject = f"inject=fsync,fdatasync:error=EIO:when={20 + after}+"
     under = ("strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", "trace=fsync,fdatasync", "-e", inject)
@@ -141,7 +141,7 @@ def test_file_size_limit_raises_in_all_waiters(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """1 MiB, and full when that is written."""
+    """A disk of 1 MiB, which fails when full."""
     place = tmp_path / "small"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)]

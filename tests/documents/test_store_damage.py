@@ -1,4 +1,4 @@
-"""A file that is not as it was written is refused and left as it is; what is good of it is recovered."""
+"""Damaged files are refused and left unchanged; recovery copies what is intact."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERSION = "the first"
 
 @dataclass(frozen=True)
 class Image:
-    """A store's files, and what is in it."""
+    """A store's files and contents."""
 
     folder: Path
     documents: dict[str, Loaded]
@@ -40,7 +40,7 @@ class Image:
 
 
 async def _fill(path: Path, crashed: Path) -> tuple[dict[str, Loaded], bytes]:
-    """Four documents, one of them compacted, one with large updates; `crashed`: the files as kill -9 leaves them."""
+    """Write four documents, one compacted, one with large updates; `crashed`: the files as kill -9 leaves them."""
     chance, author = random.Random(4), Author()
     async with Store.open(path) as store:
         store.append_merge("minutes", author.type("begun;"), {BOB: 300})
@@ -78,7 +78,7 @@ def path(images: dict[str, Image], tmp_path: Path) -> Path:
 
 
 def bytes_of(path: Path) -> dict[str, bytes]:
-    """Of all that may hold anything: not of the lock, and of what SQLite makes anew from the log."""
+    """Return the files that may hold data: without the lock, and without what SQLite rebuilds from the log."""
     files = [path, Path(f"{path}-wal")]
     return {file.name: file.read_bytes() for file in files if file.exists() and file.stat().st_size}
 
@@ -147,7 +147,7 @@ def test_truncated_log_is_refused(images: dict[str, Image], tmp_path: Path, leng
         log.unlink()
     else:
         log.write_bytes(log.read_bytes()[:length])
-    assert "was acknowledged" in refused(path, r"it ends at append \d+, and all up to \d+").what
+    assert "was acknowledged" in refused(path, r"it ends at append \d+, but \d+ was acknowledged").what
 
 
 def test_older_copy_is_refused_until_its_mark_is_deleted(path: Path, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_torn_mark_is_ignored(path: Path) -> None:
 def test_missing_head_is_reported(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("DELETE FROM heads WHERE key = 2")
-    refused(path, "has 3 documents where 4 were written")
+    refused(path, "has 3 documents instead of 4")
 
 
 # ---- what load refuses -----------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_damaged_root_page_loses_no_record(images: dict[str, Image], path: Path)
 
 
 def without(path: Path, *statements: str) -> None:
-    """The rows are gone from each page that they were on, as if that had been overwritten."""
+    """Overwrite the rows in each page that holds them."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         for statement in statements:
@@ -290,11 +290,11 @@ def test_after_a_gap_only_independent_records_are_kept(tmp_path: Path) -> None:
         edit(1),
         edit(1, BOB),
         edit(2),  # lost
-        edit(2, BOB),  # goes on
+        edit(2, BOB),  # continues
         edit(3),  # its stream has a gap now
-        edit(3, BOB, deps={ADA: 2}),  # builds on what is lost
-        edit(4, BOB),  # goes on from what is left out
-        Merge(b"diff", {EditStream(b"somebody", 1): 5}),  # may build on anything that was there
+        edit(3, BOB, deps={ADA: 2}),  # depends on a lost record
+        edit(4, BOB),  # continues a record that is left out
+        Merge(b"diff", {EditStream(b"somebody", 1): 5}),  # may depend on anything before it
         edit(1, EditStream(b"newcomer", 1), deps={BOB: 2}),
     ]
     path = small(tmp_path, records)
@@ -422,7 +422,7 @@ def wound(path: Path, chance: random.Random) -> str:
 
 
 def opened(path: Path, image: Image) -> bool:
-    """Whether the store is whole; what of it can be read is as it was written, all else is refused."""
+    """Return True if the store is intact; readable parts must be as written, all else refused."""
     before = bytes_of(path)
     whole = True
     try:
@@ -443,11 +443,11 @@ def opened(path: Path, image: Image) -> bool:
 
 
 def put_together(path: Path, image: Image) -> None:
-    """What is recovered is of the document, in its order; where anything is missing, the report tells."""
+    """Check that recovered documents are in order, and that the report names anything missing."""
     try:
         report, documents = recovered(path)
     except StoreDamaged:
-        assert sum(map(len, bytes_of(path).values())) < 20_000  # cut to almost nothing
+        assert sum(map(len, bytes_of(path).values())) < 20_000  # truncated to almost nothing
         return
     told = {document.name: document for document in report.documents}
     nameless = "?" in told or report.unaccounted or report.unaccounted is None

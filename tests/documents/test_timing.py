@@ -1,4 +1,4 @@
-"""When beats are sent, and how long answers are waited for."""
+"""The times of heartbeats, and timeouts of replies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nngkit.documents.sync.timing import LEAST, MOST, SELDOM, UNKNOWN, Pace, Rou
 
 
 def beats(pace: Pace, until: float) -> list[float]:
-    """When it beats, if all are sent in time."""
+    """Return the times of heartbeats, if each is sent in time."""
     times = []
     while pace.due <= until:
         times.append(pace.due)
@@ -77,13 +77,13 @@ def test_heartbeat_rate_is_bounded_over_all_peers() -> None:
     pace = Pace(0.02, 0.2)
     pace.company(present=1, editing=1)
     assert (pace.first, pace.last) == (0.02, 0.2)
-    pace.company(present=15, editing=0)  # one of sixteen writes: nobody else is in a hurry
+    pace.company(present=15, editing=0)  # one of sixteen edits: the others keep the resting rate
     assert pace.first == 0.02
     for others in (15, 31, 63):
         pace.company(present=others, editing=others)
         assert pace.first / (others + 1) == pytest.approx(0.006)
     pace.company(present=1000, editing=1000)
-    assert pace.first == pace.last == SELDOM < SILENT / 4  # nobody is taken for gone who is there
+    assert pace.first == pace.last == SELDOM < SILENT / 4  # no present peer is taken for absent
     pace.company(present=1, editing=0)
     assert (pace.first, pace.last) == (0.02, 0.2)
 

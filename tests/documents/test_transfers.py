@@ -1,4 +1,4 @@
-"""Large updates in chunks: what is given is what is taken, and nothing else is."""
+"""Transfers of large updates in chunks arrive unchanged or not at all."""
 
 from __future__ import annotations
 

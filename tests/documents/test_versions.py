@@ -1,4 +1,4 @@
-"""Version vectors: what covers what, what is let go of, and what a stranger may write."""
+"""Version vectors: comparison, pruning, and hostile input."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def test_own_stream_is_never_pruned_and_displaces_none() -> None:
     left = pruned(many() | {me: 58}, me)
     assert left == many() | {me: 58}
     assert pruned(left) == many()
-    assert from_wire(to_wire(left), what="test") == left  # one more than STREAMS may be told
-    # ... and what is old beside it is what is old elsewhere
+    assert from_wire(to_wire(left), what="test") == left  # one more than STREAMS is allowed
+    # ... and streams that are old beside it are old elsewhere too
     for epoch in (1, 999, 1000, 10**6):
         assert Oldest(left).excludes(EditStream(b"aaaaaaaa", epoch)) == is_old(EditStream(b"aaaaaaaa", epoch), many())
 
@@ -144,4 +144,4 @@ def test_oldest_is_fast_for_many_streams() -> None:
     started = time.process_time()
     old = sum(map(bounds.excludes, strangers))
     assert 10_000 < old < 90_000
-    assert time.process_time() - started < 5.0  # looking through all 1,024 for each took 30 s
+    assert time.process_time() - started < 5.0  # a scan of all 1,024 for each took 30 s

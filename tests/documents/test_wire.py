@@ -1,4 +1,4 @@
-"""The bytes of documents: what is said is what is heard, and what strangers say is refused by name, whatever it is."""
+"""Encoding of the documents' messages: round trips, and rejection of any hostile input with the sender's address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request,
 from nngkit.documents.versions import EPOCHS, ORIGIN, STREAMS, EditStream, Versions
 from nngkit.errors import BadMessage, TooLarge
 
-unhurried = settings(deadline=None)  # the machine may be busy with something else
+unhurried = settings(deadline=None)  # the machine may be busy
 ME, OTHER = EditStream(b"originAA", 1), EditStream(b"originBB", 2)
 PEER = "tcp://10.0.0.9:51234"
 
@@ -118,7 +118,7 @@ def test_replies_round_trip(message: m.Reply) -> None:
 
 # ---- one of each, byte by byte --------------------------------------------------------------------------
 
-# docs/wire.md shows the same bytes: who builds another peer from it has to come to these.
+# docs/wire.md shows the same bytes, for implementers of other peers.
 WIRE = Path(__file__).parents[2] / "docs/wire.md"
 STREAM_A = "486f726967696e414101"
 BEAT = m.Heartbeat(
@@ -241,7 +241,7 @@ DECODERS = (decode_bus, decode_request, decode_reply)
 
 
 def refused(data: bytes, *decoders: Callable[..., Any]) -> str:
-    """Every decoder says no, and to whom."""
+    """Check that every decoder rejects `data` with the sender's address."""
     why = ""
     for one in decoders or DECODERS:
         with pytest.raises((BadMessage, TooLarge)) as error:
@@ -258,7 +258,7 @@ def heard_or_refused(data: bytes) -> None:
         except (BadMessage, TooLarge):
             refused(data, one)
         else:
-            assert one(encode(message)) == message  # what got in is what its type says
+            assert one(encode(message)) == message  # accepted input has the types it claims
 
 
 @unhurried
@@ -270,7 +270,7 @@ def test_random_bytes_are_rejected_or_a_message(data: bytes) -> None:
 @unhurried
 @given(st.binary(max_size=400))
 def test_bytes_with_an_invalid_beginning_are_rejected(data: bytes) -> None:
-    if data[:1] and 0x81 <= data[0] <= 0x9F:  # a list that is not empty: it may be one
+    if data[:1] and 0x81 <= data[0] <= 0x9F:  # a non-empty list: may be a message
         data = bytes([data[0] - 0x80]) + data[1:]
     refused(data)
 
@@ -309,7 +309,7 @@ JUNK = st.recursive(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All paths in it."""
+    """Return all paths in a value."""
     found = [path]
     if isinstance(value, list | dict):
         for key in range(len(value)) if isinstance(value, list) else list(value):
@@ -339,7 +339,7 @@ def test_every_item_is_required_and_extra_items_are_rejected(kind: str) -> None:
     for path in fixed:
         for longer in (True, False):
             if (kind, path, longer) == ("give, a part", (), False):
-                continue  # it is one of the whole then
+                continue  # covered by the whole
             changed = cbor2.loads(encode(message))
             array = at(changed, path)
             array[:] = [*array, 0] if longer else array[:-1]
@@ -353,7 +353,7 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def is_list_of_many(kind: str, path: tuple[Any, ...]) -> bool:
-    """Lists that may be longer or shorter; all others have as many items as they have."""
+    """Return True for lists of variable length."""
     many: dict[str, list[tuple[Any, ...]]] = {
         "update": [(4,), (4, 0, 1), (4, 1, 1)],
         "beat": [(2, "repair"), (2, "client"), (3,), (3, 0, 3), (3, 1, 3)],
