@@ -96,11 +96,11 @@ class Awareness:
         mine = frozenset((self._client,))
         self._say(encoded)
         if before is None:
-            self._broadcast.tell(AwarenessChange(added=mine, local=True))
+            self._broadcast.send(AwarenessChange(added=mine, local=True))
         elif new is None:
-            self._broadcast.tell(AwarenessChange(removed=mine, local=True))
+            self._broadcast.send(AwarenessChange(removed=mine, local=True))
         else:
-            self._broadcast.tell(AwarenessChange(updated=mine, local=True))
+            self._broadcast.send(AwarenessChange(updated=mine, local=True))
 
     @property
     def encoded(self) -> bytes | None:
@@ -174,7 +174,7 @@ class Awareness:
         if client is not None:
             self._sources[client] = source
         if not same:
-            self._broadcast.tell(
+            self._broadcast.send(
                 AwarenessChange(
                     added=frozenset() if client is None or client == before else frozenset((client,)),
                     updated=frozenset((client,)) if client is not None and client == before else frozenset(),
@@ -203,7 +203,7 @@ class Awareness:
         for client in clients:
             del self._sources[client]
         if clients:
-            self._broadcast.tell(AwarenessChange(removed=clients))
+            self._broadcast.send(AwarenessChange(removed=clients))
         return clients
 
     def end(self) -> None:

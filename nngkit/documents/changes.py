@@ -74,7 +74,7 @@ class Broadcast(Generic[T]):
         self._ended = False
 
     def reader(self) -> ChangeReader[T]:
-        """Return a reader of the items told from now on."""
+        """Return a reader of the items from now on."""
         reader: ChangeReader[T] = ChangeReader(self)
         if self._ended:
             reader.end()
@@ -83,7 +83,7 @@ class Broadcast(Generic[T]):
             self._count()
         return reader
 
-    def tell(self, item: T) -> None:
+    def send(self, item: T) -> None:
         """Pass an item to all readers. Call it in the trio thread."""
         for reader in tuple(self._readers):
             reader.put(item)

@@ -195,16 +195,16 @@ class Document:
 
     def _follow(self, active: bool) -> None:
         if active:
-            self._unfollow = self.engine.observe_changes(self._tell)
+            self._unfollow = self.engine.observe_changes(self._notify)
         elif self._unfollow is not None:
             self._unfollow()
             self._unfollow = None
 
-    def _tell(self, parts: tuple[Part, ...], origin: object) -> None:
+    def _notify(self, parts: tuple[Part, ...], origin: object) -> None:
         if isinstance(origin, _Remote):
-            self._broadcast.tell(Change(None, origin.peer or "?", parts))
+            self._broadcast.send(Change(None, origin.peer or "?", parts))
         else:
-            self._broadcast.tell(Change(origin, None, parts))
+            self._broadcast.send(Change(origin, None, parts))
 
     # Provided by the peer
 

@@ -232,8 +232,8 @@ class Node:
                 self.world.request(self, copy, ask, request)
             wake = min(wake, step.wake)
         if self.pace.due <= now:
-            beats = tuple(copy.replica.make_heartbeat(now) for copy in self.copies.values())
-            self.world.publish(self, encode(Heartbeat(self.me, beats)))
+            heartbeats = tuple(copy.replica.make_heartbeat(now) for copy in self.copies.values())
+            self.world.publish(self, encode(Heartbeat(self.me, heartbeats)))
             self.pace.sent(now, self.rng.uniform(0.7, 1.0))
         self.world.wake(self, min(wake, self.pace.due))
 

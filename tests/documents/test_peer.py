@@ -483,8 +483,8 @@ async def test_messages_before_the_first_heartbeat_are_ignored() -> None:
 async def test_name_that_would_leave_its_folder_is_refused() -> None:
     async with DocumentPeer(listen=HERE, accept=lambda name: True) as peer:
         async with stranger(peer) as bus:
-            beat = encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, {}),)))
-            bus.send(beat.replace(b"gminutes", b"g../etc."))
+            heartbeat = encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, {}),)))
+            bus.send(heartbeat.replace(b"gminutes", b"g../etc."))
             await refused(peer, "segment")
         assert not peer.documents
 

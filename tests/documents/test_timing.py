@@ -10,7 +10,7 @@ from nngkit.documents.sync.members import SILENT
 from nngkit.documents.sync.timing import LEAST, MOST, SELDOM, UNKNOWN, Pace, RoundTrips
 
 
-def beats(pace: Pace, until: float) -> list[float]:
+def heartbeats(pace: Pace, until: float) -> list[float]:
     """Return the times of heartbeats, if each is sent in time."""
     times = []
     while pace.due <= until:
@@ -21,7 +21,7 @@ def beats(pace: Pace, until: float) -> list[float]:
 
 def test_first_heartbeat_is_immediate_and_intervals_grow() -> None:
     pace = Pace(0.02, 0.2)
-    times = beats(pace, 2.0)
+    times = heartbeats(pace, 2.0)
     gaps = [b - a for a, b in pairwise(times)]
     assert times[0] == 0.0
     assert gaps == sorted(gaps)
@@ -31,10 +31,10 @@ def test_first_heartbeat_is_immediate_and_intervals_grow() -> None:
 
 def test_four_heartbeats_follow_a_change_within_a_quarter_second() -> None:
     pace = Pace(0.02, 0.2)
-    beats(pace, 9.0)
+    heartbeats(pace, 9.0)
     pace.sent(9.9, 1.0)
     pace.changed(10.0)
-    assert beats(pace, 10.25) == pytest.approx([10.02, 10.054, 10.1118, 10.21006])
+    assert heartbeats(pace, 10.25) == pytest.approx([10.02, 10.054, 10.1118, 10.21006])
 
 
 def test_continuous_edits_postpone_heartbeats_to_the_resting_rate() -> None:

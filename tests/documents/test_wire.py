@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nngkit.documents.sync import messages as m
 from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
-from nngkit.documents.versions import EPOCHS, ORIGIN, STREAMS, EditStream, Versions
+from nngkit.documents.versions import EPOCHS, ORIGIN, STREAMS, Edit, EditStream, Versions
 from nngkit.errors import BadMessage, TooLarge
 
 unhurried = settings(deadline=None)  # the machine may be busy
@@ -34,7 +34,7 @@ DOC = st.lists(LINE.filter(lambda s: s.strip(".") and "/" not in s and "\\" not 
 DOC = DOC.filter(lambda name: len(name.encode()) <= 200)
 TOKEN = st.none() | st.text(max_size=50)
 BLOB = st.binary(max_size=100)
-EDIT = st.builds(m.Edit, BLOB, VERSIONS)
+EDIT = st.builds(Edit, BLOB, VERSIONS)
 UPDATES = st.builds(
     m.Updates, STREAM, DOC, st.integers(1, EPOCHS - 5), st.lists(EDIT, min_size=1, max_size=5).map(tuple)
 )
@@ -48,13 +48,13 @@ def exactly(size: int) -> st.SearchStrategy[bytes]:
     return st.binary(min_size=size, max_size=size)
 
 
-DOC_BEAT = st.builds(m.DocumentHeartbeat, DOC, st.none() | exactly(8), st.none() | exactly(16), VERSIONS)
+DOCUMENT_HEARTBEAT = st.builds(m.DocumentHeartbeat, DOC, st.none() | exactly(8), st.none() | exactly(16), VERSIONS)
 BUS = st.one_of(
     UPDATES,
     st.builds(
         m.Heartbeat,
         STREAM,
-        some(DOC_BEAT),
+        some(DOCUMENT_HEARTBEAT),
         st.none() | LINE,
         some(st.text(max_size=60)),
         st.booleans(),
@@ -121,7 +121,7 @@ def test_replies_round_trip(message: m.Reply) -> None:
 # docs/wire.md shows the same bytes, for implementers of other peers.
 WIRE = Path(__file__).parents[2] / "docs/wire.md"
 STREAM_A = "486f726967696e414101"
-BEAT = m.Heartbeat(
+HEARTBEAT = m.Heartbeat(
     ME,
     (
         m.DocumentHeartbeat("minutes", b"versions", b"content of 16 by", {}),
@@ -135,11 +135,11 @@ BEAT = m.Heartbeat(
 MANIFEST = m.Manifest(b"t" * 16, 3000, 2048, b"w" * 32, (b"1" * 32, b"2" * 32))
 PINNED: dict[str, tuple[Any, str]] = {
     "update": (
-        m.Updates(ME, "minutes", 5, (m.Edit(b"\1\2", {OTHER: 3}), m.Edit(b"\3"))),
+        m.Updates(ME, "minutes", 5, (Edit(b"\1\2", {OTHER: 3}), Edit(b"\3"))),
         f"850082{STREAM_A}676d696e757465730582824201028183486f726967696e42420203824103" + "80",
     ),
-    "beat": (
-        BEAT,
+    "heartbeat": (
+        HEARTBEAT,
         (
             f"840182{STREAM_A}a5617601646e616d65636164616572656c6179f566636c69656e748182676d696e75746573184d6672657061697281"
             "6c7463703a2f2f2a3a343731318284676d696e757465734876657273696f6e7350636f6e74656e74206f66203136206279808465746162"
@@ -186,7 +186,7 @@ PINNED: dict[str, tuple[Any, str]] = {
         "6e747381676d696e757465736a6d61785f7570646174651a00400000",
     ),
     "updates": (
-        m.Resent(OTHER, "minutes", (m.Updates(ME, "minutes", 5, (m.Edit(b"\3"),)),), False),
+        m.Resent(OTHER, "minutes", (m.Updates(ME, "minutes", 5, (Edit(b"\3"),)),), False),
         f"850582486f726967696e424202676d696e7574657381850082{STREAM_A}676d696e75746573058182410380f4",
     ),
     "diff": (
@@ -356,7 +356,7 @@ def is_list_of_many(kind: str, path: tuple[Any, ...]) -> bool:
     """Return True for lists of variable length."""
     many: dict[str, list[tuple[Any, ...]]] = {
         "update": [(4,), (4, 0, 1), (4, 1, 1)],
-        "beat": [(2, "repair"), (2, "client"), (3,), (3, 0, 3), (3, 1, 3)],
+        "heartbeat": [(2, "repair"), (2, "client"), (3,), (3, 0, 3), (3, 1, 3)],
         "hello": [(3, "documents")],
         "nack": [(4,)],
         "want": [(5,)],
@@ -378,22 +378,25 @@ def many(count: int) -> Versions:
     return {EditStream(number.to_bytes(ORIGIN, "big"), 1): 1 for number in range(count)}
 
 
-def beat(**changes: Any) -> m.Heartbeat:
+def heartbeat(**changes: Any) -> m.Heartbeat:
     return m.Heartbeat(ME, **changes)
 
 
 AT_THE_LIMIT: dict[str, tuple[Callable[[int], Any], int]] = {
-    "edits in an update": (lambda n: m.Updates(ME, "d", 1, (m.Edit(b""),) * n), m.EDITS),
-    "streams that an edit depends on": (lambda n: m.Updates(ME, "d", 1, (m.Edit(b"", many(n)),)), STREAMS + 1),
-    "the last number": (lambda n: m.Updates(ME, "d", n, (m.Edit(b""),)), EPOCHS),
-    "the last number of several": (lambda n: m.Updates(ME, "d", n - 1, (m.Edit(b""),) * 2), EPOCHS),
+    "edits in an update": (lambda n: m.Updates(ME, "d", 1, (Edit(b""),) * n), m.EDITS),
+    "streams that an edit depends on": (lambda n: m.Updates(ME, "d", 1, (Edit(b"", many(n)),)), STREAMS + 1),
+    "the last number": (lambda n: m.Updates(ME, "d", n, (Edit(b""),)), EPOCHS),
+    "the last number of several": (lambda n: m.Updates(ME, "d", n - 1, (Edit(b""),) * 2), EPOCHS),
     "an epoch": (lambda n: m.Bye(EditStream(b"originAA", n)), EPOCHS),
-    "documents in a beat": (lambda n: beat(docs=(m.DocumentHeartbeat("d", None, None, {}),) * n), m.DOCUMENTS),
-    "heads": (lambda n: beat(docs=(m.DocumentHeartbeat("d", None, None, many(n)),)), m.HEADS),
-    "addresses": (lambda n: beat(repair=("tcp://*:1",) * n), m.ADDRESSES),
-    "an address": (lambda n: beat(repair=("x" * n,)), m.TEXT),
-    "clients": (lambda n: beat(clients=(("d", 1),) * n), m.DOCUMENTS),
-    "a client": (lambda n: beat(clients=(("d", n),)), EPOCHS),
+    "documents in a heartbeat": (
+        lambda n: heartbeat(docs=(m.DocumentHeartbeat("d", None, None, {}),) * n),
+        m.DOCUMENTS,
+    ),
+    "heads": (lambda n: heartbeat(docs=(m.DocumentHeartbeat("d", None, None, many(n)),)), m.HEADS),
+    "addresses": (lambda n: heartbeat(repair=("tcp://*:1",) * n), m.ADDRESSES),
+    "an address": (lambda n: heartbeat(repair=("x" * n,)), m.TEXT),
+    "clients": (lambda n: heartbeat(clients=(("d", 1),) * n), m.DOCUMENTS),
+    "a client": (lambda n: heartbeat(clients=(("d", n),)), EPOCHS),
     "a document's name": (lambda n: m.Has(ME, "x" * n, True), 200),
     "an awareness": (lambda n: m.Aware(ME, "d", 1, b"x" * n), m.AWARENESS_LIMIT),
     "a clock": (lambda n: m.Aware(ME, "d", n, None), EPOCHS),
@@ -428,7 +431,7 @@ def test_limits_are_exact(what: str) -> None:
 @pytest.mark.parametrize(
     ("make", "limit"),
     [
-        (lambda n: m.Updates(ME, "d", 1, (m.Edit(b"x" * n),)), m.BUS_LIMIT),
+        (lambda n: m.Updates(ME, "d", 1, (Edit(b"x" * n),)), m.BUS_LIMIT),
         (lambda n: m.Give(ME, None, "d", b"x" * n, {}), m.REQUEST_LIMIT),
         (lambda n: m.Diff(ME, "d", b"x" * n, {}), m.REPLY_LIMIT),
     ],
@@ -447,7 +450,7 @@ def test_message_over_its_socket_limit_is_rejected(make: Callable[[int], Any], l
         None,
         {},
         [],
-        ["beat"],
+        ["heartbeat"],
         [True, [b"originAA", 1]],
         [-1],
         [2**63],
@@ -469,7 +472,7 @@ def test_message_on_the_wrong_socket_is_rejected(kind: str) -> None:
             refused(bytes.fromhex(wire), one)
 
 
-@pytest.mark.parametrize(("kind", "index"), [("beat", 2), ("hello", 3), ("welcome", 2)])
+@pytest.mark.parametrize(("kind", "index"), [("heartbeat", 2), ("hello", 3), ("welcome", 2)])
 def test_newer_version_is_reported_and_unknown_fields_are_ignored(kind: str, index: int) -> None:
     message, _ = PINNED[kind]
     value = cbor2.loads(encode(message))
@@ -514,7 +517,7 @@ def test_giant_claim_costs_nothing(data: bytes) -> None:
 
 def test_worst_case_message_decodes_fast() -> None:
     versions = many(STREAMS)
-    worst = m.Updates(ME, "d", 1, tuple(m.Edit(b"", versions) for _ in range(16)))
+    worst = m.Updates(ME, "d", 1, tuple(Edit(b"", versions) for _ in range(16)))
     wire = encode(worst)
     assert len(wire) > m.BUS_LIMIT * 3 // 4
     started = time.process_time()
@@ -524,11 +527,11 @@ def test_worst_case_message_decodes_fast() -> None:
 
 @pytest.mark.parametrize("text", ["line\nbreak", "\x1b[31mred", "\u202egnol", "x" * 500])
 def test_remote_names_and_reasons_are_escaped(text: str) -> None:
-    beaten = decode_bus(encode(m.Heartbeat(ME, name=text)))
+    announced = decode_bus(encode(m.Heartbeat(ME, name=text)))
     reply = decode_reply(encode(m.Refused(ME, text, text)))
-    assert isinstance(beaten, m.Heartbeat)
+    assert isinstance(announced, m.Heartbeat)
     assert isinstance(reply, m.Refused)
-    for shown in (beaten.name, reply.code, reply.why):
+    for shown in (announced.name, reply.code, reply.why):
         assert shown is not None
         assert shown.isprintable()
         assert len(shown) <= 200

@@ -289,7 +289,7 @@ class YjsDocument:
         self.cursors.note(update)
         for callback in self._callbacks:
             callback(update, origin)
-        self._follower.tell(parts, origin)
+        self._follower.notify(parts, origin)
 
 
 class Yjs:

@@ -107,7 +107,7 @@ class Follower:
                 parts.append(ArrayChange(path, tuple(self._item(part) for part in event.delta)))
         return tuple(parts)
 
-    def tell(self, parts: tuple[Part, ...], origin: object) -> None:
+    def notify(self, parts: tuple[Part, ...], origin: object) -> None:
         for callback in tuple(self._callbacks):
             callback(parts, origin)
 

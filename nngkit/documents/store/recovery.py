@@ -305,8 +305,8 @@ def _write(path: str, to: str, found: _Found, lock: Lock) -> Report:
             name = f"recovered-{at}-{chance.randrange(1 << 32)}"
         names.add(check_name(name))
         facts.documents += 1
-        told, these = _document(facts.documents, name, document, facts.ticket)
-        documents.append(told)
+        report, these = _document(facts.documents, name, document, facts.ticket)
+        documents.append(report)
         rows += these
         for content in document.records.values():
             record = decode_record(content)
@@ -355,5 +355,5 @@ def _document(number: int, name: str, document: _Document, ticket: int) -> tuple
             put(CONTENTS, head.contents, row_format.encode_content(*document.contents[at]))
     rows.append((HEADS, number, row_format.encode_head(head)))
     saved_lost = max(known.saved, max(document.saved, default=0)) - head.saved
-    told = Recovered(name, len(chain.kept), chain.lost, chain.left_out, head.saved, saved_lost, why)
-    return told, rows
+    report = Recovered(name, len(chain.kept), chain.lost, chain.left_out, head.saved, saved_lost, why)
+    return report, rows

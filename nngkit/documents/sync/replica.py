@@ -5,7 +5,7 @@ Events change the state (`replica_state.py`); then one function, `evaluate`, dec
 order, sends the requests, and reports their outcomes::
 
     replica.heard(updates, via, now)            edits from the BUS or a reply (`via`: the sending peer, None if unknown)
-    replica.receive_heartbeat(peer, beat, now)   the versions that a peer reports
+    replica.receive_heartbeat(peer, message, now)   the versions that a peer reports
     replica.edited(payload, now)                a local edit -> the message to publish
     replica.ready()                             -> edits to apply now, after each of these
     replica.catch_up(now)                       begin to fetch what all peers have now; see `catch_up_status`
