@@ -1,4 +1,4 @@
-"""A shared table: two people edit rows and cells at once, with no connection between them, and then with one.
+"""A shared table: two peers edit rows and cells during a network partition, which then heals.
 
 ::
 
@@ -12,9 +12,9 @@ prints::
     ada now:      apples 3 0.40 | plums 7 1.20
     grace now:    apples 3 0.40 | plums 7 1.20
 
-A row is a map in the array `rows`, so two people may edit two cells of one row and both edits stay: the amount is
-Ada's, the price Grace's. Where both change one cell, one of them wins, with both. A row that one takes out is gone.
-The page of `nngkit doc serve` shows such a document as a table.
+A row is a map in the array `rows`, so concurrent edits of two cells of a row are both kept: the amount is Ada's, the
+price Grace's. Of two concurrent edits of one cell, the same one wins at both peers. A deleted row is gone. The page of
+`nngkit doc serve` shows such a document as a table.
 """
 
 import trio
@@ -30,12 +30,12 @@ def shown(table: Document) -> str:
 
 async def until_alike(one: Document, other: Document) -> None:
     with trio.fail_after(PATIENCE):
-        while one.digest() != other.digest():  # noqa: ASYNC110 - of being alike there is no event
+        while one.digest() != other.digest():  # noqa: ASYNC110 - there is no event for equality
             await trio.sleep(0.01)
 
 
 async def main() -> None:
-    faults = NetworkFaults(), NetworkFaults()  # a network that can be cut
+    faults = NetworkFaults(), NetworkFaults()  # partitions on demand
     async with (
         DocumentPeer(listen="tcp://127.0.0.1:0", name="ada", faults=faults[0]) as ada,
         DocumentPeer(dial=ada.address, name="grace", faults=faults[1]) as grace,
