@@ -1,4 +1,4 @@
-"""The open documents of one peer, between what people hold and the network.
+"""The open documents of one peer, between the public interface and the network.
 
 A `PeerHost` implements two internal interfaces, so that DocumentPeer shows only what belongs to its users:
 
@@ -300,7 +300,7 @@ class PeerHost:
         return True
 
     def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
-        """Wake those who wait for a change of the document."""
+        """Wake the waiters for a change of the document."""
         known = self.open_documents[copy.name]
         known.changed.set()
         known.changed = trio.Event()

@@ -33,7 +33,7 @@ __all__ = ["Document", "DocumentHost"]
 
 
 class DocumentHost(Protocol):
-    """What a document needs of its peer."""
+    """Interface of the peer, for its documents."""
 
     def edited(self, document: Document, update: bytes) -> None:
         """Report a local transaction."""

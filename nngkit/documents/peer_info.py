@@ -1,4 +1,4 @@
-"""What a DocumentPeer reports: other peers, refused input, and counters. Values only."""
+"""Reports of a DocumentPeer: other peers, refused input, and counters. Values only."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _INTS: Final = (-(2**63), 2**63 - 2)
 
 
 class Owner(Protocol):
-    """What a shared type needs of its document."""
+    """Interface of the document, for its shared types."""
 
     def check_writable(self) -> None: ...
     def transaction(self, origin: object = None) -> AbstractContextManager[None]: ...

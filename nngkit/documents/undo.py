@@ -23,7 +23,7 @@ WINDOW: Final = 0.5  # seconds: keys typed faster than two per second are undone
 
 
 class Owner(Protocol):
-    """What undo needs of its document."""
+    """Interface of the document, for Undo."""
 
     engine: EngineDocument
 

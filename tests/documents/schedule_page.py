@@ -82,7 +82,7 @@ class Page:
     def me(self) -> EditStream:
         return EditStream(ORIGIN, self.epoch)
 
-    # ------------------------------------------------------------------ its home
+    # ------------------------------------------------------------------ its peer
 
     def _connect(self) -> None:
         there = [node for node in self.world.nodes if node.alive]
@@ -117,7 +117,7 @@ class Page:
         self._tell("beat")
         self.world.at(self.world.now + 0.2, self._pulse)
 
-    # ------------------------------------------------------------------ what it does
+    # ------------------------------------------------------------------ actions
 
     def play(self, rng: Random) -> None:
         chance = rng.random()
@@ -194,7 +194,7 @@ class Page:
         home.step()
         self._later(lambda: self._tell("reply", id=number, message=answer.hex()))
 
-    # ------------------------------------------------------------------ what it has
+    # ------------------------------------------------------------------ content
 
     def _state(self) -> dict[str, Any]:
         return self._tell("state")

@@ -48,7 +48,7 @@ CALM = 30.0  # seconds after the last edit within which all peers must converge
 
 
 class Disk:
-    """What was written of one document, and how much of it is synced."""
+    """The written edits of one document, and how many are synced."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[Versions, bytes, tuple[EditStream, int, Edit] | None]] = []
@@ -214,7 +214,7 @@ class Node:
             disk.sync()
             self.world.acknowledged[doc] = merge(self.world.acknowledged[doc], self.copies[doc].replica.versions)
 
-    # ---- what the shell does
+    # ---- the shell
 
     def step(self) -> None:
         now = self.world.now
@@ -405,7 +405,7 @@ class World:
             assembly.take(Chunks(other.me, manifest.transfer, chunks))
         return assembly.whole()
 
-    # ---- what has to hold
+    # ---- invariants
 
     def check(self, replica: Replica) -> None:
         """Check the invariants of replica.py that are visible from outside."""

@@ -311,7 +311,7 @@ async def test_saved_versions_can_be_read(tmp_path: Path) -> None:
             doc.at("one").text("body").insert(0, "x")
 
 
-# ---- who joins
+# ---- joining
 
 
 @pytest.mark.parametrize("what", ["name", "token"])
@@ -360,7 +360,7 @@ async def test_accept_opens_announced_documents() -> None:
         assert "closed/minutes" not in a.documents
 
 
-# ---- who is here
+# ---- awareness
 
 
 async def test_awareness_is_seen_by_all_and_ends_with_the_peer() -> None:
@@ -419,7 +419,7 @@ async def test_peers_report_names_and_documents() -> None:
         assert (info.name, info.stream, info.askable) == ("right", b.me, True)
 
 
-# ---- strangers on the wire
+# ---- hostile input
 
 
 @asynccontextmanager

@@ -83,7 +83,7 @@ class World:
         return [(one.stream, one.seq) for one in self.replica.ready()]
 
 
-# ---- delivering -----------------------------------------------------------------------------------------
+# ---- delivering ------------------------------------------------------------------------------------------------------
 
 
 def test_edits_are_delivered_in_order_and_once() -> None:
@@ -129,7 +129,7 @@ def test_restarted_peer_depends_on_its_stored_versions() -> None:
     assert world.replica.edited(b"x", 0.0).edits[0].deps == {ADA: 3, EditStream(ME.origin, 1): 7}
 
 
-# ---- few are missing ------------------------------------------------------------------------------------
+# ---- few missing edits -----------------------------------------------------------------------------------------------
 
 
 def test_small_gap_is_requested_from_a_peer_that_has_it_after_a_delay() -> None:
@@ -245,7 +245,7 @@ def test_reply_updates_the_round_trip() -> None:
     assert world.replica._round_trips.patience(ADA) < PATIENCE / 5
 
 
-# ---- many are missing, or nobody keeps them -------------------------------------------------------------
+# ---- many missing edits, or none kept --------------------------------------------------------------------------------
 
 
 def test_large_gap_is_requested_as_a_whole() -> None:
@@ -335,7 +335,7 @@ def test_unreported_dependency_is_found_by_ask_all() -> None:
     assert next(ask for _ in range(500) for ask in world.asks(0.01)) in (AskAll(ADA, False), AskAll(CY, False))
 
 
-# ---- nobody can be asked --------------------------------------------------------------------------------
+# ---- no askable peer -------------------------------------------------------------------------------------------------
 
 
 def test_without_peers_nothing_is_requested_and_wake_ups_get_rarer() -> None:
@@ -376,7 +376,7 @@ def test_peers_that_left_are_not_waited_for() -> None:
     assert world.asks() == [AskAll(BOB if ask.peer == ADA else ADA, False)]
 
 
-# ---- all is quiet ---------------------------------------------------------------------------------------
+# ---- quiet documents -------------------------------------------------------------------------------------------------
 
 
 def test_digests_are_reported_when_quiet() -> None:
@@ -457,7 +457,7 @@ def test_equal_versions_with_unequal_content_are_requested_from_scratch() -> Non
     assert 2 <= asked <= 12
 
 
-# ---- we cannot be asked ---------------------------------------------------------------------------------
+# ---- without REP -----------------------------------------------------------------------------------------------------
 
 
 def offers(world: World, seconds: float = 5.0) -> list[Ask]:
@@ -550,7 +550,7 @@ def test_rejected_offer_is_not_repeated_forever() -> None:
     assert offers(world) == [Offer(ADA)]
 
 
-# ---- what the others ask --------------------------------------------------------------------------------
+# ---- requests of other peers -----------------------------------------------------------------------------------------
 
 
 def test_resend_returns_kept_edits_and_reports_the_rest() -> None:
@@ -592,7 +592,7 @@ def test_heartbeats_report_recent_streams_first_then_all_in_turn() -> None:
     assert told == world.replica.versions
 
 
-# ---- strangers ------------------------------------------------------------------------------------------
+# ---- hostile input ---------------------------------------------------------------------------------------------------
 
 
 def test_edits_in_our_stream_are_refused() -> None:
@@ -671,7 +671,7 @@ def test_gap_of_2_to_the_53_is_one_request() -> None:
     assert world.replica.versions == {ADA: 3}
 
 
-# ---- too old to be known --------------------------------------------------------------------------------
+# ---- too old streams -------------------------------------------------------------------------------------------------
 
 
 def newer(count: int) -> Versions:
@@ -732,7 +732,7 @@ def test_edit_with_a_too_old_dependency_does_not_wait() -> None:
     assert world.delivered() == [(new, 1)]
 
 
-# ---- catching up ----------------------------------------------------------------------------------------
+# ---- catching up -----------------------------------------------------------------------------------------------------
 
 
 def caught(world: World, peer: EditStream, versions: Versions) -> None:

@@ -273,7 +273,7 @@ class Anything(RuleBasedStateMachine):
         self._step(node)
         return encode(reply)
 
-    # ------------------------------------------------------------------ what has to hold
+    # ------------------------------------------------------------------ invariants
 
     def _step(self, node: Node) -> None:
         if not node.alive:

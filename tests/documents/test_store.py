@@ -148,7 +148,7 @@ def test_too_large_update_is_rejected(path: Path, monkeypatch: pytest.MonkeyPatc
         assert store.names() == []
 
 
-# ---- the log on the disk --------------------------------------------------------------------------------------------
+# ---- the log on the disk ---------------------------------------------------------------------------------------------
 
 
 LOG = 5.5 * 2**20  # bytes: cap of the log, plus the newest transactions
@@ -297,7 +297,7 @@ async def test_lock_of_another_program_is_waited_for_then_reported(path: Path, s
         await store.aclose()
 
 
-# ---- epochs, and who may open ----------------------------------------------------------------------------------------
+# ---- epochs and locks ------------------------------------------------------------------------------------------------
 
 
 def test_each_start_has_a_new_epoch_and_the_same_origin(path: Path) -> None:
@@ -448,7 +448,7 @@ async def test_cancelled_close_completes(path: Path) -> None:
         assert again.load("doc").versions == {ADA: 1}
 
 
-# ---- versions by name ------------------------------------------------------------------------------------------------
+# ---- saved versions --------------------------------------------------------------------------------------------------
 
 
 def test_versions_are_saved_by_name_and_listed_in_order(path: Path) -> None:

@@ -27,7 +27,7 @@ def writing(path: Path, *limit: str, under: tuple[str, ...] = ()) -> subprocess.
 
 
 class Ledger:
-    """What a store has acknowledged over all its runs."""
+    """The acknowledged edits of a store over all its runs."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[str, set[str]] = {"one": set(), "two": set()}

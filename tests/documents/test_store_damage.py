@@ -94,7 +94,7 @@ def refused(path: Path, what: str) -> StoreDamaged:
     return caught.value
 
 
-# ---- what open refuses -----------------------------------------------------------------------------------------------
+# ---- refused by open -------------------------------------------------------------------------------------------------
 
 
 def overwritten(path: Path, at: int, data: bytes) -> None:
@@ -171,7 +171,7 @@ def test_missing_head_is_reported(path: Path) -> None:
     refused(path, "has 3 documents instead of 4")
 
 
-# ---- what load refuses -----------------------------------------------------------------------------------------------
+# ---- refused by load -------------------------------------------------------------------------------------------------
 
 TAMPERED = {
     "a flipped bit": ("UPDATE records SET body = ? WHERE key = ?", True, "its checksum is wrong"),
@@ -386,7 +386,7 @@ def test_recovery_overwrites_nothing_and_needs_rows(path: Path, tmp_path: Path) 
     assert not (tmp_path / "new").exists()
 
 
-# ---- anything, anywhere ----------------------------------------------------------------------------------------------
+# ---- random damage ---------------------------------------------------------------------------------------------------
 
 
 def flip(data: bytearray, chance: random.Random) -> None:
@@ -490,7 +490,7 @@ def test_any_damage_is_reported_a_thousand_times(images: dict[str, Image], tmp_p
     assert len(list(hurt(images, tmp_path, 250, seed=seed))) == 250
 
 
-# ---- SQLite's own numbers --------------------------------------------------------------------------------------------
+# ---- varints ---------------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 2**56 - 1))

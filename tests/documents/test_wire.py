@@ -22,7 +22,7 @@ unhurried = settings(deadline=None)  # the machine may be busy
 ME, OTHER = EditStream(b"originAA", 1), EditStream(b"originBB", 2)
 PEER = "tcp://10.0.0.9:51234"
 
-# ---- what can be said, at random ------------------------------------------------------------------------
+# ---- random messages -------------------------------------------------------------------------------------------------
 
 STREAM = st.builds(EditStream, st.binary(min_size=ORIGIN, max_size=ORIGIN), st.integers(0, EPOCHS))
 SEQ = st.integers(1, EPOCHS)
@@ -116,7 +116,7 @@ def test_replies_round_trip(message: m.Reply) -> None:
     assert decode_reply(encode(message)) == message
 
 
-# ---- one of each, byte by byte --------------------------------------------------------------------------
+# ---- one of each, byte by byte ---------------------------------------------------------------------------------------
 
 # docs/wire.md shows the same bytes, for implementers of other peers.
 WIRE = Path(__file__).parents[2] / "docs/wire.md"
@@ -235,7 +235,7 @@ def test_bytes_match_the_documentation(kind: str) -> None:
     assert decoder(message)(bytes.fromhex(wire)) == message
 
 
-# ---- strangers ------------------------------------------------------------------------------------------
+# ---- hostile input ---------------------------------------------------------------------------------------------------
 
 DECODERS = (decode_bus, decode_request, decode_reply)
 

@@ -21,7 +21,7 @@ Callback = Callable[[tuple[Part, ...], object], None]
 
 
 class FollowedDocument(Protocol):
-    """What a follower needs of its document."""
+    """Interface of the document, for Follower."""
 
     @property
     def roots(self) -> dict[str, Any]: ...

@@ -28,7 +28,7 @@ _AFTER, _BEFORE = b"\x00", b"\x41"
 
 
 class CursorDocument(Protocol):
-    """What cursors need of their document."""
+    """Interface of the document, for Cursors."""
 
     @property
     def in_transaction(self) -> bool: ...

@@ -78,7 +78,7 @@ class CursorLookup(Protocol):
 
 
 class NodeOwner(Protocol):
-    """What a node needs of its document."""
+    """Interface of the document, for its nodes."""
 
     touched: list[TextNode]
 

@@ -18,7 +18,7 @@ __all__ = ["YjsUndo"]
 
 
 class UndoDocument(Protocol):
-    """What undo needs of its document."""
+    """Interface of the document, for YjsUndo."""
 
     def committing(self, origin: object) -> AbstractContextManager[None]: ...
 

@@ -33,7 +33,7 @@ _PAST_KEPT: Final = 100  # chunks of history per document: 102,400 records, unde
 
 
 class Scratch(Protocol):
-    """What compaction needs of an engine's document."""
+    """Interface of an engine's document, for compaction."""
 
     def apply(self, update: bytes, origin: object = None) -> None: ...
     def changes_since(self, state: bytes | None = None) -> bytes: ...
@@ -41,7 +41,7 @@ class Scratch(Protocol):
 
 
 class Compactor(Protocol):
-    """What compaction needs of an engine."""
+    """Interface of an engine, for compaction."""
 
     def new(self, client_id: int | None = None) -> Scratch: ...
 

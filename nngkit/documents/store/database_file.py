@@ -129,7 +129,7 @@ def _unmark(said: bytes) -> tuple[bytes, int]:
     return b"", 0  # absent, or torn by a power cut: it is never synced
 
 
-# ---- making and opening ----------------------------------------------------------------------------------------------
+# ---- creating and opening---------------------------------------------------------------------------------------------
 
 
 def create(path: str, facts: Facts, rows: Iterable[tuple[Table, int, bytes]] = ()) -> None:
@@ -192,7 +192,7 @@ def read_row(connection: sqlite3.Connection, path: str, table: Table, key: int, 
         raise StoreDamaged(path, str(error), where) from error
 
 
-# ---- looking it through ----------------------------------------------------------------------------------------------
+# ---- checking --------------------------------------------------------------------------------------------------------
 
 
 def check(path: str, lock: Lock) -> tuple[Facts, dict[int, Head]]:

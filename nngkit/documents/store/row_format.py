@@ -162,7 +162,7 @@ def _decode(content: bytes, limit: int) -> Any:
         raise Unsound(str(error)) from error
 
 
-# ---- versions, of which a document's whole life may have more than go over the wire at once --------------------------
+# ---- versions, of which a stored document may have more than a message can hold --------------------------------------
 
 
 def encode_versions(versions: Mapping[EditStream, int]) -> list[list[Any]]:

@@ -59,7 +59,7 @@ QUEUE: Final = 4096  # messages queued for each peer; beyond, they are dropped, 
 
 
 class ExchangeHost(Protocol):
-    """What an exchange needs of the peer that holds the documents."""
+    """Interface of the peer that holds the documents."""
 
     def accepts(self, doc: str) -> bool:
         """Return True after opening an unknown document that a peer announced; False to ignore it."""

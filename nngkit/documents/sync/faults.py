@@ -22,7 +22,7 @@ __all__ = ["NetworkFaults"]
 
 
 class Chance(Protocol):
-    """What it needs of random.Random."""
+    """Interface of random.Random, as far as needed."""
 
     def random(self) -> float:
         """Return a float from 0 up to 1."""

@@ -252,7 +252,7 @@ class History:
             _, gone = self._log.popitem(last=False)
             self._log_bytes -= _weight(gone)
 
-    # ------------------------------------------------------------------ what exists
+    # ------------------------------------------------------------------ known edits
 
     def exists(self, stream: EditStream, seq: int) -> None:
         """Record that edit `seq` of `stream` exists somewhere."""
@@ -337,7 +337,7 @@ class History:
         if here < self.heads.get(stream, 0):
             yield Range(stream, here + 1, min(self.heads[stream], here + FARTHEST))
 
-    # ------------------------------------------------------------------ what others lack
+    # ------------------------------------------------------------------ edits for other peers
 
     def resend(self, ranges: Iterable[Range]) -> tuple[tuple[Updates, ...], bool]:
         """Return the edits of `ranges` in the log, up to about one message; and whether some are left out."""

@@ -45,7 +45,7 @@ MANY_GIVEN: Final = 256  # edits in one request: an engine's merge is superlinea
 
 
 class Content(Protocol):
-    """What it needs of the engine's document."""
+    """Interface of the engine's document."""
 
     def apply(self, update: bytes, origin: object = None) -> bool:
         """Apply a remote update. Returns True if it changed anything.
@@ -67,7 +67,7 @@ class Content(Protocol):
 
 
 class EditLog(Protocol):
-    """What it needs of storage."""
+    """Interface of storage."""
 
     def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
         """Append an edit."""
@@ -122,7 +122,7 @@ class LocalCopy:
         """The name of the document."""
         return self.replica.doc
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def edited(self, update: bytes, now: float) -> None:
         """Number, log and publish a local transaction."""
@@ -191,7 +191,7 @@ class LocalCopy:
         self._pending.append(updates)
         self._pending_bytes = len(edit.payload) + 32 * len(edit.deps)
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ requests
 
     def _request(self, ask: Ask) -> SyncRequest:
         me = self.replica.me
@@ -264,7 +264,7 @@ class LocalCopy:
         self._catch_up()
         return True
 
-    # ------------------------------------------------------------------ answering
+    # ------------------------------------------------------------------ replies
 
     def resend(self, nack: Nack) -> Resent:
         """Return the requested edits that are kept."""

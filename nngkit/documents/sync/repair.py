@@ -160,7 +160,7 @@ async def ask(
 
 
 class RepairHost(Protocol):
-    """What RepairServer needs of the peer."""
+    """Interface of the peer, for RepairServer."""
 
     me: EditStream
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Chance(Protocol):
-    """What it needs of random.Random; randomness is passed in, as time is."""
+    """Interface of random.Random, as far as needed; randomness is passed in, as time is."""
 
     def choice(self, seq: Sequence[T]) -> T:
         """Return a random element."""
@@ -75,7 +75,7 @@ class ReplicaState:
         """The counters."""
         return self.history.counts
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def edited(self, payload: bytes, now: float) -> Updates:
         """Record a local edit; return the message to publish and to log."""
@@ -270,7 +270,7 @@ class ReplicaState:
         agrees = peer.versions is None or peer.versions == self.history.digest()
         return True if peer.reported_at > since and agrees and self.has(peer.claims) else None
 
-    # ------------------------------------------------------------------ what others ask
+    # ------------------------------------------------------------------ requests of other peers
 
     def make_heartbeat(self, now: float) -> DocumentHeartbeat:
         """Return our part of a heartbeat about this document."""
@@ -318,7 +318,7 @@ class ReplicaState:
         """Number of edits known to exist and missing."""
         return sum(self.history.incomplete().values())
 
-    # ------------------------------------------------------------------ what to do
+    # ------------------------------------------------------------------ delivery
 
     def ready(self) -> list[Deliver]:
         """Take the edits to apply now, in order. They count as delivered: apply them before reporting versions."""

@@ -134,7 +134,7 @@ def _manifest(manifest: Manifest) -> list[Any]:
     return [manifest.transfer, manifest.size, manifest.chunk_size, manifest.sha256, manifest.chunks]
 
 
-# ---- decoding ------------------------------------------------------------------------------------------------------
+# ---- decoding --------------------------------------------------------------------------------------------------------
 
 
 def decode_bus(data: bytes, *, peer: str | None = None) -> BusMessage:
