@@ -84,9 +84,8 @@ class Positions:
         blocks = [text[i : i + BLOCK] for i in range(0, len(text), BLOCK)] or [""]
         self._groups = [_Group(blocks[i : i + GROUP]) for i in range(0, len(blocks), GROUP)]
         self._chars = len(text)
-        self._last: tuple[int, int, int, int] | None = (
-            None  # group, block in it, code points and bytes before the block
-        )
+        # of the last lookup: group, block in it, code points and bytes before the block
+        self._last: tuple[int, int, int, int] | None = None
         self.size = sum(group.size for group in self._groups)
 
     def __len__(self) -> int:

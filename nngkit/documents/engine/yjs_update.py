@@ -63,9 +63,7 @@ class TextItem:
         self.clock = clock
         self.end = end
         self._text = text
-        self._seconds: array[int] | None = (
-            None  # clocks of the second units; computed lazily, as most items are never split
-        )
+        self._seconds: array[int] | None = None  # clocks of the second units; lazy, as most items are never split
 
     def splits(self, clock: int) -> bool:
         """Return True if a split before `clock` would cut a character."""

@@ -25,13 +25,9 @@ from typing import Final
 __all__ = ["UNKNOWN", "Pace", "RoundTrips"]
 
 GROWTH: Final = 1.7  # factor between intervals: four heartbeats within the first 0.25 s, then few
-TOGETHER: Final = (
-    0.006  # seconds per heartbeat, over all editing peers: whoever sends it, a lost edit is noticed in that time
-)
+TOGETHER: Final = 0.006  # seconds per heartbeat, over all editing peers: each of them reveals a lost edit
 RESTING: Final = 0.04  # seconds per heartbeat, over all present peers at rest
-SELDOM: Final = (
-    0.6  # seconds: five of them fit into the silence after which a peer counts as absent, for any number of peers
-)
+SELDOM: Final = 0.6  # seconds: five of them fit into the silence after which a peer counts as absent
 UNKNOWN: Final = 0.1  # seconds, for a peer that has not replied yet: a network within one country
 LEAST: Final = 0.03  # seconds: a reply takes a turn of a busy loop, whatever the network takes
 MOST: Final = 2.0
