@@ -1,4 +1,4 @@
-"""Documents that peers edit at once, and that all hold the same of: a CRDT over BUS, repair over REQ/REP."""
+"""Documents that peers edit concurrently: a CRDT over BUS, with repair over REQ/REP."""
 
 from __future__ import annotations
 

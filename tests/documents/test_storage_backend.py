@@ -16,7 +16,7 @@ from nngkit.errors import Broken, ConfigError, TimedOut
 from tests.documents.test_peer import HERE, PATIENCE, until
 
 
-class Shelf:
+class MemoryBackend:
     """Keeps documents in memory; fails on demand."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Shelf:
 
     def log(self, name: str, versions: Mapping[EditStream, int]) -> DocumentLog:
         assert versions == self.load(name).versions
-        return Page(self, self.records.setdefault(name, []))
+        return MemoryLog(self, self.records.setdefault(name, []))
 
     async def room(self) -> None:
         self.check()
@@ -39,12 +39,12 @@ class Shelf:
 
     def check(self) -> None:
         if self.broken:
-            raise Broken("the shelf has come down")
+            raise Broken("simulated disk failure")
 
 
-class Page:
-    def __init__(self, shelf: Shelf, records: list[Record | Merge]) -> None:
-        self._shelf = shelf
+class MemoryLog:
+    def __init__(self, backend: MemoryBackend, records: list[Record | Merge]) -> None:
+        self._backend = backend
         self._records = records
 
     def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
@@ -54,7 +54,7 @@ class Page:
         self._records.append(Merge(update, versions))
 
     async def synced(self) -> None:
-        self._shelf.check()
+        self._backend.check()
         await trio.lowlevel.checkpoint()
 
     async def flush(self) -> None:
@@ -62,10 +62,10 @@ class Page:
 
 
 async def test_backend_stores_every_edit_and_loads_it() -> None:
-    shelf = Shelf()
+    backend = MemoryBackend()
     async with DocumentPeer(listen=HERE) as ada:
         theirs = ada.open("minutes")
-        async with DocumentPeer(dial=ada.address, storage=shelf) as peer:
+        async with DocumentPeer(dial=ada.address, storage=backend) as peer:
             ours = peer.open("minutes")
             theirs.text("body").insert(0, "hello")
             await until(lambda: str(ours.text("body")) == "hello")
@@ -73,34 +73,34 @@ async def test_backend_stores_every_edit_and_loads_it() -> None:
             await ours.durable()
             await until(lambda: theirs.digest() == ours.digest())
             versions = peer.versions("minutes")
-    assert {one.stream for one in shelf.records["minutes"] if isinstance(one, Record)} >= {peer.me}
-    assert shelf.load("minutes").versions == versions
-    async with DocumentPeer(storage=shelf) as again:
+    assert {one.stream for one in backend.records["minutes"] if isinstance(one, Record)} >= {peer.me}
+    assert backend.load("minutes").versions == versions
+    async with DocumentPeer(storage=backend) as again:
         assert str(again.open("minutes").text("body")) == "hello you"
 
 
 async def test_failing_backend_is_not_counted_as_durable_and_editing_continues() -> None:
-    shelf = Shelf()
+    backend = MemoryBackend()
     async with (
         DocumentPeer(listen=HERE) as ada,
-        DocumentPeer(listen=HERE, dial=ada.address, storage=shelf) as peer,
+        DocumentPeer(listen=HERE, dial=ada.address, storage=backend) as peer,
     ):
         theirs, ours = ada.open("minutes"), peer.open("minutes")
         theirs.text("body").insert(0, "0")
         await theirs.synced(1, PATIENCE)
-        shelf.broken = True
+        backend.broken = True
         for number in range(200):  # more than are received before backpressure is checked
             theirs.text("body").insert(0, f"{number}")
             await trio.lowlevel.checkpoint()
         await until(lambda: ours.digest() == theirs.digest())
         with pytest.raises(TimedOut, match="on the disks of 0 of 1"):
             await theirs.synced(1, 0.5)
-        with pytest.raises(Broken, match="come down"):
+        with pytest.raises(Broken, match="simulated disk failure"):
             await ours.durable()
-        shelf.broken = False
+        backend.broken = False
         await theirs.synced(1, PATIENCE)
 
 
 def test_store_and_storage_are_exclusive(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="combined with store="):
-        DocumentPeer(store=tmp_path / "s.sqlite", storage=Shelf())
+        DocumentPeer(store=tmp_path / "s.sqlite", storage=MemoryBackend())

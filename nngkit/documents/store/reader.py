@@ -31,11 +31,11 @@ from nngkit.documents.store.row_format import (
 from nngkit.documents.versions import Versions
 from nngkit.errors import Closed, StoreDamaged
 
-__all__ = ["Found", "StoreReader"]
+__all__ = ["StoreReader", "StoredDocument"]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredDocument:
     """A document as committed. ``rows``: the contents of its records, from ``head.first`` on."""
 
     head: Head
@@ -58,7 +58,7 @@ class StoreReader:
                 self._connection.close()
                 self._connection = None
 
-    def document(self, number: int, name: str, *, new: bool = False) -> Found:
+    def document(self, number: int, name: str, *, new: bool = False) -> StoredDocument:
         """Return document `number`. `new`: it may not be committed yet."""
         with self._transaction() as connection:
             head = self._head(connection, number, name, new)
@@ -70,7 +70,7 @@ class StoreReader:
                     content = self._row(connection, CONTENTS, key(number, head.snapshot))
                     snapshot, versions = row_format.decode_content(content)
             rows = tuple(self._range(connection, RECORDS, number, head.first, head.last, f"record {{}} of {name!r}"))
-        return Found(head, snapshot, versions, rows)
+        return StoredDocument(head, snapshot, versions, rows)
 
     def saved(self, number: int, name: str, *, new: bool = False) -> list[tuple[Saved, int]]:
         """Return the saved versions of a document, each with the number of its content."""

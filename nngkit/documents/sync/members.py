@@ -55,7 +55,7 @@ class Members:
         self.me = me
         self.known: dict[EditStream, Member] = {}
         self.early = 0
-        self._speaks: dict[int, EditStream] = {}
+        self._authors: dict[int, EditStream] = {}
         self._ended: dict[int, bool] = {}
 
     def present(self) -> list[Member]:
@@ -68,27 +68,27 @@ class Members:
 
     def heard(self, message: BusMessage, pipe: int, address: str | None, now: float) -> Member | str | None:
         """Return the member that sent a message; None to ignore it; a string, the reason, to reject it."""
-        speaker = self._speaks.get(pipe)
+        author = self._authors.get(pipe)
         if isinstance(message, Heartbeat):
             if pipe in self._ended:  # a late heartbeat identifies the messages after it, but revives no peer
-                self._speaks.setdefault(pipe, message.sender)
+                self._authors.setdefault(pipe, message.sender)
                 return None
             if message.sender == self.me:
-                return None if speaker is None else "it claims to be this peer"  # ourselves, through our own address
-            if speaker is None:
+                return None if author is None else "it claims to be this peer"  # ourselves, through our own address
+            if author is None:
                 if len(self.known) >= MOST and message.sender not in self.known:
                     return f"the limit of {MOST} peers is reached"
-                self._speaks[pipe] = speaker = message.sender
-            elif speaker != message.sender:
-                return f"it sends for {message.sender}, but is {speaker}"
+                self._authors[pipe] = author = message.sender
+            elif author != message.sender:
+                return f"it sends for {message.sender}, but is {author}"
             return self._heartbeat(message, pipe, address, now)
-        if speaker is None:
+        if author is None:
             self.early += 1
             return None
-        member = self.known.get(speaker) or Member(speaker, present=False)
+        member = self.known.get(author) or Member(author, present=False)
         who = message.stream if isinstance(message, Updates) else message.sender
-        if who != speaker and not (member.relay and isinstance(message, Updates | Aware)):
-            return f"it sends for {who}, but is {speaker}"
+        if who != author and not (member.relay and isinstance(message, Updates | Aware)):
+            return f"it sends for {who}, but is {author}"
         if not isinstance(message, Bye) and pipe not in self._ended:
             member.heard, member.present = now, True
             if isinstance(message, Updates):
@@ -116,16 +116,16 @@ class Members:
 
     def left(self, pipe: int) -> Member | None:
         """Handle the end of a connection; return the member that left with it."""
-        speaker = self._speaks.get(pipe)
+        author = self._authors.get(pipe)
         self._ended[pipe] = True
         if len(self._ended) > ENDED:
             oldest = next(iter(self._ended))
             del self._ended[oldest]
-            self._speaks.pop(oldest, None)
-        if speaker is None or (member := self.known.get(speaker)) is None:
+            self._authors.pop(oldest, None)
+        if author is None or (member := self.known.get(author)) is None:
             return None
         member.pipes.discard(pipe)
-        return None if member.pipes else self.known.pop(speaker)
+        return None if member.pipes else self.known.pop(author)
 
     def silent(self, now: float) -> list[Member]:
         """Mark and return members that have just become silent; any message revives them."""
