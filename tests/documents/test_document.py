@@ -278,12 +278,12 @@ def test_numbers_keep_their_value_and_integral_ones_are_int(number: float) -> No
     ("value", "error", "why"),
     [
         (2**63 - 1, ValueError, "outside of -2\\*\\*63"),
-        ([0, {"a": 2**70}], ValueError, r"value\[1\]\['a'\]: a whole number"),
+        ([0, {"a": 2**70}], ValueError, r"value\[1\]\['a'\]: integer outside of"),
         ({"a": {1: 2}}, TypeError, r"value\['a'\]: a key must be str, not int"),
         (["\ud800"], ValueError, r"value\[0\]: lone surrogate"),
         ([object()], TypeError, "object is not supported"),
-        ({1, 2}, TypeError, "set cannot be"),
-        ([Text()], TypeError, "a Text within a plain list"),
+        ({1, 2}, TypeError, "set is not supported"),
+        ([Text()], TypeError, "Text within a plain list"),
         ([[[[]]]] * 1, None, ""),
     ],
 )

@@ -275,7 +275,7 @@ HOSTILE = {
     "half a character after another": (b"\x01" + item(50, 0, X, origin=(1, 1)) + b"\x00", "half a character"),
     "half a character deleted": (b"\x00\x01\x01\x01\x01\x01", "half a character"),
     "a million lists in lists": (b"\x01" + item(50, 0, NESTED) + b"\x00", "nested more than 32"),
-    "a claim of 4,000 million clients": (b"\xff\xff\xff\xff\x0f", "the limit is"),
+    "a claim of 4,000 million clients": (b"\xff\xff\xff\xff\x0f", "over the limit"),
     "a claim of 2,000 million structs": (b"\x01\xff\xff\xff\xff\x07\x01\x00", "truncated"),
     "a text of a gigabyte": (b"\x01" + item(50, 0, b"\x04\x80\x80\x80\x80\x04") + b"\x00", "truncated"),
     "a client over 53 bits": (b"\x01\x01" + b"\xff" * 9 + b"\x00", "over 53 bits"),

@@ -21,7 +21,8 @@ from nngkit.documents.sync.messages import (
     Resent,
     Updates,
 )
-from nngkit.documents.sync.replica import LATE, Ask, AskAll, AskEdits, Decisions, Offer, Replica, Settings
+from nngkit.documents.sync.replica import Ask, AskAll, AskEdits, Decisions, Offer, Replica, Settings
+from nngkit.documents.sync.replica_state import LATE
 from nngkit.documents.sync.timing import UNKNOWN
 from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import EPOCHS, STREAMS, Edit, EditStream, Versions, digest
@@ -609,7 +610,7 @@ def test_edits_in_our_stream_are_refused() -> None:
 def test_edits_that_depend_on_our_unwritten_edits_are_refused() -> None:
     world = World()
     world.replica.edited(b"x", world.now)
-    assert world.hear(ADA, 1, deps={ME: 2}) == "it depends on what we have not written"
+    assert world.hear(ADA, 1, deps={ME: 2}) == "it depends on edits of ours that do not exist"
     assert world.hear(ADA, 1, deps={ME: 1}) is None
     assert world.delivered() == [(ADA, 1)]
     world.claim(BOB, me=1000)

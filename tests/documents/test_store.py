@@ -254,7 +254,7 @@ async def test_full_queue_raises_and_room_waits(path: Path) -> None:
             with trio.move_on_after(0.05) as scope:
                 await store.room()
             assert scope.cancelled_caught
-            assert not store._writer._for_room
+            assert not store._writer._room_waiters
         with trio.fail_after(WAIT):
             await store.room(9_000)
         await store.synced(store.append("doc", edit(2)))

@@ -358,7 +358,7 @@ def test_store_without_an_origin_gets_a_new_one(path: Path) -> None:
     report, _ = recovered(path)
     assert not report.same_origin
     assert report.unaccounted is None
-    assert "an origin of its own" in str(report)
+    assert "the new one has another" in str(report)
     with Store.open(report.to) as store:
         assert store.origin != origin
 

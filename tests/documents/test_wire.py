@@ -106,13 +106,13 @@ def test_bus_messages_round_trip(message: m.BusMessage) -> None:
 
 @unhurried
 @given(REQUESTS)
-def test_requests_round_trip(message: m.Request) -> None:
+def test_requests_round_trip(message: m.SyncRequest) -> None:
     assert decode_request(encode(message)) == message
 
 
 @unhurried
 @given(REPLIES)
-def test_replies_round_trip(message: m.Reply) -> None:
+def test_replies_round_trip(message: m.SyncReply) -> None:
     assert decode_reply(encode(message)) == message
 
 
@@ -219,7 +219,7 @@ PINNED: dict[str, tuple[Any, str]] = {
 def decoder(message: object) -> Callable[..., Any]:
     if isinstance(message, m.BusMessage):
         return decode_bus
-    return decode_request if isinstance(message, m.Request) else decode_reply
+    return decode_request if isinstance(message, m.SyncRequest) else decode_reply
 
 
 def test_documentation_has_every_example() -> None:

@@ -14,7 +14,7 @@ from nngkit.documents.sync.messages import DocumentHeartbeat, Range, Updates
 from nngkit.documents.sync.timing import RoundTrips
 from nngkit.documents.versions import Edit, EditStream, Versions
 
-__all__ = ["Chance", "ReplicaState"]
+__all__ = ["LATE", "Chance", "ReplicaState"]
 
 LATE: Final = 2.0  # seconds after which a peer that does not answer is judged by its heartbeats
 T = TypeVar("T")
