@@ -292,7 +292,7 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
 
     @property
     def documents(self) -> dict[str, Document]:
-        """Those that are open."""
+        """The open documents, by name."""
         portal, peer = self._there()
         return {name: self._lent(inner) for name, inner in portal.do(lambda: peer.documents).items()}
 

@@ -596,7 +596,7 @@ def test_threads_edit_at_once() -> None:
 
 
 DOCUMENT = {
-    threads.Document: (document.Document, {"check_writable", "close", "engine", "home", "merge", "opened"}),
+    threads.Document: (document.Document, {"check_writable", "close", "engine", "host", "merge", "opened"}),
     threads.Text: (shared.Text, {"document", "node", "prelim"}),
     threads.Map: (shared.Map, {"document", "node", "prelim"}),
     threads.Array: (shared.Array, {"document", "node", "prelim"}),

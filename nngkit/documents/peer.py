@@ -118,7 +118,7 @@ class DocumentPeer(UnderTrio):
             raise ConfigError("storage", "cannot be combined with store=", store)
         for address in self._listen:
             if token is not None and not address.startswith("ws"):
-                why = "anyone who can connect receives a BUS; with a token it must be on ws:// or wss://"
+                why = "anyone who can connect receives a BUS; with a token it has to be on ws:// or wss://"
                 raise ConfigError("listen", f"{address}: {why}", address)
         self._options = HostOptions(token, relay, accept, settings or Settings(), heartbeat[1])
         self._background = Background()

@@ -255,5 +255,5 @@ async def test_a_full_disk_is_not_called_durable_and_holds_up_nobody(
         disk["full"] = False
         await doc.synced(1, PATIENCE)
         assert recorder.stats.log.unstored == 0
-    assert "not said to be on the disk" in caplog.text
+    assert "not confirmed as durable" in caplog.text
     assert digests(applied(tmp_path / "j")) == {"minutes": doc.digest()}
