@@ -38,7 +38,7 @@ from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import Edit, EditStream, Versions, covers
 from nngkit.errors import AccessDenied, Closed, ConfigError, NngkitError, TimedOut
 
-__all__ = ["PeerHost"]
+__all__ = ["HostOptions", "PeerHost"]
 
 log = logging.getLogger("nngkit.documents")
 
