@@ -15,7 +15,7 @@ from _crew import Crew, Orders
 from _store import folder
 
 from _child import RUN_IN, Meter, lowest_peak, peak, resident, say
-from nngkit.documents import Document, DocumentPeer, Weather
+from nngkit.documents import Document, DocumentPeer, NetworkFaults
 
 NAME: Final = "d"
 CHARACTERS: Final = "abcdefghijklmnopqrstuvwxyz éßñя漢字😀\n"
@@ -29,8 +29,8 @@ HERE: Final = "tcp://127.0.0.1:0"
 class Member:
     """One of them, with the document open and the others met. Its methods are what it can be told to do."""
 
-    def __init__(self, peer: DocumentPeer, doc: Document, weather: Weather, task: dict[str, Any]) -> None:
-        self.peer, self.doc, self.weather, self.task = peer, doc, weather, task
+    def __init__(self, peer: DocumentPeer, doc: Document, faults: NetworkFaults, task: dict[str, Any]) -> None:
+        self.peer, self.doc, self.faults, self.task = peer, doc, faults, task
         self.text = doc.text("body")
         self.rng = random.Random(peer.me.origin)
         self.seen: list[tuple[int, float]] = []  # how long the text was, and when
@@ -56,13 +56,13 @@ class Member:
 
     async def cut(self, origins: Iterable[str]) -> dict[str, Any]:
         """Hear nothing more of them."""
-        self.weather.cut = {bytes.fromhex(origin) for origin in origins}
+        self.faults.cut = {bytes.fromhex(origin) for origin in origins}
         return {}
 
     async def heal(self, at: float, length: int) -> dict[str, Any]:
         """At that time all are there again."""
         await trio.sleep(max(0.0, at - time.monotonic()))
-        self.weather.cut = set()
+        self.faults.cut = set()
         return {"reached": await self._filled(length)}
 
     async def type(self, seconds: float, rate: float) -> dict[str, Any]:
@@ -146,16 +146,16 @@ def take_part(task: dict[str, Any]) -> None:
 
     async def main() -> None:
         orders = Orders(task)
-        weather = Weather(task.get("loss", 0.0), task.get("delay", 0.0))
-        bad = weather if weather.loss or weather.delay else None
-        async with DocumentPeer(listen=HERE, weather=bad) as peer, trio.open_nursery() as nursery:
+        faults = NetworkFaults(task.get("loss", 0.0), task.get("delay", 0.0))
+        bad = faults if faults.loss or faults.delay else None
+        async with DocumentPeer(listen=HERE, faults=bad) as peer, trio.open_nursery() as nursery:
             orders.tell({"address": peer.address, "origin": peer.me.origin.hex()})
             for address in (await trio.to_thread.run_sync(orders.hear))["dial"]:
                 peer.dial(address)
             doc = peer.open(NAME)
             await peer.wait_for_peers(task["others"] - 1, PATIENCE)
             orders.tell({})
-            member = Member(peer, doc, weather, task)
+            member = Member(peer, doc, faults, task)
             member.nursery = nursery
             while (order := await trio.to_thread.run_sync(orders.hear)) is not None:
                 done = await getattr(member, order.pop("do"))(**order)

@@ -17,7 +17,7 @@ from pycrdt import Doc, Text
 
 from _child import say
 from nngkit import envelope
-from nngkit.documents.versions import Stream, to_wire
+from nngkit.documents.versions import EditStream, to_wire
 from nngkit.journal.record import encode_headers, encode_origin
 
 TEMPLATES = 64  # conversations that are really held; each document has one of them, by streams of its own
@@ -82,8 +82,8 @@ def entries(documents: int, updates: int) -> Iterator[Entry]:
             yield f"doc-{number}".encode(), update, origin, encode_headers(headers), at
 
 
-def _stream(document: int, author: int) -> Stream:
-    return Stream(_eight(2 * document + author), 1)
+def _stream(document: int, author: int) -> EditStream:
+    return EditStream(_eight(2 * document + author), 1)
 
 
 def _eight(number: int) -> bytes:

@@ -21,7 +21,7 @@ import trio
 from _child import Meter
 from _measuring import RESULTS, Group, Way
 from nngkit.documents.store import Record, Store
-from nngkit.documents.versions import Stream
+from nngkit.documents.versions import EditStream
 
 WRITERS = (1, 64, 1024)
 LONG = 100_000  # records
@@ -40,7 +40,7 @@ def folder() -> Iterator[Path]:
 
 
 def edits(store: Store) -> Iterator[Record]:
-    me = Stream(store.origin, store.epoch)
+    me = EditStream(store.origin, store.epoch)
     update = os.urandom(30)
     return (Record(me, seq, update, {}) for seq in itertools.count(1))
 

@@ -1,4 +1,4 @@
-"""A canvas that two draw on at once: strokes as they are drawn, point by point; in the end, an SVG.
+"""A canvas that two peers draw on concurrently, point by point; the result is an SVG.
 
 ::
 
@@ -13,9 +13,8 @@ prints::
       <polyline points="20,50 20,90 80,90 80,50 20,50" stroke="steelblue" stroke-width="2"/>
     </svg>
 
-`--svg FILE` writes it there. A stroke is a map in the array `strokes`; its points are an array of their own, so a
-stroke that is still being drawn grows at the others too. While a pen is down, where it is goes by awareness, which
-nobody keeps.
+`--svg FILE` writes it to a file. A stroke is a map in the array `strokes`; its points are a nested array, so a stroke
+grows at the other peer while it is being drawn. The position of the pen is awareness state, which is not stored.
 """
 
 import argparse
@@ -34,10 +33,10 @@ SUN = ((85, 10), (90, 15), (85, 20))
 
 
 async def draw(canvas: Document, name: str, colour: str, width: int, points: Iterable[tuple[int, int]]) -> None:
-    """One stroke, a point at a time."""
+    """Draw a stroke, one point at a time."""
     strokes = canvas.array("strokes")
     strokes.append(Map({"name": name, "colour": colour, "width": width, "points": Array()}))
-    mine = strokes[-1]  # wherever it will be: others append too
+    mine = strokes[-1]  # stays valid when others append
     for point in points:
         mine["points"].append(list(point))
         canvas.awareness.local = {"user": name, "pen": list(point)}
@@ -46,7 +45,7 @@ async def draw(canvas: Document, name: str, colour: str, width: int, points: Ite
 
 
 def svg(canvas: Document) -> str:
-    """The picture. Strokes by name: where two are drawn at once, which comes first is nobody's choice."""
+    """Return the picture, with strokes sorted by name: the order of concurrent ones is arbitrary."""
     lines = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 100" fill="none">']
     for stroke in sorted(canvas.array("strokes").plain(), key=lambda stroke: str(stroke["name"])):
         points = " ".join(f"{x},{y}" for x, y in stroke["points"])
@@ -57,13 +56,13 @@ def svg(canvas: Document) -> str:
 
 async def until_alike(one: Document, other: Document) -> None:
     with trio.fail_after(PATIENCE):
-        while one.digest() != other.digest():  # noqa: ASYNC110 - of being alike there is no event
+        while one.digest() != other.digest():  # noqa: ASYNC110 - there is no event for equality
             await trio.sleep(0.01)
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--svg", metavar="FILE", type=Path, help="write the picture there")
+    parser.add_argument("--svg", metavar="FILE", type=Path, help="write the picture to FILE")
     arguments = parser.parse_args()
     async with (
         DocumentPeer(listen="tcp://127.0.0.1:0", name="ada") as ada,

@@ -1,4 +1,4 @@
-"""Every edit of a document in a journal: what it was in between can be made again.
+"""A journal of every edit of a document, from which earlier states are rebuilt.
 
 ::
 
@@ -11,7 +11,7 @@ prints::
     after 2 of them: Minutes: apples
     after 4 of them: Minutes: apples and pears
 
-The recorder is a peer like any other, which edits nothing. From a shell it is `nngkit record journal --stream
+The recorder is a peer that makes no edits. From a shell it is `nngkit record journal --stream
 'notes=documents dial=tcp://127.0.0.1:4711'`; `nngkit spark run documents` does the last part for millions of edits.
 """
 
@@ -33,7 +33,7 @@ async def main() -> None:
             DocumentPeer(dial=recording.addresses, name="Ada") as ada,
         ):
             minutes = ada.open("minutes")
-            await minutes.synced(1, timeout=10)  # it takes part: from now on each edit is a record of its own
+            await minutes.synced(1, timeout=10)  # it is connected: from now on each edit is a record
             for word in ("Minutes: ", "apples", " and ", "pears"):
                 minutes.text("body").insert(len(minutes.text("body")), word)
             await minutes.synced(1, timeout=10)

@@ -1,4 +1,4 @@
-"""A shared note: three processes write into one text at once, and all come to hold the same.
+"""A shared note: three processes edit one text concurrently, and converge.
 
 ::
 
@@ -12,13 +12,13 @@ prints::
         home: who brings what?
     all three hold the same: yes
 
-The first process listens and keeps the note on its disk; the two others dial it, write, and wait until it is on that
-disk. Each line is whole, wherever the others were writing meanwhile.
+The first process listens and has a store; the two others dial it, write, and wait until their edits are on its disk.
+Each line stays intact, wherever the others insert meanwhile.
 
-With the terminal and a browser: keep one peer running, and join it from as many terminals as you like::
+In a terminal and a browser: run one peer, and join it from any number of terminals::
 
     nngkit doc serve notes                                     # prints a link for browsers (page: python3 dev.py web)
-    nngkit doc edit note --join 'ws://127.0.0.1:4712/repair#token=...'        # as it says on its second line
+    nngkit doc edit note --join 'ws://127.0.0.1:4712/repair#token=...'        # as printed on its second line
     nngkit doc cat note --follow --join 'ws://127.0.0.1:4712/repair#token=...'
 """
 
@@ -42,13 +42,13 @@ async def until_all_wrote(note: Document) -> None:
 
 
 async def write(name: str, address: str) -> None:
-    """What the second and the third process do."""
+    """Run the second or third process."""
     async with DocumentPeer(dial=address, name=name) as peer:
         note = peer.open("note")
         await note.joined(PATIENCE)
         note.text("body").append(f"{name}: {LINES[name]}\n")
         await until_all_wrote(note)
-        await note.synced(1, PATIENCE)  # it is on the disk of home
+        await note.synced(1, PATIENCE)  # on the disk of home
         print(note.digest().hex())
 
 

@@ -1,4 +1,4 @@
-"""A shared table: two people edit rows and cells at once, with no connection between them, and then with one.
+"""A shared table: two peers edit rows and cells during a network partition, which then heals.
 
 ::
 
@@ -12,14 +12,14 @@ prints::
     ada now:      apples 3 0.40 | plums 7 1.20
     grace now:    apples 3 0.40 | plums 7 1.20
 
-A row is a map in the array `rows`, so two people may edit two cells of one row and both edits stay: the amount is
-Ada's, the price Grace's. Where both change one cell, one of them wins, with both. A row that one takes out is gone.
-The page of `nngkit doc serve` shows such a document as a table.
+A row is a map in the array `rows`, so concurrent edits of two cells of a row are both kept: the amount is Ada's, the
+price Grace's. Of two concurrent edits of one cell, the same one wins at both peers. A deleted row is gone. The page of
+`nngkit doc serve` shows such a document as a table.
 """
 
 import trio
 
-from nngkit.documents import Document, DocumentPeer, Map, MapChange, Weather
+from nngkit.documents import Document, DocumentPeer, Map, MapChange, NetworkFaults
 
 PATIENCE = 15  # seconds
 
@@ -30,15 +30,15 @@ def shown(table: Document) -> str:
 
 async def until_alike(one: Document, other: Document) -> None:
     with trio.fail_after(PATIENCE):
-        while one.digest() != other.digest():  # noqa: ASYNC110 - of being alike there is no event
+        while one.digest() != other.digest():  # noqa: ASYNC110 - there is no event for equality
             await trio.sleep(0.01)
 
 
 async def main() -> None:
-    weather = Weather(), Weather()  # a network that can be cut
+    faults = NetworkFaults(), NetworkFaults()  # partitions on demand
     async with (
-        DocumentPeer(listen="tcp://127.0.0.1:0", name="ada", weather=weather[0]) as ada,
-        DocumentPeer(dial=ada.address, name="grace", weather=weather[1]) as grace,
+        DocumentPeer(listen="tcp://127.0.0.1:0", name="ada", faults=faults[0]) as ada,
+        DocumentPeer(dial=ada.address, name="grace", faults=faults[1]) as grace,
     ):
         table, copy = ada.open("shopping"), grace.open("shopping")
         with table.transaction():
@@ -47,7 +47,7 @@ async def main() -> None:
             table.array("rows").append(Map({"what": "pears", "amount": 2, "price": 0.8}))
         await until_alike(table, copy)
 
-        weather[0].cut, weather[1].cut = {grace.me.origin}, {ada.me.origin}
+        faults[0].cut, faults[1].cut = {grace.me.origin}, {ada.me.origin}
         table.array("rows")[0]["amount"] = 3
         print(f"ada alone:    {shown(table)}")
         del table.array("rows")[1]
@@ -56,7 +56,7 @@ async def main() -> None:
         print(f"grace alone:  {shown(copy)}")
 
         changes = table.changes()
-        weather[0].cut, weather[1].cut = set(), set()
+        faults[0].cut, faults[1].cut = set(), set()
         names = {str(other.stream): other.name for other in ada.peers}
         with trio.fail_after(PATIENCE):
             async for change in changes:

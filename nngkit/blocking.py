@@ -41,7 +41,7 @@ from nngkit.documents import PeerInfo, PeerStats, Refusal
 from nngkit.documents import document as _document
 from nngkit.documents import peer as _peer
 from nngkit.documents.threads import Document, as_in
-from nngkit.documents.versions import Stream
+from nngkit.documents.versions import EditStream
 from nngkit.errors import Closed, Forked
 from nngkit.loops import asked_by, on_behalf
 from nngkit.portal import BlockingIterator, Host, Portal, end, the_portal
@@ -292,14 +292,14 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
 
     @property
     def documents(self) -> dict[str, Document]:
-        """Those that are open."""
+        """The open documents, by name."""
         portal, peer = self._there()
         return {name: self._lent(inner) for name, inner in portal.do(lambda: peer.documents).items()}
 
     close_document = _tells(_peer.DocumentPeer.close_document)
     versions = _tells(_peer.DocumentPeer.versions)
     name_of = _tells(_peer.DocumentPeer.name_of)
-    me: _Read[Stream] = _reads(_peer.DocumentPeer.me)
+    me: _Read[EditStream] = _reads(_peer.DocumentPeer.me)
     wait_for_peers = _waits(_peer.DocumentPeer.wait_for_peers)
     dial = _tells(_peer.DocumentPeer.dial)
     address: _Read[str] = _reads(_peer.DocumentPeer.address)

@@ -1,16 +1,17 @@
-"""Documents that peers edit at once, and that all hold the same of: a CRDT over BUS, repair over REQ/REP."""
+"""Documents that peers edit concurrently: a CRDT over BUS, with repair over REQ/REP."""
 
 from __future__ import annotations
 
 from nngkit.documents.changes import MISSING, ArrayChange, Change, Delete, Insert, Keep, MapChange, TextChange
 from nngkit.documents.document import Document
-from nngkit.documents.peer import DocumentPeer, PeerInfo, PeerStats, Refusal
+from nngkit.documents.peer import DocumentPeer
+from nngkit.documents.peer_info import PeerInfo, PeerStats, Refusal
 from nngkit.documents.records import Saved
-from nngkit.documents.replica import Settings
 from nngkit.documents.shared import Array, Map, Text
+from nngkit.documents.sync.faults import NetworkFaults
+from nngkit.documents.sync.replica import Settings
 from nngkit.documents.undo import Undo
-from nngkit.documents.versions import Stream
-from nngkit.documents.weather import Weather
+from nngkit.documents.versions import EditStream
 
 __all__ = [
     "MISSING",
@@ -20,18 +21,18 @@ __all__ = [
     "Delete",
     "Document",
     "DocumentPeer",
+    "EditStream",
     "Insert",
     "Keep",
     "Map",
     "MapChange",
+    "NetworkFaults",
     "PeerInfo",
     "PeerStats",
     "Refusal",
     "Saved",
     "Settings",
-    "Stream",
     "Text",
     "TextChange",
     "Undo",
-    "Weather",
 ]

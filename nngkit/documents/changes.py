@@ -1,4 +1,4 @@
-"""What happened to a document, for everybody who reads along: `async for change in doc.changes()`.
+"""Changes of a document, as an async iterator: `async for change in doc.changes()`.
 
 ::
 
@@ -6,9 +6,9 @@
         for part in change.parts:                   # TextChange, ArrayChange, MapChange
             print(change.peer or "here", part.path, part)
 
-Reading begins with the call, not with the first step, so nothing is missed in between. A reader may stop anywhere, be
-cancelled and go on: no change is lost by that. One who falls behind by 4,096 changes reads those that were kept, and
-then is told (Full), because a delta with a gap before it means nothing: begin anew from the document's content.
+A reader receives changes from the call on, not from the first iteration, so none is missed in between. It may stop
+anywhere, be cancelled and continue without loss. A reader that falls behind by 4,096 changes gets those that were
+kept, then Full: a delta after a gap is useless, so it has to start again from the document's content.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from typing import Final, Generic, Self, TypeVar
 import trio
 
 from nngkit.background import demand_trio
-from nngkit.documents.codepoints import Delete, Delta, Insert, Keep
-from nngkit.documents.engine import MISSING, ArrayChange, MapChange, Part, TextChange
+from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep
+from nngkit.documents.engine.interface import MISSING, ArrayChange, MapChange, Part, TextChange
 from nngkit.errors import Full
 
 __all__ = [
     "MISSING",
     "ArrayChange",
+    "Broadcast",
     "Change",
+    "ChangeReader",
     "Delete",
     "Delta",
-    "Hub",
     "Insert",
     "Keep",
     "MapChange",
     "Part",
-    "Reader",
     "TextChange",
 ]
 
 UNREAD: Final = 4096
-"""Changes that a reader may leave: a minute of sixty people who type."""
+"""Cap on the unread changes of a reader: one minute of sixty people typing."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One transaction. `origin`: what `transaction(origin)` was given, the Undo for what it took back, else None.
+    """One transaction.
 
-    `peer`: who sent it, None for an edit made here. `parts`: what changed in the roots that are opened here; empty if
-    the rest of the document changed.
+    `origin`: the argument of `transaction(origin)`; the Undo for what it undid or redid; else None. `peer`: the sender,
+    None for a local edit. `parts`: changes in the roots that are opened here; empty if only other roots changed.
     """
 
     origin: object
@@ -60,18 +60,22 @@ class Change:
     parts: tuple[Part, ...]
 
 
-class Hub(Generic[T]):
-    """Hands what happens to its readers. `active` is called with whether there are any, whenever that changes."""
+class Broadcast(Generic[T]):
+    """Passes items to its readers.
+
+    `active` is called with True when the first reader comes, False when the last one goes.
+    """
 
     def __init__(self, active: Callable[[bool], None] = lambda _: None) -> None:
-        self._readers: weakref.WeakSet[Reader[T]] = weakref.WeakSet()  # one that nobody holds any more is none
+        # weak: a reader without references is removed
+        self._readers: weakref.WeakSet[ChangeReader[T]] = weakref.WeakSet()
         self._active = active
         self._on = False
         self._ended = False
 
-    def reader(self) -> Reader[T]:
-        """Reads what is told from now on."""
-        reader: Reader[T] = Reader(self)
+    def reader(self) -> ChangeReader[T]:
+        """Return a reader of the items from now on."""
+        reader: ChangeReader[T] = ChangeReader(self)
         if self._ended:
             reader.end()
         else:
@@ -79,21 +83,21 @@ class Hub(Generic[T]):
             self._count()
         return reader
 
-    def tell(self, item: T) -> None:
-        """From the thread of trio."""
+    def send(self, item: T) -> None:
+        """Pass an item to all readers. Call it in the trio thread."""
         for reader in tuple(self._readers):
             reader.put(item)
         self._count()
 
     def end(self) -> None:
-        """Readers end when they have read the rest."""
+        """End the readers, each after its unread items."""
         self._ended = True
         for reader in tuple(self._readers):
             reader.end()
         self._readers.clear()
         self._count()
 
-    def leave(self, reader: Reader[T]) -> None:
+    def leave(self, reader: ChangeReader[T]) -> None:
         self._readers.discard(reader)
         self._count()
 
@@ -103,56 +107,56 @@ class Hub(Generic[T]):
             self._active(self._on)
 
 
-class Reader(Generic[T]):
-    """An async iterator; also `async with`, or `aclose()`, to leave early. One task at a time."""
+class ChangeReader(Generic[T]):
+    """Async iterator over changes. Leave early with `async with` or `aclose()`. For one task at a time."""
 
-    def __init__(self, hub: Hub[T]) -> None:
-        self._hub = hub
+    def __init__(self, broadcast: Broadcast[T]) -> None:
+        self._broadcast = broadcast
         self._queue: deque[T] = deque()
         self._lost = self._over = False
-        self._bell = trio.Event()
+        self._wakeup = trio.Event()
 
     def put(self, item: T) -> None:
         if len(self._queue) >= UNREAD:
             self._lost = True
-            self._hub.leave(self)
+            self._broadcast.leave(self)
         else:
             self._queue.append(item)
-        self._bell.set()
+        self._wakeup.set()
 
     def end(self) -> None:
         self._over = True
-        self._bell.set()
+        self._wakeup.set()
 
     def __aiter__(self) -> Self:
         demand_trio("changes()")
         return self
 
     async def __anext__(self) -> T:
-        """The next. Cancelled while it waits, it has taken nothing. Raises Full."""
+        """Return the next change. Cancellation loses none. Raises Full."""
         await trio.lowlevel.checkpoint()
         while not self._queue:
             if self._lost:
-                raise Full(f"{UNREAD} changes were left unread: begin anew")
+                raise Full(f"{UNREAD} changes were left unread: start again from the content")
             if self._over:
                 raise StopAsyncIteration
-            self._bell = trio.Event()
-            await self._bell.wait()
+            self._wakeup = trio.Event()
+            await self._wakeup.wait()
         return self._queue.popleft()
 
     def unread(self) -> list[T]:
-        """Take what has come and was not read, without waiting. Raises Full, as reading on would."""
+        """Return the unread changes without waiting. Raises Full, as iterating would."""
         if self._lost and not self._queue:
-            raise Full(f"{UNREAD} changes were left unread: begin anew")
+            raise Full(f"{UNREAD} changes were left unread: start again from the content")
         found = list(self._queue)
         self._queue.clear()
         return found
 
     async def aclose(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._queue.clear()
         self.end()
-        self._hub.leave(self)
+        self._broadcast.leave(self)
         await trio.lowlevel.checkpoint()
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""A document: texts, maps and arrays by name, which several edit at once and which all hold the same of.
+"""Document: named texts, maps and arrays that several peers edit concurrently and that converge to the same content.
 
 ::
 
@@ -9,8 +9,8 @@
         doc.array("rows").append([1, "x"])
     async for change in doc.changes(): ...
 
-It knows no socket and no file: its `Home`, the peer that holds it, is told of each local edit, and hands in what others
-did with `merge`. Not for several threads at once; nothing here waits but what says `await`.
+Knows no socket and no file: it reports local edits to its `DocumentHost`, the peer, which passes remote updates to
+`merge`. For one thread only; nothing blocks, and only `async` methods wait.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nngkit.documents.awareness import Awareness
-from nngkit.documents.changes import Change, Hub, Reader
-from nngkit.documents.engine import Engine, EngineDocument, Kind, Part, engine
+from nngkit.documents.changes import Broadcast, Change, ChangeReader
+from nngkit.documents.engine.interface import Engine, EngineDocument, Kind, Part, load_engine
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Array, Map, Shared, Text, check_root, wrapped
 from nngkit.documents.undo import WINDOW, Undo
 from nngkit.errors import Closed, ConfigError
 
-__all__ = ["Document", "Home"]
+__all__ = ["Document", "DocumentHost"]
 
 
-class Home(Protocol):
-    """What a document needs of the peer that holds it."""
+class DocumentHost(Protocol):
+    """Interface of the peer, for its documents."""
 
     def edited(self, document: Document, update: bytes) -> None:
-        """A local transaction made `update`."""
+        """Report a local transaction."""
 
     def aware(self, document: Document, state: bytes | None) -> None:
-        """Local awareness is this now, as number `document.awareness.clock`; None: gone."""
+        """Publish the local awareness state, number `document.awareness.clock`; None: removed."""
 
     async def durable(self, document: Document) -> None: ...
     async def synced(self, document: Document, peers: int, timeout: float | None) -> None: ...
@@ -51,15 +51,15 @@ class Home(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Remote:
-    """The origin of what a peer sent."""
+    """Origin of a remote update."""
 
     peer: str | None
 
 
 class Document:
-    """See this module's first lines. `client_id`: the engine's number of who edits here, random if None.
+    """See the first lines of this module. `client_id`: our id in the engine, random if None.
 
-    `read_only`: edits raise ConfigError, `merge` does not: an old version is filled in that way.
+    `read_only`: edits raise ConfigError, `merge` does not; used for saved versions.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class Document:
         name: str,
         *,
         engine: str | Engine = "yjs",
-        home: Home | None = None,
+        host: DocumentHost | None = None,
         client_id: int | None = None,
         read_only: bool = False,
     ) -> None:
         self.name = check_name(name)
-        made = _engine(engine) if isinstance(engine, str) else engine
+        made = load_engine(engine) if isinstance(engine, str) else engine
         self.engine: EngineDocument = made.new(client_id)
-        self.home = home
+        self.host = host
         self.read_only = read_only
-        self.awareness = Awareness(self)
+        self.awareness = Awareness(self.client_id, publish=self._publish_awareness, text=self.text, opened=self.opened)
         self._roots: dict[str, Shared] = {}
-        self._hub: Hub[Change] = Hub(self._follow)
+        self._broadcast: Broadcast[Change] = Broadcast(self._follow)
         self._unfollow: Callable[[], None] | None = None
         self._waiting: list[tuple[bytes, str | None]] = []
         self._closed = False
@@ -91,20 +91,23 @@ class Document:
     def client_id(self) -> int:
         return self.engine.client_id
 
-    # Parts
+    # Shared types
 
     def text(self, name: str) -> Text:
-        """The root text of that name, empty until somebody writes. Opening it is no edit. TypeError: it is another."""
+        """Return the root text of that name, empty at first. Opening a root is no edit.
+
+        TypeError if it has another type.
+        """
         root: Text = self._root(name, "text")
         return root
 
     def map(self, name: str) -> Map:
-        """The root map of that name; as `text`."""
+        """Return the root map of that name; as `text`."""
         root: Map = self._root(name, "map")
         return root
 
     def array(self, name: str) -> Array:
-        """The root array of that name; as `text`."""
+        """Return the root array of that name; as `text`."""
         root: Array = self._root(name, "array")
         return root
 
@@ -115,26 +118,26 @@ class Document:
         return self._roots[name]
 
     def opened(self, name: str) -> Any:
-        """The engine's part of a root that is open here, else None."""
+        """Return the engine's node of a root that was opened here, else None."""
         root = self._roots.get(name)
         return None if root is None else root.node
 
     def plain(self) -> dict[str, Any]:
-        """Every root that has content, opened here or not, as plain values."""
+        """Return all roots that have content, opened here or not, as plain values."""
         return self.engine.content()
 
     def digest(self) -> bytes:
-        """16 bytes: equal content, equal digest, here and in the browser. Kept until the next change."""
+        """Return 16 bytes that are equal for equal content, here and in the browser. Cached until the next change."""
         return self.engine.digest()
 
     # Edits
 
     @contextmanager
     def transaction(self, origin: object = None) -> Iterator[None]:
-        """Edits inside make one update, sent when the outermost of nested ones ends; `origin` (the outermost's) is for
-        `changes()`. Never `await` inside.
+        """Group edits into one update, sent when the outermost block ends. Never `await` inside.
 
-        There is no way back: if the block raises, what it had edited stays, is sent, and the error goes on.
+        `origin` (of the outermost block) appears in `changes()`. There is no rollback: if the block raises, its edits
+        stay and are sent, and the exception propagates.
         """
         self.check_writable()
         try:
@@ -145,24 +148,25 @@ class Document:
                 self._late()
 
     def undo(self, *scope: Shared, window: float = WINDOW, clock: Callable[[], float] | None = None) -> Undo:
-        """Undo of the edits made here, from now on, in `scope` (texts, maps, arrays, with what is nested in them)."""
+        """Return an undo history of local edits in `scope` (shared types, with those nested in them), from now on."""
         if clock is None:
             return Undo(self, scope, window)
         return Undo(self, scope, window, clock)
 
     def check_writable(self) -> None:
-        """Closed or ConfigError unless it may be edited."""
+        """Raise Closed or ConfigError unless the document can be edited."""
         if self._closed:
             raise Closed(f"document {self.name!r} was closed")
         if self.read_only:
-            raise ConfigError(f"document {self.name!r}", "this is an old version, which can only be read")
+            raise ConfigError(f"document {self.name!r}", "a saved version is read-only")
 
-    # Others
+    # Remote updates
 
     def merge(self, update: bytes, peer: str | None) -> None:
-        """Take in an update that `peer` sent (None: the disk). ValueError as of `apply`: the document is as it was.
+        """Apply an update that `peer` sent (None: from storage).
 
-        Inside a transaction (somebody awaits there) it is checked now and taken in when that ends.
+        Raises ValueError, and changes nothing, if it is invalid. Inside a transaction the update is checked now and
+        applied when the transaction ends.
         """
         if self.engine.in_transaction:
             self.engine.check(update)
@@ -176,71 +180,72 @@ class Document:
             self.engine.apply(update, _Remote(peer))
 
     def _changed(self, update: bytes, origin: object) -> None:
-        if self.home is not None and not isinstance(origin, _Remote):
-            self.home.edited(self, update)
+        if self.host is not None and not isinstance(origin, _Remote):
+            self.host.edited(self, update)
 
-    # Reading along
+    def _publish_awareness(self, state: bytes | None) -> None:
+        if self.host is not None:
+            self.host.aware(self, state)
 
-    def changes(self) -> Reader[Change]:
-        """Every transaction from now on, local and remote: `async for change in doc.changes()`. See changes.py."""
-        return self._hub.reader()
+    # Changes
+
+    def changes(self) -> ChangeReader[Change]:
+        """Return a reader of all transactions from now on, local and remote: `async for change in doc.changes()`."""
+        return self._broadcast.reader()
 
     def _follow(self, active: bool) -> None:
         if active:
-            self._unfollow = self.engine.observe_changes(self._tell)
+            self._unfollow = self.engine.observe_changes(self._notify)
         elif self._unfollow is not None:
             self._unfollow()
             self._unfollow = None
 
-    def _tell(self, parts: tuple[Part, ...], origin: object) -> None:
+    def _notify(self, parts: tuple[Part, ...], origin: object) -> None:
         if isinstance(origin, _Remote):
-            self._hub.tell(Change(None, origin.peer or "?", parts))
+            self._broadcast.send(Change(None, origin.peer or "?", parts))
         else:
-            self._hub.tell(Change(origin, None, parts))
+            self._broadcast.send(Change(origin, None, parts))
 
-    # What the peer does
+    # Provided by the peer
 
-    def _at_home(self) -> Home:
+    def _demand_host(self) -> DocumentHost:
         if self._closed:
             raise Closed(f"document {self.name!r} was closed")
-        if self.home is None:
-            raise ConfigError(f"document {self.name!r}", "no peer holds it: open it with DocumentPeer.open()")
-        return self.home
+        if self.host is None:
+            raise ConfigError(f"document {self.name!r}", "it belongs to no peer: open it with DocumentPeer.open()")
+        return self.host
 
     async def durable(self) -> None:
-        """Return when all edits made here so far are on this peer's disk. ConfigError: no peer, or it has no store."""
-        await self._at_home().durable(self)
+        """Wait until all local edits so far are on this peer's disk. Raises ConfigError without a peer or a store."""
+        await self._demand_host().durable(self)
 
     async def synced(self, n: int = 1, timeout: float | None = None) -> None:
-        """Return when `n` peers have all edits made here so far on their disks. TimedOut after `timeout` seconds."""
-        await self._at_home().synced(self, n, timeout)
+        """Wait until `n` peers have all current edits on disk. Raises TimedOut after `timeout` seconds."""
+        await self._demand_host().synced(self, n, timeout)
 
     async def joined(self, timeout: float | None = None) -> None:
-        """Return when all is here that any peer that can be reached had at the call; one of them at least has it.
+        """Wait until everything is here that any reachable peer had at the call; at least one must have the document.
 
-        A peer that cannot be asked counts by what it says next. TimedOut after `timeout` seconds, AccessDenied.
+        A peer that cannot be asked is judged by its next heartbeat. Raises TimedOut after `timeout` seconds,
+        AccessDenied.
         """
-        await self._at_home().joined(self, timeout)
+        await self._demand_host().joined(self, timeout)
 
     async def save_version(self, name: str) -> Saved:
-        """Keep the content of now under a name."""
-        return await self._at_home().save_version(self, name)
+        """Save the current content under a name. On disk when this returns."""
+        return await self._demand_host().save_version(self, name)
 
     def saved_versions(self) -> tuple[Saved, ...]:
-        """What was kept, the oldest first."""
-        return self._at_home().saved(self)
+        """Return the saved versions, oldest first."""
+        return self._demand_host().saved(self)
 
     def at(self, name: str) -> Document:
-        """The document as it was kept under that name: one of its own, to be read. NotFound."""
-        return self._at_home().at(self, name)
+        """Return a saved version as a read-only document. Raises NotFound."""
+        return self._demand_host().at(self, name)
 
     def close(self) -> None:
-        """The peer's: it holds this no longer. Readers end, edits raise Closed; what is in it can still be read."""
+        """Close the document; called by its peer. Readers end, edits raise Closed; the content stays readable."""
         if not self._closed:
             self._closed = True
-            self._hub.end()
+            self._broadcast.end()
             self.awareness.end()
-
-
-def _engine(name: str) -> Engine:
-    return engine(name)

@@ -1,4 +1,4 @@
-"""What a document may be called: a path without tricks, as names become folders when documents are exported. Pure.
+"""Valid document names. Names become paths when documents are exported, so the rules exclude path tricks. Pure.
 
 >>> check_name("minutes/2026-11")
 'minutes/2026-11'
@@ -13,14 +13,14 @@ from nngkit.errors import ConfigError
 
 __all__ = ["LONGEST", "check_name"]
 
-LONGEST: Final = 200  # bytes of UTF-8: with an ending of its own it still fits in the 255 of a file's name
+LONGEST: Final = 200  # bytes of UTF-8: leaves room for a suffix within the 255 bytes of a file name
 
 
 @lru_cache(1024)  # every message names its document
 def check_name(name: str) -> str:
-    """`name`, which must be 1 to 200 bytes of printable text; segments between "/" may not be empty, "." or "..".
+    """Return `name` if it is 1 to 200 bytes of printable text without empty, "." or ".." segments between slashes.
 
-    Raises ConfigError that says what is wrong.
+    Raises ConfigError with the reason.
     """
     if (why := _wrong(name)) is not None:
         raise ConfigError("document name", f"{name[:LONGEST]!a}: {why}", name)
@@ -30,7 +30,7 @@ def check_name(name: str) -> str:
 def _wrong(name: str) -> str | None:
     if not name:
         return "is empty"
-    if not name.isprintable():  # surrogates are not either
+    if not name.isprintable():  # excludes surrogates too
         return "has characters that cannot be printed"
     if len(name.encode()) > LONGEST:
         return f"is longer than {LONGEST} bytes"

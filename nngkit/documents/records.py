@@ -1,4 +1,4 @@
-"""What a store of documents takes and gives back. Pure: dataclasses, and when a log has grown too long.
+"""Records that a store writes and loads, and when a log is due for compaction. Pure.
 
 >>> compaction_due(log=3 << 20, snapshot=1 << 20)
 True
@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from nngkit.documents.versions import Stream, Versions
+from nngkit.documents.versions import EditStream, Versions
 
 __all__ = ["Compacted", "Entry", "Loaded", "Merge", "Record", "Saved", "compaction_due"]
 
-_LOG: Final = 1 << 20  # bytes: about 10,000 keystrokes, which load in a tenth of a second
+_LOG: Final = 1 << 20  # bytes: about 10,000 keystrokes, which load in 0.1 s
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One edit: number ``seq`` of ``stream``. ``deps``: the other streams' edits it needs, as its author gave them."""
+    """One edit: number ``seq`` of ``stream``. ``deps``: its dependencies in other streams, as its author sent them."""
 
-    stream: Stream
+    stream: EditStream
     seq: int
     update: bytes
     deps: Versions
@@ -28,7 +28,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A diff that was applied as a whole: with it, the document has all of ``versions``."""
+    """An update that was applied as a whole; after it, the document has all of ``versions``."""
 
     update: bytes
     versions: Versions
@@ -36,11 +36,11 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A document as it is in the store.
+    """The stored state of a document.
 
-    Apply ``snapshot`` (None: there is none), then ``records`` in their order; the document then has ``versions``.
-    ``recent`` are edits that are in the snapshot already and were kept to answer other peers with, oldest first.
-    ``log`` and ``size``: bytes of the records and of the snapshot, for `compaction_due`.
+    Apply ``snapshot`` (None: there is none), then ``records`` in order; the document then has ``versions``. ``recent``:
+    edits already in the snapshot, kept to answer other peers, oldest first. ``log`` and ``size``: bytes of the records
+    and of the snapshot, for `compaction_due`.
     """
 
     snapshot: bytes | None
@@ -53,7 +53,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction did: so many ``records`` are in the snapshot now, and bytes ``before`` and ``after``."""
+    """Result of a compaction: ``records`` added to the snapshot, and the bytes ``before`` and ``after``."""
 
     records: int
     before: int
@@ -62,7 +62,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A version that was saved by name: when (seconds since 1970), its size, and what was in it."""
+    """A named version: when it was saved (seconds since 1970), its size in bytes, and its version vector."""
 
     name: str
     time: float
@@ -74,20 +74,20 @@ class Saved:
 class Entry:
     """One line of a document's history: ``size`` bytes were appended at ``time``, seconds since 1970.
 
-    ``stream`` is None and ``seq`` 0 for a diff, which may hold edits of many streams.
+    ``stream`` is None and ``seq`` 0 for a merge, which may hold edits of many streams.
     """
 
-    stream: Stream | None
+    stream: EditStream | None
     seq: int
     time: float
     size: int
 
 
 def compaction_due(*, log: int, snapshot: int) -> bool:
-    """Whether ``log`` bytes of records are too many beside a snapshot of ``snapshot`` bytes.
+    """Return True if ``log`` bytes of records are too many beside a snapshot of ``snapshot`` bytes.
 
-    Over 1 MiB and over twice the snapshot. Then each byte is rewritten a bounded number of times in its life, as a
-    document has to grow by a multiple of itself from one compaction to the next; and loading costs at most three times
-    what the snapshot alone would.
+    The limit is 1 MiB, or twice the snapshot if that is more. A document thus grows by a multiple of itself between two
+    compactions, which bounds how often each byte is rewritten; and loading costs at most three times the snapshot
+    alone.
     """
     return log > max(_LOG, 2 * snapshot)

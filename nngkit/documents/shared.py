@@ -1,4 +1,4 @@
-"""Text, Map and Array: the parts of a document, in the words of str, dict and list.
+"""Text, Map and Array: the shared types of a document, with the interfaces of str, dict and list.
 
 ::
 
@@ -8,58 +8,63 @@
     table.append(Map({"name": "Ada", "notes": Text("…")}))     # nested: each part is edited on its own
     table.append({"name": "Ada"})                              # a plain value: replaced as a whole
 
-Positions are code points, as everywhere in Python; negative ones count from the end. A Text, Map or Array made on its
-own is only what it will begin with; it can be read and edited once it is in a document, by getting it from there.
+Positions are code points, as everywhere in Python; negative ones count from the end. A Text, Map or Array outside of a
+document only holds its initial content. To read or edit it, put it into a document and get it from there.
 
-Values are JSON and bytes: None, bool, int, float, str, bytes, list, dict with str keys. Numbers are JavaScript's, which
-has one kind: what is whole and within ±2**53 comes back as int, also if it was put in as 3.0. Beyond, an int of 64 bits
-keeps its value, but one that a short float holds may come back as float, 2**60 as 2.0**60. Only 2**63-1 is refused: the
-engine would send 2.0**63 for it (measured, pycrdt 0.14.13).
+Values are JSON and bytes: None, bool, int, float, str, bytes, list, dict with str keys. Numbers follow JavaScript,
+which has one type: an integral number within ±2**53 is returned as int, even if it was stored as 3.0. Beyond that,
+64-bit ints keep their value, but those that fit a short float may be returned as float, 2**60 as 2.0**60. Only 2**63-1
+is rejected: the engine would send 2.0**63 (measured, pycrdt 0.14.13).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
-from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, overload
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol, Self, SupportsIndex, overload
 
-from nngkit.documents._prelim import Prelim
-from nngkit.documents.engine import EngineArray, EngineMap, EngineText, Node
+from nngkit.documents.engine.interface import EngineArray, EngineMap, EngineText, Node
+from nngkit.documents.engine.prelim import Prelim
 from nngkit.envelope import MAX_DEPTH
 from nngkit.errors import NngkitError
-
-if TYPE_CHECKING:
-    from nngkit.documents.document import Document
 
 __all__ = ["Array", "Map", "Shared", "Text", "check_root", "prepared", "wrapped"]
 
 _INTS: Final = (-(2**63), 2**63 - 2)
 
 
+class Owner(Protocol):
+    """Interface of the document, for its shared types."""
+
+    def check_writable(self) -> None: ...
+    def transaction(self, origin: object = None) -> AbstractContextManager[None]: ...
+
+
 class Shared:
-    """What the three have in common."""
+    """Base of Text, Map and Array."""
 
     def __init__(self, first: Any) -> None:
         self._first = first
-        self._document: Document | None = None
+        self._document: Owner | None = None
         self._node: Any = None
         self._place: tuple[object, object] | None = None
 
     @property
     def node(self) -> Any:
-        """The engine's part."""
+        """The engine's node."""
         if self._node is None:
             raise NngkitError(f"this {type(self).__name__} is in no document: put it into one, and get it from there")
         return self._node
 
     @property
-    def document(self) -> Document:
-        """Whose part it is."""
+    def document(self) -> Owner:
+        """The document that holds it."""
         _ = self.node
         assert self._document is not None
         return self._document
 
     def plain(self) -> Any:
-        """The content as str, dict or list, with what is nested."""
+        """Return the content as str, dict or list, nested types included."""
         return self.node.plain()
 
     def _writing(self) -> Any:
@@ -67,9 +72,12 @@ class Shared:
         return self.node
 
     def prelim(self) -> Prelim:
-        """What the engine makes one of. NngkitError for one that is in a document: it cannot be in two places."""
+        """Return the initial content for the engine.
+
+        Raises NngkitError if it is in a document: it cannot be in two places.
+        """
         if self._node is not None:
-            raise NngkitError(f"this {type(self).__name__} is in a document already; put in a new one")
+            raise NngkitError(f"this {type(self).__name__} is in a document already; use a new one")
         return self._prelim()
 
     def _prelim(self) -> Prelim:
@@ -80,7 +88,7 @@ class Shared:
 
 
 class Text(Shared):
-    """A text that several edit at once."""
+    """Text that several peers edit concurrently."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(_text(text))
@@ -125,19 +133,19 @@ class Text(Shared):
         return self
 
     def insert(self, index: int, text: str) -> None:
-        """`text` before code point `index`. IndexError outside of the text."""
+        """Insert `text` before code point `index`. Raises IndexError."""
         self.splice(self._at(index, len(self)), 0, text)
 
     def append(self, text: str) -> None:
-        """`text` at the end."""
+        """Append `text`."""
         self.insert(len(self), text)
 
     def delete(self, start: int, stop: int) -> None:
-        """Take out from `start` to before `stop`, as `del text[start:stop]`."""
+        """Delete code points `start` to before `stop`, as `del text[start:stop]`."""
         del self[start:stop]
 
     def splice(self, index: int, count: int, text: str) -> None:
-        """Take out `count` code points at `index`, put `text` there; one update. IndexError outside of the text."""
+        """Replace `count` code points at `index` by `text`, in one update. Raises IndexError."""
         node: EngineText = self._writing()
         _text(text)
         index = self._at(index, len(node))
@@ -150,13 +158,14 @@ class Text(Shared):
                 node.insert(index, text)
 
     def cursor(self, index: int, *, before: bool = False) -> bytes:
-        """The position `index` in bytes for `index_of`, here and at every peer; it stays where it is in the text while
-        others edit. It keeps to the character behind it, or, with `before`, to the one in front of it.
+        """Return a position, as bytes for `index_of` at any peer, that stays at its character while others edit.
+
+        It is bound to the character after `index`, with `before` to the one before it.
         """
         return self._own.cursor(self._at(index, len(self)), before)
 
     def index_of(self, cursor: bytes) -> int | None:
-        """Where a position is now; None for what is no position in this text, or of an edit that is not here yet."""
+        """Return the current index of a position; None if it is invalid, or its edit has not arrived."""
         return self._own.locate(bytes(cursor))
 
     def _at(self, index: SupportsIndex, last: int) -> int:
@@ -173,12 +182,12 @@ class Text(Shared):
             return at, at + 1
         start, stop, step = key.indices(len(self))
         if step != 1:
-            raise ValueError("a text is edited in one piece: no steps")
+            raise ValueError("a text slice must have step 1")
         return start, max(start, stop)
 
 
 class Map(Shared, MutableMapping[str, Any]):
-    """Keys and values; of two who set one key at once, one wins everywhere."""
+    """Map of str keys to values. If two peers set a key concurrently, one value wins everywhere."""
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__({_key(key): value for key, value in (values or {}).items()})
@@ -198,17 +207,17 @@ class Map(Shared, MutableMapping[str, Any]):
         return iter(self._own.keys())
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and _half(key) is None and self._own.has(key)
+        return isinstance(key, str) and _lone_surrogate(key) is None and self._own.has(key)
 
     def __getitem__(self, key: str) -> Any:
-        if type(key) is not str or _half(key) is not None:
+        if type(key) is not str or _lone_surrogate(key) is not None:
             raise KeyError(key)
         return wrapped(self._own.get(key), self.document, (self._node, key))
 
     def __setitem__(self, key: str, value: Any) -> None:
         node: EngineMap = self._writing()
         if isinstance(value, Shared) and value._place == (node, key):
-            return  # map["text"] += "x" puts back what it got
+            return  # map["text"] += "x" assigns the same object
         ready = prepared(value)
         with self.document.transaction():
             node.set(_key(key), ready)
@@ -221,22 +230,22 @@ class Map(Shared, MutableMapping[str, Any]):
             node.delete(key)
 
     def update(self, *others: Any, **more: Any) -> None:
-        """As a dict's; one update."""
+        """As dict.update, in one update."""
         with self.document.transaction():
             super().update(*others, **more)
 
     def clear(self) -> None:
-        """Take out all keys; one update."""
+        """Delete all keys, in one update."""
         with self.document.transaction():
             for key in list(self):
                 del self[key]
 
     __hash__ = object.__hash__
-    __eq__ = object.__eq__  # a part of a document is itself; compare `plain()`
+    __eq__ = object.__eq__  # identity; compare content by `plain()`
 
 
 class Array(Shared, MutableSequence[Any]):
-    """A list of values."""
+    """List of values."""
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
         super().__init__(list(values))
@@ -269,12 +278,12 @@ class Array(Shared, MutableSequence[Any]):
             yield self._get(at)
 
     def __setitem__(self, key: int | slice, value: Any) -> None:
-        """Replaces items: a slice by any number of them. One update."""
+        """Replace an item, or a slice by any number of items, in one update."""
         node: EngineArray = self._writing()
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
             if step != 1:
-                raise ValueError("a slice of an array is replaced in one piece: no steps")
+                raise ValueError("an array slice must have step 1")
             values = [prepared(item) for item in value]
         else:
             start = self._at(key, len(self) - 1)
@@ -291,7 +300,7 @@ class Array(Shared, MutableSequence[Any]):
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
             if step != 1:
-                raise ValueError("a slice of an array is taken out in one piece: no steps")
+                raise ValueError("an array slice must have step 1")
         else:
             start = self._at(key, len(self) - 1)
             stop = start + 1
@@ -300,28 +309,28 @@ class Array(Shared, MutableSequence[Any]):
                 node.delete(start, stop)
 
     def insert(self, index: int, value: Any) -> None:
-        """`value` before item `index`, which is cut to what is there, as a list does."""
+        """Insert `value` before item `index`, clamped to the length as in a list."""
         at, _, _ = slice(index, None).indices(len(self))
         self[at:at] = [value]
 
     def append(self, value: Any) -> None:
-        """`value` at the end."""
+        """Append `value`."""
         self.insert(len(self), value)
 
     def extend(self, values: Iterable[Any]) -> None:
-        """`values` at the end; one update."""
+        """Append `values`, in one update."""
         self[len(self) :] = list(values)
 
     def clear(self) -> None:
-        """Take out all items; one update."""
+        """Delete all items, in one update."""
         del self[:]
 
     def reverse(self) -> None:
-        """Not to be had: the items would be new ones, and edits of others to the old ones lost."""
-        raise TypeError("an array that others edit cannot be reversed in place")
+        """Not supported: the items would be replaced, and concurrent edits to the old ones lost."""
+        raise TypeError("a shared array cannot be reversed in place")
 
     def pop(self, index: int = -1) -> Any:
-        """Take out an item and return its plain value: a shared type has no content once it is out."""
+        """Delete an item and return its plain value; a deleted shared type has no content."""
         with self.document.transaction():
             at = self._at(index, len(self) - 1)
             value = self._own.get(at)
@@ -330,13 +339,15 @@ class Array(Shared, MutableSequence[Any]):
         return value
 
     def move(self, index: int, to: int) -> None:
-        """Take item `index` out and put it before what is then item `to`; one update. Two who move one item at once
-        make two of it (the engine has no move), and a shared type cannot be moved: TypeError.
+        """Remove item `index` and insert it before what is then item `to`, in one update.
+
+        Two peers that move the same item concurrently duplicate it: the engine has no move. TypeError for a shared
+        type.
         """
         with self.document.transaction():
             value = self[index]
             if isinstance(value, Shared):
-                raise TypeError("a shared type cannot be moved: others' edits to it would be lost")
+                raise TypeError("a shared type cannot be moved: concurrent edits to it would be lost")
             del self[index]
             self.insert(to, value)
 
@@ -352,8 +363,8 @@ class Array(Shared, MutableSequence[Any]):
     __eq__ = object.__eq__
 
 
-def wrapped(value: Any, document: Document, place: tuple[object, object] | None = None) -> Any:
-    """A node of the engine as what people hold; any other value as it is."""
+def wrapped(value: Any, document: Owner, place: tuple[object, object] | None = None) -> Any:
+    """Return a node of the engine as a shared type; any other value unchanged."""
     if not isinstance(value, Node):
         return value
     shared: Shared = {"text": Text, "map": Map, "array": Array}[value.kind]()
@@ -362,7 +373,7 @@ def wrapped(value: Any, document: Document, place: tuple[object, object] | None 
 
 
 def prepared(value: Any) -> Any:
-    """A value as engines take it. TypeError or ValueError, saying where in it, for what a document cannot hold."""
+    """Return a value as the engine takes it. TypeError or ValueError, with the place in it, for unsupported values."""
     return value.prelim() if isinstance(value, Shared) else _value(value, "", 0)
 
 
@@ -374,23 +385,23 @@ def _value(value: Any, where: str, depth: int) -> Any:
         return _text(value, where)
     if kind is int:
         if not _INTS[0] <= value <= _INTS[1]:
-            raise ValueError(f"value{where}: a whole number not from -2**63 to 2**63-2")
+            raise ValueError(f"value{where}: integer outside of -2**63 to 2**63-2")
         return value
     if depth >= MAX_DEPTH:
-        raise ValueError(f"value{where}: nested over {MAX_DEPTH} deep")
+        raise ValueError(f"value{where}: nested more than {MAX_DEPTH} deep")
     if kind is list or kind is tuple:
         return [_value(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(value)]
     if kind is dict:
         return {_key(key, where): _value(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
     if isinstance(value, Shared):
-        raise TypeError(f"value{where}: a {kind.__name__} within a plain list or dict; use Array or Map around it")
-    raise TypeError(f"value{where}: {kind.__name__} cannot be in a document")
+        raise TypeError(f"value{where}: {kind.__name__} within a plain list or dict; use Array or Map around it")
+    raise TypeError(f"value{where}: {kind.__name__} is not supported")
 
 
 def check_root(name: str) -> str:
-    """`name`, which must be a str with something in it. TypeError or ValueError."""
+    """Return `name` if it is a non-empty str. Raises TypeError, ValueError."""
     if not _key(name):
-        raise ValueError("a root needs a name")
+        raise ValueError("the name of a root is empty")
     return name
 
 
@@ -403,13 +414,13 @@ def _key(key: object, where: str = "") -> str:
 def _text(text: object, where: str = "") -> str:
     if type(text) is not str:
         raise TypeError(f"value{where}: {type(text).__name__} where str was expected")
-    if (at := _half(text)) is not None:
-        raise ValueError(f"value{where}: half a surrogate pair at {at}, which is no character")
+    if (at := _lone_surrogate(text)) is not None:
+        raise ValueError(f"value{where}: lone surrogate at {at}")
     return text
 
 
-def _half(text: str) -> int | None:
-    """Where the first half of a surrogate pair stands in `text`, None if there is none."""
+def _lone_surrogate(text: str) -> int | None:
+    """Return the index of the first lone surrogate in `text`, None if there is none."""
     if not text.isascii():
         try:
             text.encode()

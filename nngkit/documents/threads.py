@@ -1,4 +1,4 @@
-"""Documents for threads: the same document, whose calls are made in its loop's thread and waited for.
+"""Documents for threads: each call is made in the thread of the document's loop, and waited for.
 
 ::
 
@@ -9,11 +9,11 @@
     doc.joined(timeout=5)
     for change in doc.changes(): ...
 
-Names, arguments, results and errors are those of `document.py` and `shared.py`; what is awaited there blocks here. Any
-thread may call. Each call is atomic, and so is a transaction: other threads, and what peers send, wait for its end.
-What is put into a document is made of `nngkit.documents.Text`, `Map` and `Array`, as there.
+Names, arguments, results and errors are those of `document.py` and `shared.py`; async methods block here. Calls are
+allowed from any thread. Each call is atomic, and so is a transaction: other threads and remote updates wait for its
+end. New content is made of `nngkit.documents.Text`, `Map` and `Array`, as there.
 
-It knows neither threads nor trio: whoever has a loop passes it in as a `Loop`.
+Knows neither threads nor trio: the way to the loop is a `Loop`.
 """
 
 from __future__ import annotations
@@ -42,32 +42,35 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class ClosableIterator(Protocol[R_co]):
-    """An iterator whose `close`, from any thread, ends the iteration."""
+    """An iterator with `close`, which ends the iteration from any thread."""
 
     def __iter__(self) -> Iterator[R_co]: ...
     def __next__(self) -> R_co: ...
     def close(self) -> None:
-        """End it; again is harmless."""
+        """End the iteration; idempotent."""
 
 
 class Loop(Protocol):
-    """How a thread reaches the loop in which a document lives."""
+    """Access to the event loop of a document, from other threads."""
 
     def do(self, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
-        """What `function` returns or raises, called in the loop's thread."""
+        """Call `function` in the loop's thread; return or raise its outcome."""
 
     def wait(self, function: Callable[P, Awaitable[R]], *arguments: P.args, **options: P.kwargs) -> R:
-        """What a coroutine function returns or raises in the loop. Raises NngkitError while this thread holds it."""
+        """Await a coroutine function in the loop; return or raise its outcome.
+
+        NngkitError while this thread holds the loop.
+        """
 
     def iterate(self, source: AsyncGenerator[R, None]) -> ClosableIterator[R]:
-        """The items of `source`, waited for; closing the iterator closes it."""
+        """Iterate over `source`, blocking; closing the iterator closes it."""
 
     def hold(self) -> AbstractContextManager[None]:
-        """Let the loop do nothing until the end of the block but what this thread says with `do`."""
+        """Stop the loop until the end of the block, except for calls of this thread with `do`."""
 
 
-class _Lent(Generic[T]):
-    """Something of the loop's side, and the way there."""
+class _Proxy(Generic[T]):
+    """Proxy of an object in the loop."""
 
     __slots__ = ("_inner", "_of")
 
@@ -76,25 +79,25 @@ class _Lent(Generic[T]):
         self._inner: T = inner
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Lent) and self._inner is other._inner
+        return isinstance(other, _Proxy) and self._inner is other._inner
 
     def __hash__(self) -> int:
         return hash(id(self._inner))
 
 
-def _lends(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A method that does not wait, called in the loop; parts of the document that it takes or gives are lent ones."""
+def _calls(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Wrap a synchronous method: call it in the loop; proxies are converted in arguments and results."""
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> R:
-        given = (_own(value) for value in arguments)
-        return cast(R, self._of._lent(self._of._loop.do(cast(Any, method), self._inner, *given, **options)))
+        given = (_unwrap(value) for value in arguments)
+        return cast(R, self._of._wrap(self._of._loop.do(cast(Any, method), self._inner, *given, **options)))
 
     return call
 
 
-def _waits(method: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
-    """A coroutine method, waited for."""
+def _awaits(method: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
+    """Wrap a coroutine method: block until it returns."""
 
     @on_behalf
     @functools.wraps(method)
@@ -105,62 +108,62 @@ def _waits(method: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concat
 
 
 def _reads(attribute: Any) -> Any:
-    """A property, read in the loop."""
-    return property(_lends(attribute.fget), doc=attribute.__doc__)
+    """Wrap a property: read it in the loop."""
+    return property(_calls(attribute.fget), doc=attribute.__doc__)
 
 
 def as_in(method: Callable[..., object]) -> Callable[[F], F]:
-    """A method with the name, the docstring and, for help(), the signature of `method`; its types stay its own."""
+    """Copy name, docstring and help() signature of `method`; the types stay those of the decorated function."""
     return cast(Callable[[F], F], functools.wraps(method))
 
 
-def _own(value: object) -> object:
-    return value._inner if isinstance(value, _Lent) else value
+def _unwrap(value: object) -> object:
+    return value._inner if isinstance(value, _Proxy) else value
 
 
-class Text(_Lent[_shared.Text]):
-    """A text that several edit at once: see nngkit.documents.Text."""
+class Text(_Proxy[_shared.Text]):
+    """Text that several peers edit concurrently: see nngkit.documents.Text."""
 
     __slots__ = ()
 
-    __len__ = _lends(_shared.Text.__len__)
-    __bool__ = _lends(_shared.Text.__bool__)
-    __str__ = _lends(_shared.Text.__str__)
-    __repr__ = _lends(_shared.Text.__repr__)
-    __contains__ = _lends(_shared.Text.__contains__)
-    __getitem__ = _lends(_shared.Text.__getitem__)
-    __setitem__ = _lends(_shared.Text.__setitem__)
-    __delitem__ = _lends(_shared.Text.__delitem__)
-    insert = _lends(_shared.Text.insert)
-    append = _lends(_shared.Text.append)
-    delete = _lends(_shared.Text.delete)
-    splice = _lends(_shared.Text.splice)
-    cursor = _lends(_shared.Text.cursor)
-    index_of = _lends(_shared.Text.index_of)
-    plain = _lends(_shared.Text.plain)
+    __len__ = _calls(_shared.Text.__len__)
+    __bool__ = _calls(_shared.Text.__bool__)
+    __str__ = _calls(_shared.Text.__str__)
+    __repr__ = _calls(_shared.Text.__repr__)
+    __contains__ = _calls(_shared.Text.__contains__)
+    __getitem__ = _calls(_shared.Text.__getitem__)
+    __setitem__ = _calls(_shared.Text.__setitem__)
+    __delitem__ = _calls(_shared.Text.__delitem__)
+    insert = _calls(_shared.Text.insert)
+    append = _calls(_shared.Text.append)
+    delete = _calls(_shared.Text.delete)
+    splice = _calls(_shared.Text.splice)
+    cursor = _calls(_shared.Text.cursor)
+    index_of = _calls(_shared.Text.index_of)
+    plain = _calls(_shared.Text.plain)
 
     def __iadd__(self, text: str) -> Self:
         self.append(text)
         return self
 
 
-class Map(_Lent[_shared.Map], MutableMapping[str, Any]):
-    """Keys and values: see nngkit.documents.Map. `plain` takes all of them in one call, `items` each in one."""
+class Map(_Proxy[_shared.Map], MutableMapping[str, Any]):
+    """Map: see nngkit.documents.Map. `plain` reads everything in one call, `items` needs one call per item."""
 
     __slots__ = ()
 
-    __hash__ = _Lent.__hash__
-    __eq__ = _Lent.__eq__
-    __len__ = _lends(_shared.Map.__len__)
-    __repr__ = _lends(_shared.Map.__repr__)
-    __contains__ = _lends(_shared.Map.__contains__)
-    __getitem__ = _lends(_shared.Map.__getitem__)
-    __setitem__ = _lends(_shared.Map.__setitem__)
-    __delitem__ = _lends(_shared.Map.__delitem__)
-    clear = _lends(_shared.Map.clear)
-    popitem = _lends(_shared.Map.popitem)
-    setdefault = _lends(_shared.Map.setdefault)
-    plain = _lends(_shared.Map.plain)
+    __hash__ = _Proxy.__hash__
+    __eq__ = _Proxy.__eq__
+    __len__ = _calls(_shared.Map.__len__)
+    __repr__ = _calls(_shared.Map.__repr__)
+    __contains__ = _calls(_shared.Map.__contains__)
+    __getitem__ = _calls(_shared.Map.__getitem__)
+    __setitem__ = _calls(_shared.Map.__setitem__)
+    __delitem__ = _calls(_shared.Map.__delitem__)
+    clear = _calls(_shared.Map.clear)
+    popitem = _calls(_shared.Map.popitem)
+    setdefault = _calls(_shared.Map.setdefault)
+    plain = _calls(_shared.Map.plain)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._of._loop.do(list, self._inner))
@@ -171,40 +174,40 @@ class Map(_Lent[_shared.Map], MutableMapping[str, Any]):
 
     @as_in(_shared.Map.pop)
     def pop(self, key: str, *default: Any) -> Any:
-        return self._of._lent(self._of._loop.do(self._inner.pop, key, *default))
+        return self._of._wrap(self._of._loop.do(self._inner.pop, key, *default))
 
 
-class Array(_Lent[_shared.Array], MutableSequence[Any]):
-    """A list of values: see nngkit.documents.Array."""
+class Array(_Proxy[_shared.Array], MutableSequence[Any]):
+    """List of values: see nngkit.documents.Array."""
 
     __slots__ = ()
 
-    __hash__ = _Lent.__hash__
-    __eq__ = _Lent.__eq__
-    __len__ = _lends(_shared.Array.__len__)
-    __repr__ = _lends(_shared.Array.__repr__)
-    insert = _lends(_shared.Array.insert)
-    append = _lends(_shared.Array.append)
-    extend = _lends(_shared.Array.extend)
-    clear = _lends(_shared.Array.clear)
-    reverse = _lends(_shared.Array.reverse)
-    pop = _lends(_shared.Array.pop)
-    move = _lends(_shared.Array.move)
-    remove = _lends(_shared.Array.remove)
-    index = _lends(_shared.Array.index)
-    count = _lends(_shared.Array.count)
-    plain = _lends(_shared.Array.plain)
+    __hash__ = _Proxy.__hash__
+    __eq__ = _Proxy.__eq__
+    __len__ = _calls(_shared.Array.__len__)
+    __repr__ = _calls(_shared.Array.__repr__)
+    insert = _calls(_shared.Array.insert)
+    append = _calls(_shared.Array.append)
+    extend = _calls(_shared.Array.extend)
+    clear = _calls(_shared.Array.clear)
+    reverse = _calls(_shared.Array.reverse)
+    pop = _calls(_shared.Array.pop)
+    move = _calls(_shared.Array.move)
+    remove = _calls(_shared.Array.remove)
+    index = _calls(_shared.Array.index)
+    count = _calls(_shared.Array.count)
+    plain = _calls(_shared.Array.plain)
 
     @overload
     def __getitem__(self, key: int) -> Any: ...
     @overload
     def __getitem__(self, key: slice) -> list[Any]: ...
     def __getitem__(self, key: int | slice) -> Any:
-        return self._of._lent(self._of._loop.do(self._inner.__getitem__, key))
+        return self._of._wrap(self._of._loop.do(self._inner.__getitem__, key))
 
     @as_in(_shared.Array.__setitem__)
     def __setitem__(self, key: int | slice, value: Any) -> None:
-        self._of._loop.do(self._inner.__setitem__, key, _own(value))
+        self._of._loop.do(self._inner.__setitem__, key, _unwrap(value))
 
     @as_in(_shared.Array.__delitem__)
     def __delitem__(self, key: int | slice) -> None:
@@ -214,18 +217,18 @@ class Array(_Lent[_shared.Array], MutableSequence[Any]):
         return iter(self[:])
 
 
-class Awareness(_Lent[_awareness.Awareness]):
-    """Who is here, and where: see `Document.awareness` of nngkit.documents."""
+class Awareness(_Proxy[_awareness.Awareness]):
+    """Awareness states: see `Document.awareness` of nngkit.documents."""
 
     __slots__ = ()
 
     states = _reads(_awareness.Awareness.states)
-    cursor = _lends(_awareness.Awareness.cursor)
-    find = _lends(_awareness.Awareness.find)
+    cursor = _calls(_awareness.Awareness.cursor)
+    find = _calls(_awareness.Awareness.find)
 
     @property
     def local(self) -> dict[str, Any] | None:
-        """Our state; None: nobody is to see us. Set it whole."""
+        """The local state; None: not visible to others. Set it as a whole."""
         return self._of._loop.do(lambda: self._inner.local)
 
     @local.setter
@@ -233,31 +236,31 @@ class Awareness(_Lent[_awareness.Awareness]):
         self._of._loop.do(setattr, self._inner, "local", state)
 
     def changes(self) -> ClosableIterator[_awareness.AwarenessChange]:
-        """Read along from now on; closing the iterator ends it."""
+        """Iterate over changes from now on; closing the iterator ends it."""
         return self._of._loop.iterate(self._each(self._of._loop.do(self._inner.changes)))
 
     async def _each(
-        self, reader: _changes.Reader[_awareness.AwarenessChange]
+        self, reader: _changes.ChangeReader[_awareness.AwarenessChange]
     ) -> AsyncGenerator[_awareness.AwarenessChange, None]:
         async with reader:
             async for change in reader:
                 yield change
 
 
-class Undo(_Lent[_undo.Undo]):
-    """Takes back local edits, and does them again: see nngkit.documents.Undo."""
+class Undo(_Proxy[_undo.Undo]):
+    """Undo of local edits: see nngkit.documents.Undo."""
 
     __slots__ = ()
 
     can_undo = _reads(_undo.Undo.can_undo)
     can_redo = _reads(_undo.Undo.can_redo)
-    undo = _lends(_undo.Undo.undo)
-    redo = _lends(_undo.Undo.redo)
-    stop_capturing = _lends(_undo.Undo.stop_capturing)
-    clear = _lends(_undo.Undo.clear)
+    undo = _calls(_undo.Undo.undo)
+    redo = _calls(_undo.Undo.redo)
+    stop_capturing = _calls(_undo.Undo.stop_capturing)
+    clear = _calls(_undo.Undo.clear)
 
 
-_LENT: Final[tuple[tuple[type, type[_Lent[Any]]], ...]] = (
+_PROXIES: Final[tuple[tuple[type, type[_Proxy[Any]]], ...]] = (
     (_shared.Text, Text),
     (_shared.Map, Map),
     (_shared.Array, Array),
@@ -266,7 +269,7 @@ _LENT: Final[tuple[tuple[type, type[_Lent[Any]]], ...]] = (
 
 
 class Document:
-    """A document of nngkit.documents, for threads. Made by `nngkit.blocking.DocumentPeer.open`."""
+    """A document of nngkit.documents, for threads. `nngkit.blocking.DocumentPeer.open` returns it."""
 
     def __init__(self, inner: _document.Document, loop: Loop) -> None:
         self._of = self
@@ -281,41 +284,41 @@ class Document:
     def __repr__(self) -> str:
         return f"<Document {self.name!r}>"
 
-    def _lent(self, value: object) -> Any:
+    def _wrap(self, value: object) -> Any:
         if isinstance(value, list):
-            return [self._lent(item) for item in value]
-        for kind, lent in _LENT:
+            return [self._wrap(item) for item in value]
+        for kind, proxy in _PROXIES:
             if isinstance(value, kind):
-                return lent(self, value)
+                return proxy(self, value)
         return value
 
     @as_in(_document.Document.text)
     def text(self, name: str) -> Text:
-        return cast(Text, self._lent(self._loop.do(self._inner.text, name)))
+        return cast(Text, self._wrap(self._loop.do(self._inner.text, name)))
 
     @as_in(_document.Document.map)
     def map(self, name: str) -> Map:
-        return cast(Map, self._lent(self._loop.do(self._inner.map, name)))
+        return cast(Map, self._wrap(self._loop.do(self._inner.map, name)))
 
     @as_in(_document.Document.array)
     def array(self, name: str) -> Array:
-        return cast(Array, self._lent(self._loop.do(self._inner.array, name)))
+        return cast(Array, self._wrap(self._loop.do(self._inner.array, name)))
 
-    plain = _lends(_document.Document.plain)
-    digest = _lends(_document.Document.digest)
-    saved_versions = _lends(_document.Document.saved_versions)
-    durable = _waits(_document.Document.durable)
-    synced = _waits(_document.Document.synced)
-    joined = _waits(_document.Document.joined)
-    save_version: Callable[..., Saved] = _waits(_document.Document.save_version)
+    plain = _calls(_document.Document.plain)
+    digest = _calls(_document.Document.digest)
+    saved_versions = _calls(_document.Document.saved_versions)
+    durable = _awaits(_document.Document.durable)
+    synced = _awaits(_document.Document.synced)
+    joined = _awaits(_document.Document.joined)
+    save_version: Callable[..., Saved] = _awaits(_document.Document.save_version)
 
     @contextmanager
     def transaction(self, origin: object = None) -> Iterator[None]:
-        """Edits inside make one update, sent when the outermost of nested ones ends; `origin` is for `changes()`.
+        """Group edits into one update, sent when the outermost block ends; `origin` appears in `changes()`.
 
-        The loop stands still until then, with everything of nngkit.blocking in this process, so be quick: what would
-        wait for it raises NngkitError in here, and other threads wait. If the block raises, what it had edited stays,
-        is sent, and the error goes on.
+        The loop stops until then, with all of nngkit.blocking in this process, so keep it short: calls inside that
+        would wait for the loop raise NngkitError, and other threads wait. If the block raises, its edits stay and are
+        sent, and the exception propagates.
         """
         with self._loop.hold():
             block = _Block(self._inner, origin)
@@ -329,17 +332,20 @@ class Document:
                 self._loop.do(block.leave, None)
 
     def undo(self, *scope: Text | Map | Array, window: float = _undo.WINDOW) -> Undo:
-        """Undo of the edits made here, from now on, in `scope` (texts, maps, arrays, with what is nested in them)."""
+        """Return an undo history of local edits in `scope` (shared types, with those nested in them), from now on."""
         parts = [part._inner for part in scope]
         inner = self._loop.do(lambda: self._inner.undo(*parts, window=window))
         self._undos[inner] = made = Undo(self, inner)
         return made
 
     def changes(self) -> ClosableIterator[_changes.Change]:
-        """Each transaction from now on, local and remote; closing the iterator ends it. Raises Full: see changes.py."""
+        """Iterate over transactions from now on, local and remote; closing the iterator ends it.
+
+        Raises Full: see changes.py.
+        """
         return self._loop.iterate(self._told(self._loop.do(self._inner.changes)))
 
-    async def _told(self, reader: _changes.Reader[_changes.Change]) -> AsyncGenerator[_changes.Change, None]:
+    async def _told(self, reader: _changes.ChangeReader[_changes.Change]) -> AsyncGenerator[_changes.Change, None]:
         async with reader:
             async for change in reader:
                 if isinstance(change.origin, _undo.Undo):
@@ -352,7 +358,7 @@ class Document:
 
 
 class _Block:
-    """A transaction, entered and left in the loop; left only where it was entered, whatever interrupts the thread."""
+    """A transaction, entered and left in the loop; left only if it was entered, whatever interrupts the thread."""
 
     def __init__(self, inner: _document.Document, origin: object) -> None:
         self._block = inner.transaction(origin)

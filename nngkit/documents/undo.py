@@ -1,4 +1,4 @@
-"""Undo of one's own edits: what others wrote meanwhile stays.
+"""Undo of local edits; edits of other peers stay.
 
 ::
 
@@ -11,35 +11,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from nngkit.documents.engine.interface import EngineDocument
+from nngkit.documents.shared import Shared
 from nngkit.errors import ConfigError
-
-if TYPE_CHECKING:
-    from nngkit.documents.document import Document
-    from nngkit.documents.shared import Shared
 
 __all__ = ["WINDOW", "Undo"]
 
-WINDOW: Final = 0.5  # seconds: letters typed faster than two a second are taken back together
+WINDOW: Final = 0.5  # seconds: keys typed faster than two per second are undone together
+
+
+class Owner(Protocol):
+    """Interface of the document, for Undo."""
+
+    engine: EngineDocument
+
+    def check_writable(self) -> None: ...
 
 
 class Undo:
-    """Takes back, and does again, the local edits made in `scope` since this was made.
+    """Undoes and redoes local edits in `scope`, from its creation on.
 
-    Edits less than `window` seconds (of `clock`) apart are one step. A step is a transaction of its own, which peers
-    get like any other; in `doc.changes()` its origin is this object.
+    Edits less than `window` seconds (of `clock`) apart form one step. Undoing a step is a transaction that other peers
+    receive like any other; its origin in `doc.changes()` is this object.
     """
 
     def __init__(
         self,
-        document: Document,
+        document: Owner,
         scope: tuple[Shared, ...],
         window: float = WINDOW,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not scope:
-            raise ConfigError("undo", "nothing to undo in: name at least one text, map or array")
+            raise ConfigError("undo", "the scope is empty: name at least one text, map or array")
         if window < 0:
             raise ConfigError("undo window", "is below 0", window)
         self._document = document
@@ -55,26 +61,26 @@ class Undo:
         return self._undo.can_redo
 
     def undo(self) -> bool:
-        """Take back the last step; False if there is none."""
+        """Undo the last step. Returns False if there is none."""
         self._document.check_writable()
         return self._undo.undo()
 
     def redo(self) -> bool:
-        """Do again what was taken back last; False if there is nothing, as after a new edit."""
+        """Redo the last undone step. Returns False if there is none, as after a new edit."""
         self._document.check_writable()
         return self._undo.redo()
 
     def stop_capturing(self) -> None:
-        """The next edit begins a step of its own, however soon it comes: after a line, or when the cursor has moved."""
+        """Begin a new step with the next edit, however soon it comes: after a line, or when the cursor has moved."""
         self._clock.skip()
 
     def clear(self) -> None:
-        """Forget all steps."""
+        """Drop all steps."""
         self._undo.clear()
 
 
 class _Clock:
-    """`clock`, which can be put forward by a window: the engine joins edits by their times alone."""
+    """`clock`, with an offset that `skip` advances by one window: the engine joins edits by their times alone."""
 
     def __init__(self, clock: Callable[[], float], window: float) -> None:
         self._clock = clock
@@ -85,4 +91,4 @@ class _Clock:
         return self._clock() + self._ahead
 
     def skip(self) -> None:
-        self._ahead += self._window + 0.001  # the engine's are whole milliseconds
+        self._ahead += self._window + 0.001  # the engine counts whole milliseconds

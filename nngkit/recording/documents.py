@@ -24,13 +24,13 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import UnderTrio
-from nngkit.documents.engine import engine
-from nngkit.documents.messages import Edit
-from nngkit.documents.peer import DocumentPeer, PeerInfo, PeerStats, Refusal
+from nngkit.documents.engine.interface import load_engine
+from nngkit.documents.peer import DocumentPeer
+from nngkit.documents.peer_info import PeerInfo, PeerStats, Refusal
 from nngkit.documents.records import Loaded
-from nngkit.documents.replica import Settings
-from nngkit.documents.versions import Stream, Versions, prune
-from nngkit.documents.weather import Weather
+from nngkit.documents.sync.faults import NetworkFaults
+from nngkit.documents.sync.replica import Settings
+from nngkit.documents.versions import Edit, EditStream, Versions, prune
 from nngkit.errors import ConfigError, NngkitError
 from nngkit.journal.recorder import Recorder
 from nngkit.protocols import TLS, Pipe
@@ -98,7 +98,7 @@ class DocumentRecorder(UnderTrio):
         admit: Callable[[Pipe], bool] | None = None,
         name: str | None = "recorder",
         settings: Settings | None = None,
-        weather: Weather | None = None,
+        faults: NetworkFaults | None = None,
     ) -> None:
         if most < 1:
             raise ConfigError("most", "at least one document", most)
@@ -114,7 +114,7 @@ class DocumentRecorder(UnderTrio):
             dial=dial,
             join=join,
             repair=repair,
-            keeper=self._kept,
+            storage=self._kept,
             token=token,
             discovery=discovery,
             accept=self._accept,
@@ -123,9 +123,9 @@ class DocumentRecorder(UnderTrio):
             admit=admit,
             name=name,
             settings=settings,
-            weather=weather,
+            faults=faults,
         )
-        self._names: dict[Stream, str] = {}
+        self._names: dict[EditStream, str] = {}
 
     async def __aenter__(self) -> Self:
         self._entering()
@@ -141,7 +141,7 @@ class DocumentRecorder(UnderTrio):
         await self._peer.__aexit__(kind, value, traceback)
 
     def _restore(self) -> tuple[dict[str, History], int]:
-        return restored(self._recorder.recorded(self.topic), engine())
+        return restored(self._recorder.recorded(self.topic), load_engine())
 
     def _accept(self, name: str) -> bool:
         if self._only and not any(fnmatchcase(name, pattern) for pattern in self._only):
@@ -154,7 +154,7 @@ class DocumentRecorder(UnderTrio):
             log.warning("%s: not recorded, nor is any other: there are %d documents already", name, self._most)
         return False
 
-    def _author(self, stream: Stream) -> str:
+    def _author(self, stream: EditStream) -> str:
         """What its author calls itself, or its origin; kept, as edits of who has gone may still come."""
         if (name := self._peer.name_of(stream)) is not None:
             self._names.pop(stream, None)
@@ -218,9 +218,9 @@ class DocumentRecorder(UnderTrio):
 
 
 class _Kept:
-    """The journal as a peer's Keeper."""
+    """The journal as a peer's StorageBackend."""
 
-    def __init__(self, recorder: Recorder, topic: str, author: Callable[[Stream], str]) -> None:
+    def __init__(self, recorder: Recorder, topic: str, author: Callable[[EditStream], str]) -> None:
         self.histories: dict[str, History] = {}  # of documents that nobody has spoken of yet
         self.edits = self.merges = 0
         self.author = author
@@ -230,9 +230,9 @@ class _Kept:
 
     def load(self, name: str) -> Loaded:
         history = self.histories.pop(name, None)
-        return Loaded(None, (), {}) if history is None else history.loaded(engine())
+        return Loaded(None, (), {}) if history is None else history.loaded(load_engine())
 
-    def disk(self, name: str, versions: Mapping[Stream, int]) -> _KeptDocument:
+    def log(self, name: str, versions: Mapping[EditStream, int]) -> _KeptDocument:
         return _KeptDocument(self, name, versions)
 
     async def room(self) -> None:
@@ -259,12 +259,12 @@ class _Kept:
 class _KeptDocument:
     """One document of it."""
 
-    def __init__(self, home: _Kept, name: str, versions: Mapping[Stream, int]) -> None:
+    def __init__(self, home: _Kept, name: str, versions: Mapping[EditStream, int]) -> None:
         self._home = home
         self._name = name
         self._versions = dict(versions)
 
-    def append(self, stream: Stream, seq: int, edit: Edit) -> None:
+    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
         headers = edit_headers(self._name, stream, seq, edit, self._home.author(stream))
         self._home.put(self._name, edit.payload, headers)
         self._home.edits += 1

@@ -22,12 +22,12 @@ from typing import Final
 
 from nngkit import envelope
 from nngkit.documents import records
-from nngkit.documents.engine import Engine
-from nngkit.documents.messages import Edit
+from nngkit.documents.engine.interface import Engine
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Loaded, Merge, compaction_due
 from nngkit.documents.versions import (
-    Stream,
+    Edit,
+    EditStream,
     Versions,
     from_wire,
     is_old,
@@ -57,14 +57,14 @@ class Kept:
     """What a record holds: edit `seq` of `stream`; or, where that is None, what brings the document to `versions`."""
 
     doc: str
-    stream: Stream | None
+    stream: EditStream | None
     seq: int
     deps: Versions
     versions: Versions
     update: bytes
 
 
-def edit_headers(doc: str, stream: Stream, seq: int, edit: Edit, author: str) -> Headers:
+def edit_headers(doc: str, stream: EditStream, seq: int, edit: Edit, author: str) -> Headers:
     """Of one edit. Its id is the same whoever records it."""
     epoch, number = stream.epoch.to_bytes(EIGHT, "big"), seq.to_bytes(EIGHT, "big")
     return [
@@ -77,7 +77,9 @@ def edit_headers(doc: str, stream: Stream, seq: int, edit: Edit, author: str) ->
     ]
 
 
-def merge_headers(doc: str, update: bytes, deps: Mapping[Stream, int], versions: Mapping[Stream, int]) -> Headers:
+def merge_headers(
+    doc: str, update: bytes, deps: Mapping[EditStream, int], versions: Mapping[EditStream, int]
+) -> Headers:
     """Of an update that brings a document with `deps` to `versions`."""
     before, after = envelope.encode(to_wire(deps)), envelope.encode(to_wire(versions))
     made = hashlib.sha256(b"".join(len(part).to_bytes(EIGHT, "big") + part for part in (doc.encode(), before, after)))
@@ -105,12 +107,12 @@ def _versions(data: bytes | None, what: str) -> Versions:
     return from_wire(envelope.decode(data, what=what), what=what) if data else {}
 
 
-def is_here(versions: Mapping[Stream, int], needed: Mapping[Stream, int]) -> bool:
+def is_here(versions: Mapping[EditStream, int], needed: Mapping[EditStream, int]) -> bool:
     """Whether all of `needed` is in a document with `versions`; what is too old to be listed is."""
     return all(versions.get(stream, 0) >= seq or is_old(stream, versions) for stream, seq in needed.items())
 
 
-def advanced(versions: Versions, stream: Stream, seq: int) -> None:
+def advanced(versions: Versions, stream: EditStream, seq: int) -> None:
     """Number `seq` of `stream` is here now."""
     new = stream not in versions
     versions[stream] = seq

@@ -171,7 +171,7 @@ def test_an_export_of_one_document_leaves_the_others(store: Path, tmp_path: Path
         ("a.json", b"[" * 100_000, "not the JSON of a document"),
         ("a.json", b"[]", "has to be an object"),
         ("a.json", b'{"a": 1}', "'a' is int"),
-        ("a.json", b'{"a": [99999999999999999999]}', "a whole number not from"),
+        ("a.json", b'{"a": [99999999999999999999]}', "integer outside of"),
         ("a.json", b'{"a": [{"$bytes": "?"}]}', "$bytes"),
         ("a.json", b'{"body": []}', None),
         ("minutes.json", b'{"body": ["x"]}', "'body' is a text in the document, and a list here"),

@@ -20,10 +20,10 @@ from nngkit.cli.doc.keeping import sittings
 from nngkit.cli.doc.keys import Decoder, Event, Key, Pasted, Typed
 from nngkit.cli.doc.values import delta_text, from_json, to_json
 from nngkit.cli.doc.view import Other, Span, Style, cut, framed
-from nngkit.documents.codepoints import Delete, Delta, Insert, Keep, patched
+from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep, patched
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Entry
-from nngkit.documents.versions import Stream
+from nngkit.documents.versions import EditStream
 from nngkit.errors import ConfigError
 
 TEXTS = st.text("ab\nö😀", max_size=25)
@@ -175,7 +175,7 @@ def test_a_file_of_no_document_is_named(tmp_path: Path) -> None:
 
 
 def test_a_sitting_ends_with_a_pause_and_is_one_streams() -> None:
-    one, other = Stream(b"11111111", 1), Stream(b"22222222", 1)
+    one, other = EditStream(b"11111111", 1), EditStream(b"22222222", 1)
     entries = [Entry(one, 1, 0.0, 10), Entry(other, 1, 1.0, 5), Entry(one, 2, 100.0, 7), Entry(one, 3, 500.0, 1)]
     assert [(each.stream, each.first, each.last, each.edits, each.size) for each in sittings(entries)] == [
         (one, 0.0, 100.0, 2, 17),

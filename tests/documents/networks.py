@@ -1,4 +1,4 @@
-"""Replicas with random histories, delivered in causal order: what the tests of engines share."""
+"""Replicas with random histories, delivered in causal order; shared by the tests of engines."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from nngkit.documents._prelim import Prelim
-from nngkit.documents.engine import Engine, EngineDocument, engine
+from nngkit.documents.engine.interface import Engine, EngineDocument, load_engine
+from nngkit.documents.engine.prelim import Prelim
 
 LETTERS = ["a", "é", "漢", "😀", "xyz", "a😀é", "👨‍👩", "e\u0301"]
 
 
 @dataclass
 class Message:
-    """An edit of replica `author`, its `number`th; `seen`: how many of each replica's it had seen, itself counted."""
+    """Edit `number` of replica `author`. `seen`: edits of each replica that it had seen, itself included."""
 
     author: int
     number: int
@@ -26,12 +26,12 @@ class Message:
 
 @dataclass
 class Histories:
-    """`replicas` of a document that were edited at random, with every message they sent and each other's delivered."""
+    """Replicas of a document edited at random, with all messages sent and delivered."""
 
     rng: random.Random
     count: int = 3
     unicode: bool = True
-    made: Engine = field(default_factory=engine)
+    made: Engine = field(default_factory=load_engine)
 
     def __post_init__(self) -> None:
         self.replicas = [self.made.new(number + 1) for number in range(self.count)]
@@ -47,7 +47,7 @@ class Histories:
             self.messages.append(Message(number, seen[number], tuple(seen), update))
 
     def ready(self, seen: list[int], messages: list[Message]) -> Iterator[Message]:
-        """Those that have nothing before them that is not in `seen`."""
+        """Yield the messages whose dependencies are all in `seen`."""
         for message in messages:
             others = (seen[n] >= message.seen[n] for n in range(self.count) if n != message.author)
             if message.number == seen[message.author] + 1 and all(others):
@@ -73,7 +73,7 @@ class Histories:
 
 
 def edit(doc: EngineDocument, rng: random.Random, unicode: bool = True) -> None:
-    """One random edit in a text, a map, an array or something nested."""
+    """Make one random edit in a text, a map, an array or something nested."""
     text, table, rows = doc.root("text", "text"), doc.root("map", "map"), doc.root("rows", "array")
     match rng.randrange(8):
         case 0 | 1 | 2:

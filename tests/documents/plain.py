@@ -1,7 +1,7 @@
-"""A content so plain that all its mistakes are seen: the set of edits that are in it, each with all that it knew.
+"""A transparent content for tests: the set of its edits, each with its causal history.
 
-An update is a list of edits' names, and so is a state; one edit, as it was written, says that it is one. Taking an edit
-in before one that its author had seen is an error of whoever asked for it, and ends the test.
+An update is a list of edit names, and so is a state; a single edit is marked as such. Applying an edit before its
+dependencies is an error of the caller, and ends the test.
 """
 
 from __future__ import annotations
@@ -10,23 +10,22 @@ import hashlib
 from collections.abc import Sequence
 
 from nngkit import envelope
-from nngkit.documents.messages import Edit
-from nngkit.documents.versions import Stream, Versions, merge
+from nngkit.documents.versions import Edit, EditStream, Versions, merge
 
-ONE = envelope.encode({"edit": 0})[:-1]  # how one edit begins, as it is delivered
+ONE = envelope.encode({"edit": 0})[:-1]  # beginning of a single edit
 Name = tuple[bytes, int, int]  # origin, epoch, number
 
 
 class Plain:
-    """`local.Content`. `saw`, shared by all contents of one document, has for each edit what its author had seen."""
+    """A `local_copy.Content`. `saw`, shared by all contents of a document, maps each edit to its causal history."""
 
     def __init__(self, saw: dict[Name, frozenset[Name]]) -> None:
         self.saw = saw
         self.names: frozenset[Name] = frozenset()
         self.applied: list[Name] = []  # one by one
 
-    def write(self, stream: Stream, seq: int) -> bytes:
-        """An edit of our own, as an update."""
+    def write(self, stream: EditStream, seq: int) -> bytes:
+        """Write a local edit; return it as an update."""
         name = (*stream, seq)
         assert name not in self.saw, "a number was used twice"
         self.saw[name] = self.names
@@ -36,8 +35,8 @@ class Plain:
     def apply(self, update: bytes, origin: object = None) -> bool:
         names = frozenset(read(update))
         if any(name not in self.saw for name in names):
-            raise ValueError("nobody wrote this")
-        if update.startswith(ONE):  # what comes as a whole may come again
+            raise ValueError("this edit was never written")
+        if update.startswith(ONE):  # merged updates may repeat edits
             assert not names & self.names, "delivered twice"
             self.applied += names
         after = self.names | names
@@ -62,16 +61,16 @@ class Plain:
         return hashlib.sha256(self.state()).digest()[:16]
 
     def versions(self) -> Versions:
-        """What they are the content of. They must be all from 1 to the last of each stream."""
+        """Return the versions of the content; fails if a stream has a gap."""
         found: Versions = {}
         for origin, epoch, seq in self.names:
-            found = merge(found, {Stream(origin, epoch): seq})
+            found = merge(found, {EditStream(origin, epoch): seq})
         assert len(self.names) == sum(found.values()), "there are holes in it"
         return found
 
 
 def read(data: bytes) -> list[Name]:
-    """The names in an update or state. ValueError."""
+    """Decode the names in an update or state. Raises ValueError."""
     try:
         value = envelope.decode(data, what="plain", limit=1 << 24)
         return [(origin, epoch, seq) for origin, epoch, seq in (value["edit"] if data.startswith(ONE) else value)]
@@ -80,13 +79,13 @@ def read(data: bytes) -> list[Name]:
 
 
 class Disk:
-    """`local.Disk`: what has been written of one document, and how much of it is safe."""
+    """A `local_copy.EditLog`: the written edits of one document, and how many are synced."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Versions, bytes, tuple[Stream, int, Edit] | None]] = []
+        self.entries: list[tuple[Versions, bytes, tuple[EditStream, int, Edit] | None]] = []
         self.safe = 0
 
-    def append(self, stream: Stream, seq: int, edit: Edit) -> None:
+    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
         self.entries.append(({stream: seq}, edit.payload, (stream, seq, edit)))
 
     def append_merge(self, update: bytes, versions: Versions) -> None:
@@ -99,11 +98,11 @@ class Disk:
         del self.entries[self.safe :]
 
     def safely(self) -> list[bytes]:
-        """Updates that will be there after a crash."""
+        """Return the updates that survive a crash."""
         return [update for _, update, _ in self.entries[: self.safe] if update]
 
-    def load(self) -> tuple[Versions, list[bytes], list[tuple[Stream, int, Edit]]]:
-        """Versions, updates in their order, and the edits among them."""
+    def load(self) -> tuple[Versions, list[bytes], list[tuple[EditStream, int, Edit]]]:
+        """Return versions, updates in order, and the edits among them."""
         versions: Versions = {}
         for has, _, _ in self.entries:
             versions = merge(versions, has)

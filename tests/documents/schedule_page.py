@@ -1,7 +1,7 @@
-"""A page with real Yjs as one of the peers of a schedule: nngkit/web/doc/tests/schedule.js under Node, line by line.
+"""A page with real Yjs as a peer of a schedule: nngkit/web/doc/tests/schedule.js under Node, line by line.
 
-The page has one of the Python peers as its home, as a browser has: it hears its BUS, and asks it alone. That connection
-keeps the order and loses little; it ends with splits and crashes, and the page comes back to whoever is there.
+The page is connected to one of the Python peers, as a browser is: it receives that peer's BUS, and sends requests to it
+alone. The connection keeps the order and loses little; it ends with partitions and crashes, and the page reconnects.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from nngkit.documents.messages import Beat, Updates
-from nngkit.documents.versions import Stream, Versions, covers
-from nngkit.documents.wire import decode_bus
+from nngkit.documents.sync.messages import Heartbeat, Updates
+from nngkit.documents.sync.wire import decode_bus
+from nngkit.documents.versions import EditStream, Versions, covers
 from tests.documents.schedules import DOCS, Node, World
 
 SCRIPT: Final = Path(__file__).parents[2] / "nngkit/web/doc/tests/schedule.js"
 DOC: Final = DOCS[0]
-LOSS: Final = 0.05  # of what the home says: a full queue
+LOSS: Final = 0.05  # of the peer's messages: a full queue
 ORIGIN: Final = b"the page"
 
 
 class Browser:
-    """Node, for many schedules one after the other. A context manager: it ends Node."""
+    """Node, for many consecutive schedules. A context manager: it ends Node."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(["node", str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -45,7 +45,7 @@ class Browser:
             self._process.stdout.close()
 
     def tell(self, **command: Any) -> dict[str, Any]:
-        """One command and its answer."""
+        """Send one command; return its reply."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(command).encode() + b"\n")
@@ -55,20 +55,20 @@ class Browser:
         return answer
 
     def page(self, world: World) -> Page:
-        """A page in `world`."""
+        """Return a page in `world`."""
         return Page(self, world)
 
 
 class Page:
-    """`schedules.Page`."""
+    """A `schedules.Page`."""
 
     def __init__(self, browser: Browser, world: World) -> None:
         self.browser = browser
         self.world = world
         self.epoch = 1
-        self.load = 0  # of the page, and each connection: what comes of an earlier one is late
+        self.load = 0  # number of the connection: replies to an earlier one are late
         self.home: Node | None = None
-        self.home_me: Stream | None = None
+        self.home_me: EditStream | None = None
         self.due = float("inf")
         self.rng = Random(f"{world.seed}/page")
         for node in world.nodes:
@@ -79,10 +79,10 @@ class Page:
         self._pulse()
 
     @property
-    def me(self) -> Stream:
-        return Stream(ORIGIN, self.epoch)
+    def me(self) -> EditStream:
+        return EditStream(ORIGIN, self.epoch)
 
-    # ------------------------------------------------------------------ its home
+    # ------------------------------------------------------------------ its peer
 
     def _connect(self) -> None:
         there = [node for node in self.world.nodes if node.alive]
@@ -111,13 +111,13 @@ class Page:
             self._disconnect()
 
     def _pulse(self) -> None:
-        """It beats as others do; and who found nobody there looks again."""
+        """Send a heartbeat; reconnect if disconnected."""
         if self.home is None and not self.world.troubles:
             self._connect()
         self._tell("beat")
         self.world.at(self.world.now + 0.2, self._pulse)
 
-    # ------------------------------------------------------------------ what it does
+    # ------------------------------------------------------------------ actions
 
     def play(self, rng: Random) -> None:
         chance = rng.random()
@@ -133,8 +133,8 @@ class Page:
             versions = self._state()["versions"]
             ours = self.world.acknowledged[DOC]
             for origin, epoch, seq in versions:
-                if bytes.fromhex(origin) == ORIGIN:  # what it has of others it may ask for again
-                    ours[Stream(ORIGIN, epoch)] = max(seq, ours.get(Stream(ORIGIN, epoch), 0))
+                if bytes.fromhex(origin) == ORIGIN:  # it may request edits of others again
+                    ours[EditStream(ORIGIN, epoch)] = max(seq, ours.get(EditStream(ORIGIN, epoch), 0))
         else:
             self.world.edits += 1
             self.world.note("the page edits")
@@ -145,7 +145,7 @@ class Page:
             self._later(lambda: self._tell("deliver", message=data.hex()))
 
     def _later(self, what: Callable[[], object], seconds: float = 0.005) -> None:
-        """Unless the connection ends before. It is always as slow: a connection keeps the order."""
+        """Run `what` later, unless the connection ends. The delay is constant: a connection keeps the order."""
         load = self.load
 
         def now() -> None:
@@ -155,7 +155,7 @@ class Page:
         self.world.at(self.world.now + seconds, now)
 
     def _tell(self, do: str, **more: Any) -> dict[str, Any]:
-        """A command, and what follows from it."""
+        """Send a command, and handle its results."""
         answer = self.browser.tell(do=do, now=self.world.now, **more)
         for message in answer["bus"]:
             self._later(partial(self._say, bytes.fromhex(message)))
@@ -176,7 +176,7 @@ class Page:
         if home is None or not home.alive:
             return
         message = decode_bus(data)
-        if isinstance(message, Beat):
+        if isinstance(message, Heartbeat):
             assert message.sender == self.me
             home.copies[DOC].replica.joined(self.me, False)
         else:
@@ -187,24 +187,24 @@ class Page:
     def _ask(self, number: int, data: bytes) -> None:
         home = self.home
         assert home is not None
-        if self.rng.random() < self.world.weather.refuse:
+        if self.rng.random() < self.world.conditions.refuse:
             self._later(lambda: self._tell("reply", id=number, message=None), 0.5)
             return
         answer = home.answer(data)
         home.step()
         self._later(lambda: self._tell("reply", id=number, message=answer.hex()))
 
-    # ------------------------------------------------------------------ what it has
+    # ------------------------------------------------------------------ content
 
     def _state(self) -> dict[str, Any]:
         return self._tell("state")
 
     def agrees(self) -> bool:
-        """Whether its versions and content are those of the others, who agree. Says no to nobody for less than that."""
+        """Return True if versions and content are those of the other peers, which agree."""
         if self.home is None:
             return False
         state = self._state()
-        versions: Versions = {Stream(bytes.fromhex(origin), epoch): seq for origin, epoch, seq in state["versions"]}
+        versions: Versions = {EditStream(bytes.fromhex(origin), epoch): seq for origin, epoch, seq in state["versions"]}
         copy = self.home.copies[DOC]
         if state["refused"]:
             self.world.problems.append(f"the page refused {state['refused']} messages")

@@ -1,9 +1,9 @@
-"""Random schedules: peers that edit, over a network that loses, repeats, delays, reorders and splits.
+"""Random schedules: editing peers on a network that loses, repeats, delays, reorders and splits.
 
-What is real: replica, wire, transfers, the CRDT. What is not: the sockets, the clock and the disk, so that a schedule
-of seconds takes milliseconds and can be played again from its seed::
+Real: replica, wire, transfers, the CRDT. Simulated: sockets, clock and disk; so a schedule of seconds runs in
+milliseconds and is reproducible from its seed::
 
-    python tests/documents/schedules.py 1000            seeds 0 to 999; prints what it found
+    python tests/documents/schedules.py 1000            seeds 0 to 999; prints a summary
     python tests/documents/schedules.py 1 --first 4711 --trace
     python tests/documents/schedules.py 1000 --page     one of them is a page with Yjs, under Node (schedule_page.py)
 """
@@ -22,28 +22,39 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from nngkit.documents.engine import EngineDocument, engine
-from nngkit.documents.local import LocalCopy
-from nngkit.documents.messages import Beat, Chunks, Edit, Give, Manifest, Nack, Pull, Refused, Request, Updates, Want
-from nngkit.documents.messages import Diff as DiffReply
-from nngkit.documents.replica import Ask, Replica, Settings
-from nngkit.documents.timing import Pace, RoundTrips
-from nngkit.documents.transfers import Assembly, Transfers
-from nngkit.documents.versions import Stream, Versions, covers, merge
-from nngkit.documents.wire import decode_bus, decode_reply, decode_request, encode
+from nngkit.documents.engine.interface import EngineDocument, load_engine
+from nngkit.documents.sync.local_copy import LocalCopy
+from nngkit.documents.sync.messages import (
+    Chunks,
+    Give,
+    Heartbeat,
+    Manifest,
+    Nack,
+    Pull,
+    Refused,
+    SyncRequest,
+    Updates,
+    Want,
+)
+from nngkit.documents.sync.messages import Diff as DiffReply
+from nngkit.documents.sync.replica import Ask, Replica, Settings
+from nngkit.documents.sync.timing import Pace, RoundTrips
+from nngkit.documents.sync.transfers import Assembly, Transfers
+from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
+from nngkit.documents.versions import Edit, EditStream, Versions, covers, merge
 
 DOCS = ("minutes", "table")
-CALM = 30.0  # seconds after the last edit within which all have to agree
+CALM = 30.0  # seconds after the last edit within which all peers must converge
 
 
 class Disk:
-    """What has been written of one document, and how much of it is safe."""
+    """The written edits of one document, and how many are synced."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Versions, bytes, tuple[Stream, int, Edit] | None]] = []
+        self.entries: list[tuple[Versions, bytes, tuple[EditStream, int, Edit] | None]] = []
         self.safe = 0
 
-    def append(self, stream: Stream, seq: int, edit: Edit) -> None:
+    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
         self.entries.append(({stream: seq}, edit.payload, (stream, seq, edit)))
 
     def append_merge(self, update: bytes, versions: Versions) -> None:
@@ -57,8 +68,8 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Weather:
-    """What the network and the machines do: chances for each message, seconds."""
+class Conditions:
+    """Behaviour of network and machines: probabilities per message, seconds."""
 
     loss: float = 0.3
     twice: float = 0.1
@@ -71,10 +82,10 @@ class Weather:
 
 @dataclass
 class Outcome:
-    """What became of a schedule, and figures for the curious.
+    """Result of a schedule.
 
-    `agreed_after`: seconds until all held the same, from the last edit, or from when all splits had healed and all who
-    crashed were back, if that was later. None: they never did.
+    `agreed_after`: seconds until all peers converged, from the last edit, or from the end of the last partition or
+    crash if that is later. None: they did not.
     """
 
     seed: int
@@ -86,13 +97,13 @@ class Outcome:
 
 
 class Watched:
-    """An engine's document that says whether an update changed anything."""
+    """An engine's document that reports whether an update changed anything."""
 
     def __init__(self, content: EngineDocument) -> None:
         self.content = content
         self.changed = False
         self.changes_since, self.state, self.digest = content.changes_since, content.state, content.digest
-        self.merge = engine().merge
+        self.merge = load_engine().merge
         content.observe(self._observed)
 
     def _observed(self, update: bytes, origin: object) -> None:
@@ -105,7 +116,7 @@ class Watched:
 
 
 class Node:
-    """One peer."""
+    """A peer."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
@@ -118,12 +129,12 @@ class Node:
         self.start()
 
     @property
-    def me(self) -> Stream:
-        return Stream(self.origin, self.epoch)
+    def me(self) -> EditStream:
+        return EditStream(self.origin, self.epoch)
 
     @property
     def askable(self) -> bool:
-        """Each fourth schedule has one that only dials."""
+        """Every fourth schedule has one that only dials."""
         return self.number > 0 or self.world.seed % 4 < 3
 
     def start(self) -> None:
@@ -136,7 +147,7 @@ class Node:
         self.copies: dict[str, LocalCopy] = {}
         self.contents: dict[str, EngineDocument] = {}
         for doc in DOCS:
-            content = engine().new(self.rng.getrandbits(53))
+            content = load_engine().new(self.rng.getrandbits(53))
             versions: Versions = {}
             log = []
             for has, update, record in self.disks[doc].entries:
@@ -145,7 +156,7 @@ class Node:
                 versions = merge(versions, has)
                 if record is not None:
                     log.append(record)
-            settings = Settings(log_edits=self.world.weather.log_edits)
+            settings = Settings(log_edits=self.world.conditions.log_edits)
             replica = Replica(
                 doc,
                 self.me,
@@ -158,7 +169,7 @@ class Node:
             )
             content.observe(lambda update, origin, doc=doc: self._observed(doc, update, origin))  # type: ignore[misc]
             self.contents[doc] = content
-            self.copies[doc] = LocalCopy(replica, Watched(content), disk=self.disks[doc], refused=self._refused)
+            self.copies[doc] = LocalCopy(replica, Watched(content), log=self.disks[doc], refused=self._refused)
         for other in self.world.nodes:
             if other is not self and other.alive:
                 self.meet(other)
@@ -181,7 +192,7 @@ class Node:
             for copy in other.copies.values():
                 copy.replica.left(self.me)
 
-    def _refused(self, peer: Stream | None, why: str) -> None:
+    def _refused(self, peer: EditStream | None, why: str) -> None:
         self.world.problems.append(f"{self.number} refused {peer}: {why}")
 
     def _observed(self, doc: str, update: bytes, origin: object) -> None:
@@ -198,12 +209,12 @@ class Node:
         self.step()
 
     def sync(self) -> None:
-        """The disk is synced; what was written before is acknowledged from now on."""
+        """Sync the disk; what was written before is acknowledged from now on."""
         for doc, disk in self.disks.items():
             disk.sync()
             self.world.acknowledged[doc] = merge(self.world.acknowledged[doc], self.copies[doc].replica.versions)
 
-    # ---- what the shell does
+    # ---- the shell
 
     def step(self) -> None:
         now = self.world.now
@@ -215,27 +226,27 @@ class Node:
                 others = len(self.world.nodes) - 1
                 self.pace.company(others, others)
                 self.pace.changed(now, self.rng.uniform(0.5, 1.0))
-            for message in step.say:
+            for message in step.publish:
                 self.world.publish(self, encode(message))
             for ask, request in step.ask:
                 self.world.request(self, copy, ask, request)
             wake = min(wake, step.wake)
         if self.pace.due <= now:
-            beats = tuple(copy.replica.doc_beat(now) for copy in self.copies.values())
-            self.world.publish(self, encode(Beat(self.me, beats)))
+            heartbeats = tuple(copy.replica.make_heartbeat(now) for copy in self.copies.values())
+            self.world.publish(self, encode(Heartbeat(self.me, heartbeats)))
             self.pace.sent(now, self.rng.uniform(0.7, 1.0))
         self.world.wake(self, min(wake, self.pace.due))
 
-    def hear(self, data: bytes, via: Stream) -> None:
+    def hear(self, data: bytes, via: EditStream) -> None:
         message = decode_bus(data)
         now = self.world.now
-        if isinstance(message, Beat):
+        if isinstance(message, Heartbeat):
             for one in message.docs:
                 self.copies[one.doc].heard(one, via, now)
         else:
             assert isinstance(message, Updates)
             self.copies[message.doc].heard(message, via, now)
-        # As a loop does: what follows is done when others have had their turn, and may have asked something.
+        # As in a loop: the step runs after other tasks, which may have sent requests.
         self.world.wake(self, now + self.rng.choice((0.0, 0.001)))
 
     def answer(self, data: bytes) -> bytes:
@@ -257,11 +268,13 @@ class Node:
 
 
 class World:
-    """The schedule."""
+    """The state of a schedule."""
 
-    def __init__(self, seed: int, peers: int, weather: Weather, *, trace: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, peers: int, conditions: Conditions, *, trace: Callable[[str], None] | None = None
+    ) -> None:
         self.seed = seed
-        self.weather = weather
+        self.conditions = conditions
         self.rng = Random(seed)
         self.now = 1000.0
         self.queue: list[tuple[float, int, Callable[[], None]]] = []
@@ -272,7 +285,7 @@ class World:
         self.problems: list[str] = []
         self.acknowledged: dict[str, Versions] = {doc: {} for doc in DOCS}
         self.messages = self.edits = 0
-        self.troubles = 0  # splits that have not healed, and peers that are not back
+        self.troubles = 0  # partitions that have not healed, and crashed peers
         self.calm_since = self.now
         self.trace = trace
         self.page: Page | None = None
@@ -286,7 +299,7 @@ class World:
     # ---- time
 
     def trouble(self, seconds: float, end: Callable[[], None]) -> None:
-        """Something is not as it should be, for so long."""
+        """Begin a fault that ends after `seconds`."""
         self.troubles += 1
 
         def ended() -> None:
@@ -327,7 +340,7 @@ class World:
         return a.alive and b.alive and frozenset((a.number, b.number)) not in self.cut
 
     def delay(self) -> float:
-        return self.rng.uniform(*self.weather.delay)
+        return self.rng.uniform(*self.conditions.delay)
 
     def publish(self, sender: Node, data: bytes) -> None:
         me = sender.me
@@ -336,10 +349,10 @@ class World:
         for node in self.nodes:
             if node is sender:
                 continue
-            copies = 1 + (self.rng.random() < self.weather.twice)
+            copies = 1 + (self.rng.random() < self.conditions.twice)
             for _ in range(copies):
                 self.messages += 1
-                if self.rng.random() < self.weather.loss:
+                if self.rng.random() < self.conditions.loss:
                     continue
 
                 def arrive(node: Node = node) -> None:
@@ -348,7 +361,7 @@ class World:
 
                 self.at(self.now + self.delay(), arrive)
 
-    def request(self, asker: Node, copy: LocalCopy, ask: Ask, request: Request) -> None:
+    def request(self, asker: Node, copy: LocalCopy, ask: Ask, request: SyncRequest) -> None:
         data = encode(request)
         epoch = asker.epoch
         self.note(f"{asker.number} asks {ask}")
@@ -360,7 +373,7 @@ class World:
                 asker.step()
 
         def arrive() -> None:
-            if other is None or not self.linked(asker, other) or self.rng.random() < self.weather.refuse:
+            if other is None or not self.linked(asker, other) or self.rng.random() < self.conditions.refuse:
                 self.at(self.now + 0.5, fail)
                 return
             answer = other.answer(data)
@@ -374,9 +387,7 @@ class World:
                 fail()
                 return
             reply = decode_reply(answer)
-            if reply.sender != ask.peer or isinstance(
-                reply, Refused
-            ):  # it was started anew; what is bad is noted there
+            if reply.sender != ask.peer or isinstance(reply, Refused):  # the peer was restarted; errors are noted there
                 fail()
                 return
             body = None
@@ -394,10 +405,10 @@ class World:
             assembly.take(Chunks(other.me, manifest.transfer, chunks))
         return assembly.whole()
 
-    # ---- what has to hold
+    # ---- invariants
 
     def check(self, replica: Replica) -> None:
-        """The invariants of replica.py that can be seen from outside."""
+        """Check the invariants of replica.py that are visible from outside."""
         settings = replica.settings
         assert replica.held <= settings.held_edits
         assert len(replica.history._log) <= settings.log_edits
@@ -410,7 +421,7 @@ class World:
                 assert replica.history.waits_for(held[first][0]) is not None, "what could be delivered is held"
 
     def edit(self, node: Node, content: EngineDocument, rng: Random, mark: str) -> None:
-        """One random transaction."""
+        """Make one random transaction."""
         edit(content, rng, mark)
 
     def agreed(self) -> bool:
@@ -426,7 +437,7 @@ class World:
 
 
 def edit(content: EngineDocument, rng: Random, mark: str) -> None:
-    """One random transaction: text, a map, an array; insertions and deletions."""
+    """Make one random transaction on a text, a map, an array; insertions and deletions."""
     text, cells, rows = content.root("text", "text"), content.root("map", "map"), content.root("array", "array")
     with content.transaction():
         for _ in range(rng.choice((1, 1, 1, 2, 5))):
@@ -446,36 +457,36 @@ def edit(content: EngineDocument, rng: Random, mark: str) -> None:
 
 
 class Page(Protocol):
-    """A peer of another kind, which has one of the others as its home (schedule_page.py)."""
+    """A peer of another kind, connected to one of the others (schedule_page.py)."""
 
     def overhear(self, sender: Node, data: bytes) -> None:
-        """`sender` says something on the BUS."""
+        """Handle a BUS message of `sender`."""
 
     def lost(self, node: Node) -> None:
-        """`node` has crashed."""
+        """Handle the crash of `node`."""
 
     def play(self, rng: Random) -> None:
-        """It is its turn to do something."""
+        """Make a random action."""
 
     def agrees(self) -> bool:
-        """Whether it has what its home has."""
+        """Return True if it has the content of its peer."""
 
 
 def play(
     seed: int,
     *,
-    weather: Weather | None = None,
+    conditions: Conditions | None = None,
     trace: Callable[[str], None] | None = None,
     page: Callable[[World], Page] | None = None,
 ) -> Outcome:
-    """One schedule, from its seed alone."""
+    """Run one schedule from its seed."""
     rng = Random(f"schedule {seed}")
     world = World(
-        seed, rng.choice((2, 3, 3, 4, 5)), weather or Weather(log_edits=rng.choice((4, 64, 4096))), trace=trace
+        seed, rng.choice((2, 3, 3, 4, 5)), conditions or Conditions(log_edits=rng.choice((4, 64, 4096))), trace=trace
     )
     if page is not None:
         world.page = page(world)
-    sky = world.weather
+    sky = world.conditions
     for _ in range(rng.randint(10, 60)):
         world.run_until(world.now + rng.expovariate(30.0))
         if world.page is not None and rng.random() < 0.4:
@@ -512,7 +523,7 @@ def play(
 
 
 def summary(outcomes: list[Outcome], seconds: float) -> str:
-    """What many of them came to, in a line."""
+    """Return a line that summarizes many outcomes."""
     waits = sorted(one.agreed_after for one in outcomes if one.agreed_after is not None)
     edits, acknowledged = sum(one.edits for one in outcomes), sum(one.acknowledged for one in outcomes)
     bad = sum(bool(one.problems) for one in outcomes)
@@ -524,7 +535,7 @@ def summary(outcomes: list[Outcome], seconds: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Many of them, from the command line."""
+    """Run many schedules, from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", type=int)
     parser.add_argument("--first", type=int, default=0)

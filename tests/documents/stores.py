@@ -1,4 +1,4 @@
-"""What the tests of the store share: edits of real documents, an engine to compact them, a still disk."""
+"""Shared by the tests of the store: edits of real documents, an engine for compaction, a blocked disk."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 from pycrdt import Doc, Text, TransactionEvent
 
 from nngkit.documents.store import Loaded, Merge, Record, Store
-from nngkit.documents.versions import Stream, Versions
+from nngkit.documents.versions import EditStream, Versions
 
 PROGRAMS = Path(__file__).with_name("programs")
-WAIT = 20.0  # seconds that any one thing may take here, on a machine with other work to do
-ADA, BOB = Stream(b"adaadaad", 7), Stream(b"bobbobbo", 9)
+WAIT = 20.0  # seconds per operation, on a busy machine
+ADA, BOB = EditStream(b"adaadaad", 7), EditStream(b"bobbobbo", 9)
 
 
-def edit(seq: int, stream: Stream = ADA, update: bytes = b"an update", deps: Versions | None = None) -> Record:
+def edit(seq: int, stream: EditStream = ADA, update: bytes = b"an update", deps: Versions | None = None) -> Record:
     return Record(stream, seq, update, deps or {})
 
 
-def mine(store: Store) -> Stream:
-    return Stream(store.origin, store.epoch)
+def mine(store: Store) -> EditStream:
+    return EditStream(store.origin, store.epoch)
 
 
 @contextmanager
 def standing_still(path: Path) -> Iterator[None]:
-    """Nothing can be written to the store meanwhile: its writer waits for a lock."""
+    """Block the store's writer on a lock during the block."""
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         other.execute("BEGIN IMMEDIATE")
@@ -59,7 +59,7 @@ class TextEngine:
 
 
 class Author:
-    """Somebody who types: `type` gives the update of each edit."""
+    """An author: `type` returns the update of each edit."""
 
     def __init__(self, *before: bytes) -> None:
         self._doc: Doc[Text] = Doc()
@@ -81,7 +81,7 @@ class Author:
 
 
 def content(loaded: Loaded) -> str:
-    """The text of a loaded document."""
+    """Return the text of a loaded document."""
     return str(Author(*updates(loaded)).text)
 
 
@@ -93,7 +93,7 @@ def updates(loaded: Loaded) -> Iterator[bytes]:
 
 
 def append_all(store: Store, doc: str, records: Iterable[Record | Merge]) -> int:
-    """The last ticket."""
+    """Append all; return the last ticket."""
     for record in records:
         if isinstance(record, Merge):
             store.append_merge(doc, record.update, record.versions)

@@ -1,4 +1,4 @@
-"""Where a peer's sockets are, as it says itself and as others see it."""
+"""Addresses of a peer's sockets, as advertised and as resolved."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.documents.addresses import beside, beside_dialled, hidden, reached, told
+from nngkit.documents.sync.addresses import advertised, repair_beside, repair_for_dialer, resolved, with_token
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ from nngkit.documents.addresses import beside, beside_dialled, hidden, reached, 
         ("ws://host/notes", "ws://host/notes/repair"),
     ],
 )
-def test_the_rep_is_beside_the_bus(bus: str, repair: str) -> None:
-    assert beside(bus) == repair
+def test_rep_address_defaults_to_beside_the_bus(bus: str, repair: str) -> None:
+    assert repair_beside(bus) == repair
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_the_rep_is_beside_the_bus(bus: str, repair: str) -> None:
         ("wss://localhost:4712/notes", None),
     ],
 )
-def test_who_only_dials_opens_no_port_that_the_network_can_reach(other: str, repair: str | None) -> None:
-    assert beside_dialled(other, "me") == repair
+def test_peer_that_only_dials_opens_no_network_port(other: str, repair: str | None) -> None:
+    assert repair_for_dialer(other, "me") == repair
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_who_only_dials_opens_no_port_that_the_network_can_reach(other: str, rep
         ("", "tcp://10.0.0.9:51234", None),
     ],
 )
-def test_an_address_is_reached_by_the_host_that_the_connection_came_from(
+def test_wildcard_host_resolves_to_the_host_of_the_connection(
     address: str, seen: str | None, found: str | None
 ) -> None:
-    assert reached(address, seen) == found
+    assert resolved(address, seen) == found
 
 
 @pytest.mark.parametrize(
@@ -79,21 +79,21 @@ def test_an_address_is_reached_by_the_host_that_the_connection_came_from(
         ("ipc:///run/notes", "ipc:///run/notes"),
     ],
 )
-def test_who_listens_everywhere_says_so(address: str, as_told: str) -> None:
-    assert told(address) == as_told
+def test_wildcard_listener_advertises_a_wildcard(address: str, as_told: str) -> None:
+    assert advertised(address) == as_told
     if "*" in as_told:
-        assert reached(as_told, "tcp://10.0.0.9:1") == as_told.replace("*", "10.0.0.9")
+        assert resolved(as_told, "tcp://10.0.0.9:1") == as_told.replace("*", "10.0.0.9")
 
 
 @given(st.text(max_size=60) | st.text("tcpws:/[]*@.0123456789", max_size=30))
-def test_whatever_a_stranger_says_is_an_address_or_none(text: str) -> None:
-    found = reached(text, "tcp://10.0.0.9:51234")
+def test_any_advertised_text_resolves_to_an_address_or_none(text: str) -> None:
+    found = resolved(text, "tcp://10.0.0.9:51234")
     assert found is None or "://" in found or ":" in found
 
 
-def test_the_hidden_bus_is_found_by_the_token_alone_and_at_every_start() -> None:
-    assert hidden("ws://h:1/", "token") == hidden("ws://h:1", "token")
-    assert hidden("ws://h:1/", "token") != hidden("ws://h:1/", "Token")
-    path = hidden("ws://h:1/", "token").rpartition("/")[2]
+def test_bus_path_is_derived_from_the_token_and_stable() -> None:
+    assert with_token("ws://h:1/", "token") == with_token("ws://h:1", "token")
+    assert with_token("ws://h:1/", "token") != with_token("ws://h:1/", "Token")
+    path = with_token("ws://h:1/", "token").rpartition("/")[2]
     assert len(path) == 32
     assert "token" not in path

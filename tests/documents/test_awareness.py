@@ -1,4 +1,4 @@
-"""Who is here, and where: states by number, their end, and cursors that stay in place."""
+"""Awareness: numbered states, their end, and cursors that stay in place."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit import envelope
-from nngkit.documents._v1 import uint
 from nngkit.documents.awareness import RENEW, STATE_LIMIT, TIMEOUT, AwarenessChange
 from nngkit.documents.document import Document
+from nngkit.documents.engine.yjs_update import uint
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Map, Text
 from nngkit.errors import BadMessage, TooLarge
@@ -19,7 +19,7 @@ from tests.documents import networks
 
 
 class Heard:
-    """A home that keeps what it is told."""
+    """A host that records its calls."""
 
     def __init__(self) -> None:
         self.states: list[tuple[int, bytes | None]] = []
@@ -45,9 +45,9 @@ def state(client: int, **fields: object) -> bytes:
     return envelope.encode({"client": client} | fields)
 
 
-def test_our_state_is_told_with_a_number_and_our_client() -> None:
+def test_local_state_is_published_with_clock_and_client_id() -> None:
     home = Heard()
-    doc = Document("d", home=home, client_id=7)
+    doc = Document("d", host=home, client_id=7)
     aware = doc.awareness
     assert aware.local is None
     aware.local = None
@@ -60,7 +60,7 @@ def test_our_state_is_told_with_a_number_and_our_client() -> None:
     assert aware.states == {}
 
 
-def test_a_state_over_16_kib_and_what_may_not_cross_the_wire_are_refused() -> None:
+def test_state_that_is_too_large_or_not_encodable_is_rejected() -> None:
     doc = Document("d")
     doc.awareness.local = {"user": "me"}
     with pytest.raises(TooLarge):
@@ -70,7 +70,7 @@ def test_a_state_over_16_kib_and_what_may_not_cross_the_wire_are_refused() -> No
     assert doc.awareness.local == {"user": "me"}
 
 
-async def test_states_of_others_come_change_and_go() -> None:
+async def test_remote_states_are_added_updated_and_removed() -> None:
     doc = Document("d", client_id=7)
     aware, reader = doc.awareness, doc.awareness.changes()
     aware.local = {"user": "me"}
@@ -82,7 +82,7 @@ async def test_states_of_others_come_change_and_go() -> None:
     assert not aware.receive("a", 3, None, now=1)
     assert not aware.receive("a", 4, state(8, user="y"), now=2)  # renewed
     aware.bye("b")
-    assert not aware.receive("b", 2, state(9), now=2)  # was on the way when it said bye
+    assert not aware.receive("b", 2, state(9), now=2)  # still in flight when it said bye
     assert aware.receive("a", 5, None, now=3)
     assert aware.states == {7: {"user": "me"}}
     doc.close()
@@ -97,7 +97,7 @@ async def test_states_of_others_come_change_and_go() -> None:
     ]
 
 
-def test_who_is_silent_for_30_seconds_is_forgotten_and_who_renews_is_not() -> None:
+def test_state_expires_after_30_seconds_unless_renewed() -> None:
     aware = Document("d").awareness
     aware.receive("a", 1, state(8), now=0)
     aware.receive("b", 1, state(9), now=0)
@@ -121,7 +121,7 @@ def test_who_is_silent_for_30_seconds_is_forgotten_and_who_renews_is_not() -> No
         state(8),
     ],
 )
-def test_what_is_no_state_or_speaks_for_another_is_refused(bad: bytes) -> None:
+def test_invalid_state_or_foreign_client_id_is_rejected(bad: bytes) -> None:
     aware = Document("d", client_id=7).awareness
     aware.receive("a", 1, state(8, user="x"))
     with pytest.raises(BadMessage):
@@ -136,8 +136,8 @@ def test_what_is_no_state_or_speaks_for_another_is_refused(bad: bytes) -> None:
 
 @settings(max_examples=120, deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
-def test_a_cursor_stays_at_its_character_through_edits_of_several(seed: int, before: bool, nested: bool) -> None:
-    """The characters are all different, so that where one went can be seen."""
+def test_cursor_stays_at_its_character_through_concurrent_edits(seed: int, before: bool, nested: bool) -> None:
+    """All characters are different, so that each can be found again."""
     rng = random.Random(seed)
     one, two = Document("d"), Document("d")
     letters = iter(
@@ -172,7 +172,7 @@ def test_a_cursor_stays_at_its_character_through_edits_of_several(seed: int, bef
 
 
 @pytest.mark.parametrize("content", ["", "abc", "aé😀b"])
-def test_a_cursor_at_the_end_stays_there_and_one_at_the_beginning_too(content: str) -> None:
+def test_cursors_at_the_end_and_the_beginning_stay_there(content: str) -> None:
     doc = Document("d")
     text = doc.text("t")
     text += content
@@ -185,7 +185,7 @@ def test_a_cursor_at_the_end_stays_there_and_one_at_the_beginning_too(content: s
     assert text.index_of(start) == 0
 
 
-def test_a_cursor_is_yjs_relative_position_in_utf_16_units() -> None:
+def test_cursor_is_a_yjs_relative_position_in_utf_16_units() -> None:
     doc = Document("d", client_id=300)
     text = doc.text("t")
     text += "aé😀b"
@@ -194,7 +194,7 @@ def test_a_cursor_is_yjs_relative_position_in_utf_16_units() -> None:
     assert text.index_of(b"\x00" + uint(300) + b"\x04" + b"\x00") == 3
 
 
-def test_what_is_no_cursor_here_is_nowhere() -> None:
+def test_invalid_cursor_is_not_found() -> None:
     doc, other = Document("d", client_id=300), Document("d")
     for text in (doc.text("t"), other.text("t")):
         for bad in (
@@ -208,10 +208,10 @@ def test_what_is_no_cursor_here_is_nowhere() -> None:
             assert text.index_of(bad) is None
         text += "é"
     late = doc.text("t").cursor(0)
-    assert other.text("t").index_of(late) is None  # its edit is not there yet
+    assert other.text("t").index_of(late) is None  # its edit has not arrived
     other.merge(doc.engine.changes_since(), "d")
     assert other.text("t").index_of(late) is not None
-    with doc.transaction(), pytest.raises(RuntimeError, match="take it before, or after"):
+    with doc.transaction(), pytest.raises(RuntimeError, match="take it before or after"):
         doc.text("t").cursor(0)
 
 
@@ -222,7 +222,7 @@ def test_states_carry_cursors() -> None:
     doc.awareness.local = {"cursor": doc.awareness.cursor("body", 1, 3)}
     other.awareness.receive("d", doc.awareness.clock, doc.awareness.encoded)
     cursor = other.awareness.states[7]["cursor"]
-    assert other.awareness.find(cursor) is None  # nobody opened that text here
+    assert other.awareness.find(cursor) is None  # that text was not opened here
     other.text("body").insert(0, "¡")
     assert other.awareness.find(cursor) == ("body", 2, 4)
     for bad in (
@@ -236,7 +236,7 @@ def test_states_carry_cursors() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_cursors_in_texts_within_arrays_and_maps(seed: int) -> None:
+def test_cursors_work_in_nested_texts(seed: int) -> None:
     histories = networks.Histories(random.Random(seed), count=2)
     histories.run(30)
     doc = Document("d")

@@ -1,4 +1,4 @@
-"""Code points and bytes of a text that changes, against a plain str."""
+"""Code points and bytes of a changing text, against a plain str."""
 
 from itertools import pairwise
 
@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from nngkit.documents import codepoints
-from nngkit.documents.codepoints import Delete, Delta, Insert, Keep, Positions, compose, composed, delta_of, patched
+from nngkit.documents.engine import codepoints
+from nngkit.documents.engine.codepoints import (
+    Delete,
+    Delta,
+    Insert,
+    Keep,
+    Positions,
+    compose,
+    composed,
+    delta_of,
+    patched,
+)
 
 TEXTS = st.text(st.sampled_from("ab\néß漢😀🇬👨‍👩\u0301\u200d\U0010ffff\x00"), max_size=12)
 PLACES = st.floats(0, 1)
@@ -36,7 +46,7 @@ class Mirror(RuleBasedStateMachine):
 
     @rule(first=PLACES, text=TEXTS, second=PLACES)
     def others_edit(self, first: float, text: str, second: float) -> None:
-        """What others did comes as a delta in bytes."""
+        """Remote edits arrive as a delta in bytes."""
         low, high = sorted((round(first * len(self.text)), round(second * len(self.text))))
         before, gone = self.text[:low], self.text[low:high]
         delta: Delta = (Keep(len(before.encode())), Insert(text), Delete(len(gone.encode())))
@@ -68,23 +78,23 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codepoints, "GROUP", 3)
 
 
-def test_positions_follow_a_text_through_edits_of_ours_and_of_others() -> None:
+def test_positions_follow_local_and_remote_edits() -> None:
     run_state_machine_as_test(Mirror)
 
 
 @pytest.mark.parametrize("offset", [2, 4, 5, 6])
-def test_a_byte_within_a_character_is_no_position(offset: int) -> None:
+def test_byte_offset_inside_a_character_is_rejected(offset: int) -> None:
     with pytest.raises(ValueError, match=f"byte {offset} is inside a character"):
         Positions("aé😀").to_index(offset)
 
 
-def test_a_byte_behind_the_end_is_no_position() -> None:
-    with pytest.raises(ValueError, match="byte 8 is behind the end"):
+def test_byte_offset_beyond_the_end_is_rejected() -> None:
+    with pytest.raises(ValueError, match="byte 8 is beyond the end"):
         Positions("aé😀").to_index(8)
 
 
 @given(TEXTS, st.lists(st.tuples(PLACES, PLACES, TEXTS), max_size=12))
-def test_edits_one_after_the_other_are_one_delta(text: str, edits: list[tuple[float, float, str]]) -> None:
+def test_consecutive_edits_compose_to_one_delta(text: str, edits: list[tuple[float, float, str]]) -> None:
     made = []
     now = text
     for first, second, inserted in edits:

@@ -1,4 +1,4 @@
-"""What every engine must do, and what it must refuse; `ENGINES` is the list to add a second to."""
+"""Requirements on every engine, and input it must reject; add a second engine to `ENGINES`."""
 
 import gc
 import json
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nngkit.documents import _v1
-from nngkit.documents._prelim import Prelim
-from nngkit.documents.engine import Engine, EngineDocument, content_digest, engine
+from nngkit.documents.engine import yjs_update
+from nngkit.documents.engine.interface import Engine, EngineDocument, content_digest, load_engine
+from nngkit.documents.engine.prelim import Prelim
 from nngkit.errors import Broken, ConfigError
 from tests.documents import networks
 
@@ -24,16 +24,16 @@ VECTORS = json.loads((Path(__file__).parent / "digests.json").read_text())
 
 @pytest.fixture(params=ENGINES)
 def made(request: pytest.FixtureRequest) -> Engine:
-    return engine(request.param)
+    return load_engine(request.param)
 
 
-def test_an_engine_that_does_not_exist_is_a_setting_that_cannot_be_used() -> None:
-    with pytest.raises(ConfigError, match="unknown, there is: yjs"):
-        engine("no")
+def test_unknown_engine_raises_config_error() -> None:
+    with pytest.raises(ConfigError, match="unknown; available: yjs"):
+        load_engine("no")
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_replicas_that_had_the_same_messages_are_equal(made: Engine, seed: int) -> None:
+def test_replicas_with_the_same_updates_are_equal(made: Engine, seed: int) -> None:
     histories = networks.Histories(random.Random(seed), made=made)
     histories.run(40)
     digests = {replica.digest() for replica in histories.replicas}
@@ -50,7 +50,7 @@ def test_replicas_that_had_the_same_messages_are_equal(made: Engine, seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_updates_merged_are_one_that_does_the_same(made: Engine, seed: int) -> None:
+def test_merged_update_is_equivalent(made: Engine, seed: int) -> None:
     histories = networks.Histories(random.Random(seed), made=made)
     histories.run(20)
     once = made.new()
@@ -58,7 +58,7 @@ def test_updates_merged_are_one_that_does_the_same(made: Engine, seed: int) -> N
     assert once.digest() == histories.replicas[0].digest()
 
 
-def test_a_transaction_tells_one_update_and_its_origin(made: Engine) -> None:
+def test_transaction_reports_one_update_and_its_origin(made: Engine) -> None:
     doc, told = made.new(), []
     doc.observe(lambda update, origin: told.append(origin))
     text = doc.root("text", "text")
@@ -70,7 +70,7 @@ def test_a_transaction_tells_one_update_and_its_origin(made: Engine) -> None:
     assert told == ["outer"]
 
 
-def test_what_is_known_already_tells_nothing(made: Engine) -> None:
+def test_known_update_reports_nothing(made: Engine) -> None:
     doc, other, told = made.new(), made.new(), []
     doc.root("text", "text").insert(0, "a")
     other.apply(doc.changes_since())
@@ -79,7 +79,7 @@ def test_what_is_known_already_tells_nothing(made: Engine) -> None:
     assert told == []
 
 
-def test_an_update_within_a_transaction_is_a_mistake(made: Engine) -> None:
+def test_apply_inside_a_transaction_raises(made: Engine) -> None:
     doc, other = made.new(), made.new()
     doc.root("text", "text").insert(0, "a")
     with other.transaction(), pytest.raises(RuntimeError):
@@ -88,7 +88,7 @@ def test_an_update_within_a_transaction_is_a_mistake(made: Engine) -> None:
     assert str(other.root("text", "text")) == "a"
 
 
-def test_a_root_is_of_one_kind(made: Engine) -> None:
+def test_root_has_one_type(made: Engine) -> None:
     doc = made.new()
     doc.root("a", "text")
     with pytest.raises(TypeError, match="root 'a' was opened as text, not map"):
@@ -99,7 +99,7 @@ def test_a_root_is_of_one_kind(made: Engine) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[vector["why"] for vector in VECTORS])
-def test_a_document_made_of_a_vector_has_its_digest(made: Engine, vector: dict[str, Any]) -> None:
+def test_document_of_a_test_vector_has_its_digest(made: Engine, vector: dict[str, Any]) -> None:
     doc, other = made.new(), made.new()
     for name, value in vector["content"].items():
         node = doc.root(name, "text" if isinstance(value, str) else "array" if isinstance(value, list) else "map")
@@ -120,7 +120,7 @@ def fill(node: Any, value: Any) -> None:
 
 
 def special(value: Any) -> Any:
-    """Words for what JSON has not: {"$bytes": hex}, {"$number": "NaN"}, {"$int": digits}, {"$text": nested} ..."""
+    """Decode what JSON lacks: {"$bytes": hex}, {"$number": "NaN"}, {"$int": digits}, {"$text": nested} ..."""
     if isinstance(value, list):
         return [special(item) for item in value]
     if not isinstance(value, dict):
@@ -141,7 +141,7 @@ def special(value: Any) -> Any:
     return {key: special(item) for key, item in value.items()}
 
 
-def test_digests_of_what_differs_differ() -> None:
+def test_different_content_has_different_digests() -> None:
     contents: list[dict[str, Any]] = [
         {},
         {"a": "x"},
@@ -163,7 +163,7 @@ def test_digests_of_what_differs_differ() -> None:
     assert content_digest({"a": [-0.0, 3]}) == content_digest({"a": [0, 3.0]})
 
 
-def test_a_digest_is_that_of_now(made: Engine) -> None:
+def test_digest_is_current(made: Engine) -> None:
     doc = made.new()
     text = doc.root("text", "text")
     empty = doc.digest()
@@ -173,11 +173,11 @@ def test_a_digest_is_that_of_now(made: Engine) -> None:
     assert doc.digest() == empty
 
 
-# Hostile
+# Hostile input
 
 
 def two(made: Engine, seed: int = 0) -> tuple[networks.Histories, EngineDocument]:
-    """A history, and a replica that has its first half and no root open."""
+    """Return a history, and a replica with its first half and no open root."""
     histories = networks.Histories(random.Random(seed), made=made)
     histories.run(16)
     half = made.new()
@@ -187,7 +187,7 @@ def two(made: Engine, seed: int = 0) -> tuple[networks.Histories, EngineDocument
 
 
 def as_it_was(made: Engine, histories: networks.Histories, doc: EngineDocument) -> None:
-    """Goes on as if nothing had been."""
+    """Check that the document continues as if nothing had happened."""
     for message in histories.messages[len(histories.messages) // 2 :]:
         doc.apply(message.update)
     assert doc.digest() == histories.replicas[0].digest()
@@ -198,8 +198,8 @@ def as_it_was(made: Engine, histories: networks.Histories, doc: EngineDocument) 
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 20), st.integers(0, 2**32), st.booleans())
-def test_a_spoilt_update_is_refused_and_leaves_no_trace_or_is_one(seed: int, spoil: int, opened: bool) -> None:
-    made = engine()
+def test_corrupted_update_is_valid_or_rejected_without_a_trace(seed: int, spoil: int, opened: bool) -> None:
+    made = load_engine()
     histories, doc = two(made, seed)
     rng = random.Random(spoil)
     if opened:
@@ -218,12 +218,12 @@ def test_a_spoilt_update_is_refused_and_leaves_no_trace_or_is_one(seed: int, spo
                 update.insert(at, rng.randrange(256))
             case _:
                 update += bytes([rng.randrange(256)])
-    digest, state = doc.digest(), _v1.read_state(doc.state())
+    digest, state = doc.digest(), yjs_update.read_state(doc.state())
     try:
         doc.apply(bytes(update))
     except ValueError:
         assert doc.digest() == digest
-        assert _v1.read_state(doc.state()) == state
+        assert yjs_update.read_state(doc.state()) == state
         if not opened:
             as_it_was(made, histories, doc)
     else:
@@ -231,7 +231,7 @@ def test_a_spoilt_update_is_refused_and_leaves_no_trace_or_is_one(seed: int, spo
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
-def test_a_truncated_update_and_bytes_behind_one_are_refused(made: Engine, cut: int) -> None:
+def test_truncated_update_and_trailing_bytes_are_rejected(made: Engine, cut: int) -> None:
     histories, doc = two(made)
     update = histories.replicas[0].changes_since()
     for bad in (update[:-cut], update + b"\x00" * cut, b""):
@@ -241,7 +241,7 @@ def test_a_truncated_update_and_bytes_behind_one_are_refused(made: Engine, cut: 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_update_before_what_it_builds_on_is_refused(made: Engine, seed: int) -> None:
+def test_update_before_its_dependencies_is_rejected(made: Engine, seed: int) -> None:
     histories, doc = two(made, seed)
     refused = 0
     for message in reversed(histories.messages[len(histories.messages) // 2 :]):
@@ -257,11 +257,11 @@ def test_an_update_before_what_it_builds_on_is_refused(made: Engine, seed: int) 
 
 
 def item(client: int, clock: int, content: bytes, *, origin: tuple[int, int] | None = None) -> bytes:
-    """One struct in an update's group of its own: kind 4 or 7 or 8 by the first byte of `content`."""
-    head = _v1.uint(1) + _v1.uint(client) + _v1.uint(clock)
+    """Encode one struct in a group of its own; its kind is the first byte of `content`, 4, 7 or 8."""
+    head = yjs_update.uint(1) + yjs_update.uint(client) + yjs_update.uint(clock)
     if origin is None:
         return head + content[:1] + b"\x01\x01t" + content[1:]
-    return head + bytes([content[0] | 0x80]) + _v1.uint(origin[0]) + _v1.uint(origin[1]) + content[1:]
+    return head + bytes([content[0] | 0x80]) + yjs_update.uint(origin[0]) + yjs_update.uint(origin[1]) + content[1:]
 
 
 X = b"\x04\x01x"
@@ -271,28 +271,28 @@ HOSTILE = {
         b"\x02" + item(51, 0, X, origin=(50, 0)) + item(50, 0, X, origin=(51, 0)) + b"\x00",
         "items build on each other",
     ),
-    "one that builds on itself": (b"\x01" + item(50, 0, X, origin=(50, 0)) + b"\x00", "builds on itself"),
+    "one that builds on itself": (b"\x01" + item(50, 0, X, origin=(50, 0)) + b"\x00", "references itself"),
     "half a character after another": (b"\x01" + item(50, 0, X, origin=(1, 1)) + b"\x00", "half a character"),
     "half a character deleted": (b"\x00\x01\x01\x01\x01\x01", "half a character"),
-    "a million lists in lists": (b"\x01" + item(50, 0, NESTED) + b"\x00", "nested over 32"),
-    "a claim of 4,000 million clients": (b"\xff\xff\xff\xff\x0f", "the limit is"),
-    "a claim of 2,000 million structs": (b"\x01\xff\xff\xff\xff\x07\x01\x00", "cut off"),
-    "a text of a gigabyte": (b"\x01" + item(50, 0, b"\x04\x80\x80\x80\x80\x04") + b"\x00", "cut off"),
+    "a million lists in lists": (b"\x01" + item(50, 0, NESTED) + b"\x00", "nested more than 32"),
+    "a claim of 4,000 million clients": (b"\xff\xff\xff\xff\x0f", "over the limit"),
+    "a claim of 2,000 million structs": (b"\x01\xff\xff\xff\xff\x07\x01\x00", "truncated"),
+    "a text of a gigabyte": (b"\x01" + item(50, 0, b"\x04\x80\x80\x80\x80\x04") + b"\x00", "truncated"),
     "a client over 53 bits": (b"\x01\x01" + b"\xff" * 9 + b"\x00", "over 53 bits"),
     "not UTF-8": (b"\x01" + item(50, 0, b"\x04\x02\xff\xfe") + b"\x00", "not UTF-8"),
     "half a surrogate pair": (b"\x01" + item(50, 0, b"\x04\x03\xed\xa0\x80") + b"\x00", "not UTF-8"),
     "XML": (b"\x01" + item(50, 0, b"\x07\x03\x01p") + b"\x00", "XML"),
     "a subdocument": (b"\x01" + item(50, 0, b"\x09\x01p\x76\x00") + b"\x00", "subdocument"),
-    "nothing at all": (b"\x01" + item(50, 0, b"\x08\x00") + b"\x00", "no length"),
+    "nothing at all": (b"\x01" + item(50, 0, b"\x08\x00") + b"\x00", "an empty item"),
     "a deletion of what is not here": (b"\x00\x01\x32\x01\x00\x01", "does not connect"),
-    "the same client twice": (b"\x02" + item(50, 0, X) + item(50, 1, X) + b"\x00", "comes twice"),
+    "the same client twice": (b"\x02" + item(50, 0, X) + item(50, 1, X) + b"\x00", "duplicate client"),
 }
 
 
 @pytest.mark.parametrize("how", HOSTILE)
 @pytest.mark.parametrize("opened", [True, False])
-def test_hostile_updates_are_refused_and_the_document_goes_on(how: str, opened: bool) -> None:
-    made = engine("yjs")
+def test_hostile_update_is_rejected_and_the_document_stays_usable(how: str, opened: bool) -> None:
+    made = load_engine("yjs")
     author, doc = made.new(1), made.new(2)
     text = author.root("t", "text")
     text.insert(0, "a😀b")
@@ -319,8 +319,8 @@ def test_hostile_updates_are_refused_and_the_document_goes_on(how: str, opened: 
         assert doc.content() == {"t": "aé😀b!漢"}
 
 
-def test_after_damage_nested_parts_are_got_again_and_roots_go_on() -> None:
-    doc = engine("yjs").new(1)
+def test_after_a_rebuild_roots_stay_valid_and_nested_types_do_not() -> None:
+    doc = load_engine("yjs").new(1)
     table = doc.root("table", "map")
     table.set("note", Prelim("text", "é"))
     note = table.get("note")
@@ -335,8 +335,8 @@ def test_after_damage_nested_parts_are_got_again_and_roots_go_on() -> None:
     assert not undo.can_undo or not undo.undo() or doc.content() == {"table": {"note": "é", "a": 1}}
 
 
-def test_a_text_that_somebody_uses_as_an_array_can_be_read_but_not_edited() -> None:
-    made = engine("yjs")
+def test_text_with_array_items_is_read_only() -> None:
+    made = load_engine("yjs")
     doc, other = made.new(), made.new()
     text = doc.root("x", "text")
     text.insert(0, "é")
@@ -350,11 +350,11 @@ def test_a_text_that_somebody_uses_as_an_array_can_be_read_but_not_edited() -> N
     assert other.digest() == doc.digest()
 
 
-def test_shared_types_nested_ten_thousand_deep_are_read_to_a_depth() -> None:
-    """Each is a struct of its own, so that no parser's depth stops them."""
-    structs = b"".join(b"\x07\x00\x32" + _v1.uint(clock - 1) + b"\x00" for clock in range(1, 10_000))
-    update = b"\x01" + _v1.uint(10_000) + b"\x32\x00" + b"\x07\x01\x01t\x00" + structs + b"\x00"
-    doc = engine("yjs").new()
+def test_deeply_nested_types_are_read_to_a_limit() -> None:
+    """Each level is a struct of its own, so that no parser's depth limit applies."""
+    structs = b"".join(b"\x07\x00\x32" + yjs_update.uint(clock - 1) + b"\x00" for clock in range(1, 10_000))
+    update = b"\x01" + yjs_update.uint(10_000) + b"\x32\x00" + b"\x07\x01\x01t\x00" + structs + b"\x00"
+    doc = load_engine("yjs").new()
     doc.apply(update)
     depth, value = 0, doc.content()["t"]
     while isinstance(value, list):
@@ -365,9 +365,9 @@ def test_shared_types_nested_ten_thousand_deep_are_read_to_a_depth() -> None:
     assert doc.content() == {}
 
 
-def test_a_document_that_nobody_holds_any_more_is_let_go_of() -> None:
+def test_unreferenced_document_is_garbage_collected() -> None:
     def use() -> weakref.ref[Any]:
-        document = engine().new()
+        document = load_engine().new()
         text: Any = document.root("body", "text")
         end = document.observe_changes(lambda parts, origin: None)
         document.observe(lambda update, origin: None)

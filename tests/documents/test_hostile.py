@@ -1,4 +1,4 @@
-"""What strangers say on the BUS ends no task: it is refused, counted, and the peer named."""
+"""Hostile BUS messages end no task: they are refused and counted, with the sender's address."""
 
 from __future__ import annotations
 
@@ -6,61 +6,61 @@ import random
 
 import pytest
 
-from nngkit.documents.exchange import Exchange
-from nngkit.documents.local import LocalCopy
-from nngkit.documents.messages import Aware, Beat, Bye, Edit, Hello, Updates
-from nngkit.documents.versions import Stream, Versions
-from nngkit.documents.wire import encode
+from nngkit.documents.sync.exchange import Exchange
+from nngkit.documents.sync.local_copy import LocalCopy
+from nngkit.documents.sync.messages import Aware, Bye, Heartbeat, Hello, Updates
+from nngkit.documents.sync.wire import encode
+from nngkit.documents.versions import Edit, EditStream, Versions
 from nngkit.errors import NngkitError
 
-ME, ADA, BOB = (Stream(bytes([n]) * 8, n) for n in range(3))
+ME, ADA, BOB = (EditStream(bytes([n]) * 8, n) for n in range(3))
 AT = "tcp://10.0.0.9:51234"
 
 
-class Owner:
-    """An owner without documents, which remembers what was refused."""
+class ExchangeHost:
+    """A host without documents that records refusals."""
 
     def __init__(self) -> None:
         self.refusals: list[tuple[str, str, str]] = []
 
-    def wants(self, doc: str) -> bool:
+    def accepts(self, doc: str) -> bool:
         return False
 
-    def changed(self, copy: LocalCopy, *, content: bool) -> None:
+    def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
         raise AssertionError("there is no document")
 
-    def heard_aware(self, message: Aware) -> bool:
+    def receive_awareness(self, message: Aware) -> bool:
         raise AssertionError("there is no document")
 
-    def came(self, peer: Stream, docs: set[str]) -> None:
-        """Nothing to do."""
+    def peer_opened(self, peer: EditStream, docs: set[str]) -> None:
+        """Do nothing."""
 
-    def gone(self, peer: Stream) -> None:
-        """Nothing to do."""
+    def peer_left(self, peer: EditStream) -> None:
+        """Do nothing."""
 
-    def refused(self, peer: str, what: str, why: str) -> None:
+    def record_refusal(self, peer: str, what: str, why: str) -> None:
         self.refusals.append((peer, what, why))
 
-    async def has(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
+    async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
         return False
 
     async def room(self) -> None:
-        """There is."""
+        """Return at once."""
 
 
-def opened(owner: Owner) -> Exchange:
+def opened(host: ExchangeHost) -> Exchange:
     return Exchange(
         ME,
-        owner,
+        host,
         rng=random.Random(1),
-        beat=(0.02, 0.2),
+        heartbeat=(0.02, 0.2),
         limit=1 << 20,
         relay=False,
         token=None,
         name=None,
         tls=None,
         admit=None,
-        weather=None,
+        faults=None,
     )
 
 
@@ -71,26 +71,26 @@ def opened(owner: Owner) -> Exchange:
         b"nonsense",
         b"\x9b" + b"\xff" * 8,
         b"\x00" * 300_000,
-        encode(Beat(ME)),
-        encode(Beat(BOB)),
+        encode(Heartbeat(ME)),
+        encode(Heartbeat(BOB)),
         encode(Bye(BOB)),
         encode(Aware(BOB, "minutes", 1, b"\xff")),
         encode(Updates(BOB, "minutes", 1, (Edit(b"\0"),))),
     ],
     ids=lambda said: said[:24].hex(),
 )
-async def test_it_is_refused_with_its_name_and_the_next_is_heard(said: bytes) -> None:
-    owner = Owner()
-    exchange = opened(owner)
+async def test_hostile_message_is_refused_with_its_sender_and_the_next_is_handled(said: bytes) -> None:
+    host = ExchangeHost()
+    exchange = opened(host)
     try:
-        exchange.hear(encode(Beat(ADA)), 1, AT)
-        assert owner.refusals == []
-        exchange.hear(said, 1, AT)
-        ((peer, _, why),) = owner.refusals
+        exchange.receiver.receive(encode(Heartbeat(ADA)), 1, AT)
+        assert host.refusals == []
+        exchange.receiver.receive(said, 1, AT)
+        ((peer, _, why),) = host.refusals
         assert AT in peer + why
-        exchange.hear(encode(Beat(ADA, name="ada")), 1, AT)
+        exchange.receiver.receive(encode(Heartbeat(ADA, name="ada")), 1, AT)
         assert [member.name for member in exchange.members.present()] == ["ada"]
-        assert len(owner.refusals) == 1
+        assert len(host.refusals) == 1
     finally:
         await exchange.close()
 
@@ -99,13 +99,13 @@ async def test_it_is_refused_with_its_name_and_the_next_is_heard(said: bytes) ->
     "place",
     ["tcp://10.0.0.9", "tcp://10.0.0.9:99999999", "tls+tcp://10.0.0.9:4711", "ipc://" + "x" * 500, "tcp://\0:1"],
 )
-async def test_an_address_that_is_none_fails_the_question_and_nothing_else(place: str) -> None:
-    exchange = opened(Owner())
+async def test_invalid_repair_address_fails_only_the_request(place: str) -> None:
+    exchange = opened(ExchangeHost())
     try:
-        exchange.hear(encode(Beat(ADA, repair=(place,))), 1, AT)
+        exchange.receiver.receive(encode(Heartbeat(ADA, repair=(place,))), 1, AT)
         with pytest.raises(NngkitError):
             await exchange.ask(ADA, Hello(ME), 0.1)
-        exchange.hear(encode(Beat(ADA, name="ada")), 1, AT)
+        exchange.receiver.receive(encode(Heartbeat(ADA, name="ada")), 1, AT)
         assert [member.name for member in exchange.members.present()] == ["ada"]
     finally:
         await exchange.close()

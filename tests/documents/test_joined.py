@@ -1,4 +1,4 @@
-"""`await doc.joined()`: all that any peer that can be reached had at the call is here, whoever types meanwhile."""
+"""`await doc.joined()` brings everything that any reachable peer had at the call, also during edits."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import trio
 
-from nngkit.documents import Document, DocumentPeer, Weather
+from nngkit.documents import Document, DocumentPeer, NetworkFaults
 from nngkit.errors import TimedOut
 
 HERE = "tcp://127.0.0.1:0"
-PATIENCE = 20.0  # seconds that anything may take on a busy machine
-PACES = (0, 1, 5, 10, 33, 100)  # edits a second
+PATIENCE = 20.0  # seconds per operation on a busy machine
+PACES = (0, 1, 5, 10, 33, 100)  # edits per second
 
 
 @asynccontextmanager
 async def typing(document: Document, pace: int) -> AsyncIterator[None]:
-    """One letter after the other goes into the text `body`, `pace` of them a second."""
+    """Append letters to the text `body`, `pace` per second, during the block."""
 
     async def type_on() -> None:
         while True:
@@ -34,7 +34,7 @@ async def typing(document: Document, pace: int) -> AsyncIterator[None]:
 
 
 async def whole(how: str, pace: int, times: int) -> int:
-    """How many of so many peers that joined one who is typing had all that was there when they asked."""
+    """Join an editing peer `times` times; return how often everything from before the call was there."""
     found = 0
     async with DocumentPeer(listen=HERE) as ada, typing(ours := ada.open("minutes"), pace):
         for _ in range(times):
@@ -51,20 +51,20 @@ async def whole(how: str, pace: int, times: int) -> int:
 
 @pytest.mark.parametrize("how", ["join", "dial"])
 @pytest.mark.parametrize("pace", [0, 33])
-async def test_who_joins_somebody_who_types_has_all_that_was_there(how: str, pace: int) -> None:
+async def test_joined_during_edits_has_everything(how: str, pace: int) -> None:
     assert await whole(how, pace, 4) == 4
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", ["join", "dial"])
-async def test_two_hundred_of_two_hundred_who_join_have_all_that_was_there(how: str) -> None:
+async def test_joined_has_everything_200_of_200_times(how: str) -> None:
     times = [34] * 4 + [32] * 2
     found = [await whole(how, pace, count) for pace, count in zip(PACES, times, strict=True)]
     assert (sum(times), found) == (200, times)
 
 
-async def test_each_call_brings_what_was_there_at_that_call() -> None:
+async def test_each_joined_brings_the_state_of_its_call() -> None:
     async with DocumentPeer(listen=HERE) as ada, DocumentPeer(dial=ada.address) as bob:
         ours, theirs = ada.open("minutes"), bob.open("minutes")
         for n in range(20):
@@ -73,10 +73,10 @@ async def test_each_call_brings_what_was_there_at_that_call() -> None:
             assert str(theirs.text("body")) == str(ours.text("body"))
 
 
-async def test_it_is_all_that_any_of_several_has() -> None:
+async def test_joined_brings_everything_of_several_peers() -> None:
     cut: set[bytes] = set()
     async with AsyncExitStack() as stack:
-        ada = await stack.enter_async_context(DocumentPeer(listen=HERE, weather=Weather(cut=cut)))
+        ada = await stack.enter_async_context(DocumentPeer(listen=HERE, faults=NetworkFaults(cut=cut)))
         bob = await stack.enter_async_context(DocumentPeer(listen=HERE))
         cut.add(bob.me.origin)
         ada.open("minutes").text("body").append("Ada's")
@@ -88,7 +88,7 @@ async def test_it_is_all_that_any_of_several_has() -> None:
         assert doc.plain() == {"body": "Ada's", "meta": {"title": "Bob's"}}
 
 
-async def test_who_cannot_be_asked_counts_by_what_it_says() -> None:
+async def test_joined_judges_a_peer_without_rep_by_its_heartbeats() -> None:
     async with DocumentPeer(listen=HERE) as home, DocumentPeer(dial=home.address, repair=()) as outside:
         outside.open("minutes").text("body").append("x" * 400_000)  # too large for the BUS
         ours = home.open("minutes")
@@ -96,7 +96,7 @@ async def test_who_cannot_be_asked_counts_by_what_it_says() -> None:
         assert len(ours.text("body")) == 400_000
 
 
-async def test_who_has_no_such_document_is_not_waited_for() -> None:
+async def test_joined_does_not_wait_for_peers_without_the_document() -> None:
     async with DocumentPeer(listen=HERE) as ada, DocumentPeer(listen=HERE) as bob:
         ada.open("minutes").text("body").append("hello")
         bob.open("something else")
@@ -106,9 +106,9 @@ async def test_who_has_no_such_document_is_not_waited_for() -> None:
             await doc.joined(PATIENCE)
             assert str(doc.text("body")) == "hello"
             nothing = cy.open("nothing")
-            with pytest.raises(TimedOut, match="none of the 2 peers"):
+            with pytest.raises(TimedOut, match="none of the 2 reachable peers"):
                 await nothing.joined(0.5)
-            assert not cy.refusals  # that somebody has no such document is no offence
+            assert not cy.refusals  # a peer without the document is not refused
             bob.open("nothing").text("body").append("now")
             await nothing.joined(PATIENCE)
             assert str(nothing.text("body")) == "now"

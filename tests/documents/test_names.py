@@ -1,4 +1,4 @@
-"""What a document may be called."""
+"""Valid document names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nngkit.errors import ConfigError
     "name",
     ["minutes", "minutes/2026-11", "a b", "mañana/😀", "...", "a/.b", "x" * LONGEST, "é" * (LONGEST // 2)],
 )
-def test_a_name_is_a_path_of_printable_text(name: str) -> None:
+def test_name_is_a_path_of_printable_text(name: str) -> None:
     assert check_name(name) == name
 
 
@@ -37,14 +37,14 @@ def test_a_name_is_a_path_of_printable_text(name: str) -> None:
         ("é" * (LONGEST // 2) + "x", "longer"),
     ],
 )
-def test_what_would_leave_its_folder_or_deceive_the_eye_is_refused(name: str, why: str) -> None:
+def test_path_tricks_and_invisible_characters_are_rejected(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as refused:
         check_name(name)
-    assert str(refused.value).isascii()  # it may be shown anywhere
+    assert str(refused.value).isascii()  # can be shown anywhere
 
 
 @given(st.text(max_size=300))
-def test_whatever_is_let_in_stays_below_the_folder_that_it_is_put_in(name: str) -> None:
+def test_valid_names_stay_below_their_folder(name: str) -> None:
     try:
         check_name(name)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""DocumentPeer, over real sockets: what a program that opens documents lives by."""
+"""DocumentPeer, over real sockets."""
 
 from __future__ import annotations
 
@@ -11,20 +11,31 @@ import pytest
 import trio
 import trio.lowlevel
 
-from nngkit.documents import Document, DocumentPeer, Stream, Weather
-from nngkit.documents.addresses import hidden
-from nngkit.documents.messages import Aware, Beat, DocBeat, Edit, Hello, Manifest, Nack, Range, Updates, Want
-from nngkit.documents.wire import decode_reply, encode
+from nngkit.documents import Document, DocumentPeer, EditStream, NetworkFaults
+from nngkit.documents.sync.addresses import with_token
+from nngkit.documents.sync.messages import (
+    Aware,
+    DocumentHeartbeat,
+    Heartbeat,
+    Hello,
+    Manifest,
+    Nack,
+    Range,
+    Updates,
+    Want,
+)
+from nngkit.documents.sync.wire import decode_reply, encode
+from nngkit.documents.versions import Edit
 from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NotFound, TimedOut
 from nngkit.protocols import Bus, Req
 
 HERE = "tcp://127.0.0.1:0"
-PATIENCE = 20.0  # seconds that anything may take on a busy machine; what is waited for is an event, not a time
-STRANGER = Stream(b"stranger", 1)
+PATIENCE = 20.0  # seconds per operation on a busy machine; events are awaited, not times
+STRANGER = EditStream(b"stranger", 1)
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Wait for what has no event of its own."""
+    """Wait for a condition that has no event."""
     with trio.fail_after(PATIENCE):
         while not true():  # noqa: ASYNC110
             await trio.sleep(0.005)
@@ -32,7 +43,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def mesh(n: int, **options: Any) -> AsyncIterator[list[DocumentPeer]]:
-    """`n` peers that all know each other."""
+    """Open `n` peers that are all connected."""
     async with AsyncExitStack() as stack:
         peers: list[DocumentPeer] = []
         for _ in range(n):
@@ -50,14 +61,14 @@ async def alike(*documents: Document) -> None:
 # ---- edits
 
 
-async def test_an_edit_reaches_every_peer() -> None:
+async def test_edit_reaches_every_peer() -> None:
     async with mesh(3) as peers:
         docs = [peer.open("minutes") for peer in peers]
         docs[0].text("body").insert(0, "hello")
         await until(lambda: all(str(doc.text("body")) == "hello" for doc in docs))
 
 
-async def test_edits_at_once_by_all_come_out_alike() -> None:
+async def test_concurrent_edits_converge() -> None:
     async with mesh(4) as peers:
         docs = [peer.open("minutes") for peer in peers]
         for round_ in range(20):
@@ -71,7 +82,7 @@ async def test_edits_at_once_by_all_come_out_alike() -> None:
         assert len(docs[0].array("list")) == 80
 
 
-async def test_documents_are_apart() -> None:
+async def test_documents_are_independent() -> None:
     async with mesh(2) as (a, b):
         a.open("one").text("body").insert(0, "1")
         a.open("two").text("body").insert(0, "2")
@@ -81,7 +92,7 @@ async def test_documents_are_apart() -> None:
         await until(lambda: b.stats.elsewhere > 0)
 
 
-async def test_a_change_says_whose_it_is() -> None:
+async def test_change_names_its_author() -> None:
     async with mesh(2) as (a, b):
         ours, theirs = a.open("minutes"), b.open("minutes")
         async with trio.open_nursery() as nursery:
@@ -98,7 +109,7 @@ async def test_a_change_says_whose_it_is() -> None:
         assert seen[0].peer == str(a.me)
 
 
-async def test_who_comes_late_gets_it_all() -> None:
+async def test_late_peer_gets_everything() -> None:
     async with DocumentPeer(listen=HERE) as a:
         doc = a.open("minutes")
         doc.text("body").insert(0, "long ago")
@@ -108,7 +119,7 @@ async def test_who_comes_late_gets_it_all() -> None:
             assert str(late.text("body")) == "long ago"
 
 
-async def test_a_large_document_comes_in_verified_chunks() -> None:
+async def test_large_document_is_transferred_in_verified_chunks() -> None:
     async with DocumentPeer(listen=HERE) as a:
         doc = a.open("book")
         doc.text("body").insert(0, "".join(chr(97 + i * i % 23) for i in range(3 << 20)))
@@ -119,7 +130,7 @@ async def test_a_large_document_comes_in_verified_chunks() -> None:
             assert a.stats.answered["Pull"] >= 1
 
 
-async def test_an_edit_too_large_for_the_bus_arrives_all_the_same() -> None:
+async def test_edit_too_large_for_the_bus_arrives() -> None:
     async with mesh(2) as (a, b):
         ours, theirs = a.open("book"), b.open("book")
         await theirs.joined(PATIENCE)
@@ -128,14 +139,14 @@ async def test_an_edit_too_large_for_the_bus_arrives_all_the_same() -> None:
         await until(lambda: len(theirs.text("body")) == (2 << 20) + 1)
 
 
-async def test_who_cannot_be_asked_gives_what_is_lost_of_a_document_too_large_to_be_given() -> None:
+async def test_peer_without_rep_pushes_lost_edits_of_a_document_too_large_to_push() -> None:
     async with (
-        DocumentPeer(listen=HERE, weather=Weather(loss=0.5)) as home,
+        DocumentPeer(listen=HERE, faults=NetworkFaults(loss=0.5)) as home,
         DocumentPeer(dial=home.address, repair=()) as outside,
     ):
         texts = [peer.open("minutes").text("body") for peer in (home, outside)]
         await home.wait_for_peers(1, PATIENCE)
-        texts[0].append("x" * 6_000_000)  # a question may have 4 MiB
+        texts[0].append("x" * 6_000_000)  # over the limit of 4 MiB for a request
         await until(lambda: len(texts[1]) == 6_000_000)
         asked = outside.stats.bytes_asked
         texts[1].append("y" * 400_000)  # too large for the BUS
@@ -148,7 +159,7 @@ async def test_who_cannot_be_asked_gives_what_is_lost_of_a_document_too_large_to
         assert 400_000 < outside.stats.bytes_asked - asked < 2_000_000
 
 
-async def test_nobody_joins_alone() -> None:
+async def test_joined_times_out_without_peers() -> None:
     async with DocumentPeer(listen=HERE) as a:
         with pytest.raises(TimedOut, match="no peer was reached"):
             await a.open("minutes").joined(0.05)
@@ -158,8 +169,8 @@ async def test_nobody_joins_alone() -> None:
 
 
 @pytest.mark.parametrize("loss", [0.3, 0.7])
-async def test_what_the_bus_loses_is_repaired(loss: float) -> None:
-    async with mesh(3, weather=Weather(loss=loss, delay=0.005)) as peers:
+async def test_lost_messages_are_repaired(loss: float) -> None:
+    async with mesh(3, faults=NetworkFaults(loss=loss, delay=0.005)) as peers:
         docs = [peer.open("minutes") for peer in peers]
         for number in range(60):
             docs[number % 3].text("body").insert(0, "x")
@@ -168,32 +179,32 @@ async def test_what_the_bus_loses_is_repaired(loss: float) -> None:
         await alike(*docs)
 
 
-async def test_a_partition_heals() -> None:
-    weathers = [Weather() for _ in range(4)]
+async def test_partition_heals() -> None:
+    weathers = [NetworkFaults() for _ in range(4)]
     async with AsyncExitStack() as stack:
         peers: list[DocumentPeer] = []
-        for weather in weathers:
+        for faults in weathers:
             dial = [peer.address for peer in peers]
-            peers.append(await stack.enter_async_context(DocumentPeer(listen=HERE, dial=dial, weather=weather)))
+            peers.append(await stack.enter_async_context(DocumentPeer(listen=HERE, dial=dial, faults=faults)))
         for peer in peers:
             await peer.wait_for_peers(3, PATIENCE)
         docs = [peer.open("minutes") for peer in peers]
         docs[0].text("body").insert(0, "before ")
         await alike(*docs)
         halves = [{peer.me.origin for peer in half} for half in (peers[:2], peers[2:])]
-        for number, weather in enumerate(weathers):
-            weather.cut = halves[number < 2]
+        for number, faults in enumerate(weathers):
+            faults.cut = halves[number < 2]
         docs[1].text("body").insert(0, "left ")
         docs[2].text("body").insert(0, "right ")
         await until(lambda: "left" in str(docs[0].text("body")) and "right" in str(docs[3].text("body")))
         assert "right" not in str(docs[0].text("body"))
-        for weather in weathers:
-            weather.cut = set()
+        for faults in weathers:
+            faults.cut = set()
         await alike(*docs)
         assert sorted(str(docs[0].text("body")).split()) == ["before", "left", "right"]
 
 
-async def test_a_chain_of_relays_passes_everything_on() -> None:
+async def test_chain_of_relays_forwards_everything() -> None:
     async with AsyncExitStack() as stack:
         peers: list[DocumentPeer] = []
         for _ in range(4):
@@ -208,7 +219,7 @@ async def test_a_chain_of_relays_passes_everything_on() -> None:
         await alike(*docs)
 
 
-async def test_a_ring_of_relays_does_not_go_round_for_ever() -> None:
+async def test_ring_of_relays_does_not_loop() -> None:
     async with AsyncExitStack() as stack:
         peers = [await stack.enter_async_context(DocumentPeer(listen=HERE, relay=True)) for _ in range(3)]
         for number, peer in enumerate(peers):
@@ -220,14 +231,14 @@ async def test_a_ring_of_relays_does_not_go_round_for_ever() -> None:
         await alike(*docs)
         said = [peer.stats.said for peer in peers]
         await trio.sleep(0.5)
-        # nothing but beats, of which there are at most ten a second
+        # Heartbeats only, at most ten per second.
         assert all(peer.stats.said - before < 10 for peer, before in zip(peers, said, strict=True))
 
 
 # ---- the disk
 
 
-async def test_what_is_durable_outlives_the_peer(tmp_path: Path) -> None:
+async def test_durable_edits_outlive_the_peer(tmp_path: Path) -> None:
     store = tmp_path / "docs.sqlite"
     async with DocumentPeer(store=store) as peer:
         doc = peer.open("minutes")
@@ -240,13 +251,13 @@ async def test_what_is_durable_outlives_the_peer(tmp_path: Path) -> None:
         assert peer.me.epoch > first.epoch
 
 
-async def test_without_a_store_nothing_is_durable() -> None:
+async def test_durable_requires_a_store() -> None:
     async with DocumentPeer() as peer:
         with pytest.raises(ConfigError, match="store"):
             await peer.open("minutes").durable()
 
 
-async def test_synced_counts_the_disks_of_others(tmp_path: Path) -> None:
+async def test_synced_counts_disks_of_other_peers(tmp_path: Path) -> None:
     async with (
         DocumentPeer(listen=HERE, store=tmp_path / "a") as a,
         DocumentPeer(dial=a.address, store=tmp_path / "b") as b,
@@ -262,7 +273,7 @@ async def test_synced_counts_the_disks_of_others(tmp_path: Path) -> None:
             await doc.synced(2, 0.3)
 
 
-async def test_a_restarted_peer_gets_its_own_past_back_from_others(tmp_path: Path) -> None:
+async def test_restarted_peer_gets_its_own_edits_back(tmp_path: Path) -> None:
     store = tmp_path / "docs.sqlite"
     async with DocumentPeer(listen=HERE) as other:
         theirs = other.open("minutes")
@@ -270,13 +281,13 @@ async def test_a_restarted_peer_gets_its_own_past_back_from_others(tmp_path: Pat
             doc = peer.open("minutes")
             doc.text("body").insert(0, "mine")
             await until(lambda: str(theirs.text("body")) == "mine")
-        store.unlink()  # the disk is lost: what comes back is what others had
+        store.unlink()  # the disk is lost: everything comes back from other peers
         async with DocumentPeer(dial=other.address, store=store) as peer:
             doc = peer.open("minutes")
             await until(lambda: str(doc.text("body")) == "mine")
 
 
-async def test_what_was_never_sent_is_sent_after_a_restart(tmp_path: Path) -> None:
+async def test_unsent_edits_are_sent_after_a_restart(tmp_path: Path) -> None:
     store = tmp_path / "docs.sqlite"
     async with DocumentPeer(store=store) as alone:
         alone.open("minutes").text("body").insert(0, "unsent")
@@ -286,7 +297,7 @@ async def test_what_was_never_sent_is_sent_after_a_restart(tmp_path: Path) -> No
         await until(lambda: str(theirs.text("body")) == "unsent")
 
 
-async def test_saved_versions_are_there_to_be_read(tmp_path: Path) -> None:
+async def test_saved_versions_can_be_read(tmp_path: Path) -> None:
     async with DocumentPeer(store=tmp_path / "docs.sqlite") as peer:
         doc = peer.open("minutes")
         doc.text("body").insert(0, "first")
@@ -300,17 +311,17 @@ async def test_saved_versions_are_there_to_be_read(tmp_path: Path) -> None:
             doc.at("one").text("body").insert(0, "x")
 
 
-# ---- who joins
+# ---- joining
 
 
 @pytest.mark.parametrize("what", ["name", "token"])
-@pytest.mark.parametrize(("text", "why"), [("a\ud83d", "half a surrogate pair"), ("é" * 513, "longer than 1024")])
-def test_a_name_or_token_that_nobody_could_be_told_is_refused(what: str, text: str, why: str) -> None:
+@pytest.mark.parametrize(("text", "why"), [("a\ud83d", "lone surrogate"), ("é" * 513, "longer than 1024")])
+def test_name_or_token_that_cannot_be_sent_is_rejected(what: str, text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=f"^{what}: .*{why}"):
         DocumentPeer(**{what: text})  # type: ignore[arg-type]
 
 
-async def test_joining_needs_one_address_and_the_token() -> None:
+async def test_joining_needs_an_address_and_the_token() -> None:
     async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as a:
         doc = a.open("minutes")
         doc.text("body").insert(0, "told to friends")
@@ -326,18 +337,18 @@ async def test_joining_needs_one_address_and_the_token() -> None:
         assert any("token" in refusal.why for refusal in a.refusals)
 
 
-async def test_the_path_of_a_bus_with_a_token_is_not_the_one_that_was_asked_for() -> None:
+async def test_bus_path_with_a_token_is_secret() -> None:
     async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as a:
-        assert a.address.endswith(hidden("/notes", "secret"))
+        assert a.address.endswith(with_token("/notes", "secret"))
         assert "secret" not in a.address
 
 
-async def test_a_token_needs_a_bus_that_can_be_hidden() -> None:
+async def test_token_requires_a_websocket_bus() -> None:
     with pytest.raises(ConfigError, match="ws://"):
         DocumentPeer(listen=HERE, token="secret")
 
 
-async def test_documents_are_opened_for_others_where_that_is_wanted() -> None:
+async def test_accept_opens_announced_documents() -> None:
     async with (
         DocumentPeer(listen=HERE, accept=lambda name: name.startswith("open/")) as a,
         DocumentPeer(dial=a.address) as b,
@@ -349,10 +360,10 @@ async def test_documents_are_opened_for_others_where_that_is_wanted() -> None:
         assert "closed/minutes" not in a.documents
 
 
-# ---- who is here
+# ---- awareness
 
 
-async def test_everybody_sees_who_is_here_and_who_has_gone() -> None:
+async def test_awareness_is_seen_by_all_and_ends_with_the_peer() -> None:
     async with DocumentPeer(listen=HERE) as a:
         doc = a.open("minutes")
         doc.awareness.local = {"user": "Ada"}
@@ -364,7 +375,7 @@ async def test_everybody_sees_who_is_here_and_who_has_gone() -> None:
         await until(lambda: list(doc.awareness.states.values()) == [{"user": "Ada"}])
 
 
-async def test_who_comes_to_a_relay_sees_at_once_who_is_at_work_behind_it() -> None:
+async def test_new_peer_of_a_relay_sees_awareness_behind_it_at_once() -> None:
     async with (
         DocumentPeer(listen=HERE, relay=True, accept=lambda name: True) as home,
         DocumentPeer(dial=home.address) as early,
@@ -375,16 +386,16 @@ async def test_who_comes_to_a_relay_sees_at_once_who_is_at_work_behind_it() -> N
         async with DocumentPeer(dial=home.address) as late:
             theirs = late.open("minutes")
             theirs.awareness.local = {"user": "Grace"}
-            with trio.fail_after(5.0):  # long before it would be said again
+            with trio.fail_after(5.0):  # long before the next renewal
                 await until(lambda: {"user": "Ada"} in theirs.awareness.states.values())
             await until(lambda: {"user": "Grace"} in early.documents["minutes"].awareness.states.values())
-            assert [peer.refusals for peer in (home, early, late)] == [(), (), ()]  # nor is one's own echo a stranger
+            assert [peer.refusals for peer in (home, early, late)] == [(), (), ()]  # an echo is not refused
         with trio.fail_after(5.0):
             await until(lambda: list(early.documents["minutes"].awareness.states.values()) == [{"user": "Ada"}])
 
 
-async def test_a_relay_passes_on_that_somebody_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nngkit.documents.peer.RENEW", 0.1)
+async def test_relay_forwards_awareness_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nngkit.documents._host.RENEW", 0.1)
     monkeypatch.setattr("nngkit.documents.awareness.TIMEOUT", 1.0)
     async with (
         DocumentPeer(listen=HERE, relay=True, accept=lambda name: True) as home,
@@ -400,7 +411,7 @@ async def test_a_relay_passes_on_that_somebody_is_still_there(monkeypatch: pytes
             await trio.sleep(0.05)
 
 
-async def test_peers_say_their_names_and_documents() -> None:
+async def test_peers_report_names_and_documents() -> None:
     async with DocumentPeer(listen=HERE, name="left") as a, DocumentPeer(dial=a.address, name="right") as b:
         b.open("minutes")
         await until(lambda: any("minutes" in peer.documents for peer in a.peers))
@@ -408,15 +419,15 @@ async def test_peers_say_their_names_and_documents() -> None:
         assert (info.name, info.stream, info.askable) == ("right", b.me, True)
 
 
-# ---- strangers on the wire
+# ---- hostile input
 
 
 @asynccontextmanager
-async def stranger(peer: DocumentPeer, me: Stream = STRANGER) -> AsyncIterator[Bus]:
-    """Somebody on the BUS who says what no peer of ours says, after an honest beat."""
+async def stranger(peer: DocumentPeer, me: EditStream = STRANGER) -> AsyncIterator[Bus]:
+    """A connection to the BUS that sends an honest heartbeat first."""
     async with Bus(dial=peer.address) as bus:
         await bus.await_for_peers(1, PATIENCE)
-        bus.send(encode(Beat(me)))
+        bus.send(encode(Heartbeat(me)))
         await until(lambda: any(info.stream == me for info in peer.peers))
         yield bus
 
@@ -425,7 +436,7 @@ async def refused(peer: DocumentPeer, word: str) -> None:
     await until(lambda: any(word in refusal.why for refusal in peer.refusals))
 
 
-async def test_garbage_is_refused_and_named() -> None:
+async def test_garbage_is_refused_with_its_sender() -> None:
     async with DocumentPeer(listen=HERE) as peer:
         doc = peer.open("minutes")
         doc.text("body").insert(0, "safe")
@@ -436,7 +447,7 @@ async def test_garbage_is_refused_and_named() -> None:
             assert str(doc.text("body")) == "safe"
 
 
-async def test_nobody_speaks_for_another() -> None:
+async def test_messages_in_the_name_of_another_peer_are_refused() -> None:
     async with mesh(2) as (a, b):
         doc = a.open("minutes")
         b.open("minutes").text("body").insert(0, "said by b")
@@ -444,13 +455,13 @@ async def test_nobody_speaks_for_another() -> None:
         async with stranger(a) as bus:
             before = doc.digest()
             bus.send(encode(Updates(b.me, "minutes", 2, (Edit(b"\0\0"),))))
-            await refused(a, f"it speaks for {b.me}")
-            bus.send(encode(Beat(b.me)))
-            await until(lambda: sum("it speaks for" in one.why for one in a.refusals) == 2)
+            await refused(a, f"it sends for {b.me}")
+            bus.send(encode(Heartbeat(b.me)))
+            await until(lambda: sum("it sends for" in one.why for one in a.refusals) == 2)
             assert doc.digest() == before
 
 
-async def test_an_update_that_is_none_changes_nothing() -> None:
+async def test_invalid_update_changes_nothing() -> None:
     async with DocumentPeer(listen=HERE) as peer:
         doc = peer.open("minutes")
         doc.text("body").insert(0, "safe")
@@ -460,7 +471,7 @@ async def test_an_update_that_is_none_changes_nothing() -> None:
             assert str(doc.text("body")) == "safe"
 
 
-async def test_what_comes_before_the_first_beat_is_not_believed() -> None:
+async def test_messages_before_the_first_heartbeat_are_ignored() -> None:
     async with DocumentPeer(listen=HERE) as peer, Bus(dial=peer.address) as bus:
         peer.open("minutes")
         await bus.await_for_peers(1, PATIENCE)
@@ -469,11 +480,11 @@ async def test_what_comes_before_the_first_beat_is_not_believed() -> None:
         assert peer.stats.delivered == 0
 
 
-async def test_a_name_that_would_leave_its_folder_is_refused() -> None:
+async def test_name_that_would_leave_its_folder_is_refused() -> None:
     async with DocumentPeer(listen=HERE, accept=lambda name: True) as peer:
         async with stranger(peer) as bus:
-            beat = encode(Beat(STRANGER, (DocBeat("minutes", None, None, {}),)))
-            bus.send(beat.replace(b"gminutes", b"g../etc."))
+            heartbeat = encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, {}),)))
+            bus.send(heartbeat.replace(b"gminutes", b"g../etc."))
             await refused(peer, "segment")
         assert not peer.documents
 
@@ -486,9 +497,9 @@ async def test_awareness_of_a_megabyte_is_refused() -> None:
             await refused(peer, "over the limit")
 
 
-async def test_a_gigabyte_is_not_fetched() -> None:
-    """The stranger answers a Want with a manifest that claims more than `max_document`."""
-    from nngkit.documents.messages import Diff
+async def test_announced_gigabyte_is_not_fetched() -> None:
+    """A hostile peer answers a Want with a manifest over `max_document`."""
+    from nngkit.documents.sync.messages import Diff
     from nngkit.protocols import Rep
 
     async with Rep(listen=HERE) as rep, DocumentPeer(listen=HERE, max_document=1 << 20) as peer:
@@ -503,7 +514,9 @@ async def test_a_gigabyte_is_not_fetched() -> None:
 
             nursery.start_soon(lie)
             heads = {STRANGER: 1000}
-            bus.send(encode(Beat(STRANGER, (DocBeat("minutes", None, None, heads),), repair=(rep.address,))))
+            bus.send(
+                encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, heads),), repair=(rep.address,)))
+            )
             await refused(peer, "over the limit")
             nursery.cancel_scope.cancel()
 
@@ -512,7 +525,7 @@ async def ask(req: Req, message: Any) -> Any:
     return decode_reply(await req.arequest(message if isinstance(message, bytes) else encode(message), PATIENCE))
 
 
-async def test_questions_are_refused_with_a_reason() -> None:
+async def test_requests_are_refused_with_a_reason() -> None:
     async with DocumentPeer(listen=HERE) as peer, Req(dial=peer.repair_addresses[0]) as req:
         doc = peer.open("minutes")
         doc.text("body").insert(0, "x")
@@ -529,7 +542,7 @@ async def test_questions_are_refused_with_a_reason() -> None:
         assert (reply.updates, reply.rest) == ((), True)
 
 
-async def test_who_means_another_store_is_told_so_before_its_token_is_looked_at() -> None:
+async def test_request_for_another_store_is_refused_before_the_token_is_checked() -> None:
     async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as peer:
         with Req(dial=peer.repair_addresses[0]) as req:
             for token in ("secret", "of the other store", None):
@@ -545,7 +558,7 @@ async def test_who_means_another_store_is_told_so_before_its_token_is_looked_at(
 # ---- the end
 
 
-async def test_what_was_edited_last_is_said_before_leaving() -> None:
+async def test_last_edits_are_published_before_leaving() -> None:
     async with DocumentPeer(listen=HERE) as a:
         doc = a.open("minutes")
         async with DocumentPeer(dial=a.address) as b:
@@ -556,7 +569,7 @@ async def test_what_was_edited_last_is_said_before_leaving() -> None:
         assert not a.peers
 
 
-async def test_a_closed_peer_opens_nothing() -> None:
+async def test_closed_peer_opens_no_document() -> None:
     async with DocumentPeer() as peer:
         doc = peer.open("minutes")
     with pytest.raises(Closed):
@@ -565,17 +578,17 @@ async def test_a_closed_peer_opens_nothing() -> None:
         await doc.durable()
 
 
-async def test_one_store_is_one_peers(tmp_path: Path) -> None:
+async def test_store_belongs_to_one_peer(tmp_path: Path) -> None:
     async with DocumentPeer(store=tmp_path / "docs.sqlite"):
         with pytest.raises(ConfigError, match=r"docs\.sqlite"):
             async with DocumentPeer(store=tmp_path / "docs.sqlite"):
                 raise AssertionError("entered")
 
 
-async def test_a_failed_disk_is_told_to_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_disk_raises_in_waiters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with DocumentPeer(store=tmp_path / "docs.sqlite") as peer:
         doc = peer.open("minutes")
-        store = peer._store
+        store = peer._host._store
         assert store is not None
 
         def broken(*_: object) -> int:

@@ -1,7 +1,7 @@
-"""What this project relies on in pycrdt, and what it works around: a new version that differs is noticed here.
+"""Properties of pycrdt that this project relies on or works around; detects versions that differ.
 
-The workarounds are named in nngkit/documents/yjs.py. Where a test of one fails because pycrdt got better, it may go;
-where one of the others fails, the version is not to be used.
+nngkit/documents/engine/yjs.py lists the workarounds. If a test of a workaround fails because pycrdt improved, the
+workaround can be removed. If any other test fails, that version of pycrdt must not be used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nngkit.documents import _v1
+from nngkit.documents.engine import yjs_update
 from tests.documents import networks
 
 
@@ -28,7 +28,7 @@ def view(doc: pycrdt.Doc[Any]) -> str:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
-def test_any_causal_order_gives_the_same(seed: int) -> None:
+def test_any_causal_order_converges(seed: int) -> None:
     rng = random.Random(seed)
     histories = networks.Histories(rng)
     histories.run(25)
@@ -42,7 +42,7 @@ def test_any_causal_order_gives_the_same(seed: int) -> None:
 
 
 def test_order_matters_so_updates_are_held_back() -> None:
-    """One author's edits, shuffled: in pycrdt 0.14.13 about half of the orders give another text, for good."""
+    """Shuffled edits of one author: in pycrdt 0.14.13 about half of the orders give a permanently different text."""
     diverged = 0
     for seed in range(100):
         rng = random.Random(seed)
@@ -59,14 +59,14 @@ def test_order_matters_so_updates_are_held_back() -> None:
     assert diverged, "updates out of order do no harm any more: replica.py may hold back less"
 
 
-def test_state_vectors_do_not_tell_of_deletions_and_updates_do() -> None:
+def test_state_vectors_omit_deletions_and_updates_do_not() -> None:
     doc, other = new(), new()
     text = doc.get("text", type=pycrdt.Text)
     text += "abc"
     other.apply_update(doc.get_update())
     before = doc.get_state()
     del text[1]
-    assert _v1.read_state(doc.get_state()) == _v1.read_state(before)
+    assert yjs_update.read_state(doc.get_state()) == yjs_update.read_state(before)
     other.apply_update(doc.get_update(other.get_state()))
     assert view(other) == "ac"
 
@@ -86,10 +86,10 @@ def test_clocks_count_utf_16_units() -> None:
     doc = new(7)
     text = doc.get("text", type=pycrdt.Text)
     text += "é😀"
-    assert _v1.read_state(doc.get_state()) == {7: 3}
+    assert yjs_update.read_state(doc.get_state()) == {7: 3}
 
 
-def test_its_sticky_index_is_yjs_relative_position_and_wrong_behind_what_is_not_ascii() -> None:
+def test_sticky_index_is_a_yjs_relative_position_and_wrong_after_non_ascii() -> None:
     """Y.encodeRelativePosition writes: 0, client, clock (or 1, name; or 2, client, clock), then assoc as a varint."""
     doc = new(7)
     text = doc.get("text", type=pycrdt.Text)
@@ -97,22 +97,22 @@ def test_its_sticky_index_is_yjs_relative_position_and_wrong_behind_what_is_not_
     assert text.sticky_index(1, pycrdt.Assoc.AFTER).encode() == b"\x00\x07\x01\x00"
     assert text.sticky_index(1, pycrdt.Assoc.BEFORE).encode() == b"\x00\x07\x00\x41"
     assert text.sticky_index(0, pycrdt.Assoc.BEFORE).encode() == b"\x01\x04text\x41"
-    # "c" has clock 5: a, b, é and the two units of 😀 are before it. Its byte is 8.
+    # "c" has clock 5: a, b, é and the two units of 😀 precede it. Its byte offset is 8.
     assert text.sticky_index(8, pycrdt.Assoc.AFTER).encode() == b"\x00\x07\x08\x00"
 
 
-def test_bytes_behind_an_update_are_overlooked() -> None:
+def test_trailing_bytes_are_ignored() -> None:
     author, doc = new(1), new()
     author.get("text", type=pycrdt.Text).insert(0, "abc")
     update = author.get_update()
     doc.apply_update(update + b"junk")
     assert view(doc) == "abc"
     assert doc.get_update() == update
-    with pytest.raises(ValueError, match="4 bytes behind the end"):  # ... and so it is not left to it
-        _v1.parse(update + b"junk")
+    with pytest.raises(ValueError, match="4 trailing bytes"):  # ... so our parser rejects them
+        yjs_update.parse(update + b"junk")
 
 
-def test_an_update_that_does_not_connect_is_kept_where_nobody_sees_it() -> None:
+def test_unconnected_update_is_kept_invisibly() -> None:
     author, updates = new(1), list[bytes]()
     author.observe(lambda event: updates.append(event.update))
     text = author.get("text", type=pycrdt.Text)
@@ -125,22 +125,22 @@ def test_an_update_that_does_not_connect_is_kept_where_nobody_sees_it() -> None:
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 2**62 + 1, -(2**63), 2**63 - 2, 2**60])
-def test_whole_numbers_beyond_2_to_the_53rd_keep_their_value(value: int) -> None:
+def test_integers_beyond_2_to_the_53rd_keep_their_value(value: int) -> None:
     doc, other = new(), new()
     doc.get("map", type=pycrdt.Map)["k"] = value
     other.apply_update(doc.get_update())
     assert other.get("map", type=pycrdt.Map)["k"] == value
 
 
-def test_the_largest_whole_number_is_sent_as_another() -> None:
+def test_largest_integer_is_sent_as_another() -> None:
     doc, other = new(), new()
     doc.get("map", type=pycrdt.Map)["k"] = 2**63 - 1
     other.apply_update(doc.get_update())
     assert other.get("map", type=pycrdt.Map)["k"] == 2**63
 
 
-def test_a_root_read_as_another_kind_than_it_was_opened_as_is_empty() -> None:
-    """That an opened root may be read as any kind is what the digest needs; one that is not open may not."""
+def test_root_read_as_another_type_is_empty() -> None:
+    """The digest reads opened roots as any type; roots that are not open must not be read so."""
     doc = new()
     text = doc.get("text", type=pycrdt.Text)
     text += "é"

@@ -1,4 +1,4 @@
-"""Each decision of a replica, sentence by sentence. What holds whatever happens is in test_replica_invariants.py."""
+"""The decisions of a replica, one by one. test_replica_invariants.py has what holds under any events."""
 
 from __future__ import annotations
 
@@ -9,53 +9,59 @@ from typing import Any
 import pytest
 
 from nngkit.documents import versions as vectors
-from nngkit.documents.history import DEP, OTHERS
-from nngkit.documents.messages import (
+from nngkit.documents.sync.history import DEP, OTHERS
+from nngkit.documents.sync.messages import (
     BUS_LIMIT,
     EDITS,
     HEADS,
     RANGES,
     REPLY_LIMIT,
-    DocBeat,
-    Edit,
+    DocumentHeartbeat,
     Range,
     Resent,
     Updates,
 )
-from nngkit.documents.replica import LATE, Ask, AskAll, AskEdits, Decisions, Offer, Replica, Settings
-from nngkit.documents.timing import UNKNOWN
-from nngkit.documents.versions import EPOCHS, STREAMS, Stream, Versions, digest
-from nngkit.documents.wire import encode
+from nngkit.documents.sync.replica import Ask, AskAll, AskEdits, Decisions, Offer, Replica, Settings
+from nngkit.documents.sync.replica_state import LATE
+from nngkit.documents.sync.timing import UNKNOWN
+from nngkit.documents.sync.wire import encode
+from nngkit.documents.versions import EPOCHS, STREAMS, Edit, EditStream, Versions, digest
 
-ME, ADA, BOB, CY = (Stream(bytes([n]) * 8, 10**6 + n) for n in range(4))
-PATIENCE = UNKNOWN + 4 * UNKNOWN / 2  # of somebody who has never answered
+ME, ADA, BOB, CY = (EditStream(bytes([n]) * 8, 10**6 + n) for n in range(4))
+PATIENCE = UNKNOWN + 4 * UNKNOWN / 2  # of a peer that has not replied yet
 CONTENT, OTHER_CONTENT = b"c" * 16, b"d" * 16
 
 
 class World:
-    """A replica and a clock; those who are there are ADA, BOB and CY, unless said otherwise."""
+    """A replica and a clock; ADA, BOB and CY are present by default."""
 
-    def __init__(self, *peers: Stream, **changes: Any) -> None:
+    def __init__(self, *peers: EditStream, **changes: Any) -> None:
         self.replica = Replica("minutes", ME, rng=Random(1), **changes)
         self.now = 100.0
         for peer in peers or (ADA, BOB, CY):
             self.replica.joined(peer, True)
 
     def hear(
-        self, stream: Stream, first: int, count: int = 1, *, via: Stream | None = None, deps: Versions | None = None
+        self,
+        stream: EditStream,
+        first: int,
+        count: int = 1,
+        *,
+        via: EditStream | None = None,
+        deps: Versions | None = None,
     ) -> str | None:
         edits = tuple(Edit(b"%d" % (first + n), (deps or {}) if n == 0 else {}) for n in range(count))
         return self.replica.heard(Updates(stream, "minutes", first, edits), via or stream, self.now)
 
-    def claim(self, peer: Stream, **heads: int) -> None:
+    def claim(self, peer: EditStream, **heads: int) -> None:
         names = {"ada": ADA, "bob": BOB, "cy": CY, "me": ME}
-        self.replica.beat(
-            peer, DocBeat("minutes", None, None, {names[name]: seq for name, seq in heads.items()}), self.now
+        self.replica.receive_heartbeat(
+            peer, DocumentHeartbeat("minutes", None, None, {names[name]: seq for name, seq in heads.items()}), self.now
         )
 
-    def rest(self, peer: Stream, versions: Versions, content: bytes | None = CONTENT) -> None:
-        """A beat of a peer that has been quiet."""
-        self.replica.beat(peer, DocBeat("minutes", digest(versions), content, {}), self.now)
+    def rest(self, peer: EditStream, versions: Versions, content: bytes | None = CONTENT) -> None:
+        """Receive a heartbeat of a quiet peer."""
+        self.replica.receive_heartbeat(peer, DocumentHeartbeat("minutes", digest(versions), content, {}), self.now)
 
     def after(self, seconds: float) -> Decisions:
         self.now += seconds
@@ -65,23 +71,23 @@ class World:
         return self.after(seconds).asks
 
     def soon(self) -> list[Ask]:
-        """What is asked within the time that a missing edit may take by another way."""
+        """Return the requests made once the delay for missing edits is over."""
         return [*self.asks(), *self.asks(0.01)]
 
     def quiet(self) -> None:
-        """Nothing happened for long, and our content is known."""
-        assert self.after(1.0).look
+        """Let a long time pass without events; our content digest is known."""
+        assert self.after(1.0).needs_digest
         self.replica.settled(CONTENT)
 
-    def delivered(self, seconds: float = 0.0) -> list[tuple[Stream, int]]:
+    def delivered(self, seconds: float = 0.0) -> list[tuple[EditStream, int]]:
         self.now += seconds
         return [(one.stream, one.seq) for one in self.replica.ready()]
 
 
-# ---- delivering -----------------------------------------------------------------------------------------
+# ---- delivering ------------------------------------------------------------------------------------------------------
 
 
-def test_edits_are_delivered_in_their_order_and_once() -> None:
+def test_edits_are_delivered_in_order_and_once() -> None:
     world = World()
     world.hear(ADA, 2)
     assert world.delivered() == []
@@ -92,7 +98,7 @@ def test_edits_are_delivered_in_their_order_and_once() -> None:
     assert world.replica.held == 0
 
 
-def test_an_edit_waits_for_what_its_author_had_seen() -> None:
+def test_edit_waits_for_its_dependencies() -> None:
     world = World()
     world.hear(BOB, 1, deps={ADA: 2})
     world.hear(ADA, 1)
@@ -101,16 +107,16 @@ def test_an_edit_waits_for_what_its_author_had_seen() -> None:
     assert world.delivered() == [(ADA, 2), (BOB, 1)]
 
 
-def test_what_an_edit_waited_for_does_not_hold_back_the_one_behind_it() -> None:
+def test_delivered_dependency_releases_following_edits() -> None:
     world = World()
     world.hear(BOB, 1, deps={ADA: 2})
     world.hear(BOB, 2)
     assert world.delivered() == []
-    world.replica.merged(CY, {BOB: 1}, world.now, changed=True)  # as a whole, in which that was no edit of its own
+    world.replica.merged(CY, {BOB: 1}, world.now, changed=True)  # merged: without edits of its own
     assert world.delivered() == [(BOB, 2)]
 
 
-def test_our_edits_depend_on_all_that_is_here_and_say_each_thing_once() -> None:
+def test_local_edits_name_each_dependency_once() -> None:
     world = World()
     world.hear(ADA, 1, 3)
     assert world.replica.edited(b"x", 0.0).edits == (Edit(b"x", {ADA: 3}),)
@@ -119,15 +125,15 @@ def test_our_edits_depend_on_all_that_is_here_and_say_each_thing_once() -> None:
     assert world.replica.edited(b"z", 0.0) == Updates(ME, "minutes", 3, (Edit(b"z", {ADA: 4}),))
 
 
-def test_who_comes_back_depends_on_all_that_was_on_its_disk() -> None:
-    world = World(versions={ADA: 3, Stream(ME.origin, 1): 7})
-    assert world.replica.edited(b"x", 0.0).edits[0].deps == {ADA: 3, Stream(ME.origin, 1): 7}
+def test_restarted_peer_depends_on_its_stored_versions() -> None:
+    world = World(versions={ADA: 3, EditStream(ME.origin, 1): 7})
+    assert world.replica.edited(b"x", 0.0).edits[0].deps == {ADA: 3, EditStream(ME.origin, 1): 7}
 
 
-# ---- few are missing ------------------------------------------------------------------------------------
+# ---- few missing edits -----------------------------------------------------------------------------------------------
 
 
-def test_a_small_gap_is_asked_of_a_peer_that_has_it_after_a_moment() -> None:
+def test_small_gap_is_requested_from_a_peer_that_has_it_after_a_delay() -> None:
     world = World()
     world.claim(BOB, ada=2)
     world.hear(ADA, 4)
@@ -137,7 +143,7 @@ def test_a_small_gap_is_asked_of_a_peer_that_has_it_after_a_moment() -> None:
     assert ask == AskEdits(ADA, (Range(ADA, 1, 3),))  # BOB has only a part of it
 
 
-def test_what_arrives_by_itself_in_that_moment_is_not_asked_for() -> None:
+def test_edit_that_arrives_within_the_delay_is_not_requested() -> None:
     world = World()
     world.hear(ADA, 2)
     world.after(0.005)
@@ -145,18 +151,18 @@ def test_what_arrives_by_itself_in_that_moment_is_not_asked_for() -> None:
     assert world.asks(0.005) == []
 
 
-def test_the_gap_behind_one_that_was_closed_is_asked_for_without_waiting_for_the_first() -> None:
+def test_next_gap_is_requested_without_the_delay_of_the_first() -> None:
     world = World(ADA)
     world.hear(ADA, 2)
     (ask,) = world.soon()
     world.hear(ADA, 4)
-    assert world.soon() == []  # one thing at a time
+    assert world.soon() == []  # one request at a time
     world.hear(ADA, 1, via=ask.peer)
     world.replica.answered(ask.peer, world.now)
     assert world.soon() == [AskEdits(ADA, (Range(ADA, 3, 3),))]
 
 
-def test_several_gaps_of_one_peer_are_one_question() -> None:
+def test_several_gaps_at_one_peer_are_one_request() -> None:
     world = World(ADA)
     world.hear(BOB, 2, via=ADA)
     world.hear(CY, 3, via=ADA)
@@ -166,7 +172,7 @@ def test_several_gaps_of_one_peer_are_one_question() -> None:
     assert set(ask.ranges) == {Range(BOB, 1, 1), Range(CY, 1, 2), Range(CY, 4, 4)}
 
 
-def test_a_popular_author_is_not_asked_by_everybody() -> None:
+def test_requests_are_spread_over_peers_not_sent_to_the_author() -> None:
     asked = set()
     for seed in range(40):
         world = World()
@@ -178,7 +184,7 @@ def test_a_popular_author_is_not_asked_by_everybody() -> None:
     assert asked == {ADA, BOB, CY}
 
 
-def test_a_late_answer_is_asked_for_elsewhere_and_then_ever_later() -> None:
+def test_late_reply_is_requested_elsewhere_with_growing_delays() -> None:
     world = World()
     for peer in (ADA, BOB, CY):
         world.claim(peer, ada=1)
@@ -190,14 +196,14 @@ def test_a_late_answer_is_asked_for_elsewhere_and_then_ever_later() -> None:
             assert isinstance(ask, AskEdits | AskAll)
             times.append(round(world.now - begun, 2))
             peers.append(ask.peer)
-    assert len(peers) == 3  # then everybody has been asked
+    assert len(peers) == 3  # every peer was asked
     assert set(peers) == {ADA, BOB, CY}
     assert times[0] == pytest.approx(0.01)
     assert times[1] - times[0] == pytest.approx(PATIENCE, abs=0.02)
     assert times[2] - times[1] >= times[1] - times[0]
 
 
-def test_who_failed_is_left_alone_for_a_while_and_for_longer_each_time() -> None:
+def test_failed_peer_is_not_asked_for_a_growing_time() -> None:
     world = World(ADA)
     world.claim(ADA, ada=1)
     world.after(0.0)
@@ -207,7 +213,7 @@ def test_who_failed_is_left_alone_for_a_while_and_for_longer_each_time() -> None
             if asks := world.asks(0.01):
                 break
         else:
-            raise AssertionError("nobody was asked again")
+            raise AssertionError("no further request")
         world.replica.failed(asks[0].peer, world.now)
         wake = world.after(0.0).wake
         waits.append(wake - world.now)
@@ -216,7 +222,7 @@ def test_who_failed_is_left_alone_for_a_while_and_for_longer_each_time() -> None
     assert waits[-1] < 30.0
 
 
-def test_the_edits_of_an_answer_are_not_asked_for_again() -> None:
+def test_edits_of_a_reply_are_not_requested_again() -> None:
     world = World()
     world.hear(ADA, 3)
     (ask,) = world.soon()
@@ -228,7 +234,7 @@ def test_the_edits_of_an_answer_are_not_asked_for_again() -> None:
     assert world.replica.missing == 0
 
 
-def test_an_answer_tells_how_long_that_peer_takes() -> None:
+def test_reply_updates_the_round_trip() -> None:
     world = World(ADA)
     for seq in range(2, 40, 2):
         world.hear(ADA, seq)
@@ -240,28 +246,30 @@ def test_an_answer_tells_how_long_that_peer_takes() -> None:
     assert world.replica._round_trips.patience(ADA) < PATIENCE / 5
 
 
-# ---- many are missing, or nobody keeps them -------------------------------------------------------------
+# ---- many missing edits, or none kept --------------------------------------------------------------------------------
 
 
-def test_a_large_gap_is_asked_for_as_a_whole_of_who_has_some_of_it() -> None:
+def test_large_gap_is_requested_as_a_whole() -> None:
     world = World()
     world.claim(BOB, ada=65)
     assert world.soon() == [AskAll(BOB, False)]
-    assert world.asks(3.0) == []  # while that is on its way, nobody else is asked for all
+    assert world.asks(3.0) == []  # while an AskAll is pending, no other is sent
 
 
-def test_more_ranges_than_a_question_holds_are_asked_for_as_a_whole() -> None:
+def test_too_many_ranges_are_requested_as_a_whole() -> None:
     world = World(ADA, settings=Settings(few=10_000))
     for seq in range(2, 2 * RANGES + 4, 2):
         world.hear(ADA, seq)
     assert world.soon() == [AskAll(ADA, False)]
 
 
-def test_who_claims_much_and_gives_nothing_does_not_keep_small_gaps_from_being_closed() -> None:
+def test_large_false_claims_do_not_delay_small_gaps() -> None:
     world = World(ADA, BOB)
     closed = 0
     for _ in range(200):
-        world.replica.beat(BOB, DocBeat("minutes", None, None, {Stream(b"made up!", 10**7): EPOCHS}), world.now)
+        world.replica.receive_heartbeat(
+            BOB, DocumentHeartbeat("minutes", None, None, {EditStream(b"made up!", 10**7): EPOCHS}), world.now
+        )
         if world.replica.missing == EPOCHS:  # nothing else
             world.hear(ADA, world.replica.versions.get(ADA, 0) + 2)
         for ask in world.asks(0.05):
@@ -278,7 +286,7 @@ def test_who_claims_much_and_gives_nothing_does_not_keep_small_gaps_from_being_c
     assert closed > 20
 
 
-def test_what_is_not_kept_any_more_is_asked_for_as_a_whole_at_once() -> None:
+def test_edits_no_longer_kept_are_requested_as_a_whole_at_once() -> None:
     world = World(ADA)
     world.hear(ADA, 3)
     (ask,) = world.soon()
@@ -287,7 +295,7 @@ def test_what_is_not_kept_any_more_is_asked_for_as_a_whole_at_once() -> None:
     assert world.asks() == [AskAll(ADA, False)]
 
 
-def test_an_answer_in_parts_is_asked_for_part_by_part() -> None:
+def test_partial_reply_is_followed_by_further_requests() -> None:
     world = World(ADA)
     world.claim(ADA, ada=9)
     assert len(world.soon()) == 1
@@ -296,7 +304,7 @@ def test_an_answer_in_parts_is_asked_for_part_by_part() -> None:
     assert world.asks(0.01) == [AskEdits(ADA, (Range(ADA, 6, 9),))]
 
 
-def test_what_came_as_a_whole_is_not_asked_for_and_lets_go_of_what_was_held() -> None:
+def test_merged_update_closes_gaps_and_drops_held_edits() -> None:
     world = World(ADA)
     world.claim(ADA, ada=100, bob=5)
     world.hear(ADA, 100)
@@ -309,7 +317,7 @@ def test_what_came_as_a_whole_is_not_asked_for_and_lets_go_of_what_was_held() ->
     assert world.replica.versions == {ADA: 100, BOB: 5, CY: 1}
 
 
-def test_claims_that_did_not_hold_end_with_the_whole() -> None:
+def test_false_claims_end_with_a_merged_update() -> None:
     world = World(ADA)
     world.claim(ADA, ada=100)
     world.soon()
@@ -317,9 +325,9 @@ def test_claims_that_did_not_hold_end_with_the_whole() -> None:
     assert world.replica.missing == 0
 
 
-def test_a_dependency_that_nobody_speaks_of_is_found_by_asking_for_all() -> None:
-    # As in seed 3397 of an earlier version: BOB, who wrote it, has gone; everybody else is quiet and tells digests
-    # only, so nobody was known to have what CY's edit waits for, and it was never asked for.
+def test_unreported_dependency_is_found_by_ask_all() -> None:
+    # As in seed 3397 of an earlier version: the author, BOB, has left; all others are quiet and report digests only, so
+    # no peer was known to have the dependency of CY's edit, and it was never requested.
     world = World(ADA, CY)
     world.hear(CY, 1, via=None, deps={BOB: 1})
     world.replica._peers[CY].claims.clear()
@@ -328,10 +336,10 @@ def test_a_dependency_that_nobody_speaks_of_is_found_by_asking_for_all() -> None
     assert next(ask for _ in range(500) for ask in world.asks(0.01)) in (AskAll(ADA, False), AskAll(CY, False))
 
 
-# ---- nobody can be asked --------------------------------------------------------------------------------
+# ---- no askable peer -------------------------------------------------------------------------------------------------
 
 
-def test_with_nobody_there_nothing_is_asked_and_it_is_looked_at_ever_more_seldom() -> None:
+def test_without_peers_nothing_is_requested_and_wake_ups_get_rarer() -> None:
     world = World(ADA)
     world.hear(ADA, 2)
     world.replica.left(ADA)
@@ -348,19 +356,19 @@ def test_with_nobody_there_nothing_is_asked_and_it_is_looked_at_ever_more_seldom
     assert looked < 60
 
 
-def test_who_cannot_be_asked_is_not_and_others_are_instead() -> None:
+def test_peers_without_rep_are_not_asked() -> None:
     world = World(BOB)
     world.replica.joined(ADA, False)
     world.hear(ADA, 2)
     assert next(ask for _ in range(500) for ask in world.asks(0.01)).peer == BOB
-    # ... of a large gap too, that only who cannot be asked is known to have
+    # ... also of a large gap that only a peer without REP is known to have
     world = World(BOB)
     world.replica.joined(ADA, False)
     world.hear(ADA, 500)
     assert world.soon() == [AskAll(BOB, False)]
 
 
-def test_who_has_gone_is_not_waited_for() -> None:
+def test_peers_that_left_are_not_waited_for() -> None:
     world = World(ADA, BOB)
     world.claim(ADA, ada=100)
     world.claim(BOB, ada=70)
@@ -369,43 +377,43 @@ def test_who_has_gone_is_not_waited_for() -> None:
     assert world.asks() == [AskAll(BOB if ask.peer == ADA else ADA, False)]
 
 
-# ---- all is quiet ---------------------------------------------------------------------------------------
+# ---- quiet documents -------------------------------------------------------------------------------------------------
 
 
-def test_digests_are_told_once_all_is_quiet() -> None:
+def test_digests_are_reported_when_quiet() -> None:
     world = World()
     world.hear(ADA, 1)
-    assert world.replica.doc_beat(world.now) == DocBeat("minutes", None, None, {ADA: 1})
+    assert world.replica.make_heartbeat(world.now) == DocumentHeartbeat("minutes", None, None, {ADA: 1})
     wake = world.after(0.0).wake
     assert wake == world.now + 0.25
     world.now = wake
-    assert world.after(0.0).look  # exactly then: no turn is lost, and none is taken for ever
+    assert world.after(0.0).needs_digest  # exactly then: no turn is lost, and none repeats forever
     world.replica.settled(CONTENT)
-    assert world.replica.doc_beat(world.now) == DocBeat("minutes", digest({ADA: 1}), CONTENT, {})
+    assert world.replica.make_heartbeat(world.now) == DocumentHeartbeat("minutes", digest({ADA: 1}), CONTENT, {})
 
 
 @pytest.mark.parametrize("began", [1023.87, 0.1, 1e9 / 3])
 @pytest.mark.parametrize("quiet", [0.25, 0.1, 1 / 3])
-def test_it_is_quiet_at_the_time_that_was_said(began: float, quiet: float) -> None:
+def test_document_is_quiet_at_the_announced_time(began: float, quiet: float) -> None:
     world = World(settings=Settings(quiet=quiet))
     world.now = began
     world.hear(ADA, 1)
     world.now = world.after(0.0).wake
-    assert world.after(0.0).look
+    assert world.after(0.0).needs_digest
 
 
-def test_nothing_is_compared_while_something_is_missing() -> None:
+def test_digests_are_not_compared_while_edits_are_missing() -> None:
     world = World()
     world.hear(ADA, 1)
     world.quiet()
     world.hear(BOB, 2)
     world.rest(CY, {ADA: 7})
     after = world.after(10.0)
-    assert not after.look
-    assert world.replica.doc_beat(world.now).versions is None
+    assert not after.needs_digest
+    assert world.replica.make_heartbeat(world.now).versions is None
 
 
-def test_the_same_versions_and_content_make_peace() -> None:
+def test_equal_versions_and_content_need_no_request() -> None:
     world = World(ADA)
     world.hear(BOB, 1, via=ADA)
     world.quiet()
@@ -413,7 +421,7 @@ def test_the_same_versions_and_content_make_peace() -> None:
     assert world.asks() == []
 
 
-def test_other_versions_are_asked_for_even_if_nobody_says_what_is_new() -> None:
+def test_different_versions_are_requested_without_known_heads() -> None:
     world = World(ADA)
     world.hear(BOB, 1, via=ADA)
     world.quiet()
@@ -421,7 +429,7 @@ def test_other_versions_are_asked_for_even_if_nobody_says_what_is_new() -> None:
     assert world.asks() == [AskAll(ADA, False)]
 
 
-def test_who_had_nothing_for_us_is_not_asked_again_until_it_says_something_else() -> None:
+def test_fruitless_peer_is_not_asked_again_until_its_report_changes() -> None:
     world = World(ADA)
     world.hear(BOB, 1, via=ADA)
     world.quiet()
@@ -433,14 +441,14 @@ def test_who_had_nothing_for_us_is_not_asked_again_until_it_says_something_else(
     assert [ask for _ in range(50) for ask in world.asks(0.2)] == [AskAll(ADA, False)]
 
 
-def test_equal_versions_with_unequal_contents_are_asked_for_from_nothing() -> None:
+def test_equal_versions_with_unequal_content_are_requested_from_scratch() -> None:
     world = World(ADA)
     world.hear(BOB, 1, via=ADA)
     world.quiet()
     world.rest(ADA, {BOB: 1}, OTHER_CONTENT)
     assert world.asks() == [AskAll(ADA, True)]
     assert world.replica.counts.differed == 1
-    # ... and if that brings nothing, not all the time
+    # ... and if that brings nothing, not continuously
     world.replica.merged(ADA, {BOB: 1}, world.now, changed=False)
     asked = 0
     for _ in range(1000):
@@ -450,14 +458,14 @@ def test_equal_versions_with_unequal_contents_are_asked_for_from_nothing() -> No
     assert 2 <= asked <= 12
 
 
-# ---- we cannot be asked ---------------------------------------------------------------------------------
+# ---- without REP -----------------------------------------------------------------------------------------------------
 
 
 def offers(world: World, seconds: float = 5.0) -> list[Ask]:
     return [ask for _ in range(int(seconds / 0.01)) for ask in world.asks(0.01) if isinstance(ask, Offer)]
 
 
-def test_who_cannot_be_asked_offers_what_does_not_show_elsewhere() -> None:
+def test_peer_without_rep_offers_edits_that_others_do_not_report() -> None:
     world = World(ADA, askable=False)
     world.claim(ADA, ada=0)
     world.replica.edited(b"x", world.now)
@@ -467,21 +475,21 @@ def test_who_cannot_be_asked_offers_what_does_not_show_elsewhere() -> None:
     assert offers(world) == []
 
 
-def test_what_shows_elsewhere_is_not_offered() -> None:
+def test_reported_edits_are_not_offered() -> None:
     world = World(ADA, askable=False)
     world.replica.edited(b"x", world.now)
     world.claim(ADA, me=1)
     assert offers(world) == []
 
 
-def test_who_says_nothing_of_the_document_or_the_same_is_offered_nothing() -> None:
+def test_peers_without_the_document_or_with_equal_versions_get_no_offer() -> None:
     world = World(ADA, askable=False, versions={BOB: 3})
     assert offers(world) == []
     world.rest(ADA, {BOB: 3})
     assert offers(world) == []
 
 
-def test_an_offer_that_failed_is_made_again() -> None:
+def test_failed_offer_is_repeated() -> None:
     world = World(ADA, askable=False)
     world.claim(ADA, ada=0)
     world.replica.edited(b"x", world.now)
@@ -492,23 +500,23 @@ def test_an_offer_that_failed_is_made_again() -> None:
     assert offers(world) == [Offer(ADA)]
 
 
-def test_what_is_offered_is_what_the_other_lacks_a_part_at_a_time() -> None:
+def test_offers_contain_missing_edits_in_parts() -> None:
     world = World(ADA, BOB, askable=False)
     world.claim(ADA, ada=0)
     for payload in (b"1", b"2", b"3"):
         world.replica.edited(payload, world.now)
     world.claim(ADA, me=1)
     assert offers(world) == [Offer(ADA)]
-    assert world.replica.lacks(ADA, 100, 1) == ([b"2"], {ME: 2}, {ME: 1})
+    assert world.replica.missing_at_peer(ADA, 100, 1) == ([b"2"], {ME: 2}, {ME: 1})
     world.replica.offered(ADA, {ME: 2}, world.now)
     assert offers(world) == [Offer(ADA)], "the rest"
-    assert world.replica.lacks(ADA, 1, 100) == ([b"3"], {ME: 3}, {ME: 2})
-    assert world.replica.lacks(ADA, 0, 100) == ([], {}, {}), "too large"
+    assert world.replica.missing_at_peer(ADA, 1, 100) == ([b"3"], {ME: 3}, {ME: 2})
+    assert world.replica.missing_at_peer(ADA, 0, 100) == ([], {}, {}), "too large"
     world.replica.offered(ADA, {ME: 3}, world.now)
     assert offers(world) == []
 
 
-def test_what_the_other_says_when_it_takes_an_offer_is_asked_for_where_it_is_news() -> None:
+def test_new_versions_in_the_reply_to_an_offer_are_requested() -> None:
     world = World(ADA, BOB, askable=False)
     world.claim(ADA, ada=0)
     world.replica.edited(b"1", world.now)
@@ -517,22 +525,22 @@ def test_what_the_other_says_when_it_takes_an_offer_is_asked_for_where_it_is_new
     assert world.soon() == [AskEdits(ADA, (Range(BOB, 1, 2),))]
 
 
-def test_what_is_offered_comes_after_what_it_depends_on() -> None:
+def test_offered_edits_follow_their_dependencies() -> None:
     world = World(ADA, BOB, askable=False)
     world.claim(ADA, ada=0)
     world.replica.edited(b"mine", world.now)
     world.hear(BOB, 1, deps={ME: 1})
     world.replica.edited(b"again", world.now)
-    edits, brought, needed = world.replica.lacks(ADA, 1000, 100)
+    edits, brought, needed = world.replica.missing_at_peer(ADA, 1000, 100)
     assert edits[0] == b"mine"
     assert edits[-1] == b"again"
     assert brought == {ME: 2, BOB: 1}
     assert needed == {}, "all of that is brought"
     world.claim(ADA, bob=1, me=1)
-    assert world.replica.lacks(ADA, 1000, 100) == ([b"again"], {ME: 2}, {ME: 1, BOB: 1})
+    assert world.replica.missing_at_peer(ADA, 1000, 100) == ([b"again"], {ME: 2}, {ME: 1, BOB: 1})
 
 
-def test_what_was_offered_and_not_taken_is_not_offered_for_ever() -> None:
+def test_rejected_offer_is_not_repeated_forever() -> None:
     world = World(ADA, askable=False)
     world.claim(ADA, ada=0)
     world.replica.edited(b"x", world.now)
@@ -543,10 +551,10 @@ def test_what_was_offered_and_not_taken_is_not_offered_for_ever() -> None:
     assert offers(world) == [Offer(ADA)]
 
 
-# ---- what the others ask --------------------------------------------------------------------------------
+# ---- requests of other peers -----------------------------------------------------------------------------------------
 
 
-def test_what_is_kept_is_given_and_what_is_not_is_said() -> None:
+def test_resend_returns_kept_edits_and_reports_the_rest() -> None:
     world = World(settings=Settings(log_edits=4))
     world.hear(ADA, 1, 6)
     updates, rest = world.replica.resend([Range(ADA, 4, 6)])
@@ -556,7 +564,7 @@ def test_what_is_kept_is_given_and_what_is_not_is_said() -> None:
         assert world.replica.resend([asked])[1], asked
 
 
-def test_an_answer_fits_in_a_reply_whatever_is_asked_for() -> None:
+def test_resend_fits_one_reply() -> None:
     world = World()
     world.replica.history.settings = settings = Settings(log_edits=100_000, log_bytes=1 << 30)
     for seq in range(1, 3000):
@@ -573,88 +581,90 @@ def test_an_answer_fits_in_a_reply_whatever_is_asked_for() -> None:
     assert settings is world.replica.settings or rest
 
 
-def test_the_first_beats_tell_what_is_new_and_then_all_in_turn() -> None:
-    world = World(versions={Stream(n.to_bytes(8, "big"), n): n + 1 for n in range(100)})
+def test_heartbeats_report_recent_streams_first_then_all_in_turn() -> None:
+    world = World(versions={EditStream(n.to_bytes(8, "big"), n): n + 1 for n in range(100)})
     world.hear(ADA, 1)
     told: Versions = {}
     for _ in range(26):
-        heads = world.replica.doc_beat(world.now).heads
-        assert OTHERS <= len(heads) <= OTHERS + 1  # one may be in turn that is new as well
+        heads = world.replica.make_heartbeat(world.now).heads
+        assert OTHERS <= len(heads) <= OTHERS + 1  # one in turn may be recent as well
         assert heads[ADA] == 1
         told |= heads
     assert told == world.replica.versions
 
 
-# ---- strangers ------------------------------------------------------------------------------------------
+# ---- hostile input ---------------------------------------------------------------------------------------------------
 
 
-def test_nobody_else_writes_our_edits() -> None:
+def test_edits_in_our_stream_are_refused() -> None:
     world = World()
     world.replica.edited(b"x", world.now)
-    assert world.hear(ME, 1, via=ADA) is None  # our own, by way of a relay
-    assert world.hear(ME, 2, via=ADA) == "it speaks for us"
-    assert world.hear(ME, 1, 2, via=ADA) == "it speaks for us"
+    assert world.hear(ME, 1, via=ADA) is None  # our own, through a relay
+    assert world.hear(ME, 2, via=ADA) == "it claims to be this peer"
+    assert world.hear(ME, 1, 2, via=ADA) == "it claims to be this peer"
     assert world.replica.versions == {ME: 1}
     assert world.delivered() == []
     assert world.replica.counts.refused == 3
 
 
-def test_nobody_has_seen_what_we_have_not_written() -> None:
+def test_edits_that_depend_on_our_unwritten_edits_are_refused() -> None:
     world = World()
     world.replica.edited(b"x", world.now)
-    assert world.hear(ADA, 1, deps={ME: 2}) == "it depends on what we have not written"
+    assert world.hear(ADA, 1, deps={ME: 2}) == "it depends on edits of ours that do not exist"
     assert world.hear(ADA, 1, deps={ME: 1}) is None
     assert world.delivered() == [(ADA, 1)]
     world.claim(BOB, me=1000)
     assert world.replica.missing == 0
 
 
-def test_thousands_of_streams_that_there_are_not_cost_little_and_end_with_who_made_them_up() -> None:
+def test_invented_streams_are_capped_and_end_with_their_peer() -> None:
     world = World()
     started = time.process_time()
     for number in range(200):
-        heads = {Stream(b"made" + (32 * number + n).to_bytes(4, "big"), 10**7): EPOCHS for n in range(HEADS)}
-        world.replica.beat(CY, DocBeat("minutes", None, None, heads), world.now)
+        heads = {EditStream(b"made" + (32 * number + n).to_bytes(4, "big"), 10**7): EPOCHS for n in range(HEADS)}
+        world.replica.receive_heartbeat(CY, DocumentHeartbeat("minutes", None, None, heads), world.now)
         world.hear(ADA, number + 1)
         world.after(0.001)
     assert time.process_time() - started < 20.0
     assert len(world.replica.history.heads) <= 2 * STREAMS
     assert len(world.replica._peers[CY].claims) <= 2 * STREAMS
-    assert world.replica.versions == {ADA: 200}  # those who write are heard all the same
+    assert world.replica.versions == {ADA: 200}  # edits of real authors are still taken
     world.replica.left(CY)
     assert world.replica.missing == 0
 
 
-def test_a_relay_cannot_make_up_more_than_that_either() -> None:
+def test_invented_streams_of_a_relay_are_capped() -> None:
     world = World(CY)
     for number in range(3 * STREAMS):
-        world.hear(Stream(number.to_bytes(8, "big"), 10**7 + number), 2, via=CY)
+        world.hear(EditStream(number.to_bytes(8, "big"), 10**7 + number), 2, via=CY)
     assert len(world.replica._peers[CY].claims) <= 2 * STREAMS
     assert len(world.replica.history.held) <= STREAMS
     assert world.replica.counts.overflow > 0
 
 
-def test_what_edits_depend_on_counts_as_what_is_held() -> None:
+def test_dependencies_count_as_held_bytes() -> None:
     world = World(CY, settings=Settings(held_bytes=100 * DEP, log_bytes=100 * DEP))
-    deps = {Stream(number.to_bytes(8, "big"), 10**7): 1 for number in range(60)}
+    deps = {EditStream(number.to_bytes(8, "big"), 10**7): 1 for number in range(60)}
     for seq in range(1, 10):
         world.hear(CY, seq, deps=deps)
     assert world.replica.held == 1
     assert world.replica.history.held_bytes <= 100 * DEP
 
 
-def test_a_thousand_edits_that_wait_do_not_slow_down_those_that_do_not() -> None:
-    world = World(versions={Stream(n.to_bytes(8, "big"), 10**7 + n): 1 for n in range(STREAMS)})
+def test_held_edits_do_not_slow_down_others() -> None:
+    world = World(versions={EditStream(n.to_bytes(8, "big"), 10**7 + n): 1 for n in range(STREAMS)})
     for number in range(STREAMS):
-        world.hear(Stream(b"held" + number.to_bytes(4, "big"), 10**8), 1, via=CY, deps={Stream(b"nowhere!", 10**8): 1})
+        world.hear(
+            EditStream(b"held" + number.to_bytes(4, "big"), 10**8), 1, via=CY, deps={EditStream(b"nowhere!", 10**8): 1}
+        )
     started = time.process_time()
     for seq in range(1, 101):
-        world.hear(Stream(b"honest!!", 10**8), seq, via=ADA)
-    assert time.process_time() - started < 5.0  # 0.05 s on an idle machine; 31 s when each was looked at anew
+        world.hear(EditStream(b"honest!!", 10**8), seq, via=ADA)
+    assert time.process_time() - started < 5.0  # 0.05 s on an idle machine; 31 s with a check of every held edit
     assert len(world.delivered()) == 100
 
 
-def test_a_gap_of_2_to_the_53_is_one_question() -> None:
+def test_gap_of_2_to_the_53_is_one_request() -> None:
     world = World(ADA)
     world.hear(ADA, EPOCHS)
     assert world.soon() == [AskAll(ADA, False)]
@@ -662,38 +672,38 @@ def test_a_gap_of_2_to_the_53_is_one_question() -> None:
     assert world.replica.versions == {ADA: 3}
 
 
-# ---- too old to be known --------------------------------------------------------------------------------
+# ---- too old streams -------------------------------------------------------------------------------------------------
 
 
 def newer(count: int) -> Versions:
-    return {Stream(number.to_bytes(8, "big"), 10**7 + number): 1 for number in range(count)}
+    return {EditStream(number.to_bytes(8, "big"), 10**7 + number): 1 for number in range(count)}
 
 
-def test_who_runs_longer_than_a_thousand_others_goes_on_counting() -> None:
+def test_own_stream_continues_when_it_is_too_old() -> None:
     world = World()
     world.replica.edited(b"x", world.now)
     world.replica.merged(ADA, newer(STREAMS), world.now, changed=True)
     assert world.replica.edited(b"y", world.now).first == 2
     assert world.replica.edited(b"z", world.now).first == 3
-    # ... and has the same as the others, who do not know its stream any more
+    # ... and has the same versions as peers that dropped its stream
     assert world.replica.history.digest() == digest(newer(STREAMS))
-    assert world.replica.history.told() == newer(STREAMS)
-    assert ME in world.replica.versions  # who is asked whether it has that will not say yes by mistake
+    assert world.replica.history.shared_versions() == newer(STREAMS)
+    assert ME in world.replica.versions  # a peer without that stream will not confirm it by mistake
 
 
-def test_a_clock_that_went_back_does_not_stop_who_came_back() -> None:
-    before = {Stream(ME.origin, 10**7 + number): 1 for number in range(20)}
+def test_peer_with_a_clock_set_back_continues() -> None:
+    before = {EditStream(ME.origin, 10**7 + number): 1 for number in range(20)}
     world = World(versions=before)
     assert world.replica.edited(b"x", world.now).first == 1
     assert world.replica.edited(b"y", world.now).first == 2
     assert len(world.replica.versions) == 17
 
 
-def test_a_stream_that_is_let_go_of_leaves_nothing_behind() -> None:
+def test_pruned_stream_leaves_no_state() -> None:
     world = World()
     for number in range(8):
-        world.hear(Stream(b"pruned%02d" % number, 1), 1, via=ADA)
-        world.hear(Stream(b"pruned%02d" % number, 1), 3, via=ADA)
+        world.hear(EditStream(b"pruned%02d" % number, 1), 1, via=ADA)
+        world.hear(EditStream(b"pruned%02d" % number, 1), 3, via=ADA)
         world.hear(BOB, number + 1)
     world.replica.merged(ADA, newer(STREAMS), world.now, changed=True)
     history = world.replica.history
@@ -702,12 +712,12 @@ def test_a_stream_that_is_let_go_of_leaves_nothing_behind() -> None:
     assert history.held_edits == history.held_bytes == 0
     assert world.replica.missing == 0
     for _ in range(100):
-        world.replica.doc_beat(world.now)
+        world.replica.make_heartbeat(world.now)
         world.now += 0.05
         world.replica.evaluate(world.now)
 
 
-def test_an_edit_of_a_stream_too_old_to_be_known_is_brought_by_who_spoke_of_it() -> None:
+def test_edit_of_a_too_old_stream_is_requested_from_its_sender() -> None:
     world = World(versions=newer(STREAMS))
     assert world.hear(BOB, 7) is None
     assert world.replica.counts.old == 1
@@ -716,56 +726,56 @@ def test_an_edit_of_a_stream_too_old_to_be_known_is_brought_by_who_spoke_of_it()
     assert world.asks(0.1) == []
 
 
-def test_an_edit_that_depends_on_what_is_too_old_to_be_known_does_not_wait() -> None:
+def test_edit_with_a_too_old_dependency_does_not_wait() -> None:
     world = World(versions=newer(STREAMS))
-    new = Stream(b"newcomer", 10**8)
+    new = EditStream(b"newcomer", 10**8)
     world.hear(new, 1, via=ADA, deps={BOB: 3})
     assert world.delivered() == [(new, 1)]
 
 
-# ---- catching up ----------------------------------------------------------------------------------------
+# ---- catching up -----------------------------------------------------------------------------------------------------
 
 
-def caught(world: World, peer: Stream, versions: Versions) -> None:
-    """`peer` answers with all it has."""
+def caught(world: World, peer: EditStream, versions: Versions) -> None:
+    """Apply the reply of `peer` with everything it has."""
     changed = not vectors.covers(world.replica.versions, versions)
     world.replica.merged(peer, versions, world.now, changed=changed)
     world.replica.caught_up(peer)
 
 
-def test_who_wants_all_that_is_there_now_asks_everybody_one_after_the_other() -> None:
+def test_catch_up_asks_all_peers_in_turn() -> None:
     world = World(ADA, BOB)
     since = world.replica.catch_up(world.now)
     [first] = world.asks(0.001)
     assert isinstance(first, AskAll)
     other = BOB if first.peer == ADA else ADA
     assert world.asks(0.001) == []
-    assert world.replica.standing(since, world.now) == [None, None]
+    assert world.replica.catch_up_status(since, world.now) == [None, None]
     caught(world, first.peer, {ADA: 3})
     assert world.asks(0.001) == [AskAll(other, False)]
     caught(world, other, {ADA: 3, BOB: 1})
-    assert world.replica.standing(since, world.now) == [True, True]
+    assert world.replica.catch_up_status(since, world.now) == [True, True]
     assert world.asks(0.001) == []
     world.replica.catch_up_ended(since)
     world.replica.joined(CY, True)
-    assert world.asks(0.001) == []  # nobody wants to know any more
+    assert world.asks(0.001) == []  # nothing is pending any more
 
 
-def test_what_was_asked_before_does_not_count_for_now() -> None:
+def test_earlier_requests_do_not_count_for_catch_up() -> None:
     world = World(ADA)
     before = world.replica.catch_up(world.now)
     assert world.asks(0.001) == [AskAll(ADA, False)]
     world.now += 0.01
     since = world.replica.catch_up(world.now)
     caught(world, ADA, {ADA: 3})
-    assert world.replica.standing(before, world.now) == [True]
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(before, world.now) == [True]
+    assert world.replica.catch_up_status(since, world.now) == [None]
     assert world.asks(0.001) == [AskAll(ADA, False)]
     caught(world, ADA, {ADA: 4})
-    assert world.replica.standing(since, world.now) == [True]
+    assert world.replica.catch_up_status(since, world.now) == [True]
 
 
-def test_who_cannot_be_asked_has_to_have_said_nothing_that_is_not_here_since_then() -> None:
+def test_catch_up_judges_peers_without_rep_by_later_heartbeats() -> None:
     world = World(ADA)
     world.replica.joined(ADA, False)
     world.hear(ADA, 1)
@@ -774,35 +784,35 @@ def test_who_cannot_be_asked_has_to_have_said_nothing_that_is_not_here_since_the
     world.now += 0.01
     since = world.replica.catch_up(world.now)
     assert world.asks(0.01) == []
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(since, world.now) == [None]
     world.claim(ADA, ada=2)
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(since, world.now) == [None]
     world.hear(ADA, 2)
-    assert world.replica.standing(since, world.now) == [True]
+    assert world.replica.catch_up_status(since, world.now) == [True]
     world.rest(ADA, {ADA: 2, BOB: 1})
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(since, world.now) == [None]
 
 
-def test_who_does_not_answer_counts_by_what_it_says() -> None:
+def test_catch_up_judges_unresponsive_peers_by_heartbeats() -> None:
     world = World(ADA)
     since = world.replica.catch_up(world.now)
     assert world.asks(0.001) == [AskAll(ADA, False)]
     world.claim(ADA)
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(since, world.now) == [None]
     assert world.after(0.0).wake <= world.now + LATE
     world.now += LATE
-    assert world.replica.standing(since, world.now) == [True]
+    assert world.replica.catch_up_status(since, world.now) == [True]
     world.replica.failed(ADA, world.now)
-    assert world.replica.standing(since, world.now) == [True]
+    assert world.replica.catch_up_status(since, world.now) == [True]
 
 
-def test_who_has_no_such_document_is_not_asked_again_until_it_speaks_of_it() -> None:
+def test_peer_without_the_document_is_not_asked_until_it_reports_it() -> None:
     world = World(ADA)
     since = world.replica.catch_up(world.now)
     assert world.asks(0.001) == [AskAll(ADA, False)]
-    world.replica.lacking(ADA, world.now)
-    assert world.replica.standing(since, world.now) == [False]
+    world.replica.unknown_document(ADA, world.now)
+    assert world.replica.catch_up_status(since, world.now) == [False]
     assert world.asks(60.0) == []
     world.claim(ADA, ada=1)
-    assert world.replica.standing(since, world.now) == [None]
+    assert world.replica.catch_up_status(since, world.now) == [None]
     assert AskAll(ADA, False) in world.asks()

@@ -1,8 +1,8 @@
-"""The invariants of replica.py, whatever happens: loss, repetition, reordering, delay, partition, restarts, late joins.
+"""The invariants of replica.py under loss, repetition, reordering, delay, partitions, restarts and late joins.
 
 Several peers with several documents over a model of the network; the content is `plain.py`'s, which checks causality
-itself. After every step the numbered invariants of replica.py's first lines are looked at; at the end the network is
-calm, and all have to agree.
+itself. The numbered invariants of replica.py are checked after every step; at the end the network is calm, and all
+peers must converge.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from nngkit.documents.local import LocalCopy, Step
-from nngkit.documents.messages import Beat, Diff, Give, Nack, Reply, Request, Updates, Want
-from nngkit.documents.replica import Ask, AskAll, Replica, Settings
-from nngkit.documents.timing import RoundTrips
-from nngkit.documents.versions import Stream, Versions
-from nngkit.documents.wire import decode_bus, decode_reply, decode_request, encode
+from nngkit.documents.sync.local_copy import LocalCopy, Step
+from nngkit.documents.sync.messages import Diff, Give, Heartbeat, Nack, SyncReply, SyncRequest, Updates, Want
+from nngkit.documents.sync.replica import Ask, AskAll, Replica, Settings
+from nngkit.documents.sync.timing import RoundTrips
+from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
+from nngkit.documents.versions import EditStream, Versions
 from tests.documents.plain import Disk, Name, Plain, read
 
 DOCS = ("minutes", "table")
@@ -41,31 +41,31 @@ class Node:
         self.last: dict[str, Step] = {}
 
     @property
-    def me(self) -> Stream:
-        return Stream(bytes([self.number] * 8), self.epoch)
+    def me(self) -> EditStream:
+        return EditStream(bytes([self.number] * 8), self.epoch)
 
 
 class Question:
-    """Something that was asked, and is under way."""
+    """A request in flight."""
 
-    def __init__(self, asker: Node, copy: LocalCopy, ask: Ask, request: Request) -> None:
+    def __init__(self, asker: Node, copy: LocalCopy, ask: Ask, request: SyncRequest) -> None:
         self.asker, self.copy, self.ask = asker, copy, ask
         self.epoch = asker.epoch
         self.data = encode(request)
 
 
 class Anything(RuleBasedStateMachine):
-    """Rules are what peers, people and the network do."""
+    """The rules are actions of peers, users and the network."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 100.0
         self.saw: dict[str, dict[Name, frozenset[Name]]] = {doc: {} for doc in DOCS}
-        self.flying: list[tuple[Node, Stream, bytes]] = []
+        self.flying: list[tuple[Node, EditStream, bytes]] = []
         self.questions: list[Question] = []
         self.cut: set[frozenset[int]] = set()
         self.acknowledged: dict[str, set[Name]] = {doc: set() for doc in DOCS}
-        self.joining: list[tuple[LocalCopy, float, dict[Stream, Versions]]] = []  # and what each peer had then
+        self.joining: list[tuple[LocalCopy, float, dict[EditStream, Versions]]] = []  # and what each peer had then
 
     @initialize(
         seed=st.integers(0, 2**32),
@@ -104,7 +104,7 @@ class Anything(RuleBasedStateMachine):
                 round_trips=trips,
             )
             node.contents[doc] = content
-            node.copies[doc] = LocalCopy(replica, content, disk=node.disks[doc], relay=False, refused=refused)
+            node.copies[doc] = LocalCopy(replica, content, log=node.disks[doc], relay=False, refused=refused)
         self._step(node)
 
     @rule(who=WHO, doc=st.sampled_from(DOCS), several=st.integers(1, 5))
@@ -122,7 +122,7 @@ class Anything(RuleBasedStateMachine):
         node = self.nodes[who]
         if node.alive:
             copy = node.copies[doc]
-            self.now += 1e-6  # what was asked before was asked before
+            self.now += 1e-6  # separates earlier requests in time
             had = {other.me: dict(other.copies[doc].replica.versions) for other in self.nodes if other.alive}
             self.joining.append((copy, copy.replica.catch_up(self.now), had))
             self._step(node)
@@ -143,7 +143,7 @@ class Anything(RuleBasedStateMachine):
         node.alive = False
         for doc in DOCS:
             node.disks[doc].crash()
-            if not disk:  # burnt: what only it had is not asked back from the others
+            if not disk:  # the disk is lost: edits that only it had are not expected back
                 node.disks[doc] = Disk()
                 self.acknowledged[doc] &= {
                     name for other in self.nodes for update in other.disks[doc].safely() for name in read(update)
@@ -153,7 +153,7 @@ class Anything(RuleBasedStateMachine):
                 if other.alive:
                     self._lost(other, node.me)
 
-    def _lost(self, node: Node, stream: Stream) -> None:
+    def _lost(self, node: Node, stream: EditStream) -> None:
         for copy in node.copies.values():
             copy.replica.left(stream)
         self._step(node)
@@ -194,7 +194,7 @@ class Anything(RuleBasedStateMachine):
     @precondition(lambda self: self.flying)
     @rule(seed=st.integers(0, 2**16), loss=st.sampled_from([0.0, 0.3, 0.9]))
     def storm(self, seed: int, loss: float) -> None:
-        """Many at once, in any order; some stay under way, some come twice."""
+        """Deliver many messages in random order; some stay in flight, some are repeated."""
         fate = Random(seed)
         flying, self.flying = self.flying, []
         fate.shuffle(flying)
@@ -206,12 +206,12 @@ class Anything(RuleBasedStateMachine):
             if fate.random() < 0.8:
                 self._hear(*one)
 
-    def _hear(self, node: Node, sender: Stream, data: bytes) -> None:
+    def _hear(self, node: Node, sender: EditStream, data: bytes) -> None:
         other = self.nodes[sender.origin[0]]
         if other.me != sender or not self._linked(node, other):
             return
         message = decode_bus(data)
-        if isinstance(message, Beat):
+        if isinstance(message, Heartbeat):
             for copy in node.copies.values():
                 copy.replica.joined(sender, other.askable)
             for one in message.docs:
@@ -225,19 +225,19 @@ class Anything(RuleBasedStateMachine):
     def wait(self, seconds: float, beats: set[int]) -> None:
         self.now += seconds
         for number in sorted(beats):
-            self._beat(self.nodes[number])
+            self._heartbeat(self.nodes[number])
         for node in self.nodes:
             self._step(node)
 
-    def _beat(self, node: Node) -> None:
+    def _heartbeat(self, node: Node) -> None:
         if node.alive:
-            docs = tuple(node.copies[doc].replica.doc_beat(self.now) for doc in DOCS)
+            docs = tuple(node.copies[doc].replica.make_heartbeat(self.now) for doc in DOCS)
             for one in docs:
-                if one.versions is not None:  # invariant 6, of what others compare
+                if one.versions is not None:  # invariant 6, for the comparisons of other peers
                     replica = node.copies[one.doc].replica
                     assert one.content == node.contents[one.doc].digest()
                     assert self.now - replica.history.changed_at > replica.settings.quiet - 1e-9
-            self._publish(node, encode(Beat(node.me, docs)))
+            self._publish(node, encode(Heartbeat(node.me, docs)))
 
     @precondition(lambda self: self.questions)
     @rule(at=st.integers(0, 10**6), works=st.sampled_from([True, True, True, False]))
@@ -260,7 +260,7 @@ class Anything(RuleBasedStateMachine):
         request = decode_request(data)
         assert isinstance(request, Nack | Want | Give)
         copy = node.copies[request.doc]
-        reply: Reply | None
+        reply: SyncReply | None
         match request:
             case Nack():
                 reply = copy.resend(request)
@@ -273,7 +273,7 @@ class Anything(RuleBasedStateMachine):
         self._step(node)
         return encode(reply)
 
-    # ------------------------------------------------------------------ what has to hold
+    # ------------------------------------------------------------------ invariants
 
     def _step(self, node: Node) -> None:
         if not node.alive:
@@ -281,7 +281,7 @@ class Anything(RuleBasedStateMachine):
         for doc, copy in node.copies.items():
             step = copy.step(self.now)
             node.last[doc] = step
-            for message in step.say:
+            for message in step.publish:
                 self._publish(node, encode(message))
             for ask, request in step.ask:
                 self.questions.append(Question(node, copy, ask, request))
@@ -290,7 +290,7 @@ class Anything(RuleBasedStateMachine):
     def _check(self, node: Node, doc: str, step: Step) -> None:
         replica, content = node.copies[doc].replica, node.contents[doc]
         history, caps = replica.history, replica.settings
-        # 1: each once, in order, after what it depends on (plain.py): so what is here is what the versions say
+        # 1: plain.py checks order, uniqueness and dependencies; so the content is what the versions say
         assert content.versions() == replica.versions
         # 2
         for stream, held in history.held.items():
@@ -311,11 +311,11 @@ class Anything(RuleBasedStateMachine):
         # 5
         assert history.held_edits == sum(map(len, history.held.values())) <= caps.held_edits
         assert len(history._log) <= caps.log_edits
-        # who joins has what those had who gave it
+        # after `joined`, everything of the peers that replied is here
         for copy, since, had in self.joining:
             if copy is node.copies[doc]:
                 for peer, known in replica._peers.items():
-                    if known.caught >= since and peer in had:
+                    if known.caught_up_at >= since and peer in had:
                         assert replica.has(had[peer]), "it counts as caught up, and is not"
         # 6
         for ask, _ in step.ask:
@@ -324,7 +324,7 @@ class Anything(RuleBasedStateMachine):
                 assert self.now >= history.changed_at + caps.quiet
 
     def teardown(self) -> None:
-        """The network is calm from now on: everybody is there, everything comes, every question is answered."""
+        """Calm the network: all peers are present, all messages arrive, all requests are answered."""
         if not hasattr(self, "nodes"):
             return
         self.cut.clear()
@@ -341,14 +341,16 @@ class Anything(RuleBasedStateMachine):
         assert self._agreed(), "they differ"
         for copy, since, _ in self.joining:
             if any(copy is node.copies[doc] for node in self.nodes for doc in DOCS):
-                standing = copy.replica.standing(since, self.now)
+                standing = copy.replica.catch_up_status(since, self.now)
                 assert None not in standing, "somebody waits for ever"
         for doc in DOCS:
             assert self.nodes[0].contents[doc].names >= self.acknowledged[doc], "what was acknowledged is lost"
 
     def _agreed(self) -> bool:
         here = [copy for node in self.nodes for copy in node.copies.values()]
-        if any(None in copy.replica.standing(since, self.now) for copy, since, _ in self.joining if copy in here):
+        if any(
+            None in copy.replica.catch_up_status(since, self.now) for copy, since, _ in self.joining if copy in here
+        ):
             return False
         return all(
             node.copies[doc].replica.versions == self.nodes[0].copies[doc].replica.versions
@@ -358,7 +360,7 @@ class Anything(RuleBasedStateMachine):
         )
 
 
-def refused(peer: Stream | None, why: str) -> None:
+def refused(peer: EditStream | None, why: str) -> None:
     raise AssertionError(f"{peer} was refused: {why}")
 
 
@@ -368,5 +370,5 @@ TestAnything.settings = settings(max_examples=80, stateful_step_count=40, deadli
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_anything_for_long() -> None:
+def test_invariants_hold_under_random_events() -> None:
     run_state_machine_as_test(Anything, settings=settings(max_examples=2000, stateful_step_count=60, deadline=None))

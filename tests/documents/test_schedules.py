@@ -1,4 +1,4 @@
-"""Random schedules agree, a broken replica is noticed, and what is printed is so."""
+"""Random schedules converge, broken replicas are detected, and the printed summary is correct."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from nngkit.documents.history import History
-from nngkit.documents.messages import Edit
-from nngkit.documents.replica import Replica
-from nngkit.documents.versions import Stream
+from nngkit.documents.sync.history import History
+from nngkit.documents.sync.replica import Replica
+from nngkit.documents.versions import Edit, EditStream
 from tests.documents.schedule_page import SCRIPT, Browser
-from tests.documents.schedules import Outcome, Weather, main, play, summary
+from tests.documents.schedules import Conditions, Outcome, main, play, summary
 
 BATCH = 50
-# Seeds that failed once, with the code of their day; what they showed has a test of its own in test_replica.py.
+# Seeds that failed once, with the code of that time; test_replica.py has a test for each defect.
 ONCE_FAILED = (
-    3397,  # a held edit waited for one that nobody claimed, all others being quiet
-    12591,  # what was given in part to one who had been started anew did not connect there
-    4002291,  # what the other said it had, when it took an offer, was never asked for
+    3397,  # a held edit waited for a dependency that no quiet peer reported
+    12591,  # a partial offer did not connect at a restarted peer
+    4002291,  # versions in the reply to an offer were never requested
 )
 
 
-def all_agree(seeds: range | tuple[int, ...], weather: Weather | None = None) -> list[Outcome]:
-    outcomes = [play(seed, weather=weather) for seed in seeds]
+def all_agree(seeds: range | tuple[int, ...], conditions: Conditions | None = None) -> list[Outcome]:
+    outcomes = [play(seed, conditions=conditions) for seed in seeds]
     assert [problem for one in outcomes for problem in one.problems] == []
     assert all(one.agreed_after is not None for one in outcomes)
     return outcomes
@@ -31,7 +30,7 @@ def all_agree(seeds: range | tuple[int, ...], weather: Weather | None = None) ->
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(0, 300, BATCH))
-def test_all_agree_and_nothing_acknowledged_is_lost(first: int) -> None:
+def test_peers_converge_and_no_acknowledged_edit_is_lost(first: int) -> None:
     outcomes = all_agree(range(first, first + BATCH))
     assert sum(one.edits for one in outcomes) > 10 * BATCH
     assert sum(one.acknowledged for one in outcomes) > 5 * BATCH
@@ -40,37 +39,37 @@ def test_all_agree_and_nothing_acknowledged_is_lost(first: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(10_000, 13_000, 500))
-def test_thousands_agree(first: int) -> None:
+def test_thousands_of_schedules_converge(first: int) -> None:
     all_agree(range(first, first + 500))
 
 
-def test_those_that_once_failed_agree() -> None:
+def test_schedules_that_once_failed_converge() -> None:
     all_agree(ONCE_FAILED)
 
 
 @pytest.mark.parametrize(
-    "weather",
+    "conditions",
     [
-        Weather(loss=0.0, twice=0.0, refuse=0.0, crash=0.0, split=0.0),
-        Weather(loss=0.8),
-        Weather(loss=1.0, refuse=0.0, crash=0.0, split=0.0),
-        Weather(refuse=0.5),
-        Weather(crash=0.2, split=0.2),
-        Weather(twice=1.0, delay=(0.0, 0.5)),
-        Weather(log_edits=1),
+        Conditions(loss=0.0, twice=0.0, refuse=0.0, crash=0.0, split=0.0),
+        Conditions(loss=0.8),
+        Conditions(loss=1.0, refuse=0.0, crash=0.0, split=0.0),
+        Conditions(refuse=0.5),
+        Conditions(crash=0.2, split=0.2),
+        Conditions(twice=1.0, delay=(0.0, 0.5)),
+        Conditions(log_edits=1),
     ],
     ids=["calm", "80 % lost", "all lost", "half refused", "falling over", "twice and late", "nothing kept"],
 )
-def test_they_agree_in_other_weather(weather: Weather) -> None:
-    if weather.loss == 1.0:  # nobody hears of anybody: they must not agree by some other way
-        assert any(play(seed, weather=weather).problems for seed in range(3))
+def test_schedules_converge_in_other_conditions(conditions: Conditions) -> None:
+    if conditions.loss == 1.0:  # all messages are lost: they must not converge by another way
+        assert any(play(seed, conditions=conditions).problems for seed in range(3))
     else:
-        all_agree(range(10), weather)
+        all_agree(range(10), conditions)
 
 
-def test_without_loss_nothing_is_asked_for() -> None:
+def test_no_requests_without_loss() -> None:
     outcomes = all_agree(
-        range(10), Weather(loss=0.0, twice=0.0, delay=(0.005, 0.005), refuse=0.0, crash=0.0, split=0.0)
+        range(10), Conditions(loss=0.0, twice=0.0, delay=(0.005, 0.005), refuse=0.0, crash=0.0, split=0.0)
     )
     assert max(one.agreed_after or 0.0 for one in outcomes) < 0.05
 
@@ -80,13 +79,13 @@ def problems(seeds: range) -> Iterator[str]:
         yield from play(seed).problems
 
 
-def test_a_replica_that_holds_nothing_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replica_without_hold_back_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(History, "waits_for", lambda self, edit: None)
     assert next((one for one in problems(range(50)) if "does not connect" in one), None)
 
 
-def test_a_replica_that_takes_any_number_for_the_next_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def take(self: History, stream: Stream, seq: int, edit: Edit, via: Stream | None, now: float) -> None:
+def test_replica_that_ignores_sequence_numbers_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take(self: History, stream: EditStream, seq: int, edit: Edit, via: EditStream | None, now: float) -> None:
         if seq > self.versions.get(stream, 0):
             self._hand_over(stream, seq, edit, via, now)
 
@@ -94,13 +93,13 @@ def test_a_replica_that_takes_any_number_for_the_next_is_noticed(monkeypatch: py
     assert next(problems(range(50)), None)
 
 
-def test_a_replica_that_compares_nothing_when_all_is_quiet_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replica_that_compares_no_digests_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replica, "_compare", lambda self, now, asks: iter(()))
     monkeypatch.setattr("tests.documents.schedules.CALM", 5.0)
     assert next((one for one in problems(range(300)) if "not the same" in one), None)
 
 
-def test_a_schedule_is_played_again_from_its_seed() -> None:
+def test_schedule_is_reproducible_from_its_seed() -> None:
     first: list[str] = []
     again: list[str] = []
     one, two = play(7, trace=first.append), play(7, trace=again.append)
@@ -109,10 +108,10 @@ def test_a_schedule_is_played_again_from_its_seed() -> None:
     assert any("edits" in line for line in first)
 
 
-def test_the_summary_says_what_was_found() -> None:
+def test_summary_reports_failures() -> None:
     outcomes = [
         Outcome(0, 0.1, 10, 3, 2),
-        Outcome(1, 0.5, 10, 4, 0, ["seed 1: 0 refused 1: it speaks for us"]),
+        Outcome(1, 0.5, 10, 4, 0, ["seed 1: 0 refused 1: it claims to be this peer"]),
         Outcome(
             2, None, 10, 5, 1, ["seed 2: not the same after 30.0 s", "seed 2: acknowledged edits are missing at 0"]
         ),
@@ -124,7 +123,7 @@ def test_the_summary_says_what_was_found() -> None:
     assert summary(outcomes[2:], 0.0) == "1 schedules, 5 edits, 1 acknowledged: 1 with problems; 0 s"
 
 
-def test_the_command_prints_it_and_fails_if_one_failed(
+def test_command_prints_the_summary_and_fails_on_a_failure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["2", "--first", "5"]) == 0
@@ -151,7 +150,7 @@ def with_a_page(seeds: range) -> None:
 
 @needs_node
 @pytest.mark.timeout(300)
-def test_a_page_with_yjs_agrees_with_the_others() -> None:
+def test_page_with_yjs_converges() -> None:
     with_a_page(range(50))
 
 
@@ -159,5 +158,5 @@ def test_a_page_with_yjs_agrees_with_the_others() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, 1000, 250))
-def test_a_page_with_yjs_agrees_with_the_others_a_thousand_times(first: int) -> None:
+def test_page_with_yjs_converges_a_thousand_times(first: int) -> None:
     with_a_page(range(first, first + 250))

@@ -1,4 +1,4 @@
-"""What is appended comes back, in order and whole; who waits is woken; nobody waits who need not."""
+"""The store returns what was appended, completely and in order, and wakes its waiters."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.documents.store import Loaded, Merge, Record, Store, compaction_due, next_epoch
-from nngkit.documents.versions import EPOCHS, STREAMS, Stream, covers
+from nngkit.documents.records import compaction_due
+from nngkit.documents.store import Loaded, Merge, Record, Store
+from nngkit.documents.store.sqlite import next_epoch
+from nngkit.documents.versions import EPOCHS, STREAMS, EditStream, covers
 from nngkit.errors import Broken, Closed, ConfigError, Full, NotFound, TooLarge
 from tests.documents.stores import ADA, BOB, WAIT, append_all, edit, mine, standing_still
 
@@ -38,14 +40,14 @@ async def store(path: Path) -> AsyncIterator[Store]:
 
 
 def some_records(count: int) -> list[Record | Merge]:
-    """Edits of two and diffs of others, with deps and without, small ones and some over many pages."""
+    """Return edits of two authors and merges, with and without deps, small ones and some of many pages."""
     chance = random.Random(count)
     seqs = {ADA: 0, BOB: 0}
     records: list[Record | Merge] = []
     for number in range(1, count + 1):
         update = chance.randbytes(chance.choice((0, 1, 30, 30, 30, 700, 5_000, 90_000)))
         if chance.random() < 0.1:
-            records.append(Merge(update, {Stream(b"somebody", number): number, BOB: seqs[BOB] + 1}))
+            records.append(Merge(update, {EditStream(b"somebody", number): number, BOB: seqs[BOB] + 1}))
             seqs[BOB] += 1
             continue
         stream, other = chance.sample((ADA, BOB), 2)
@@ -58,7 +60,7 @@ def some_records(count: int) -> list[Record | Merge]:
 # ---- appending and loading -------------------------------------------------------------------------------------------
 
 
-async def test_what_is_appended_is_loaded_in_its_order_before_and_after_a_restart(path: Path, store: Store) -> None:
+async def test_records_are_loaded_in_order_before_and_after_a_restart(path: Path, store: Store) -> None:
     records = some_records(300)
     await store.synced(append_all(store, "minutes", records))
     store.append("other", edit(1))
@@ -72,20 +74,20 @@ async def test_what_is_appended_is_loaded_in_its_order_before_and_after_a_restar
         assert again.load("other").records == (edit(1),)
 
 
-def test_a_document_has_the_highest_number_of_each_stream(path: Path) -> None:
+def test_versions_hold_the_highest_number_of_each_stream(path: Path) -> None:
     with Store.open(path) as store:
         append_all(store, "doc", [edit(1), edit(2), Merge(b"", {ADA: 1, BOB: 7}), edit(8, BOB)])
         assert store.load("doc").versions == {ADA: 2, BOB: 8}
 
 
-def test_a_document_that_nobody_wrote_is_empty_and_has_no_name(path: Path) -> None:
+def test_unknown_document_is_empty_and_not_listed(path: Path) -> None:
     with Store.open(path) as store:
         assert store.load("minutes") == Loaded(None, (), {})
         assert store.names() == []
         assert store.ticket() == store.durable == 0
 
 
-def test_what_is_not_on_the_disk_yet_is_loaded_too(path: Path) -> None:
+def test_queued_records_are_loaded(path: Path) -> None:
     with Store.open(path) as store:
         append_all(store, "old", some_records(20))
         while store.durable < 20:
@@ -103,12 +105,12 @@ def test_what_is_not_on_the_disk_yet_is_loaded_too(path: Path) -> None:
             assert again.load("old").log == size
 
 
-def test_many_threads_append_and_each_finds_its_own_order(path: Path) -> None:
-    def append(store: Store, stream: Stream) -> None:
+def test_appends_of_many_threads_keep_their_order(path: Path) -> None:
+    def append(store: Store, stream: EditStream) -> None:
         append_all(store, "doc", [edit(seq, stream) for seq in range(1, 301)])
 
     with Store.open(path) as store:
-        streams = [Stream(b"thread%02d" % number, 1) for number in range(8)]
+        streams = [EditStream(b"thread%02d" % number, 1) for number in range(8)]
         threads = [threading.Thread(target=append, args=(store, stream)) for stream in streams]
         for thread in threads:
             thread.start()
@@ -121,8 +123,8 @@ def test_many_threads_append_and_each_finds_its_own_order(path: Path) -> None:
             assert seqs == list(range(1, 301))
 
 
-def test_a_document_may_have_more_streams_than_one_message_holds(path: Path) -> None:
-    versions = {Stream(b"origin__", epoch): 1 for epoch in range(3 * STREAMS)}
+def test_document_may_have_more_streams_than_a_message(path: Path) -> None:
+    versions = {EditStream(b"origin__", epoch): 1 for epoch in range(3 * STREAMS)}
     with Store.open(path) as store:
         store.append_merge("doc", b"", versions)
         store.append_merge("doc", b"", {ADA: 1})
@@ -131,25 +133,25 @@ def test_a_document_may_have_more_streams_than_one_message_holds(path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["", "a//b", "../a", "x" * 201, "tab\t"])
-def test_names_that_no_document_may_have_are_refused(path: Path, name: str) -> None:
+def test_invalid_names_are_rejected(path: Path, name: str) -> None:
     with Store.open(path) as store:
         with pytest.raises(ConfigError, match="document name"):
             store.append(name, edit(1))
         assert store.names() == []
 
 
-def test_an_update_that_sqlite_could_not_hold_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nngkit.documents._rows.LARGEST", 1000)
+def test_too_large_update_is_rejected(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nngkit.documents.store.row_format.LARGEST", 1000)
     with Store.open(path) as store:
         with pytest.raises(TooLarge):
             store.append("doc", edit(1, update=b"x" * 1000))
         assert store.names() == []
 
 
-# ---- the log on the disk --------------------------------------------------------------------------------------------
+# ---- the log on the disk ---------------------------------------------------------------------------------------------
 
 
-LOG = 5.5 * 2**20  # bytes: what the log may grow to, and the newest transactions
+LOG = 5.5 * 2**20  # bytes: cap of the log, plus the newest transactions
 
 
 def size_of_log(path: Path) -> int:
@@ -157,7 +159,7 @@ def size_of_log(path: Path) -> int:
 
 
 async def largest_log(path: Path, store: Store, letters: int) -> int:
-    """Bytes of the log at its largest, while letters are typed that are each waited for."""
+    """Return the largest size of the log in bytes, while single letters are appended and synced."""
     largest = 0
     for seq in range(1, letters + 1):
         await store.synced(store.append("doc", edit(seq, update=b"a typed letter, 26 bytes..")))
@@ -165,23 +167,23 @@ async def largest_log(path: Path, store: Store, letters: int) -> int:
     return largest
 
 
-async def test_the_log_stays_small_while_somebody_types(path: Path, store: Store) -> None:
-    # each letter is a commit of two pages: by the bytes of the letters alone, this were 9.7 MB
+async def test_log_stays_small_under_steady_edits(path: Path, store: Store) -> None:
+    # each letter is a commit of two pages; by the bytes of the letters alone, it would be 9.7 MB
     assert await largest_log(path, store, 1200) < LOG
     assert store.load("doc").versions == {ADA: 1200}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_the_log_stays_small_for_ten_thousand_letters(path: Path, store: Store) -> None:
+async def test_log_stays_small_for_ten_thousand_edits(path: Path, store: Store) -> None:
     assert await largest_log(path, store, 10_000) < LOG
 
 
-async def test_the_log_is_small_again_after_large_edits_and_a_slow_reader(path: Path, store: Store) -> None:
+async def test_log_shrinks_after_large_edits_and_a_slow_reader(path: Path, store: Store) -> None:
     await store.synced(store.append("doc", edit(1)))
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM records").fetchone()  # from here on the log cannot begin anew
+        reader.execute("SELECT count(*) FROM records").fetchone()  # from here on the log cannot restart
         for seq in range(2, 5):
             await store.synced(store.append("doc", edit(seq, update=bytes(4 << 20))))
         assert size_of_log(path) > 12 << 20
@@ -195,7 +197,7 @@ async def test_the_log_is_small_again_after_large_edits_and_a_slow_reader(path: 
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
 
-async def test_synced_waits_for_the_disk_and_is_cancelled_without_harm(path: Path, store: Store) -> None:
+async def test_synced_waits_for_the_disk_and_can_be_cancelled(path: Path, store: Store) -> None:
     with standing_still(path):
         ticket = store.append("doc", edit(1))
         with trio.move_on_after(0.05) as scope:
@@ -210,7 +212,7 @@ async def test_synced_waits_for_the_disk_and_is_cancelled_without_harm(path: Pat
     connection.close()
 
 
-async def test_thousands_wait_and_each_is_woken_when_its_own_is_there(path: Path, store: Store) -> None:
+async def test_thousands_of_waiters_are_woken_by_their_tickets(path: Path, store: Store) -> None:
     woken: list[int] = []
     given_up: list[int] = []
 
@@ -234,38 +236,38 @@ async def test_thousands_wait_and_each_is_woken_when_its_own_is_there(path: Path
                 assert not woken
     assert len(given_up) == 1000
     assert len(woken) == 4000
-    assert not store._writer._sleepers
+    assert not store._writer._waiters
 
 
-async def test_a_ticket_that_was_not_given_out_is_refused(store: Store) -> None:
+async def test_unknown_ticket_is_rejected(store: Store) -> None:
     with pytest.raises(ConfigError, match="ticket"):
         await store.synced(1)
 
 
-async def test_a_full_queue_refuses_and_says_when_there_is_room(path: Path) -> None:
+async def test_full_queue_raises_and_room_waits(path: Path) -> None:
     async with Store.open(path, waiting=10_000) as store:
         with standing_still(path):
-            store.append("doc", edit(1, update=b"x" * 20_000))  # one is always taken
+            store.append("doc", edit(1, update=b"x" * 20_000))  # an empty queue takes a record of any size
             with pytest.raises(Full, match=r"docs\.sqlite"):
                 store.append("doc", edit(2))
             assert store.load("doc").versions == {ADA: 1}
             with trio.move_on_after(0.05) as scope:
                 await store.room()
             assert scope.cancelled_caught
-            assert not store._writer._for_room
+            assert not store._writer._room_waiters
         with trio.fail_after(WAIT):
             await store.room(9_000)
         await store.synced(store.append("doc", edit(2)))
         assert store.load("doc").versions == {ADA: 2}
 
 
-async def test_empty_updates_fill_the_queue_too(path: Path) -> None:
+async def test_empty_updates_fill_the_queue(path: Path) -> None:
     async with Store.open(path, waiting=100_000) as store:
         with standing_still(path), pytest.raises(Full):
             append_all(store, "doc", [edit(seq, update=b"") for seq in range(1, 10_000)])
 
 
-async def test_loops_of_other_threads_may_wait_too(path: Path, store: Store) -> None:
+async def test_loops_in_other_threads_can_wait(path: Path, store: Store) -> None:
     async def elsewhere() -> int:
         ticket = store.append("doc", edit(1))
         await store.synced(ticket)
@@ -276,7 +278,7 @@ async def test_loops_of_other_threads_may_wait_too(path: Path, store: Store) -> 
         assert store.durable >= ticket
 
 
-async def test_who_waits_in_a_loop_that_has_ended_hinders_nobody(path: Path, store: Store) -> None:
+async def test_waiter_of_an_ended_loop_is_ignored(path: Path, store: Store) -> None:
     async def give_up() -> None:
         with trio.move_on_after(0.01):
             await store.synced(store.append("doc", edit(1)))
@@ -288,17 +290,17 @@ async def test_who_waits_in_a_loop_that_has_ended_hinders_nobody(path: Path, sto
 
 
 @pytest.mark.slow
-async def test_another_program_that_holds_the_lock_is_waited_for_and_then_told_of(path: Path, store: Store) -> None:
+async def test_lock_of_another_program_is_waited_for_then_reported(path: Path, store: Store) -> None:
     with standing_still(path), trio.fail_after(WAIT), pytest.raises(Broken, match="database is locked"):
         await store.synced(store.append("doc", edit(1)))
     with pytest.raises(Broken):
         await store.aclose()
 
 
-# ---- epochs, and who may open ----------------------------------------------------------------------------------------
+# ---- epochs and locks ------------------------------------------------------------------------------------------------
 
 
-def test_each_start_has_a_new_epoch_on_the_disk_and_the_same_origin(path: Path) -> None:
+def test_each_start_has_a_new_epoch_and_the_same_origin(path: Path) -> None:
     streams = []
     for _ in range(5):
         with Store.open(path) as store:
@@ -311,13 +313,13 @@ def test_each_start_has_a_new_epoch_on_the_disk_and_the_same_origin(path: Path) 
     assert len({stream.origin for stream in streams}) == 1
 
 
-def test_two_stores_are_two_origins(tmp_path: Path) -> None:
+def test_two_stores_have_two_origins(tmp_path: Path) -> None:
     with Store.open(tmp_path / "a") as a, Store.open(tmp_path / "b") as b:
         assert a.origin != b.origin
         assert len(a.origin) == 8
 
 
-def test_copies_of_one_file_do_not_share_an_epoch(tmp_path: Path) -> None:
+def test_copies_of_a_file_get_different_epochs(tmp_path: Path) -> None:
     Store.open(tmp_path / "a").close()
     (tmp_path / "b").write_bytes((tmp_path / "a").read_bytes())
     with Store.open(tmp_path / "a") as a, Store.open(tmp_path / "b") as b:
@@ -326,11 +328,11 @@ def test_copies_of_one_file_do_not_share_an_epoch(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, EPOCHS - 1), st.integers(-(2**40), 2**45), st.integers(0, 4095))
-def test_an_epoch_is_above_the_last_and_below_2_53(previous: int, milliseconds: int, chance: int) -> None:
+def test_epoch_is_above_the_last_and_below_2_53(previous: int, milliseconds: int, chance: int) -> None:
     assert previous < next_epoch(previous, milliseconds, chance) <= EPOCHS
 
 
-def test_an_epoch_is_of_the_clock_unless_the_clock_was_set_back() -> None:
+def test_epoch_follows_the_clock_unless_it_was_set_back() -> None:
     assert next_epoch(5, 1_700_000_000_000, 7) == 1_700_000_000_000 * 4096 + 7
     assert next_epoch(EPOCHS - 1, 1_700_000_000_000, 7) == EPOCHS
     assert next_epoch(5, 2**42, 7) == 6  # after 2039
@@ -338,7 +340,7 @@ def test_an_epoch_is_of_the_clock_unless_the_clock_was_set_back() -> None:
         next_epoch(EPOCHS, 0, 0)
 
 
-def test_a_store_is_open_once(path: Path, tmp_path: Path) -> None:
+def test_store_can_be_open_once(path: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(path)
     with Store.open(path):
         for name in (path, tmp_path / "link"):
@@ -351,14 +353,14 @@ def test_a_store_is_open_once(path: Path, tmp_path: Path) -> None:
     Store.open(tmp_path / "link").close()
 
 
-def test_a_path_that_cannot_be_a_store_is_refused(tmp_path: Path) -> None:
+def test_invalid_path_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file or directory"):
         Store.open(tmp_path / "missing" / "docs.sqlite")
     with pytest.raises(ConfigError, match="Is a directory"):
         Store.open(tmp_path)
 
 
-def test_what_a_crash_left_of_a_store_that_was_being_made_is_no_hindrance(path: Path) -> None:
+def test_leftovers_of_an_interrupted_creation_are_ignored(path: Path) -> None:
     Path(f"{path}-new").write_bytes(b"half a store")
     Path(f"{path}-new-wal").write_bytes(b"half a log")
     Store.open(path).close()
@@ -405,19 +407,19 @@ os.waitpid(lasting, 0)
 """
 
 
-def test_a_forked_child_is_told_so_and_harms_nothing(path: Path) -> None:
+def test_forked_child_gets_an_error_and_the_parent_is_unharmed(path: Path) -> None:
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, str(path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, stdin=subprocess.PIPE, capture_output=True, text=True, timeout=WAIT, env=environment)
     assert done.stderr == ""
-    forked = f"{path} is open in the process that this one was forked from"
+    forked = f"{path} was opened before a fork, in the parent process"
     assert done.stdout.splitlines() == [*[forked] * 4, "True", "101"]
 
 
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
-async def test_closing_writes_what_waits_and_ends_all_else(path: Path) -> None:
+async def test_close_writes_the_queue_and_rejects_further_calls(path: Path) -> None:
     store = Store.open(path)
     with standing_still(path):
         append_all(store, "doc", some_records(50))
@@ -436,7 +438,7 @@ async def test_closing_writes_what_waits_and_ends_all_else(path: Path) -> None:
         assert again.load("doc").records == tuple(some_records(50))
 
 
-async def test_a_cancelled_close_closes(path: Path) -> None:
+async def test_cancelled_close_completes(path: Path) -> None:
     store = Store.open(path)
     store.append("doc", edit(1))
     with trio.CancelScope() as scope:
@@ -446,7 +448,7 @@ async def test_a_cancelled_close_closes(path: Path) -> None:
         assert again.load("doc").versions == {ADA: 1}
 
 
-# ---- versions by name ------------------------------------------------------------------------------------------------
+# ---- saved versions --------------------------------------------------------------------------------------------------
 
 
 def test_versions_are_saved_by_name_and_listed_in_order(path: Path) -> None:
@@ -470,7 +472,7 @@ def test_versions_are_saved_by_name_and_listed_in_order(path: Path) -> None:
         assert store.load("doc").versions == {ADA: 1}
 
 
-def test_a_version_is_saved_once_and_has_a_name(path: Path) -> None:
+def test_version_name_is_valid_and_unique(path: Path) -> None:
     with Store.open(path) as store:
         store.save_version("doc", "first", b"one", {})
         for name in ("first", "", "a\nb", "x" * 201):
@@ -484,7 +486,7 @@ def test_a_version_is_saved_once_and_has_a_name(path: Path) -> None:
             store.versions("other")
 
 
-def test_threads_that_save_one_name_do_not_overwrite_each_other(path: Path) -> None:
+def test_concurrent_saves_of_one_name_do_not_overwrite(path: Path) -> None:
     taken = []
 
     def save(store: Store) -> None:
@@ -510,7 +512,7 @@ def test_threads_that_save_one_name_do_not_overwrite_each_other(path: Path) -> N
     ("log", "snapshot", "due"),
     [(0, 0, False), (1 << 20, 0, False), ((1 << 20) + 1, 0, True), (3 << 20, 2 << 20, False), (5 << 20, 2 << 20, True)],
 )
-def test_compaction_is_due_when_the_log_is_long_beside_the_snapshot(log: int, snapshot: int, due: bool) -> None:
+def test_compaction_is_due_when_the_log_outgrows_the_snapshot(log: int, snapshot: int, due: bool) -> None:
     assert compaction_due(log=log, snapshot=snapshot) is due
 
 

@@ -1,4 +1,4 @@
-"""A compacted document is the same document: its text, its versions, its history; and others go on meanwhile."""
+"""A compacted document keeps its text, versions and history; other tasks continue meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from nngkit.documents.store import Entry, Loaded, Record, Store, compaction_due
+from nngkit.documents.records import compaction_due
+from nngkit.documents.store import Entry, Loaded, Record, Store
 from nngkit.errors import NotFound, StoreDamaged
 from tests.documents.stores import ADA, BOB, WAIT, Author, TextDocument, TextEngine, content, edit
 
@@ -24,14 +25,14 @@ def write(store: Store, author: Author, seqs: range, doc: str = "doc") -> int:
 
 
 def seqs_of(loaded: Loaded) -> tuple[list[int], list[int]]:
-    """Of the recent ones and of those after the snapshot."""
+    """Return the sequence numbers of the recent records, and of those after the snapshot."""
     recent, after = (
         [record.seq for record in records if isinstance(record, Record)] for records in (loaded.recent, loaded.records)
     )
     return recent, after
 
 
-async def test_a_compacted_document_is_the_same_and_keeps_its_recent_records(path: Path) -> None:
+async def test_compacted_document_is_equal_and_keeps_recent_records(path: Path) -> None:
     author = Author()
     async with Store.open(path) as store:
         write(store, author, range(1, 501))
@@ -56,7 +57,7 @@ async def test_a_compacted_document_is_the_same_and_keeps_its_recent_records(pat
         assert content(store.load("doc")) == str(author.text)
 
 
-async def test_a_second_compaction_has_nothing_to_do(path: Path) -> None:
+async def test_second_compaction_does_nothing(path: Path) -> None:
     async with Store.open(path) as store:
         write(store, Author(), range(1, 10))
         await store.compact("doc", TextEngine())
@@ -68,7 +69,7 @@ async def test_a_second_compaction_has_nothing_to_do(path: Path) -> None:
             await store.compact("other", TextEngine())
 
 
-async def test_others_append_save_and_read_while_it_is_compacted(path: Path) -> None:
+async def test_appends_saves_and_reads_continue_during_compaction(path: Path) -> None:
     author = Author()
     acknowledged = 0
     compacted: list[int] = []
@@ -107,7 +108,7 @@ async def test_others_append_save_and_read_while_it_is_compacted(path: Path) -> 
             assert [entry.seq for entry in store.log("doc")][1:] == [*range(1, 801)]
 
 
-async def test_a_cancelled_compaction_is_done_or_not_done(path: Path) -> None:
+async def test_cancelled_compaction_is_atomic(path: Path) -> None:
     author = Author()
     async with Store.open(path) as store:
         write(store, author, range(1, 1001))
@@ -131,17 +132,17 @@ class ForgetfulEngine:
         return Forgetful()
 
 
-async def test_an_engine_that_loses_something_replaces_nothing(path: Path) -> None:
+async def test_lossy_engine_replaces_nothing(path: Path) -> None:
     author = Author()
     async with Store.open(path) as store:
         write(store, author, range(1, 10))
-        with pytest.raises(StoreDamaged, match="encoded anew, they are another document"):
+        with pytest.raises(StoreDamaged, match="the encoded snapshot has other content"):
             await store.compact("doc", ForgetfulEngine())
         assert content(store.load("doc")) == str(author.text)
         assert store.load("doc").snapshot is None
 
 
-async def test_updates_that_the_engine_refuses_replace_nothing(path: Path) -> None:
+async def test_rejected_updates_replace_nothing(path: Path) -> None:
     async with Store.open(path) as store:
         store.append("doc", edit(1, update=b"no update"))
         with pytest.raises(StoreDamaged, match=r"docs\.sqlite: records of 'doc'"):
@@ -149,8 +150,8 @@ async def test_updates_that_the_engine_refuses_replace_nothing(path: Path) -> No
         assert store.load("doc").records == (edit(1, update=b"no update"),)
 
 
-async def test_the_history_outlives_compaction_up_to_its_cap(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nngkit.documents._compaction._PAST_KEPT", 2)
+async def test_history_survives_compaction_up_to_its_cap(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nngkit.documents.store.compaction._PAST_KEPT", 2)
     author, seq = Author(), 0
     entries: list[Entry] = []
     async with Store.open(path) as store:
@@ -172,7 +173,7 @@ async def test_the_history_outlives_compaction_up_to_its_cap(path: Path, monkeyp
         assert (again[-1].stream, again[-1].seq, again[-1].size) == (None, 0, 5)
 
 
-async def test_the_file_gets_smaller_when_its_log_is_compacted(path: Path) -> None:
+async def test_compaction_shrinks_the_file(path: Path) -> None:
     author = Author()
     async with Store.open(path) as store:
         ticket = write(store, author, range(1, 20_001))
@@ -182,4 +183,4 @@ async def test_the_file_gets_smaller_when_its_log_is_compacted(path: Path) -> No
         await store.compact("doc", TextEngine())
         loaded = store.load("doc")
         assert not compaction_due(log=loaded.log, snapshot=loaded.size)
-    assert (await trio.Path(path).stat()).st_size < 400_000  # it was over 2 MB
+    assert (await trio.Path(path).stat()).st_size < 400_000  # from over 2 MB

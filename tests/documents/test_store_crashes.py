@@ -1,4 +1,4 @@
-"""What was acknowledged is there: after kill -9, on a full disk, on a disk that fails."""
+"""Acknowledged edits survive kill -9, a full disk and a failing disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def writing(path: Path, *limit: str, under: tuple[str, ...] = ()) -> subprocess.
 
 
 class Ledger:
-    """What a store has acknowledged, over all its lives."""
+    """The acknowledged edits of a store over all its runs."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[str, set[str]] = {"one": set(), "two": set()}
@@ -62,7 +62,7 @@ def kill_again_and_again(path: Path, times: int) -> None:
         with writing(path) as process:
             assert process.stdout is not None
             first = process.stdout.readline()
-            trio.run(trio.sleep, chance.uniform(0, 0.15))  # the time of death is what is tested, not awaited
+            trio.run(trio.sleep, chance.uniform(0, 0.15))  # the time of death is under test, not an event to wait for
             process.kill()
             ledger.read(first + process.stdout.read())
         ledger.check(path)
@@ -72,14 +72,14 @@ def kill_again_and_again(path: Path, times: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_writer_that_is_killed_20_times_loses_nothing_acknowledged(tmp_path: Path) -> None:
+def test_writer_killed_20_times_loses_no_acknowledged_edit(tmp_path: Path) -> None:
     kill_again_and_again(tmp_path / "docs.sqlite", 20)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_writer_that_is_killed_200_times_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    for each in range(10):  # files of their own: what 200 lives have written takes long to look through
+def test_writer_killed_200_times_loses_no_acknowledged_edit(tmp_path: Path) -> None:
+    for each in range(10):  # separate files: one with the data of 200 runs takes long to check
         kill_again_and_again(tmp_path / f"{each}.sqlite", 20)
 
 
@@ -99,7 +99,7 @@ trio.run(main)
 
 
 @pytest.mark.needs_program("strace")
-def test_before_each_acknowledgement_there_is_a_sync(tmp_path: Path) -> None:
+def test_every_acknowledgement_follows_a_sync(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     under = ["strace", "-f", "-qq", "-y", "-o", str(trace), "-e", "trace=fsync,fdatasync,write"]
     command = [*under, sys.executable, "-c", ONE_AFTER_THE_OTHER, str(tmp_path / "docs.sqlite")]
@@ -112,8 +112,8 @@ def test_before_each_acknowledgement_there_is_a_sync(tmp_path: Path) -> None:
 
 @pytest.mark.needs_program("strace")
 @pytest.mark.parametrize("after", [5, 11])
-def test_after_a_failed_sync_nothing_more_is_acknowledged(tmp_path: Path, after: int) -> None:
-    """strace counts by thread: the one that opens syncs fewer than 20 times, and only the writer comes so far."""
+def test_nothing_is_acknowledged_after_a_failed_sync(tmp_path: Path, after: int) -> None:
+    """strace counts by thread: the opening thread syncs fewer than 20 times, so only the writer gets this far."""
     path = tmp_path / "docs.sqlite"
     inject = f"inject=fsync,fdatasync:error=EIO:when={20 + after}+"
     under = ("strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", "trace=fsync,fdatasync", "-e", inject)
@@ -128,7 +128,7 @@ def test_after_a_failed_sync_nothing_more_is_acknowledged(tmp_path: Path, after:
     ledger.check(path)
 
 
-def test_a_file_that_may_not_grow_is_told_to_all_who_wait(tmp_path: Path) -> None:
+def test_file_size_limit_raises_in_all_waiters(tmp_path: Path) -> None:
     path = tmp_path / "docs.sqlite"
     ledger = Ledger()
     with writing(path, "400000") as process:
@@ -141,7 +141,7 @@ def test_a_file_that_may_not_grow_is_told_to_all_who_wait(tmp_path: Path) -> Non
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """1 MiB, and full when that is written."""
+    """A disk of 1 MiB, which fails when full."""
     place = tmp_path / "small"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)]
@@ -154,7 +154,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-async def test_a_full_disk_is_told_to_all_who_wait_and_takes_nothing_acknowledged(small_disk: Path) -> None:
+async def test_full_disk_raises_in_all_waiters_and_loses_no_acknowledged_edit(small_disk: Path) -> None:
     path = small_disk / "docs.sqlite"
     acknowledged: list[int] = []
     failed: list[str] = []
@@ -193,7 +193,7 @@ async def test_a_full_disk_is_told_to_all_who_wait_and_takes_nothing_acknowledge
         await store.synced(store.append("doc", edit(1_000_000)))
 
 
-async def test_a_disk_too_full_to_open_on_is_told(small_disk: Path) -> None:
+async def test_open_on_a_full_disk_raises(small_disk: Path) -> None:
     (small_disk / "other").write_bytes(b"x" * (1 << 20))
     with pytest.raises(Broken, match=r"docs\.sqlite"):
         Store.open(small_disk / "docs.sqlite")

@@ -1,4 +1,4 @@
-"""A file that is not as it was written is refused and left as it is; what is good of it is recovered."""
+"""Damaged files are refused and left unchanged; recovery copies what is intact."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.documents import _pages
-from nngkit.documents.recovery import Report, recover
-from nngkit.documents.store import Loaded, Merge, Record, Store
-from nngkit.documents.versions import Stream
+from nngkit.documents.store import Loaded, Merge, Record, Store, page_scan
+from nngkit.documents.store.recovery import Report, recover
+from nngkit.documents.versions import EditStream
 from nngkit.errors import ConfigError, NngkitError, StoreDamaged
 from tests.documents.stores import ADA, BOB, Author, TextEngine, content, edit
 
@@ -28,7 +27,7 @@ VERSION = "the first"
 
 @dataclass(frozen=True)
 class Image:
-    """A store's files, and what is in it."""
+    """A store's files and contents."""
 
     folder: Path
     documents: dict[str, Loaded]
@@ -41,7 +40,7 @@ class Image:
 
 
 async def _fill(path: Path, crashed: Path) -> tuple[dict[str, Loaded], bytes]:
-    """Four documents, one of them compacted, one with large updates; `crashed`: the files as kill -9 leaves them."""
+    """Write four documents, one compacted, one with large updates; `crashed`: the files as kill -9 leaves them."""
     chance, author = random.Random(4), Author()
     async with Store.open(path) as store:
         store.append_merge("minutes", author.type("begun;"), {BOB: 300})
@@ -79,7 +78,7 @@ def path(images: dict[str, Image], tmp_path: Path) -> Path:
 
 
 def bytes_of(path: Path) -> dict[str, bytes]:
-    """Of all that may hold anything: not of the lock, and of what SQLite makes anew from the log."""
+    """Return the files that may hold data: without the lock, and without what SQLite rebuilds from the log."""
     files = [path, Path(f"{path}-wal")]
     return {file.name: file.read_bytes() for file in files if file.exists() and file.stat().st_size}
 
@@ -95,7 +94,7 @@ def refused(path: Path, what: str) -> StoreDamaged:
     return caught.value
 
 
-# ---- what open refuses -----------------------------------------------------------------------------------------------
+# ---- refused by open -------------------------------------------------------------------------------------------------
 
 
 def overwritten(path: Path, at: int, data: bytes) -> None:
@@ -105,18 +104,18 @@ def overwritten(path: Path, at: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 99, 100, 4096, 40_000])
-def test_a_file_that_was_cut_is_refused(path: Path, length: int) -> None:
+def test_truncated_file_is_refused(path: Path, length: int) -> None:
     with path.open("r+b") as file:
         file.truncate(length)
     refused(path, ".")
 
 
-def test_a_file_that_is_something_else_is_refused(path: Path) -> None:
+def test_foreign_file_is_refused(path: Path) -> None:
     path.write_text("Dear diary, " * 1000)
     assert "header: it is not an SQLite database" in str(refused(path, "."))
 
 
-def test_another_programs_database_is_refused(tmp_path: Path) -> None:
+def test_foreign_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "docs.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -124,34 +123,34 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     refused(path, "it is not a store of documents")
 
 
-def test_a_store_of_a_later_version_is_refused(path: Path) -> None:
+def test_newer_store_version_is_refused(path: Path) -> None:
     overwritten(path, 60, (2).to_bytes(4, "big"))
-    refused(path, "its version is 2, and 1 is the one known here")
+    refused(path, "its version is 2; this nngkit supports 1")
 
 
-def test_a_database_that_would_leave_its_log_aside_is_refused(path: Path) -> None:
+def test_database_that_would_ignore_its_log_is_refused(path: Path) -> None:
     overwritten(path, 18, b"\1\1")
     refused(path, "its journal mode is not WAL")
 
 
-def test_a_log_without_its_database_is_refused(images: dict[str, Image], tmp_path: Path) -> None:
+def test_log_without_its_database_is_refused(images: dict[str, Image], tmp_path: Path) -> None:
     path = images["crashed"].copy(tmp_path / "store")
     path.unlink()
-    refused(path, "it is gone, but its log is there")
+    refused(path, "it does not exist, but its log does")
 
 
 @pytest.mark.parametrize("length", [0, 32, 32 + 4120 * 5, -4120, None])
-def test_a_log_that_was_cut_is_refused(images: dict[str, Image], tmp_path: Path, length: int | None) -> None:
+def test_truncated_log_is_refused(images: dict[str, Image], tmp_path: Path, length: int | None) -> None:
     path = images["crashed"].copy(tmp_path / "store")
     log = Path(f"{path}-wal")
     if length is None:
         log.unlink()
     else:
         log.write_bytes(log.read_bytes()[:length])
-    assert "was acknowledged" in refused(path, r"it ends at append \d+, and all up to \d+").what
+    assert "was acknowledged" in refused(path, r"it ends at append \d+, but \d+ was acknowledged").what
 
 
-def test_an_older_copy_is_refused_until_its_mark_is_taken_away(path: Path, tmp_path: Path) -> None:
+def test_older_copy_is_refused_until_its_mark_is_deleted(path: Path, tmp_path: Path) -> None:
     shutil.copy(path, tmp_path / "older")
     with Store.open(path) as store:
         store.append("plain", edit(301, BOB))
@@ -161,18 +160,18 @@ def test_an_older_copy_is_refused_until_its_mark_is_taken_away(path: Path, tmp_p
     Store.open(path).close()
 
 
-def test_a_torn_mark_is_no_hindrance(path: Path) -> None:
+def test_torn_mark_is_ignored(path: Path) -> None:
     Path(f"{path}-lock").write_bytes(b"torn")
     Store.open(path).close()
 
 
-def test_a_head_that_is_missing_is_told(path: Path) -> None:
+def test_missing_head_is_reported(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("DELETE FROM heads WHERE key = 2")
-    refused(path, "has 3 documents where 4 were written")
+    refused(path, "has 3 documents instead of 4")
 
 
-# ---- what load refuses -----------------------------------------------------------------------------------------------
+# ---- refused by load -------------------------------------------------------------------------------------------------
 
 TAMPERED = {
     "a flipped bit": ("UPDATE records SET body = ? WHERE key = ?", True, "its checksum is wrong"),
@@ -182,7 +181,7 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("how", TAMPERED)
-def test_a_record_that_is_not_as_it_was_written_is_told_and_others_are_loaded(path: Path, how: str) -> None:
+def test_altered_record_is_reported_and_other_documents_load(path: Path, how: str) -> None:
     statement, flipped, what = TAMPERED[how]
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         key, body = connection.execute("SELECT key, body FROM records ORDER BY key DESC LIMIT 1 OFFSET 10").fetchone()
@@ -203,14 +202,14 @@ def damaged(store: Store, doc: str) -> bool:
     return False
 
 
-def test_a_record_that_was_never_written_is_told(path: Path) -> None:
+def test_unexpected_record_is_reported(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("INSERT INTO records SELECT max(key) + 1, body FROM records")
     with Store.open(path) as store:
         assert sum(damaged(store, name) for name in store.names()) == 1
 
 
-async def test_a_damaged_document_is_not_compacted(path: Path) -> None:
+async def test_damaged_document_is_not_compacted(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("DELETE FROM contents")
     async with Store.open(path) as store:
@@ -223,7 +222,7 @@ async def test_a_damaged_document_is_not_compacted(path: Path) -> None:
 # ---- recovery --------------------------------------------------------------------------------------------------------
 
 
-def test_a_whole_store_is_recovered_whole(images: dict[str, Image], tmp_path: Path) -> None:
+def test_intact_store_is_recovered_completely(images: dict[str, Image], tmp_path: Path) -> None:
     for name, image in images.items():
         path = image.copy(tmp_path / name)
         before = bytes_of(path)
@@ -249,7 +248,7 @@ def recovered(path: Path) -> tuple[Report, dict[str, Loaded]]:
         return report, {name: store.load(name) for name in store.names()}
 
 
-def test_a_damaged_root_page_costs_no_record(images: dict[str, Image], path: Path) -> None:
+def test_damaged_root_page_loses_no_record(images: dict[str, Image], path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'records'").fetchone()
     overwritten(path, (root - 1) * 4096, bytes(4096))
@@ -262,7 +261,7 @@ def test_a_damaged_root_page_costs_no_record(images: dict[str, Image], path: Pat
 
 
 def without(path: Path, *statements: str) -> None:
-    """The rows are gone from each page that they were on, as if that had been overwritten."""
+    """Overwrite the rows in each page that holds them."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         for statement in statements:
@@ -286,17 +285,17 @@ def small(tmp_path: Path, records: list[Record | Merge]) -> Path:
     return path
 
 
-def test_behind_a_gap_only_what_needs_nothing_of_it_is_kept(tmp_path: Path) -> None:
+def test_after_a_gap_only_independent_records_are_kept(tmp_path: Path) -> None:
     records: list[Record | Merge] = [
         edit(1),
         edit(1, BOB),
         edit(2),  # lost
-        edit(2, BOB),  # goes on
+        edit(2, BOB),  # continues
         edit(3),  # its stream has a gap now
-        edit(3, BOB, deps={ADA: 2}),  # builds on what is lost
-        edit(4, BOB),  # goes on from what is left out
-        Merge(b"diff", {Stream(b"somebody", 1): 5}),  # may build on anything that was there
-        edit(1, Stream(b"newcomer", 1), deps={BOB: 2}),
+        edit(3, BOB, deps={ADA: 2}),  # depends on a lost record
+        edit(4, BOB),  # continues a record that is left out
+        Merge(b"diff", {EditStream(b"somebody", 1): 5}),  # may depend on anything before it
+        edit(1, EditStream(b"newcomer", 1), deps={BOB: 2}),
     ]
     path = small(tmp_path, records)
     without(path, "DELETE FROM records WHERE key & 255 = 3")
@@ -308,7 +307,7 @@ def test_behind_a_gap_only_what_needs_nothing_of_it_is_kept(tmp_path: Path) -> N
     assert not report.whole
 
 
-def test_a_diff_is_kept_if_all_that_was_there_before_it_is_there_still(tmp_path: Path) -> None:
+def test_merge_is_kept_if_its_dependencies_are(tmp_path: Path) -> None:
     records: list[Record | Merge] = [edit(1), Merge(b"lost", {}), Merge(b"kept", {BOB: 3}), edit(4, BOB), edit(2)]
     path = small(tmp_path, records)
     without(path, "DELETE FROM records WHERE key & 255 = 2")
@@ -317,7 +316,7 @@ def test_a_diff_is_kept_if_all_that_was_there_before_it_is_there_still(tmp_path:
     assert (report.documents[0].lost, report.documents[0].left_out) == (1, 0)
 
 
-def test_where_the_snapshot_is_lost_a_saved_version_takes_its_place(images: dict[str, Image], path: Path) -> None:
+def test_saved_version_replaces_a_lost_snapshot(images: dict[str, Image], path: Path) -> None:
     key = key_of(path, "minutes", 2)
     without(path, f"DELETE FROM contents WHERE key = {key}")
     report, documents = recovered(path)
@@ -327,7 +326,7 @@ def test_where_the_snapshot_is_lost_a_saved_version_takes_its_place(images: dict
     assert told.lost == 0
 
 
-def test_where_all_beginnings_are_lost_nothing_can_be_put_together(path: Path) -> None:
+def test_without_any_beginning_nothing_is_recovered(path: Path) -> None:
     without(path, "DELETE FROM contents")
     report, documents = recovered(path)
     told = next(each for each in report.documents if each.name == "minutes")
@@ -336,7 +335,7 @@ def test_where_all_beginnings_are_lost_nothing_can_be_put_together(path: Path) -
     assert str(told) == ("minutes: 0 records kept, 181 lost, 120 left out, 1 saved versions lost; its snapshot is lost")
 
 
-def test_documents_whose_heads_are_lost_have_their_names(images: dict[str, Image], path: Path) -> None:
+def test_documents_without_heads_keep_their_names(images: dict[str, Image], path: Path) -> None:
     without(path, "DELETE FROM heads")
     report, documents = recovered(path)
     assert set(documents) == set(NAMES)
@@ -345,35 +344,35 @@ def test_documents_whose_heads_are_lost_have_their_names(images: dict[str, Image
     assert all("its head is lost" in told.why for told in report.documents)
 
 
-def test_documents_whose_names_are_lost_are_told(path: Path) -> None:
+def test_documents_without_names_are_reported(path: Path) -> None:
     without(path, "DELETE FROM heads", "DELETE FROM names")
     report, documents = recovered(path)
     assert sorted(documents) == [f"recovered-{number}" for number in range(1, 5)]
     assert not report.whole
 
 
-def test_a_store_that_is_nobodys_any_more_becomes_somebody_elses(path: Path) -> None:
+def test_store_without_an_origin_gets_a_new_one(path: Path) -> None:
     with Store.open(path) as store:
         origin = store.origin
     without(path, "DELETE FROM facts")
     report, _ = recovered(path)
     assert not report.same_origin
     assert report.unaccounted is None
-    assert "an origin of its own" in str(report)
+    assert "the new one has another" in str(report)
     with Store.open(report.to) as store:
         assert store.origin != origin
 
 
-def test_what_the_cut_log_had_is_counted(images: dict[str, Image], tmp_path: Path) -> None:
+def test_edits_of_a_truncated_log_are_counted(images: dict[str, Image], tmp_path: Path) -> None:
     path = images["crashed"].copy(tmp_path / "store")
     log = Path(f"{path}-wal")
     log.write_bytes(log.read_bytes()[: 32 + 4120 * 20])
     report, _ = recovered(path)
     assert report.unaccounted
-    assert f"{report.unaccounted} more appends were acknowledged, and are found nowhere" in str(report)
+    assert f"{report.unaccounted} more appends were acknowledged, of which no trace is found" in str(report)
 
 
-def test_recovery_overwrites_nothing_and_needs_something(path: Path, tmp_path: Path) -> None:
+def test_recovery_overwrites_nothing_and_needs_rows(path: Path, tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(b"")
     with pytest.raises(ConfigError, match="exists already"):
         recover(path, tmp_path / "there")
@@ -382,12 +381,12 @@ def test_recovery_overwrites_nothing_and_needs_something(path: Path, tmp_path: P
     with Store.open(path), pytest.raises(ConfigError, match="open already"):
         recover(path, tmp_path / "new")
     (tmp_path / "there").write_bytes(random.Random(1).randbytes(100_000))
-    with pytest.raises(StoreDamaged, match="nothing in it is of a store"):
+    with pytest.raises(StoreDamaged, match="it contains no row of a store"):
         recover(tmp_path / "there", tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
-# ---- anything, anywhere ----------------------------------------------------------------------------------------------
+# ---- random damage ---------------------------------------------------------------------------------------------------
 
 
 def flip(data: bytearray, chance: random.Random) -> None:
@@ -423,7 +422,7 @@ def wound(path: Path, chance: random.Random) -> str:
 
 
 def opened(path: Path, image: Image) -> bool:
-    """Whether the store is whole; what of it can be read is as it was written, all else is refused."""
+    """Return True if the store is intact; readable parts must be as written, all else refused."""
     before = bytes_of(path)
     whole = True
     try:
@@ -444,11 +443,11 @@ def opened(path: Path, image: Image) -> bool:
 
 
 def put_together(path: Path, image: Image) -> None:
-    """What is recovered is of the document, in its order; where anything is missing, the report tells."""
+    """Check that recovered documents are in order, and that the report names anything missing."""
     try:
         report, documents = recovered(path)
     except StoreDamaged:
-        assert sum(map(len, bytes_of(path).values())) < 20_000  # cut to almost nothing
+        assert sum(map(len, bytes_of(path).values())) < 20_000  # truncated to almost nothing
         return
     told = {document.name: document for document in report.documents}
     nameless = "?" in told or report.unaccounted or report.unaccounted is None
@@ -479,7 +478,7 @@ def hurt(images: dict[str, Image], folder: Path, times: int, seed: int) -> Itera
 
 
 @pytest.mark.slow
-def test_whatever_is_damaged_is_told_or_does_not_matter(images: dict[str, Image], tmp_path: Path) -> None:
+def test_any_damage_is_reported_or_harmless(images: dict[str, Image], tmp_path: Path) -> None:
     outcomes = list(hurt(images, tmp_path, 60, seed=1))
     assert 40 < outcomes.count(False) < 60
 
@@ -487,14 +486,14 @@ def test_whatever_is_damaged_is_told_or_does_not_matter(images: dict[str, Image]
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(2, 6))
-def test_whatever_is_damaged_a_thousand_times_is_told(images: dict[str, Image], tmp_path: Path, seed: int) -> None:
+def test_any_damage_is_reported_a_thousand_times(images: dict[str, Image], tmp_path: Path, seed: int) -> None:
     assert len(list(hurt(images, tmp_path, 250, seed=seed))) == 250
 
 
-# ---- SQLite's own numbers --------------------------------------------------------------------------------------------
+# ---- varints ---------------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 2**56 - 1))
-def test_sqlites_numbers_are_read_as_they_are_written(value: int) -> None:
-    data = _pages._varint_of(value)
-    assert _pages._varint(b"?" + data + b"?", 1) == (value, 1 + len(data))
+def test_varints_round_trip(value: int) -> None:
+    data = page_scan._varint_of(value)
+    assert page_scan._varint(b"?" + data + b"?", 1) == (value, 1 + len(data))

@@ -1,4 +1,4 @@
-"""When beats are sent, and how long answers are waited for."""
+"""The times of heartbeats, and timeouts of replies."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from nngkit.documents.members import SILENT
-from nngkit.documents.timing import LEAST, MOST, SELDOM, UNKNOWN, Pace, RoundTrips
+from nngkit.documents.sync.members import SILENT
+from nngkit.documents.sync.timing import LEAST, MOST, SELDOM, UNKNOWN, Pace, RoundTrips
 
 
-def beats(pace: Pace, until: float) -> list[float]:
-    """When it beats, if all are sent in time."""
+def heartbeats(pace: Pace, until: float) -> list[float]:
+    """Return the times of heartbeats, if each is sent in time."""
     times = []
     while pace.due <= until:
         times.append(pace.due)
@@ -19,9 +19,9 @@ def beats(pace: Pace, until: float) -> list[float]:
     return times
 
 
-def test_the_first_beat_is_at_once_and_the_others_ever_more_seldom() -> None:
+def test_first_heartbeat_is_immediate_and_intervals_grow() -> None:
     pace = Pace(0.02, 0.2)
-    times = beats(pace, 2.0)
+    times = heartbeats(pace, 2.0)
     gaps = [b - a for a, b in pairwise(times)]
     assert times[0] == 0.0
     assert gaps == sorted(gaps)
@@ -29,15 +29,15 @@ def test_the_first_beat_is_at_once_and_the_others_ever_more_seldom() -> None:
     assert gaps[-1] == pytest.approx(0.2)
 
 
-def test_after_a_change_there_are_four_beats_within_a_quarter_of_a_second() -> None:
+def test_four_heartbeats_follow_a_change_within_a_quarter_second() -> None:
     pace = Pace(0.02, 0.2)
-    beats(pace, 9.0)
+    heartbeats(pace, 9.0)
     pace.sent(9.9, 1.0)
     pace.changed(10.0)
-    assert beats(pace, 10.25) == pytest.approx([10.02, 10.054, 10.1118, 10.21006])
+    assert heartbeats(pace, 10.25) == pytest.approx([10.02, 10.054, 10.1118, 10.21006])
 
 
-def test_while_we_edit_all_the_time_our_edits_speak_and_beats_are_as_at_rest() -> None:
+def test_continuous_edits_postpone_heartbeats_to_the_resting_rate() -> None:
     pace = Pace(0.02, 0.2)
     sent = []
     for step in range(1000):
@@ -49,7 +49,7 @@ def test_while_we_edit_all_the_time_our_edits_speak_and_beats_are_as_at_rest() -
     assert sent == pytest.approx([0.2, 0.401, 0.602, 0.803], abs=0.002)
 
 
-def test_an_edit_puts_a_beat_off_but_never_for_long() -> None:
+def test_edit_postpones_a_heartbeat_within_a_bound() -> None:
     pace = Pace(0.02, 0.2)
     pace.sent(1.0, 1.0)
     pace.changed(1.03)
@@ -59,48 +59,48 @@ def test_an_edit_puts_a_beat_off_but_never_for_long() -> None:
     assert pace.due == pytest.approx(1.23)
 
 
-def test_somebody_who_comes_is_told_at_once() -> None:
+def test_new_peer_triggers_a_heartbeat() -> None:
     pace = Pace(0.02, 0.2)
     pace.sent(1.0, 1.0)
     pace.hurry(1.001)
     assert pace.due == 1.001
 
 
-def test_jitter_makes_peers_speak_at_different_times() -> None:
+def test_jitter_spreads_heartbeats() -> None:
     one, other = Pace(0.02, 0.2), Pace(0.02, 0.2)
     one.sent(1.0, 0.7)
     other.sent(1.0, 1.0)
     assert one.due < other.due
 
 
-def test_many_speak_more_seldom_each_and_together_as_often() -> None:
+def test_heartbeat_rate_is_bounded_over_all_peers() -> None:
     pace = Pace(0.02, 0.2)
     pace.company(present=1, editing=1)
     assert (pace.first, pace.last) == (0.02, 0.2)
-    pace.company(present=15, editing=0)  # one of sixteen writes: nobody else is in a hurry
+    pace.company(present=15, editing=0)  # one of sixteen edits: the others keep the resting rate
     assert pace.first == 0.02
     for others in (15, 31, 63):
         pace.company(present=others, editing=others)
         assert pace.first / (others + 1) == pytest.approx(0.006)
     pace.company(present=1000, editing=1000)
-    assert pace.first == pace.last == SELDOM < SILENT / 4  # nobody is taken for gone who is there
+    assert pace.first == pace.last == SELDOM < SILENT / 4  # no present peer is taken for absent
     pace.company(present=1, editing=0)
     assert (pace.first, pace.last) == (0.02, 0.2)
 
 
-def test_a_beat_may_be_asked_for_less_often_than_that() -> None:
+def test_longer_configured_intervals_are_kept() -> None:
     pace = Pace(1.0, 5.0)
     pace.company(present=1000, editing=1000)
     assert (pace.first, pace.last) == (1.0, 5.0)
 
 
-def test_of_who_has_never_answered_a_guess_is_made() -> None:
+def test_unknown_peer_gets_a_default_round_trip() -> None:
     trips = RoundTrips()
     assert trips.usual("ada") == UNKNOWN
     assert trips.patience("ada") == UNKNOWN + 4 * UNKNOWN / 2
 
 
-def test_patience_follows_what_is_measured_as_in_rfc_6298() -> None:
+def test_patience_follows_measurements_as_in_rfc_6298() -> None:
     trips = RoundTrips()
     trips.measured("ada", 0.1)
     assert trips.usual("ada") == 0.1
@@ -114,7 +114,7 @@ def test_patience_follows_what_is_measured_as_in_rfc_6298() -> None:
     assert trips.patience("ada") == pytest.approx(0.2, rel=0.05)
 
 
-def test_patience_has_bounds_and_ends_with_who_has_gone() -> None:
+def test_patience_is_bounded_and_forgotten_with_the_peer() -> None:
     trips = RoundTrips()
     for _ in range(100):
         trips.measured("near", 0.0001)

@@ -1,4 +1,4 @@
-"""Version vectors: what covers what, what is let go of, and what a stranger may write."""
+"""Version vectors: comparison, pruning, and hostile input."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from nngkit.documents.versions import (
     EPOCHS_KEPT,
     ORIGIN,
     STREAMS,
+    EditStream,
     Oldest,
-    Stream,
     Versions,
     covers,
     digest,
@@ -29,21 +29,21 @@ from nngkit.documents.versions import (
 )
 from nngkit.errors import BadMessage
 
-FEW = st.builds(Stream, st.sampled_from([b"aaaaaaaa", b"bbbbbbbb", b"cccccccc"]), st.integers(0, 40))
+FEW = st.builds(EditStream, st.sampled_from([b"aaaaaaaa", b"bbbbbbbb", b"cccccccc"]), st.integers(0, 40))
 VECTORS = st.dictionaries(FEW, st.integers(1, 5), max_size=30)
 ANY = st.dictionaries(
-    st.builds(Stream, st.binary(min_size=ORIGIN, max_size=ORIGIN), st.integers(0, EPOCHS)), st.integers(1, EPOCHS)
+    st.builds(EditStream, st.binary(min_size=ORIGIN, max_size=ORIGIN), st.integers(0, EPOCHS)), st.integers(1, EPOCHS)
 )
 
 
-def pruned(versions: Versions, keep: Stream | None = None) -> Versions:
+def pruned(versions: Versions, keep: EditStream | None = None) -> Versions:
     left = dict(versions)
     prune(left, keep)
     return left
 
 
 @given(VECTORS, VECTORS, VECTORS)
-def test_merging_is_a_join(a: Versions, b: Versions, c: Versions) -> None:
+def test_merge_is_a_join(a: Versions, b: Versions, c: Versions) -> None:
     assert merge(a, b) == merge(b, a)
     assert merge(merge(a, b), c) == merge(a, merge(b, c))
     assert merge(a, a) == a
@@ -52,7 +52,7 @@ def test_merging_is_a_join(a: Versions, b: Versions, c: Versions) -> None:
 
 
 @given(ANY)
-def test_versions_cross_the_wire_and_keep_their_digest(versions: Versions) -> None:
+def test_versions_round_trip_with_equal_digests(versions: Versions) -> None:
     wire = envelope.decode(envelope.encode(to_wire(versions)), what="test")
     assert from_wire(wire, what="test") == versions
     assert digest(dict(reversed(versions.items()))) == digest(versions)
@@ -65,46 +65,46 @@ def test_different_versions_have_different_digests(a: Versions, b: Versions) -> 
 
 
 @given(VECTORS, VECTORS)
-def test_replicas_that_have_the_same_let_go_of_the_same_in_whatever_order_it_came(a: Versions, b: Versions) -> None:
+def test_pruning_is_independent_of_order(a: Versions, b: Versions) -> None:
     assert pruned(merge(pruned(a), pruned(b))) == pruned(merge(a, b))
 
 
 @given(VECTORS, FEW)
-def test_a_stream_is_old_if_it_would_be_let_go_of_again(versions: Versions, stream: Stream) -> None:
+def test_stream_is_old_if_it_would_be_pruned_again(versions: Versions, stream: EditStream) -> None:
     prune(versions)
     again = pruned(merge(versions, {stream: 1}))
     assert is_old(stream, versions) == (stream not in again)
 
 
-def test_of_one_origin_the_newest_epochs_are_kept() -> None:
-    versions = {Stream(b"aaaaaaaa", epoch): 1 for epoch in range(EPOCHS_KEPT + 5)}
-    other = Stream(b"bbbbbbbb", 0)
+def test_newest_epochs_of_an_origin_are_kept() -> None:
+    versions = {EditStream(b"aaaaaaaa", epoch): 1 for epoch in range(EPOCHS_KEPT + 5)}
+    other = EditStream(b"bbbbbbbb", 0)
     assert set(pruned(versions | {other: 1})) == {
         other,
-        *(Stream(b"aaaaaaaa", epoch) for epoch in range(5, EPOCHS_KEPT + 5)),
+        *(EditStream(b"aaaaaaaa", epoch) for epoch in range(5, EPOCHS_KEPT + 5)),
     }
 
 
 def many(count: int = STREAMS) -> Versions:
-    return {Stream(number.to_bytes(ORIGIN, "big"), 1000 + number): 1 for number in range(count)}
+    return {EditStream(number.to_bytes(ORIGIN, "big"), 1000 + number): 1 for number in range(count)}
 
 
-def test_of_all_streams_the_newest_are_kept() -> None:
+def test_newest_streams_are_kept() -> None:
     assert pruned(many(STREAMS + 10)) == dict(list(many(STREAMS + 10).items())[10:])
-    assert is_old(Stream(b"aaaaaaaa", 999), many())
-    assert not is_old(Stream(b"aaaaaaaa", 999), many(STREAMS - 1))
-    assert not is_old(Stream(b"aaaaaaaa", 10**6), many())
+    assert is_old(EditStream(b"aaaaaaaa", 999), many())
+    assert not is_old(EditStream(b"aaaaaaaa", 999), many(STREAMS - 1))
+    assert not is_old(EditStream(b"aaaaaaaa", 10**6), many())
 
 
-def test_ones_own_stream_is_never_let_go_of_and_makes_no_other_leave() -> None:
-    me = Stream(b"mmmmmmmm", 1)
+def test_own_stream_is_never_pruned_and_displaces_none() -> None:
+    me = EditStream(b"mmmmmmmm", 1)
     left = pruned(many() | {me: 58}, me)
     assert left == many() | {me: 58}
     assert pruned(left) == many()
-    assert from_wire(to_wire(left), what="test") == left  # one more than STREAMS may be told
-    # ... and what is old beside it is what is old elsewhere
+    assert from_wire(to_wire(left), what="test") == left  # one more than STREAMS is allowed
+    # ... and streams that are old beside it are old elsewhere too
     for epoch in (1, 999, 1000, 10**6):
-        assert Oldest(left).excludes(Stream(b"aaaaaaaa", epoch)) == is_old(Stream(b"aaaaaaaa", epoch), many())
+        assert Oldest(left).excludes(EditStream(b"aaaaaaaa", epoch)) == is_old(EditStream(b"aaaaaaaa", epoch), many())
 
 
 @pytest.mark.parametrize(
@@ -131,17 +131,17 @@ def test_ones_own_stream_is_never_let_go_of_and_makes_no_other_leave() -> None:
     ],
     ids=str,
 )
-def test_what_are_no_versions_is_refused(value: Any) -> None:
+def test_invalid_versions_are_rejected(value: Any) -> None:
     with pytest.raises(BadMessage) as refused:
         from_wire(value, what="test", peer="tcp://10.0.0.9:1")
     assert "tcp://10.0.0.9:1" in str(refused.value)
 
 
-def test_what_is_old_is_known_at_once_however_many_there_are() -> None:
+def test_oldest_is_fast_for_many_streams() -> None:
     bounds = Oldest(many())
     chance = random.Random(1)
-    strangers = [Stream(chance.randbytes(ORIGIN), chance.randrange(5000)) for _ in range(100_000)]
+    strangers = [EditStream(chance.randbytes(ORIGIN), chance.randrange(5000)) for _ in range(100_000)]
     started = time.process_time()
     old = sum(map(bounds.excludes, strangers))
     assert 10_000 < old < 90_000
-    assert time.process_time() - started < 5.0  # looking through all 1,024 for each took 30 s
+    assert time.process_time() - started < 5.0  # a scan of all 1,024 for each took 30 s

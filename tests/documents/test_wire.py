@@ -1,4 +1,4 @@
-"""The bytes of documents: what is said is what is heard, and what strangers say is refused by name, whatever it is."""
+"""Encoding of the documents' messages: round trips, and rejection of any hostile input with the sender's address."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nngkit.documents import messages as m
-from nngkit.documents.versions import EPOCHS, ORIGIN, STREAMS, Stream, Versions
-from nngkit.documents.wire import decode_bus, decode_reply, decode_request, encode
+from nngkit.documents.sync import messages as m
+from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
+from nngkit.documents.versions import EPOCHS, ORIGIN, STREAMS, Edit, EditStream, Versions
 from nngkit.errors import BadMessage, TooLarge
 
-unhurried = settings(deadline=None)  # the machine may be busy with something else
-ME, OTHER = Stream(b"originAA", 1), Stream(b"originBB", 2)
+unhurried = settings(deadline=None)  # the machine may be busy
+ME, OTHER = EditStream(b"originAA", 1), EditStream(b"originBB", 2)
 PEER = "tcp://10.0.0.9:51234"
 
-# ---- what can be said, at random ------------------------------------------------------------------------
+# ---- random messages -------------------------------------------------------------------------------------------------
 
-STREAM = st.builds(Stream, st.binary(min_size=ORIGIN, max_size=ORIGIN), st.integers(0, EPOCHS))
+STREAM = st.builds(EditStream, st.binary(min_size=ORIGIN, max_size=ORIGIN), st.integers(0, EPOCHS))
 SEQ = st.integers(1, EPOCHS)
 VERSIONS = st.dictionaries(STREAM, SEQ, max_size=5)
 LINE = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=30)
@@ -34,7 +34,7 @@ DOC = st.lists(LINE.filter(lambda s: s.strip(".") and "/" not in s and "\\" not 
 DOC = DOC.filter(lambda name: len(name.encode()) <= 200)
 TOKEN = st.none() | st.text(max_size=50)
 BLOB = st.binary(max_size=100)
-EDIT = st.builds(m.Edit, BLOB, VERSIONS)
+EDIT = st.builds(Edit, BLOB, VERSIONS)
 UPDATES = st.builds(
     m.Updates, STREAM, DOC, st.integers(1, EPOCHS - 5), st.lists(EDIT, min_size=1, max_size=5).map(tuple)
 )
@@ -48,13 +48,13 @@ def exactly(size: int) -> st.SearchStrategy[bytes]:
     return st.binary(min_size=size, max_size=size)
 
 
-DOC_BEAT = st.builds(m.DocBeat, DOC, st.none() | exactly(8), st.none() | exactly(16), VERSIONS)
+DOCUMENT_HEARTBEAT = st.builds(m.DocumentHeartbeat, DOC, st.none() | exactly(8), st.none() | exactly(16), VERSIONS)
 BUS = st.one_of(
     UPDATES,
     st.builds(
-        m.Beat,
+        m.Heartbeat,
         STREAM,
-        some(DOC_BEAT),
+        some(DOCUMENT_HEARTBEAT),
         st.none() | LINE,
         some(st.text(max_size=60)),
         st.booleans(),
@@ -100,30 +100,33 @@ REPLIES = st.one_of(
 
 @unhurried
 @given(BUS)
-def test_what_is_said_on_the_bus_is_what_is_heard(message: m.BusMessage) -> None:
+def test_bus_messages_round_trip(message: m.BusMessage) -> None:
     assert decode_bus(encode(message)) == message
 
 
 @unhurried
 @given(REQUESTS)
-def test_a_question_is_heard_as_it_was_asked(message: m.Request) -> None:
+def test_requests_round_trip(message: m.SyncRequest) -> None:
     assert decode_request(encode(message)) == message
 
 
 @unhurried
 @given(REPLIES)
-def test_a_reply_is_heard_as_it_was_given(message: m.Reply) -> None:
+def test_replies_round_trip(message: m.SyncReply) -> None:
     assert decode_reply(encode(message)) == message
 
 
-# ---- one of each, byte by byte --------------------------------------------------------------------------
+# ---- one of each, byte by byte ---------------------------------------------------------------------------------------
 
-# docs/wire.md shows the same bytes: who builds another peer from it has to come to these.
+# docs/wire.md shows the same bytes, for implementers of other peers.
 WIRE = Path(__file__).parents[2] / "docs/wire.md"
 STREAM_A = "486f726967696e414101"
-BEAT = m.Beat(
+HEARTBEAT = m.Heartbeat(
     ME,
-    (m.DocBeat("minutes", b"versions", b"content of 16 by", {}), m.DocBeat("table", None, None, {OTHER: 3})),
+    (
+        m.DocumentHeartbeat("minutes", b"versions", b"content of 16 by", {}),
+        m.DocumentHeartbeat("table", None, None, {OTHER: 3}),
+    ),
     "ada",
     ("tcp://*:4711",),
     True,
@@ -132,11 +135,11 @@ BEAT = m.Beat(
 MANIFEST = m.Manifest(b"t" * 16, 3000, 2048, b"w" * 32, (b"1" * 32, b"2" * 32))
 PINNED: dict[str, tuple[Any, str]] = {
     "update": (
-        m.Updates(ME, "minutes", 5, (m.Edit(b"\1\2", {OTHER: 3}), m.Edit(b"\3"))),
+        m.Updates(ME, "minutes", 5, (Edit(b"\1\2", {OTHER: 3}), Edit(b"\3"))),
         f"850082{STREAM_A}676d696e757465730582824201028183486f726967696e42420203824103" + "80",
     ),
-    "beat": (
-        BEAT,
+    "heartbeat": (
+        HEARTBEAT,
         (
             f"840182{STREAM_A}a5617601646e616d65636164616572656c6179f566636c69656e748182676d696e75746573184d6672657061697281"
             "6c7463703a2f2f2a3a343731318284676d696e757465734876657273696f6e7350636f6e74656e74206f66203136206279808465746162"
@@ -183,7 +186,7 @@ PINNED: dict[str, tuple[Any, str]] = {
         "6e747381676d696e757465736a6d61785f7570646174651a00400000",
     ),
     "updates": (
-        m.Resent(OTHER, "minutes", (m.Updates(ME, "minutes", 5, (m.Edit(b"\3"),)),), False),
+        m.Resent(OTHER, "minutes", (m.Updates(ME, "minutes", 5, (Edit(b"\3"),)),), False),
         f"850582486f726967696e424202676d696e7574657381850082{STREAM_A}676d696e75746573058182410380f4",
     ),
     "diff": (
@@ -216,29 +219,29 @@ PINNED: dict[str, tuple[Any, str]] = {
 def decoder(message: object) -> Callable[..., Any]:
     if isinstance(message, m.BusMessage):
         return decode_bus
-    return decode_request if isinstance(message, m.Request) else decode_reply
+    return decode_request if isinstance(message, m.SyncRequest) else decode_reply
 
 
-def test_the_documentation_has_them_all() -> None:
+def test_documentation_has_every_example() -> None:
     section = WIRE.read_text().partition("\n## Documents\n")[2].partition("\n## ")[0]
     shown = dict(line.split(" = ") for line in section.rpartition("### Examples")[2].splitlines() if " = " in line)
     assert {kind.strip(): wire for kind, wire in shown.items()} == {kind: wire for kind, (_, wire) in PINNED.items()}
 
 
 @pytest.mark.parametrize("kind", PINNED)
-def test_its_bytes_are_those_of_the_documentation(kind: str) -> None:
+def test_bytes_match_the_documentation(kind: str) -> None:
     message, wire = PINNED[kind]
     assert encode(message).hex() == wire
     assert decoder(message)(bytes.fromhex(wire)) == message
 
 
-# ---- strangers ------------------------------------------------------------------------------------------
+# ---- hostile input ---------------------------------------------------------------------------------------------------
 
 DECODERS = (decode_bus, decode_request, decode_reply)
 
 
 def refused(data: bytes, *decoders: Callable[..., Any]) -> str:
-    """Every decoder says no, and to whom."""
+    """Check that every decoder rejects `data` with the sender's address."""
     why = ""
     for one in decoders or DECODERS:
         with pytest.raises((BadMessage, TooLarge)) as error:
@@ -255,26 +258,26 @@ def heard_or_refused(data: bytes) -> None:
         except (BadMessage, TooLarge):
             refused(data, one)
         else:
-            assert one(encode(message)) == message  # what got in is what its type says
+            assert one(encode(message)) == message  # accepted input has the types it claims
 
 
 @unhurried
 @given(st.binary(max_size=400))
-def test_random_bytes_are_refused_or_are_a_message(data: bytes) -> None:
+def test_random_bytes_are_rejected_or_a_message(data: bytes) -> None:
     heard_or_refused(data)
 
 
 @unhurried
 @given(st.binary(max_size=400))
-def test_bytes_that_begin_as_no_message_does_are_refused(data: bytes) -> None:
-    if data[:1] and 0x81 <= data[0] <= 0x9F:  # a list that is not empty: it may be one
+def test_bytes_with_an_invalid_beginning_are_rejected(data: bytes) -> None:
+    if data[:1] and 0x81 <= data[0] <= 0x9F:  # a non-empty list: may be a message
         data = bytes([data[0] - 0x80]) + data[1:]
     refused(data)
 
 
 @unhurried
 @given(BUS | REQUESTS | REPLIES, st.integers(0), st.binary(min_size=1, max_size=8))
-def test_a_message_that_is_cut_or_goes_on_is_refused(message: Any, cut: int, more: bytes) -> None:
+def test_truncated_or_extended_message_is_rejected(message: Any, cut: int, more: bytes) -> None:
     wire = encode(message)
     refused(wire[: cut % len(wire)])
     refused(wire + more)
@@ -282,7 +285,7 @@ def test_a_message_that_is_cut_or_goes_on_is_refused(message: Any, cut: int, mor
 
 @settings(deadline=None, max_examples=400)
 @given(BUS | REQUESTS | REPLIES, st.data())
-def test_a_message_with_some_bytes_changed_is_refused_or_says_something_else(message: Any, data: st.DataObject) -> None:
+def test_altered_message_is_rejected_or_decodes_differently(message: Any, data: st.DataObject) -> None:
     wire = bytearray(encode(message))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(wire) - 1))
@@ -306,7 +309,7 @@ JUNK = st.recursive(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All paths in it."""
+    """Return all paths in a value."""
     found = [path]
     if isinstance(value, list | dict):
         for key in range(len(value)) if isinstance(value, list) else list(value):
@@ -316,9 +319,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @settings(deadline=None, max_examples=400)
 @given(st.sampled_from(list(PINNED)), st.data())
-def test_a_message_with_one_item_replaced_by_any_other_is_refused_or_says_something_else(
-    kind: str, data: st.DataObject
-) -> None:
+def test_message_with_a_replaced_item_is_rejected_or_decodes_differently(kind: str, data: st.DataObject) -> None:
     value = cbor2.loads(encode(PINNED[kind][0]))
     path = data.draw(st.sampled_from(places(value)[1:]))
     inside = value
@@ -329,7 +330,7 @@ def test_a_message_with_one_item_replaced_by_any_other_is_refused_or_says_someth
 
 
 @pytest.mark.parametrize("kind", PINNED)
-def test_every_item_is_needed_and_none_may_follow(kind: str) -> None:
+def test_every_item_is_required_and_extra_items_are_rejected(kind: str) -> None:
     message, _ = PINNED[kind]
     value = cbor2.loads(encode(message))
     arrays = [path for path in places(value) if isinstance(at(value, path), list)]
@@ -338,7 +339,7 @@ def test_every_item_is_needed_and_none_may_follow(kind: str) -> None:
     for path in fixed:
         for longer in (True, False):
             if (kind, path, longer) == ("give, a part", (), False):
-                continue  # it is one of the whole then
+                continue  # covered by the whole
             changed = cbor2.loads(encode(message))
             array = at(changed, path)
             array[:] = [*array, 0] if longer else array[:-1]
@@ -352,10 +353,10 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def is_list_of_many(kind: str, path: tuple[Any, ...]) -> bool:
-    """Lists that may be longer or shorter; all others have as many items as they have."""
+    """Return True for lists of variable length."""
     many: dict[str, list[tuple[Any, ...]]] = {
         "update": [(4,), (4, 0, 1), (4, 1, 1)],
-        "beat": [(2, "repair"), (2, "client"), (3,), (3, 0, 3), (3, 1, 3)],
+        "heartbeat": [(2, "repair"), (2, "client"), (3,), (3, 0, 3), (3, 1, 3)],
         "hello": [(3, "documents")],
         "nack": [(4,)],
         "want": [(5,)],
@@ -374,25 +375,28 @@ def is_list_of_many(kind: str, path: tuple[Any, ...]) -> bool:
 
 
 def many(count: int) -> Versions:
-    return {Stream(number.to_bytes(ORIGIN, "big"), 1): 1 for number in range(count)}
+    return {EditStream(number.to_bytes(ORIGIN, "big"), 1): 1 for number in range(count)}
 
 
-def beat(**changes: Any) -> m.Beat:
-    return m.Beat(ME, **changes)
+def heartbeat(**changes: Any) -> m.Heartbeat:
+    return m.Heartbeat(ME, **changes)
 
 
 AT_THE_LIMIT: dict[str, tuple[Callable[[int], Any], int]] = {
-    "edits in an update": (lambda n: m.Updates(ME, "d", 1, (m.Edit(b""),) * n), m.EDITS),
-    "streams that an edit depends on": (lambda n: m.Updates(ME, "d", 1, (m.Edit(b"", many(n)),)), STREAMS + 1),
-    "the last number": (lambda n: m.Updates(ME, "d", n, (m.Edit(b""),)), EPOCHS),
-    "the last number of several": (lambda n: m.Updates(ME, "d", n - 1, (m.Edit(b""),) * 2), EPOCHS),
-    "an epoch": (lambda n: m.Bye(Stream(b"originAA", n)), EPOCHS),
-    "documents in a beat": (lambda n: beat(docs=(m.DocBeat("d", None, None, {}),) * n), m.DOCUMENTS),
-    "heads": (lambda n: beat(docs=(m.DocBeat("d", None, None, many(n)),)), m.HEADS),
-    "addresses": (lambda n: beat(repair=("tcp://*:1",) * n), m.ADDRESSES),
-    "an address": (lambda n: beat(repair=("x" * n,)), m.TEXT),
-    "clients": (lambda n: beat(clients=(("d", 1),) * n), m.DOCUMENTS),
-    "a client": (lambda n: beat(clients=(("d", n),)), EPOCHS),
+    "edits in an update": (lambda n: m.Updates(ME, "d", 1, (Edit(b""),) * n), m.EDITS),
+    "streams that an edit depends on": (lambda n: m.Updates(ME, "d", 1, (Edit(b"", many(n)),)), STREAMS + 1),
+    "the last number": (lambda n: m.Updates(ME, "d", n, (Edit(b""),)), EPOCHS),
+    "the last number of several": (lambda n: m.Updates(ME, "d", n - 1, (Edit(b""),) * 2), EPOCHS),
+    "an epoch": (lambda n: m.Bye(EditStream(b"originAA", n)), EPOCHS),
+    "documents in a heartbeat": (
+        lambda n: heartbeat(docs=(m.DocumentHeartbeat("d", None, None, {}),) * n),
+        m.DOCUMENTS,
+    ),
+    "heads": (lambda n: heartbeat(docs=(m.DocumentHeartbeat("d", None, None, many(n)),)), m.HEADS),
+    "addresses": (lambda n: heartbeat(repair=("tcp://*:1",) * n), m.ADDRESSES),
+    "an address": (lambda n: heartbeat(repair=("x" * n,)), m.TEXT),
+    "clients": (lambda n: heartbeat(clients=(("d", 1),) * n), m.DOCUMENTS),
+    "a client": (lambda n: heartbeat(clients=(("d", n),)), EPOCHS),
     "a document's name": (lambda n: m.Has(ME, "x" * n, True), 200),
     "an awareness": (lambda n: m.Aware(ME, "d", 1, b"x" * n), m.AWARENESS_LIMIT),
     "a clock": (lambda n: m.Aware(ME, "d", n, None), EPOCHS),
@@ -418,7 +422,7 @@ AT_THE_LIMIT: dict[str, tuple[Callable[[int], Any], int]] = {
 
 
 @pytest.mark.parametrize("what", AT_THE_LIMIT)
-def test_as_much_as_the_limit_is_heard_and_one_more_refused(what: str) -> None:
+def test_limits_are_exact(what: str) -> None:
     make, limit = AT_THE_LIMIT[what]
     decoder(make(limit))(encode(make(limit)))
     refused(encode(make(limit + 1)), decoder(make(limit)))
@@ -427,12 +431,12 @@ def test_as_much_as_the_limit_is_heard_and_one_more_refused(what: str) -> None:
 @pytest.mark.parametrize(
     ("make", "limit"),
     [
-        (lambda n: m.Updates(ME, "d", 1, (m.Edit(b"x" * n),)), m.BUS_LIMIT),
+        (lambda n: m.Updates(ME, "d", 1, (Edit(b"x" * n),)), m.BUS_LIMIT),
         (lambda n: m.Give(ME, None, "d", b"x" * n, {}), m.REQUEST_LIMIT),
         (lambda n: m.Diff(ME, "d", b"x" * n, {}), m.REPLY_LIMIT),
     ],
 )
-def test_a_message_over_the_limit_of_its_socket_is_not_read(make: Callable[[int], Any], limit: int) -> None:
+def test_message_over_its_socket_limit_is_rejected(make: Callable[[int], Any], limit: int) -> None:
     around = len(encode(make(limit))) - limit
     assert decoder(make(0))(encode(make(limit - around))) == make(limit - around)
     with pytest.raises(TooLarge) as error:
@@ -446,7 +450,7 @@ def test_a_message_over_the_limit_of_its_socket_is_not_read(make: Callable[[int]
         None,
         {},
         [],
-        ["beat"],
+        ["heartbeat"],
         [True, [b"originAA", 1]],
         [-1],
         [2**63],
@@ -456,20 +460,20 @@ def test_a_message_over_the_limit_of_its_socket_is_not_read(make: Callable[[int]
     ],
     ids=str,
 )
-def test_a_kind_that_there_is_not_is_refused(value: Any) -> None:
+def test_unknown_kind_is_rejected(value: Any) -> None:
     refused(cbor2.dumps(value))
 
 
 @pytest.mark.parametrize("kind", PINNED)
-def test_what_is_said_in_the_wrong_place_is_refused(kind: str) -> None:
+def test_message_on_the_wrong_socket_is_rejected(kind: str) -> None:
     message, wire = PINNED[kind]
     for one in DECODERS:
         if one is not decoder(message):
             refused(bytes.fromhex(wire), one)
 
 
-@pytest.mark.parametrize(("kind", "index"), [("beat", 2), ("hello", 3), ("welcome", 2)])
-def test_a_newer_version_is_named_and_unknown_fields_are_not_read(kind: str, index: int) -> None:
+@pytest.mark.parametrize(("kind", "index"), [("heartbeat", 2), ("hello", 3), ("welcome", 2)])
+def test_newer_version_is_reported_and_unknown_fields_are_ignored(kind: str, index: int) -> None:
     message, _ = PINNED[kind]
     value = cbor2.loads(encode(message))
     value[index]["later"] = [1, 2]
@@ -482,7 +486,7 @@ def test_a_newer_version_is_named_and_unknown_fields_are_not_read(kind: str, ind
     refused(cbor2.dumps(value, canonical=True), decoder(message))
 
 
-def test_what_comes_twice_or_the_wrong_way_round_is_refused() -> None:
+def test_duplicate_or_reversed_items_are_rejected() -> None:
     twice = [[*OTHER, 1], [*OTHER, 2]]
     refused(cbor2.dumps([0, list(ME), "d", 1, [[b"", twice]]]), decode_bus)
     refused(cbor2.dumps([1, list(ME), {"v": 1}, [["d", None, None, twice]]]), decode_bus)
@@ -492,7 +496,7 @@ def test_what_comes_twice_or_the_wrong_way_round_is_refused() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2048, 2049, 4097, 2**50])
-def test_a_manifest_has_the_chunks_that_its_size_needs(size: int) -> None:
+def test_manifest_size_must_match_its_chunks(size: int) -> None:
     manifest = m.Manifest(b"t" * 16, size, 2048, b"w" * 32, (b"1" * 32,) * 2)
     if size == 2049:
         assert decode_reply(encode(m.Diff(ME, "d", manifest, {}))) == m.Diff(ME, "d", manifest, {})
@@ -505,15 +509,15 @@ def test_a_manifest_has_the_chunks_that_its_size_needs(size: int) -> None:
     [b"\x9b" + struct.pack(">Q", 2**62), b"\x85\x00\x82\x5b" + struct.pack(">Q", 2**30), b"\x81" * 60_000],
     ids=["items", "bytes", "levels"],
 )
-def test_a_giant_claim_costs_nothing(data: bytes) -> None:
+def test_giant_claim_costs_nothing(data: bytes) -> None:
     started = time.process_time()
     refused(data)
     assert time.process_time() - started < 1.0
 
 
-def test_the_worst_that_fits_is_read_in_a_moment() -> None:
+def test_worst_case_message_decodes_fast() -> None:
     versions = many(STREAMS)
-    worst = m.Updates(ME, "d", 1, tuple(m.Edit(b"", versions) for _ in range(16)))
+    worst = m.Updates(ME, "d", 1, tuple(Edit(b"", versions) for _ in range(16)))
     wire = encode(worst)
     assert len(wire) > m.BUS_LIMIT * 3 // 4
     started = time.process_time()
@@ -522,25 +526,25 @@ def test_the_worst_that_fits_is_read_in_a_moment() -> None:
 
 
 @pytest.mark.parametrize("text", ["line\nbreak", "\x1b[31mred", "\u202egnol", "x" * 500])
-def test_names_and_reasons_of_strangers_cannot_deceive_a_terminal(text: str) -> None:
-    beaten = decode_bus(encode(m.Beat(ME, name=text)))
+def test_remote_names_and_reasons_are_escaped(text: str) -> None:
+    announced = decode_bus(encode(m.Heartbeat(ME, name=text)))
     reply = decode_reply(encode(m.Refused(ME, text, text)))
-    assert isinstance(beaten, m.Beat)
+    assert isinstance(announced, m.Heartbeat)
     assert isinstance(reply, m.Refused)
-    for shown in (beaten.name, reply.code, reply.why):
+    for shown in (announced.name, reply.code, reply.why):
         assert shown is not None
         assert shown.isprintable()
         assert len(shown) <= 200
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc", "a//b", "", "x\0y", "a\\b", "\n" * 150])
-def test_a_document_name_that_would_leave_its_folder_is_refused(name: str) -> None:
+def test_document_name_that_would_leave_its_folder_is_rejected(name: str) -> None:
     why = refused(cbor2.dumps([13, list(ME), name, True]), decode_reply)
     assert why.isprintable()
     refused(cbor2.dumps([2, list(ME), name, 1, None]), decode_bus)
     refused(cbor2.dumps([4, list(ME), None, {"v": 1, "documents": [name]}]), decode_request)
 
 
-def test_not_a_number_is_no_time_to_wait() -> None:
+def test_nan_wait_is_rejected() -> None:
     for wait in (float("nan"), float("inf"), -1, True, None):
         refused(cbor2.dumps([12, list(ME), None, "d", [], True, wait]), decode_request)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from nngkit.documents import Document, DocumentPeer, Stream, Weather
+from nngkit.documents import Document, DocumentPeer, EditStream, NetworkFaults
 from nngkit.documents.versions import Versions, covers, merge
 from nngkit.errors import AccessDenied, ConfigError, TimedOut
 from nngkit.journal import Recorder, read
@@ -43,25 +43,25 @@ def digests(documents: Mapping[str, Document]) -> dict[str, bytes]:
     return {name: document.digest() for name, document in documents.items()}
 
 
-def edits_in(journal: Path) -> Counter[tuple[str, Stream, int]]:
+def edits_in(journal: Path) -> Counter[tuple[str, EditStream, int]]:
     """How often each edit is there."""
     kept = [parse(record) for record in read(journal)]
     return Counter((each.doc, each.stream, each.seq) for each in kept if each.stream is not None)
 
 
 async def test_what_three_peers_edit_under_loss_is_in_the_journal_once_and_makes_the_same(tmp_path: Path) -> None:
-    weather = Weather(loss=0.3, delay=0.005)
+    faults = NetworkFaults(loss=0.3, delay=0.005)
     rng = random.Random(7)
     async with AsyncExitStack() as stack:
         peers: list[DocumentPeer] = []
         for name in ("ada", "grace", "edsger"):
             dial = [peer.address for peer in peers]
-            made = DocumentPeer(listen=HERE, dial=dial, name=name, weather=weather)
+            made = DocumentPeer(listen=HERE, dial=dial, name=name, faults=faults)
             peers.append(await stack.enter_async_context(made))
         recorder = await stack.enter_async_context(Recorder(tmp_path / "j"))
         dial = [peer.address for peer in peers]
         kept = await stack.enter_async_context(
-            DocumentRecorder(recorder, listen=HERE, dial=dial, weather=Weather(loss=0.3, delay=0.005))
+            DocumentRecorder(recorder, listen=HERE, dial=dial, faults=NetworkFaults(loss=0.3, delay=0.005))
         )
         await kept.wait_for_peers(3, PATIENCE)
         docs = [[peer.open(name) for peer in peers] for name in ("minutes", "notes")]
@@ -81,7 +81,7 @@ async def test_what_three_peers_edit_under_loss_is_in_the_journal_once_and_makes
         await kept.synced()
         # before anybody leaves: what is on the disk is read while it is written
         assert digests(applied(tmp_path / "j")) == expected
-        assert weather.lost
+        assert faults.lost
         stats = kept.stats
         assert stats.edits + stats.merges == len(list(read(tmp_path / "j")))
     times = edits_in(tmp_path / "j")
@@ -255,5 +255,5 @@ async def test_a_full_disk_is_not_called_durable_and_holds_up_nobody(
         disk["full"] = False
         await doc.synced(1, PATIENCE)
         assert recorder.stats.log.unstored == 0
-    assert "not said to be on the disk" in caplog.text
+    assert "not confirmed as durable" in caplog.text
     assert digests(applied(tmp_path / "j")) == {"minutes": doc.digest()}

@@ -9,15 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit.documents import Document
-from nngkit.documents.engine import Engine, engine
-from nngkit.documents.messages import Edit
+from nngkit.documents.engine.interface import Engine, load_engine
 from nngkit.documents.records import Record as EditRecord
-from nngkit.documents.versions import Stream, Versions
+from nngkit.documents.versions import Edit, EditStream, Versions
 from nngkit.journal.record import Record
 from nngkit.recording.edits import BadRecord, Headers, Kept, edit_headers, merge_headers, parse, restored
 
-ADA, BOB = Stream(b"ada.....", 1), Stream(b"bob.....", 2)
-YJS: Engine = engine()
+ADA, BOB = EditStream(b"ada.....", 1), EditStream(b"bob.....", 2)
+YJS: Engine = load_engine()
 
 
 def record(doc: str, value: bytes, headers: Headers | None, offset: int = 0) -> Record:
@@ -144,7 +143,7 @@ def test_a_merge_brings_what_was_not_there_and_what_builds_on_it_goes_on() -> No
     assert again.digest() == document.digest()
     assert [each.seq for each in loaded.recent if isinstance(each, EditRecord)], "to answer others with"
     # One that builds on what is not there waits for a peer.
-    off, _ = restored([record("d", update, merge_headers("d", update, {Stream(b"carol...", 1): 1}, have))], YJS)
+    off, _ = restored([record("d", update, merge_headers("d", update, {EditStream(b"carol...", 1): 1}, have))], YJS)
     assert (off["d"].left, off["d"].versions) == (1, {})
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pycrdt import Doc, Text
 
 from nngkit import envelope
-from nngkit.documents.versions import Stream, to_wire
+from nngkit.documents.versions import EditStream, to_wire
 from nngkit.errors import NotFound
 from nngkit.spark.jobs.causal import Update, in_order, runs
 from nngkit.spark.jobs.documents import as_of, compact, edits, updates
@@ -28,9 +28,9 @@ class Author:
     """A peer that edits one document and sees others' edits when told to."""
 
     def __init__(self, name: str, document: str) -> None:
-        self.stream = Stream(name.encode().ljust(8, b"."), 1)
+        self.stream = EditStream(name.encode().ljust(8, b"."), 1)
         self.document = document
-        self.seen: dict[Stream, int] = {}
+        self.seen: dict[EditStream, int] = {}
         self.doc: Doc[Any] = Doc()
         self.doc["body"] = self.text = Text()
 
@@ -150,8 +150,8 @@ def test_edits_by_author(spark: SparkSession) -> None:
 
 def history(rng: random.Random, streams: int, length: int) -> list[Update]:
     """Updates in causal order; each author sees what it likes of what there is."""
-    names = [Stream(bytes([number]) * 8, 1) for number in range(streams)]
-    seen: dict[Stream, dict[Stream, int]] = {name: {} for name in names}
+    names = [EditStream(bytes([number]) * 8, 1) for number in range(streams)]
+    seen: dict[EditStream, dict[EditStream, int]] = {name: {} for name in names}
     written = dict.fromkeys(names, 0)
     made: list[Update] = []
     for number in range(length):
@@ -172,7 +172,7 @@ def history(rng: random.Random, streams: int, length: int) -> list[Update]:
 
 
 def assert_causal(ready: list[Update]) -> None:
-    have: dict[Stream, int] = {}
+    have: dict[EditStream, int] = {}
     for each in ready:
         assert each.stream is not None
         assert each.first <= have.get(each.stream, 0) + 1

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 import trio
 
-from nngkit.documents import Document, DocumentPeer, Weather
-from nngkit.documents.versions import Stream
+from nngkit.documents import Document, DocumentPeer, NetworkFaults
+from nngkit.documents.versions import EditStream
 from nngkit.journal import Recorder, open_journal
 from nngkit.recording import DocumentRecorder
 from nngkit.spark.jobs.causal import Update, in_order
@@ -45,8 +45,8 @@ async def until(true: Callable[[], bool]) -> None:
 async def record(journal: Path) -> Recorded:
     """Two peers edit, under loss; a recorder comes late, leaves, and comes back."""
     async with (
-        DocumentPeer(listen=HERE, name="ada", weather=Weather(loss=0.2)) as ada,
-        DocumentPeer(listen=HERE, dial=ada.address, name="grace", weather=Weather(loss=0.2)) as grace,
+        DocumentPeer(listen=HERE, name="ada", faults=NetworkFaults(loss=0.2)) as ada,
+        DocumentPeer(listen=HERE, dial=ada.address, name="grace", faults=NetworkFaults(loss=0.2)) as grace,
     ):
         mine = [ada.open(name) for name in ("minutes", "notes")]
         theirs = [grace.open(name) for name in ("minutes", "notes")]
@@ -136,7 +136,7 @@ def test_recorded_edits_have_their_authors_names(spark: SparkSession, recorded: 
 
 # ---- the order, without Spark ----------------------------------------------------------------------------------------
 
-ADA, BOB = Stream(b"ada.....", 1), Stream(b"bob.....", 1)
+ADA, BOB = EditStream(b"ada.....", 1), EditStream(b"bob.....", 1)
 
 
 def test_a_merge_waits_for_what_it_was_made_for_and_counts_for_what_it_brings() -> None:
@@ -154,7 +154,7 @@ def test_a_merge_waits_for_what_it_was_made_for_and_counts_for_what_it_brings() 
 
 
 def test_what_is_too_old_to_be_listed_is_there_once_nothing_else_helps() -> None:
-    starts = [Stream(b"ada.....", epoch) for epoch in range(2, 40)]
+    starts = [EditStream(b"ada.....", epoch) for epoch in range(2, 40)]
     many = [Update(stream, 1, 1, {}, b"%d" % stream.epoch) for stream in starts]
     needs_old = Update(BOB, 1, 1, {ADA: 1}, b"Bob")
     assert not in_order([needs_old, *many], {}).held, "no vector lists the first start any more"

@@ -10,7 +10,7 @@ from selenium import webdriver
 
 from nngkit.documents.document import Document
 from nngkit.documents.shared import Map
-from nngkit.documents.weather import Weather
+from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.web.doc import page_site
 from nngkit.web.server import Server, serve
 from tests.web.browsers import Page, until
@@ -227,16 +227,16 @@ async def test_the_key_leaves_the_address_bar_and_reaches_no_server(browser: web
 
 
 async def test_what_the_bus_loses_is_given(browser: webdriver.Chrome) -> None:
-    weather = Weather(loss=0.7)
-    async with peer(weather=weather) as home, serving(home) as server, joined(browser, server) as page:
+    faults = NetworkFaults(loss=0.7)
+    async with peer(faults=faults) as home, serving(home) as server, joined(browser, server) as page:
         doc = home.open("minutes")
         await page.is_in("online")
         for number in range(20):
             await page.types(f"{number} ")
         text = "".join(f"{number} " for number in range(20))
         await until(lambda: str(doc.text("body")) == text, "all of it arrives")
-        assert weather.lost > 5
-        weather.loss = 0.0
+        assert faults.lost > 5
+        faults.loss = 0.0
         await page.catches_up()
         await equal(page, doc)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nngkit.documents.document import Document
-from nngkit.documents.engine import engine
+from nngkit.documents.engine.interface import load_engine
 from nngkit.documents.names import check_name
 from nngkit.documents.shared import Array, Map, Text
 from nngkit.errors import ConfigError
@@ -104,7 +104,7 @@ def made_in_python() -> Iterator[dict[str, str]]:
         document.text("body").insert(0, "😀 x")
         yield {"why": why, "update": document.engine.changes_since().hex(), "digest": document.digest().hex()}
     for vector in VECTORS:
-        made = engine().new()
+        made = load_engine().new()
         for name, value in vector["content"].items():
             fill(
                 made.root(name, "text" if isinstance(value, str) else "array" if isinstance(value, list) else "map"),
@@ -112,7 +112,7 @@ def made_in_python() -> Iterator[dict[str, str]]:
             )
         yield {"why": vector["why"], "update": made.changes_since().hex(), "digest": vector["digest"]}
     rng = Random("made in Python")
-    content = engine().new(7)
+    content = load_engine().new(7)
     for number in range(50):
         edit(content, rng, str(number))
         yield {"why": f"edit {number}", "update": content.changes_since().hex(), "digest": content.digest().hex()}

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from nngkit.cli.doc import layout
 from nngkit.cli.doc.keys import Event, Key
-from nngkit.documents.codepoints import Edit
+from nngkit.documents.engine.codepoints import Splice
 
 __all__ = ["Caret", "Size"]
 
@@ -38,7 +38,7 @@ class Caret:
     at: int
     goal: int | None = None
 
-    def press(self, event: Event, size: Size) -> list[Edit]:
+    def press(self, event: Event, size: Size) -> list[Splice]:
         """Do what it says; a key that is not about the text does nothing here."""
         if not isinstance(event, Key):
             return self._edit(self.at, self.at, event.text)
@@ -56,7 +56,7 @@ class Caret:
                 self._horizontally(name)
         return []
 
-    def _edit(self, start: int, end: int, text: str) -> list[Edit]:
+    def _edit(self, start: int, end: int, text: str) -> list[Splice]:
         self.goal = None
         if start == end and not text:
             return []

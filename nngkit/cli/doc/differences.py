@@ -15,18 +15,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nngkit.documents.codepoints import Delete, Delta, Edit, Insert, Keep
+from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep, Splice
 
 __all__ = ["applied", "edits", "joined", "matches", "rebased"]
 
 MOST: Final = 600  # differences that are looked for: their number squared, in steps and in memory; a tenth of a second
 
 
-def edits(old: str, new: str) -> list[Edit]:
+def edits(old: str, new: str) -> list[Splice]:
     """What makes `new` of `old`, in order of position."""
     start, end = _alike(old, new)
     before, after = old[start : len(old) - end], new[start : len(new) - end]
-    found: list[Edit] = []
+    found: list[Splice] = []
     if not (before and after):
         found = [(0, len(before), after)] if before or after else []
     elif (same := matches(before, after)) is not None:
@@ -57,8 +57,8 @@ def _same_start(one: str, other: str) -> int:
     return low
 
 
-def _between(old: str, new: str, same: list[tuple[int, int]]) -> list[Edit]:
-    found: list[Edit] = []
+def _between(old: str, new: str, same: list[tuple[int, int]]) -> list[Splice]:
+    found: list[Splice] = []
     i = j = 0
     for at, there in [*same, (len(old), len(new))]:
         if at > i or there > j:
@@ -67,8 +67,8 @@ def _between(old: str, new: str, same: list[tuple[int, int]]) -> list[Edit]:
     return found
 
 
-def _by_lines(old: list[str], new: list[str], same: list[tuple[int, int]]) -> list[Edit]:
-    found: list[Edit] = []
+def _by_lines(old: list[str], new: list[str], same: list[tuple[int, int]]) -> list[Splice]:
+    found: list[Splice] = []
     i = j = at = 0
     for row, there in [*same, (len(old), len(new))]:
         before, after = "".join(old[i:row]), "".join(new[j:there])
@@ -115,14 +115,14 @@ def _walked(trace: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]
     return found[::-1]
 
 
-def applied(text: str, made: Sequence[Edit]) -> str:
+def applied(text: str, made: Sequence[Splice]) -> str:
     """`text` after those edits, whose positions are all in `text` as it is."""
     for at, deleted, inserted in reversed(made):
         text = text[:at] + inserted + text[at + deleted :]
     return text
 
 
-def joined(old: str, made: Sequence[Edit]) -> list[Edit]:
+def joined(old: str, made: Sequence[Splice]) -> list[Splice]:
     """Edits as people make them: those that keep no more between them than either changes are one.
 
     >>> joined("four", [(0, 1, "h"), (3, 1, "se")]), joined("four", [(0, 1, "p"), (3, 1, "")])
@@ -130,7 +130,7 @@ def joined(old: str, made: Sequence[Edit]) -> list[Edit]:
     >>> joined("four", [(0, 0, "\\n"), (1, 3, "ive")])
     [(0, 4, '\\nfive')]
     """
-    found: list[Edit] = []
+    found: list[Splice] = []
     for edit in made:
         found.append(edit)
         while len(found) > 1 and _belong(*found[-2:]):
@@ -139,17 +139,17 @@ def joined(old: str, made: Sequence[Edit]) -> list[Edit]:
     return found
 
 
-def _belong(one: Edit, other: Edit) -> bool:
+def _belong(one: Splice, other: Splice) -> bool:
     kept = other[0] - one[0] - one[1]
     return kept <= max(one[1], len(one[2])) and kept <= max(other[1], len(other[2]))
 
 
-def rebased(made: Sequence[Edit], theirs: Delta) -> list[Edit]:
+def rebased(made: Sequence[Splice], theirs: Delta) -> list[Splice]:
     """Edits of a text as edits of what others made of it meanwhile (`theirs`), again in order of position.
 
     What both deleted is gone once; what either inserted is there; at the same place theirs comes first.
     """
-    found: list[Edit] = []
+    found: list[Splice] = []
     walk = _Walk(theirs)
     for at, deleted, inserted in made:
         pieces = walk.delete(at, deleted)

@@ -24,7 +24,7 @@ from typing import Final
 
 from nngkit.cli.doc.arguments import BODY
 from nngkit.cli.doc.trace import Trace, checked
-from nngkit.documents.engine import EngineDocument, EngineText, engine
+from nngkit.documents.engine.interface import EngineDocument, EngineText, load_engine
 
 __all__ = ["Drafted", "draft", "orders"]
 
@@ -48,7 +48,7 @@ class _Lane:
 
     def __init__(self, number: int, client: int) -> None:
         self.number = number
-        self.document: EngineDocument = engine().new(client)
+        self.document: EngineDocument = load_engine().new(client)
         self.body: EngineText = self.document.root(BODY, "text")
         self.has: dict[int, int] = {}  # of each lane, how many of its transactions
         self.update = b""
@@ -77,7 +77,7 @@ class _Drafting:
 
     def run(self) -> Drafted:
         if self._trace.start:
-            first = engine().new(START)
+            first = load_engine().new(START)
             body = first.root(BODY, "text")
             with first.transaction():
                 body.insert(0, self._trace.start)
@@ -145,10 +145,10 @@ class _Drafting:
         updates = [self._updates[number] for number in numbers if self._updates[number]]
         for at in range(0, len(updates), FEW):  # merging many costs more than proportionally
             some = updates[at : at + FEW]
-            document.apply(engine().merge(some) if len(some) > 1 else some[0])
+            document.apply(load_engine().merge(some) if len(some) > 1 else some[0])
 
     def _together(self) -> str:
-        document = engine().new(0)
+        document = load_engine().new(0)
         if self._start:
             document.apply(self._start)
         body: EngineText = document.root(BODY, "text")

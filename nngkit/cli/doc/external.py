@@ -24,7 +24,7 @@ from nngkit.cli.main import say
 from nngkit.cli.output import json_line
 from nngkit.documents import Document, Text
 from nngkit.documents.changes import Delta, Part, TextChange
-from nngkit.documents.codepoints import compose
+from nngkit.documents.engine.codepoints import compose
 from nngkit.errors import ConfigError, NngkitError, TimedOut
 
 __all__ = ["edit", "editor", "merged", "saved"]

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from nngkit.cli.doc.opening import found, in_trio, opened, stored
 from nngkit.cli.output import json_line, out, utc
-from nngkit.documents.engine import engine
+from nngkit.documents.engine.interface import load_engine
 from nngkit.documents.records import Entry, Saved
 from nngkit.documents.store import Store
 from nngkit.documents.store import recover as recovered
-from nngkit.documents.versions import Stream
+from nngkit.documents.versions import EditStream
 from nngkit.errors import ConfigError, NotFound
 
 __all__ = ["Sitting", "compact", "log", "recover", "save", "sittings", "versions"]
@@ -28,7 +28,7 @@ PAUSE: Final = 300.0  # seconds without an edit that end a sitting
 class Sitting:
     """Edits of one stream: from when to when (seconds since 1970), how many, how many bytes. None: diffs of several."""
 
-    stream: Stream | None
+    stream: EditStream | None
     first: float
     last: float
     edits: int
@@ -38,7 +38,7 @@ class Sitting:
 def sittings(entries: Iterable[Entry], pause: float = PAUSE) -> list[Sitting]:
     """The log in lines that people can read, in the order in which they began."""
     done: list[Sitting] = []
-    at: dict[Stream | None, int] = {}
+    at: dict[EditStream | None, int] = {}
     for entry in entries:
         number = at.get(entry.stream)
         if number is not None and entry.time - done[number].last <= pause:
@@ -66,7 +66,7 @@ def log(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _who(stream: Stream | None, mine: bytes) -> dict[str, Any]:
+def _who(stream: EditStream | None, mine: bytes) -> dict[str, Any]:
     return {"stream": None if stream is None else str(stream), "here": stream is not None and stream.origin == mine}
 
 
@@ -142,7 +142,7 @@ def compact(arguments: argparse.Namespace) -> int:
     async def work() -> None:
         with stored(arguments.store) as store:
             for name in _asked(arguments.names, store):
-                done = await store.compact(name, engine())
+                done = await store.compact(name, load_engine())
                 fields = {
                     "event": "compacted",
                     "document": name,

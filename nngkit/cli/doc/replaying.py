@@ -32,7 +32,7 @@ from nngkit.cli.doc.opening import in_trio
 from nngkit.cli.doc.trace import BadTrace, Trace, check_lengths, parsed
 from nngkit.cli.output import json_line, out
 from nngkit.documents import Document, DocumentPeer
-from nngkit.documents.versions import Stream, covers
+from nngkit.documents.versions import EditStream, covers
 from nngkit.errors import ConfigError, TimedOut
 
 __all__ = ["Plan", "Run", "plan", "replay"]
@@ -146,7 +146,7 @@ class _Site:
         self.told.set()
         self.told = trio.Event()
 
-    async def has(self, need: dict[Stream, int], patience: float) -> None:
+    async def has(self, need: dict[EditStream, int], patience: float) -> None:
         """Wait for edits. Raises TimedOut if nothing at all comes for that long."""
         seen, since = self.peer.versions(DOCUMENT), trio.current_time()
         while not covers(now := self.peer.versions(DOCUMENT), need):
@@ -236,7 +236,7 @@ async def _enter(trace: Trace, drafted: Drafted, sites: list[_Site], patience: f
 
 async def _alike(sites: list[_Site], patience: float) -> bool:
     """Whether all come to have the same content."""
-    want: dict[Stream, int] = {site.peer.me: site.peer.versions(DOCUMENT).get(site.peer.me, 0) for site in sites}
+    want: dict[EditStream, int] = {site.peer.me: site.peer.versions(DOCUMENT).get(site.peer.me, 0) for site in sites}
     try:
         for site in sites:
             await site.has({stream: count for stream, count in want.items() if count}, patience)

@@ -16,8 +16,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nngkit.documents.codepoints import Delete, Delta, Insert, Keep
-from nngkit.documents.engine import MISSING, MapChange, Part, TextChange
+from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep
+from nngkit.documents.engine.interface import MISSING, MapChange, Part, TextChange
 
 __all__ = ["change_fields", "delta_text", "from_json", "part_fields", "part_text", "to_json"]
 

@@ -4,7 +4,7 @@ An update is number `first` to `last` of its stream (one peer from one start to 
 on what its author had seen: `deps`. The engine does not survive an update that comes before what it depends on, and
 who recorded the traffic may well have got them so. So: in the order they came, but each only when its time has come.
 
-    >>> a, b = Stream(b"aaaaaaaa", 1), Stream(b"bbbbbbbb", 1)
+    >>> a, b = EditStream(b"aaaaaaaa", 1), EditStream(b"bbbbbbbb", 1)
     >>> reply, first = Update(b, 1, 1, {a: 1}, b"world"), Update(a, 1, 1, {}, b"hello")
     >>> [each.update for each in in_order([reply, first], {}).ready]
     [b'hello', b'world']
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from nngkit.documents.versions import EPOCHS_KEPT, Oldest, Stream, Versions, covers, merge
+from nngkit.documents.versions import EPOCHS_KEPT, EditStream, Oldest, Versions, covers, merge
 
 __all__ = ["Ordered", "Update", "in_order", "runs"]
 
@@ -30,12 +30,12 @@ MOST_MERGED: Final = 64  # updates: what merging costs grows faster than their n
 class Update(NamedTuple):
     """One, or several of one stream merged; or, without a stream, a merge."""
 
-    stream: Stream | None
+    stream: EditStream | None
     first: int
     last: int
-    deps: Mapping[Stream, int]
+    deps: Mapping[EditStream, int]
     update: bytes
-    versions: Mapping[Stream, int] = MappingProxyType({})
+    versions: Mapping[EditStream, int] = MappingProxyType({})
 
 
 class Ordered(NamedTuple):
@@ -46,7 +46,7 @@ class Ordered(NamedTuple):
     versions: Versions
 
 
-def in_order(updates: Iterable[Update], have: Mapping[Stream, int]) -> Ordered:
+def in_order(updates: Iterable[Update], have: Mapping[EditStream, int]) -> Ordered:
     """What can be applied to a document that has `have`; what it has already is left out of both lists.
 
     A vector lists so many streams and no more (versions.prune). So where nothing goes on any more, what is too old to
@@ -105,7 +105,7 @@ def runs(updates: Iterable[Update]) -> Iterator[list[Update]]:
         yield run
 
 
-def _is_here(needed: Mapping[Stream, int], versions: Mapping[Stream, int], oldest: Oldest | None) -> bool:
+def _is_here(needed: Mapping[EditStream, int], versions: Mapping[EditStream, int], oldest: Oldest | None) -> bool:
     """Whether all of it is; with `oldest`: or is too old to be listed."""
     if oldest is None:
         return covers(versions, needed)
@@ -115,7 +115,7 @@ def _is_here(needed: Mapping[Stream, int], versions: Mapping[Stream, int], oldes
     )
 
 
-def _others(each: Update) -> Mapping[Stream, int]:
+def _others(each: Update) -> Mapping[EditStream, int]:
     """What it depends on of other streams: of its own, all before it, which its numbers say."""
     if each.stream in each.deps:
         return {stream: seq for stream, seq in each.deps.items() if stream != each.stream}

@@ -157,14 +157,14 @@ def _kinds(*names: str) -> Iterator[tuple[str, str]]:
 
 def _update_of(row: dict[str, Any]) -> Update:
     from nngkit import envelope
-    from nngkit.documents.versions import Stream, from_wire
+    from nngkit.documents.versions import EditStream, from_wire
     from nngkit.spark.jobs.causal import Update
 
     deps = from_wire(envelope.decode(row["deps"], what="deps"), what="deps") if row["deps"] else {}
     if row["versions"] is not None:
         versions = from_wire(envelope.decode(row["versions"], what="versions"), what="versions")
         return Update(None, 0, 0, deps, row["update"], versions)
-    return Update(Stream(row["origin"], row["epoch"]), row["first"], row["last"], deps, row["update"])
+    return Update(EditStream(row["origin"], row["epoch"]), row["first"], row["last"], deps, row["update"])
 
 
 def _merge_neighbours(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

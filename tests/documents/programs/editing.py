@@ -1,6 +1,6 @@
-"""``python editing.py FILE ADDRESS``: a peer with a store that dials ADDRESS and edits "minutes" for ever.
+"""``python editing.py FILE ADDRESS``: a peer with a store that dials ADDRESS and edits "minutes" forever.
 
-Each edit appends "epoch.number;" to the text; "epoch.number" is said when it is durable. 8 edits are under way.
+Each edit appends "epoch.number;" to the text; "epoch.number" is printed once it is durable. 8 edits are in flight.
 """
 
 from __future__ import annotations

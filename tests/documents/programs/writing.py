@@ -1,8 +1,7 @@
-"""``python writing.py FILE [LIMIT]``: edits two documents of a store for ever; says "doc epoch seq" when acknowledged.
+"""``python writing.py FILE [LIMIT]``: edits two documents of a store forever; prints "doc epoch seq" when acknowledged.
 
-Each edit appends "epoch:seq;" to a text; now and then a document is compacted, or a version saved. 16 edits are under
-way at any time. LIMIT: no file may become larger than so many bytes. What ends it is told as "ended ERROR COUNT", for
-so many tasks.
+Each edit appends "epoch:seq;" to a text; now and then it compacts a document, or saves a version. 16 edits are in
+flight at any time. LIMIT: cap on the size of a file, in bytes. Prints "ended ERROR COUNT" for the tasks that failed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,395 @@
+"""The open documents of one peer, between the public interface and the network.
+
+A `PeerHost` implements two internal interfaces, so that DocumentPeer shows only what belongs to its users:
+
+- `document.DocumentHost`: a Document reports local edits and asks for durability, synchronization, saved versions.
+- `exchange.ExchangeHost`: the exchange reports what arrived, and asks which documents to open.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from nngkit.background import Background
+from nngkit.documents.awareness import RENEW
+from nngkit.documents.document import Document
+from nngkit.documents.engine.interface import Engine
+from nngkit.documents.names import check_name
+from nngkit.documents.peer_info import Refusal
+from nngkit.documents.records import Record, Saved
+from nngkit.documents.storage_backend import DocumentLog, StorageBackend
+from nngkit.documents.store.document_log import StoreDocumentLog
+from nngkit.documents.store.sqlite import Store
+from nngkit.documents.sync.discovery import DocumentDiscovery
+from nngkit.documents.sync.exchange import Exchange
+from nngkit.documents.sync.local_copy import LocalCopy
+from nngkit.documents.sync.messages import Aware, Has, Have
+from nngkit.documents.sync.replica import Replica, Settings
+from nngkit.documents.sync.wire import encode
+from nngkit.documents.versions import Edit, EditStream, Versions, covers
+from nngkit.errors import AccessDenied, Closed, ConfigError, NngkitError, TimedOut
+
+__all__ = ["HostOptions", "PeerHost"]
+
+log = logging.getLogger("nngkit.documents")
+
+HAVE: Final = 15.0  # seconds a peer may wait before it answers a Have with "no"; then it is asked again
+REFUSALS: Final = 100  # kept for `DocumentPeer.refusals`
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """Options of DocumentPeer that apply to each of its documents. `retry`: seconds between two Have requests."""
+
+    token: str | None
+    relay: bool
+    accept: Callable[[str], bool] | None
+    settings: Settings
+    retry: float
+
+
+class _OpenDocument:
+    """A document, its local copy and its log. `changed` is set and replaced whenever something happens to it."""
+
+    __slots__ = ("changed", "copy", "document", "log")
+
+    def __init__(self, document: Document, copy: LocalCopy, log: DocumentLog | None) -> None:
+        self.document = document
+        self.copy = copy
+        self.log = log
+        self.changed = trio.Event()
+
+
+class PeerHost:
+    """Open documents. `exchange` and `discovery` are set by the peer before the first document is opened."""
+
+    exchange: Exchange
+
+    def __init__(
+        self,
+        me: EditStream,
+        engine: Engine,
+        options: HostOptions,
+        *,
+        background: Background,
+        rng: random.Random,
+        store: Store | None,
+        storage: StorageBackend | None,
+    ) -> None:
+        self.me = me
+        self.open_documents: dict[str, _OpenDocument] = {}
+        self.edits = 0
+        self.refused = Counter[str]()
+        self.refusals: deque[Refusal] = deque(maxlen=REFUSALS)
+        self.discovery: DocumentDiscovery | None = None
+        self.closed = False
+        self._engine = engine
+        self._options = options
+        self._background = background
+        self._rng = rng
+        self._store = store
+        self._storage = storage
+
+    # ------------------------------------------------------------------ opening and closing
+
+    def open(self, name: str) -> Document:
+        """Return the document `name`; load it from storage on the first call."""
+        check_name(name)
+        if self.closed:
+            raise Closed("the peer is closed")
+        if (known := self.open_documents.get(name)) is not None:
+            return known.document
+        document = Document(name, engine=self._engine, host=self)
+        versions, recent, document_log = self._load(document)
+        replica = Replica(
+            name,
+            self.me,
+            rng=self._rng,
+            settings=self._options.settings,
+            versions=versions,
+            log=recent,
+            askable=bool(self.exchange.rep.addresses),
+            round_trips=self.exchange.round_trips,
+        )
+        copy = LocalCopy(
+            replica,
+            _Content(document, self._engine),
+            log=document_log,
+            token=self._options.token,
+            relay=self._options.relay,
+            refused=lambda peer, why: self.record_refusal(str(peer), f"document {name}", why),
+        )
+        self.open_documents[name] = _OpenDocument(document, copy, document_log)
+        self.exchange.add(copy, document.engine.client_id)
+        if self.discovery is not None:
+            self.discovery.offer(name)
+        return document
+
+    def _load(self, document: Document) -> tuple[Versions, list[tuple[EditStream, int, Edit]], DocumentLog | None]:
+        """Apply the stored content. Returns its versions, the edits kept for other peers, and the log for new ones."""
+        backend = self._storage or self._store
+        if backend is None:
+            return {}, [], None
+        loaded = backend.load(document.name)
+        updates = [record.update for record in loaded.records]
+        for update in updates if loaded.snapshot is None else [loaded.snapshot, *updates]:
+            if update:  # an edit that could not be applied is stored as empty
+                document.merge(update, None)
+        recent = [
+            (record.stream, record.seq, Edit(record.update, record.deps))
+            for record in (*loaded.recent, *loaded.records)
+            if isinstance(record, Record)
+        ]
+        document_log: DocumentLog | None = None
+        if self._storage is not None:
+            document_log = self._storage.log(document.name, loaded.versions)
+        elif self._store is not None:
+            document_log = StoreDocumentLog(
+                self._store, document.name, self._engine, self._background, log=loaded.log, size=loaded.size
+            )
+        return loaded.versions, recent, document_log
+
+    def close_document(self, name: str) -> None:
+        """Stop synchronizing a document. Raises KeyError."""
+        known = self.open_documents.pop(name)
+        self.exchange.remove(name)
+        if self.discovery is not None:
+            self.discovery.withdraw(name)
+        known.document.close()
+
+    async def close(self) -> None:
+        """Write everything to storage, then close the documents."""
+        self.closed = True
+        for known in self.open_documents.values():
+            if known.log is not None:
+                await known.log.flush()
+            known.document.close()
+        if self._store is not None:
+            await self._store.aclose()
+
+    async def maintain_awareness(self) -> None:
+        """Renew our awareness states, and expire those of silent peers, until cancelled."""
+        while True:
+            await trio.sleep(RENEW)
+            for known in self.open_documents.values():
+                known.document.awareness.renew()
+                known.document.awareness.expire()
+
+    def check_denied(self) -> None:
+        """Raise AccessDenied if a `join` was refused."""
+        if self.exchange.denied is not None:
+            raise AccessDenied(str(self.exchange.denied))
+
+    # ------------------------------------------------------------------ document.DocumentHost
+
+    def edited(self, document: Document, update: bytes) -> None:
+        """Record a local transaction, and schedule its publication."""
+        self.open_documents[document.name].copy.edited(update, trio.current_time())
+        self.edits += 1
+        self.exchange.wake(document.name)
+
+    def aware(self, document: Document, state: bytes | None) -> None:
+        """Publish the local awareness state."""
+        self.exchange.publish(encode(Aware(self.me, document.name, document.awareness.clock, state)))
+
+    async def durable(self, document: Document) -> None:
+        """Wait until the whole local content is on our disk."""
+        document_log = self.open_documents[document.name].log
+        if document_log is None:
+            raise _no_store()
+        await document_log.synced()
+
+    async def synced(self, document: Document, peers: int, timeout: float | None) -> None:
+        """Wait until `peers` other peers have the current content on disk. Raises TimedOut."""
+        versions = dict(self.open_documents[document.name].copy.replica.versions)
+        request = Have(self.me, self._options.token, document.name, versions, True, HAVE)
+        done: set[EditStream] = set()
+        asked: set[EditStream] = set()
+        with trio.move_on_after(float("inf") if timeout is None else timeout):
+            async with trio.open_nursery() as nursery:
+
+                async def have(peer: EditStream) -> None:
+                    try:
+                        reply = await self.exchange.ask(peer, request, HAVE + 5.0)
+                        if isinstance(reply, Has) and reply.yes:
+                            done.add(peer)
+                            return
+                    except NngkitError as error:
+                        log.debug("%s did not confirm %s: %s", peer, document.name, error)
+                    finally:
+                        self.exchange.wake()
+                    await trio.sleep(self._options.retry)
+                    asked.discard(peer)
+
+                while len(done) < peers:
+                    activity = self.exchange.activity
+                    for member in self.exchange.members.present():
+                        if member.repair and member.stream not in asked:
+                            asked.add(member.stream)
+                            nursery.start_soon(have, member.stream)
+                    await activity.wait()
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+        if len(done) < peers:
+            raise TimedOut(f"{document.name}: on the disks of {len(done)} of {peers} peers after {timeout} s", timeout)
+
+    async def joined(self, document: Document, timeout: float | None) -> None:
+        """Wait until everything is here that any reachable peer had at the call. Raises TimedOut, AccessDenied."""
+        known = self.open_documents[document.name]
+        replica = known.copy.replica
+        since = replica.catch_up(trio.current_time())
+        try:
+            self.exchange.wake(document.name)
+            with trio.move_on_after(float("inf") if timeout is None else timeout):
+                while True:
+                    status = replica.catch_up_status(since, trio.current_time())
+                    if True in status and None not in status:
+                        return
+                    self.check_denied()
+                    await known.changed.wait()
+            status = replica.catch_up_status(since, trio.current_time())
+        finally:
+            replica.catch_up_ended(since)
+        if not status:
+            why = "no peer was reached"
+        elif None not in status:
+            why = f"none of the {len(status)} reachable peers has the document"
+        else:
+            why = f"{status.count(None)} of {len(status)} reachable peers have not sent everything"
+        raise TimedOut(f"{document.name}: {why} after {timeout} s", timeout)
+
+    async def save_version(self, document: Document, name: str) -> Saved:
+        """Store the current content under `name`; on disk when this returns. Raises ConfigError, Broken."""
+        store = self._demand_store()
+        versions = dict(self.open_documents[document.name].copy.replica.versions)
+        ticket = store.save_version(document.name, name, document.engine.changes_since(None), versions)
+        await store.synced(ticket)
+        return next(saved for saved in store.versions(document.name) if saved.name == name)
+
+    def saved(self, document: Document) -> tuple[Saved, ...]:
+        """Return the saved versions."""
+        return self._demand_store().versions(document.name)
+
+    def at(self, document: Document, name: str) -> Document:
+        """Return a saved version as a read-only document. Raises NotFound."""
+        old = Document(document.name, engine=self._engine, read_only=True)
+        old.merge(self._demand_store().version(document.name, name), None)
+        return old
+
+    def _demand_store(self) -> Store:
+        if self._store is None:
+            raise _no_store()
+        return self._store
+
+    # ------------------------------------------------------------------ exchange.ExchangeHost
+
+    def accepts(self, doc: str) -> bool:
+        """Open an unknown document announced by a peer, if `accept` agrees."""
+        if self._options.accept is None or self.closed or not self._options.accept(doc):
+            return False
+        self.open(doc)
+        return True
+
+    def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
+        """Wake the waiters for a change of the document."""
+        known = self.open_documents[copy.name]
+        known.changed.set()
+        known.changed = trio.Event()
+
+    def receive_awareness(self, message: Aware) -> bool:
+        """Take an awareness message. Returns True if it should be relayed; renewals count."""
+        awareness = self.open_documents[message.doc].document.awareness
+        before = awareness.clock_of(message.sender)
+        awareness.receive(message.sender, message.clock, message.state, peer=str(message.sender))
+        return awareness.clock_of(message.sender) > before
+
+    def peer_left(self, peer: EditStream) -> None:
+        """Remove the awareness states of a peer that has left."""
+        for name, known in self.open_documents.items():
+            clock = known.document.awareness.bye(peer)
+            if clock is not None and self._options.relay:  # peers behind us hear neither its bye nor its disconnect
+                self.exchange.publish(encode(Aware(peer, name, clock, None)))
+
+    def peer_opened(self, peer: EditStream, docs: set[str]) -> None:
+        """Publish the known awareness states for a peer that has just opened `docs`."""
+        for name in docs & self.open_documents.keys():
+            awareness = self.open_documents[name].document.awareness
+            awareness.renew()
+            if self._options.relay:
+                for source, clock, state in awareness.known():
+                    if isinstance(source, EditStream) and source != peer:
+                        self.exchange.publish(encode(Aware(source, name, clock, state)))
+
+    def record_refusal(self, peer: str, what: str, why: str) -> None:
+        """Count, keep and log rejected input."""
+        self.refused[what] += 1
+        self.refusals.append(Refusal(time.time(), peer, what, why))
+        log.warning("refused: %s from %s: %s", what, peer, why)
+
+    async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
+        """Wait up to `wait` seconds until the document has `versions`, with `durable` on disk."""
+        known = self.open_documents.get(copy.name)
+        if known is None or (durable and known.log is None):
+            return False
+        with trio.move_on_after(wait):
+            while not covers(copy.replica.versions, versions):
+                await known.changed.wait()
+            if durable and known.log is not None:
+                try:
+                    await known.log.synced()
+                except NngkitError as error:  # the asking peer does not count us, and asks again
+                    log.info("%s: not confirmed as durable: %s", copy.name, error)
+                    return False
+            return True
+        return False
+
+    async def room(self) -> None:
+        """Wait until storage takes more: backpressure for peers that send faster than the disk writes."""
+        if (backend := self._storage or self._store) is not None:
+            with suppress(NngkitError):  # storage has failed and reported it; editing goes on
+                await backend.room()
+
+
+class _Content:
+    """Adapter: a Document as its LocalCopy sees it."""
+
+    __slots__ = ("_changed", "_document", "_engine")
+
+    def __init__(self, document: Document, engine: Engine) -> None:
+        self._document = document
+        self._engine = engine
+        self._changed = False
+        document.engine.observe(self._observed)
+
+    def _observed(self, update: bytes, origin: object) -> None:
+        self._changed = True
+
+    def apply(self, update: bytes, origin: object = None) -> bool:
+        self._changed = False
+        self._document.merge(update, None if origin is None else str(origin))
+        return self._changed
+
+    def changes_since(self, state: bytes | None = None) -> bytes:
+        return self._document.engine.changes_since(state)
+
+    def merge(self, updates: Sequence[bytes]) -> bytes:
+        return self._engine.merge(updates)
+
+    def state(self) -> bytes:
+        return self._document.engine.state()
+
+    def digest(self) -> bytes:
+        return self._document.engine.digest()
+
+
+def _no_store() -> ConfigError:
+    return ConfigError("store", "this peer has none: its documents end with the process")

@@ -1,0 +1,311 @@
+"""Yjs engine on pycrdt: the format and algorithm of Yjs in Rust, so that a web page with Yjs is a full peer.
+
+::
+
+    doc = ENGINE.new()
+    doc.root("body", "text").insert(0, "hello")
+    doc.apply(update)                  # ValueError, and no change, if it is invalid or does not connect
+
+Measured defects of pycrdt 0.14.13 that are worked around here (tests/documents/test_pycrdt.py reports when a new
+version differs):
+
+- Updates out of order corrupt a document. So `apply` parses each update first (yjs_update.py), and admits only one
+  that connects.
+- An update that passes may still corrupt a document (two items that build on each other). This is detected, and the
+  document is rebuilt from its earlier content, which is kept as one update and those since. Nested types and undo
+  histories must then be obtained again (Broken says so).
+- A Rust panic is a BaseException.
+- A root from a remote update has no type until it is opened. If it is read as one type and later opened as another,
+  observing it panics. So roots that were not opened here are read from a scratch copy.
+- Positions are bytes; those of its sticky index are wrong in non-ASCII text (yjs_cursors.py).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pycrdt
+
+from nngkit.documents.engine import yjs_update
+from nngkit.documents.engine.interface import Engine, Kind, Part, content_digest
+from nngkit.documents.engine.weak_callbacks import weakly
+from nngkit.documents.engine.yjs_changes import Follower
+from nngkit.documents.engine.yjs_cursors import Cursors
+from nngkit.documents.engine.yjs_nodes import ArrayNode, MapNode, TextNode, plain_node
+from nngkit.documents.engine.yjs_undo import YjsUndo
+
+__all__ = ["ENGINE", "Yjs", "YjsDocument"]
+
+LOCAL: Final = 1  # pycrdt's origins are hashes; ours separate local edits, which undo tracks, from remote ones
+REMOTE: Final = 2
+_SLACK: Final = 1 << 20  # bytes of updates kept beside the last full update before it is encoded again
+_FOUR_BYTES: Final = re.compile(rb"[\xf0-\xf4]")  # may begin a character of two UTF-16 units
+_OVERHEAD: Final = 64  # bytes of Python overhead for each update kept
+_KINDS: Final[dict[Kind, tuple[type, Callable[..., Any]]]] = {
+    "text": (pycrdt.Text, TextNode),
+    "array": (pycrdt.Array, ArrayNode),
+    "map": (pycrdt.Map, MapNode),
+}
+
+
+class YjsDocument:
+    """See interface.EngineDocument. `client_id`: below 2**53, random if None; unique among editing replicas."""
+
+    def __init__(self, client_id: int | None = None) -> None:
+        self.client_id = client_id if client_id is not None else secrets.randbits(52) + 1
+        self.touched: list[TextNode] = []  # texts whose positions changed in this transaction
+        self._roots: dict[str, Any] = {}
+        self._texts: dict[bytes, TextNode] = {}  # nested texts by the engine's id: one mirror each
+        self._callbacks: list[Callable[[bytes, object], None]] = []
+        self._follower = Follower(self)
+        self._undos: list[YjsUndo] = []
+        self._past: list[bytes] = []
+        self._past_size = self._whole_size = 0
+        self._known: dict[int, int] = {}  # a lower bound of the document's state
+        self._pairs = yjs_update.Pairs()
+        self._digest: bytes | None = None
+        self._depth = 0
+        self._local = True
+        self._origin: object = None
+        self._update: bytes | None = None
+        self._open()
+        self.cursors = Cursors(self)
+
+    def _open(self) -> None:
+        self.doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=self.client_id)
+        self.doc.observe(weakly(self._committed))
+
+    # Reading
+
+    def state(self) -> bytes:
+        return self.doc.get_state()
+
+    def changes_since(self, state: bytes | None = None) -> bytes:
+        if state is not None:
+            yjs_update.read_state(state)  # ValueError
+        return self.doc.get_update(state)
+
+    def digest(self) -> bytes:
+        if self._digest is None:
+            self._digest = content_digest(self.content())
+        return self._digest
+
+    def content(self) -> dict[str, Any]:
+        """Roots by name; the first type that shows content counts: text, array, map."""
+        found: dict[str, Any] = {}
+        with self.reading():
+            names = list(self.doc.keys())
+        doc = self.doc
+        if any(name not in self._roots for name in names):
+            doc = pycrdt.Doc()
+            doc.apply_update(self.changes_since())
+        with doc.transaction():
+            for name in names:
+                for view in (pycrdt.Text, pycrdt.Array, pycrdt.Map):
+                    if value := plain_node(doc.get(name, type=view)):
+                        found[name] = value
+                        break
+        return found
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Group several reads into one engine transaction; no edit."""
+        with self.doc.transaction():
+            yield
+
+    def wrapped(self, value: Any) -> Any:
+        """Convert a pycrdt value to a node or a plain value."""
+        if isinstance(value, pycrdt.Text):
+            key = value.sticky_index(0, pycrdt.Assoc.BEFORE).encode()
+            if key not in self._texts:
+                self._texts[key] = TextNode(self, value)
+            return self._texts[key]
+        if isinstance(value, pycrdt.Map):
+            return MapNode(self, value)
+        if isinstance(value, pycrdt.Array):
+            return ArrayNode(self, value)
+        return plain_node(value)
+
+    def root(self, name: str, kind: Kind) -> Any:
+        node = self._roots.get(name)
+        if node is None:
+            view, made = _KINDS[kind]
+            node = self._roots[name] = made(self, self.doc.get(name, type=view))
+            self._follower.opened(name, node)
+        elif node.kind != kind:
+            raise TypeError(f"root {name!r} was opened as {node.kind}, not {kind}")
+        return node
+
+    @property
+    def roots(self) -> dict[str, Any]:
+        return self._roots
+
+    # Local edits
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._depth > 0
+
+    @contextmanager
+    def transaction(self, origin: object = None) -> Iterator[None]:
+        if self._depth:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+            return
+        self._depth, self._origin, self._local = 1, origin, True
+        try:
+            with self.doc.transaction(origin=LOCAL):
+                try:
+                    yield
+                finally:
+                    self._depth = 0
+        finally:
+            self._settle()
+
+    def undo(self, nodes: Sequence[Any], window: float, origin: object, clock: Callable[[], float]) -> YjsUndo:
+        undo = YjsUndo(self, nodes, window, origin, clock, LOCAL)
+        self._undos.append(undo)
+        return undo
+
+    @contextmanager
+    def committing(self, origin: object) -> Iterator[None]:
+        """Prepare for an operation that makes its own engine transaction."""
+        if self._depth:
+            raise RuntimeError("not allowed inside a transaction")
+        self._origin, self._local = origin, True
+        try:
+            yield
+        finally:
+            self._settle()
+
+    # Remote edits
+
+    def check(self, update: bytes) -> None:
+        self._read(update)
+
+    def _read(self, update: bytes) -> yjs_update.Parsed:
+        parsed = yjs_update.parse(update)
+        if yjs_update.missing(parsed, self._known) is not None:
+            self._known = yjs_update.read_state(self.doc.get_state())
+            if (lacks := yjs_update.missing(parsed, self._known)) is not None:
+                raise ValueError(f"update does not connect: missing {lacks}")
+        if (cut := self._pairs.cut(parsed, self._known)) is not None:
+            raise ValueError(f"not an update: it cuts {cut}")
+        return parsed
+
+    def apply(self, update: bytes, origin: object = None) -> None:
+        if self._depth:
+            raise RuntimeError("a remote update inside a local transaction")
+        parsed = self._read(update)
+        self._origin, self._local = origin, False
+        try:
+            try:
+                with self.doc.transaction(origin=REMOTE):
+                    self.doc.apply_update(update)
+            except BaseException as error:
+                if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                    raise
+                if not isinstance(error, ValueError):  # a ValueError comes from the decoder, which changes nothing
+                    self._renew()
+                raise ValueError(f"not an update: {error}") from error
+            # Connected structs of one client are all applied. Those of several may wait for each other forever.
+            if len(parsed.ends) > 1:
+                state = yjs_update.read_state(self.doc.get_state())
+                if any(state.get(client, 0) < end for client, end in parsed.ends.items()):
+                    self._renew()
+                    raise ValueError("not an update: its items build on each other")
+            self._pairs.note(parsed, self._known)
+            for client, end in parsed.ends.items():
+                if end > self._known.get(client, 0):
+                    self._known[client] = end
+        finally:
+            self._settle()
+
+    def _renew(self) -> None:
+        """Rebuild the document as it was before the transaction that damaged it."""
+        self._update = None
+        for node in self.touched:
+            node.settle()
+        self.touched.clear()
+        self._follower.dropped()
+        self._open()
+        with self.doc.transaction(origin=REMOTE):
+            for update in self._past:
+                self.doc.apply_update(update)
+        self._update = None
+        self._known = {}
+        for name, node in self._roots.items():
+            node.renew(self.doc.get(name, type=_KINDS[node.kind][0]))
+            self._follower.opened(name, node)
+        for text in self._texts.values():
+            text.renew(None)
+        self._texts.clear()
+        self.cursors.forget()
+        for undo in self._undos:
+            undo.renew()
+
+    # Notifications
+
+    def observe(self, callback: Callable[[bytes, object], None]) -> None:
+        self._callbacks.append(callback)
+
+    def observe_changes(self, callback: Callable[[tuple[Part, ...], object], None]) -> Callable[[], None]:
+        return self._follower.add(callback)
+
+    @property
+    def followed(self) -> bool:
+        return self._follower.active
+
+    def _committed(self, event: Any) -> None:
+        self._update = event.update
+
+    def _settle(self) -> None:
+        """Finish a transaction: keep its update and notify. Callbacks may edit; they run outside of the engine."""
+        update, self._update = self._update, None
+        origin, self._origin = self._origin, None
+        parts = self._follower.collected() if update is not None else ()
+        for node in self.touched:
+            node.settle()
+        self.touched.clear()
+        if update is None:
+            return
+        self._digest = None
+        if self._local and _FOUR_BYTES.search(update) is not None:
+            self._pairs.note(yjs_update.parse(update), {})
+        self._past.append(update)
+        self._past_size += len(update) + _OVERHEAD
+        if self._past_size > 2 * self._whole_size + _SLACK:
+            # The first update is already full: a large initial update is not encoded again.
+            whole = update if len(self._past) == 1 else self.changes_since()
+            self._past = [whole]
+            self._past_size = self._whole_size = len(whole)
+        self.cursors.note(update)
+        for callback in self._callbacks:
+            callback(update, origin)
+        self._follower.notify(parts, origin)
+
+
+class Yjs:
+    """See interface.Engine."""
+
+    name = "yjs"
+
+    def new(self, client_id: int | None = None) -> YjsDocument:
+        return YjsDocument(client_id)
+
+    def merge(self, updates: Iterable[bytes]) -> bytes:
+        """Use the engine's merge, which is superlinear: for few updates, not for a whole history."""
+        several = tuple(updates)
+        for update in several:
+            yjs_update.parse(update)
+        return pycrdt.merge_updates(*several)
+
+
+ENGINE: Final[Engine] = Yjs()

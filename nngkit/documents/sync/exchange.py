@@ -1,0 +1,448 @@
+"""The sockets of a peer, and the task that does what the replicas decide.
+
+One task receives from the BUS (`receiver.py`), one answers requests (`repair.py`), and one wakes up whenever something
+happened: it steps the affected documents (`local_copy.py`), publishes their messages and sends their requests. It runs
+after all other tasks of the turn, so that a burst of edits becomes one message.
+
+Knows neither the disk nor documents: those are behind `ExchangeHost`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+import trio
+
+from nngkit.background import Background
+from nngkit.documents.sync import addresses
+from nngkit.documents.sync.decisions import Ask, AskAll
+from nngkit.documents.sync.faults import NetworkFaults
+from nngkit.documents.sync.local_copy import LocalCopy, Step
+from nngkit.documents.sync.members import Member, Members
+from nngkit.documents.sync.messages import (
+    BUS_LIMIT,
+    DOCUMENTS,
+    MANY_DOCUMENTS,
+    REQUEST_LIMIT,
+    Aware,
+    BusMessage,
+    Bye,
+    Diff,
+    DocumentHeartbeat,
+    Heartbeat,
+    Hello,
+    SyncReply,
+    SyncRequest,
+    Updates,
+    Welcome,
+)
+from nngkit.documents.sync.receiver import BusReceiver
+from nngkit.documents.sync.repair import RepairClient, RepairServer, ask
+from nngkit.documents.sync.timing import Pace, RoundTrips
+from nngkit.documents.sync.wire import encode
+from nngkit.documents.versions import EditStream, Versions
+from nngkit.errors import AccessDenied, BadMessage, Closed, ConfigError, NngkitError, NotFound, TimedOut, TooLarge
+from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Rep, Req
+
+__all__ = ["Exchange", "ExchangeHost"]
+
+log = logging.getLogger("nngkit.documents")
+
+LINGER: Final = 0.5  # seconds to write the last messages
+JOIN_RETRY: Final = 1.0  # seconds between two attempts to join
+REPLY_TIMEOUT: Final = 5.0  # seconds for a small reply, and for a chunk: 256 KiB at 50 KB/s
+QUEUE: Final = 4096  # messages queued for each peer; beyond, they are dropped, and repaired later
+
+
+class ExchangeHost(Protocol):
+    """Interface of the peer that holds the documents."""
+
+    def accepts(self, doc: str) -> bool:
+        """Return True after opening an unknown document that a peer announced; False to ignore it."""
+
+    def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
+        """Report that something happened to a document; `content`: its content changed."""
+
+    def receive_awareness(self, message: Aware) -> bool:
+        """Take an awareness message. Returns True if it should be relayed. Raises BadMessage."""
+
+    def peer_opened(self, peer: EditStream, docs: set[str]) -> None:
+        """Report that a peer has just opened `docs`, and knows no awareness state of them yet."""
+
+    def peer_left(self, peer: EditStream) -> None:
+        """Report that a peer has left."""
+
+    def record_refusal(self, peer: str, what: str, why: str) -> None:
+        """Report rejected input."""
+
+    async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
+        """Wait up to `wait` seconds until the document has `versions`, with `durable` on disk."""
+
+    async def room(self) -> None:
+        """Wait until storage takes more."""
+
+
+class Exchange:
+    """The sockets of one peer: `open` listens and dials, `start` runs the tasks, `close` ends both."""
+
+    def __init__(
+        self,
+        me: EditStream,
+        host: ExchangeHost,
+        *,
+        rng: random.Random,
+        heartbeat: tuple[float, float],
+        limit: int,
+        relay: bool,
+        token: str | None,
+        name: str | None,
+        tls: TLS | None,
+        admit: Callable[[Pipe], bool] | None,
+        faults: NetworkFaults | None,
+    ) -> None:
+        self.me = me
+        self.members = Members(me)
+        self.round_trips = RoundTrips()
+        self.counts = Counter[str]()
+        self.denied: AccessDenied | None = None
+        self.activity = trio.Event()  # set and replaced whenever something happened
+        self._host = host
+        self._rng = rng
+        self._pace = Pace(*heartbeat)
+        self._relay = relay
+        self._token = token
+        self._name = name
+        self._tls = tls
+        self._faults = faults
+        self._copies: dict[str, LocalCopy] = {}
+        self._clients: dict[str, int] = {}
+        self._wakes: dict[str, float] = {}
+        self._dirty: set[str] = set()
+        self._dialled: set[str] = set()
+        self._loop = trio.lowlevel.current_trio_token()
+        # The queues bound a burst: BUS drops what is beyond, and it has to be repaired.
+        self.bus = Bus(
+            name="documents",
+            recv_max_size=BUS_LIMIT,
+            recv_buffer=QUEUE,
+            send_buffer=QUEUE,
+            tls=tls,
+            admit=admit,
+            linger=LINGER,
+        )
+        try:
+            self.rep = Rep(name="document repair", recv_max_size=REQUEST_LIMIT, tls=tls, linger=0.2)
+        except BaseException:
+            self.bus.close(0.0)
+            raise
+        self.repair_server = RepairServer(self.rep, self, token=token, refused=host.record_refusal)
+        self._repair_client = RepairClient(me, limit=limit, tls=tls, token=token, count_bytes=self._count_bytes)
+        self.receiver = BusReceiver(
+            self.bus,
+            self.members,
+            handle=self._handle,
+            refused=host.record_refusal,
+            room=host.room,
+            counts=self.counts,
+            rng=rng,
+            faults=faults,
+        )
+        self.bus.on_peer(self._peer_event)
+
+    def open(
+        self, listen: Iterable[str], dial: Iterable[str], join: Iterable[str], repair: Iterable[str] | None
+    ) -> None:
+        """Listen and dial. Raises ConfigError, Unreachable."""
+        dial, join = list(dial), list(join)
+        beside = []
+        for url in listen:
+            bound = self.bus.listen(url if self._token is None else addresses.with_token(url, self._token))
+            beside.append(addresses.repair_beside(bound if self._token is None else bound.rpartition("/")[0]))
+        if not beside:
+            found = (addresses.repair_for_dialer(url, self.me.origin.hex()) for url in (*dial, *join))
+            beside = sorted({url for url in found if url is not None})
+        for url in beside if repair is None else repair:
+            self.rep.listen(url)
+        for url in dial:
+            self.dial(url)
+
+    def start(self, background: Background, join: Iterable[str]) -> None:
+        """Start the tasks."""
+        self._background = background
+        background.start(self.receiver.run, background)
+        background.start(self._work)
+        background.start(self.repair_server.serve)
+        for address in join:
+            background.start(self._join, address)
+
+    async def close(self) -> None:
+        """Publish what is pending and a bye, then close the sockets."""
+        self._step()
+        self.publish(encode(Bye(self.me)))
+        await self.bus.aclose()
+        await self.rep.aclose()
+        self._repair_client.close()
+
+    def dial(self, address: str) -> None:
+        """Dial a BUS address, once."""
+        if address not in self._dialled and address not in self.bus.addresses:
+            self._dialled.add(address)
+            self.bus.dial(address)
+
+    # ------------------------------------------------------------------ documents
+
+    def add(self, copy: LocalCopy, client: int) -> None:
+        """Synchronize a document; `client`: our client id in its engine."""
+        self._copies[copy.name] = copy
+        self._clients[copy.name] = client
+        for member in self.members.present():
+            copy.replica.joined(member.stream, bool(member.repair))
+            if (last := member.docs.get(copy.name)) is not None:  # its next heartbeat may be a while
+                copy.heard(last, member.stream, trio.current_time())
+        self._pace.hurry(trio.current_time())
+        self.wake(copy.name)
+
+    def remove(self, doc: str) -> None:
+        """Stop synchronizing `doc`."""
+        self._copies.pop(doc, None)
+        self._clients.pop(doc, None)
+        self._wakes.pop(doc, None)
+
+    def wake(self, doc: str | None = None) -> None:
+        """Wake the working task, and all waiters of `activity`; have `doc` stepped."""
+        if doc is not None:
+            self._dirty.add(doc)
+        self.activity.set()
+
+    def publish(self, data: bytes) -> None:
+        """Send on the BUS; after the close, do nothing."""
+        try:
+            self.bus.send(data)
+        except Closed:
+            return
+        self.counts["said"] += 1
+        self.counts["bytes_said"] += len(data) * len(self.bus.pipes)
+
+    def _count_bytes(self, size: int) -> None:
+        self.counts["bytes_asked"] += size
+
+    async def ask(self, peer: EditStream, request: SyncRequest, timeout: float) -> SyncReply:
+        """Send a request to a peer; see `repair.RepairClient.ask`."""
+        if self._faults is None:
+            return await self._repair_client.ask(peer, request, timeout)
+        if peer.origin in self._faults.cut:
+            await trio.sleep(timeout)
+            raise TimedOut(f"{peer} is cut off", timeout)
+        await trio.sleep(self._faults.delay)
+        reply = await self._repair_client.ask(peer, request, timeout)
+        await trio.sleep(self._faults.delay)
+        return reply
+
+    # ------------------------------------------------------------------ events
+
+    def _peer_event(self, event: PeerEvent) -> None:
+        # called on any thread
+        try:
+            self._loop.run_sync_soon(self._connected if event.kind == "joined" else self._disconnected, event.pipe.id)
+        except trio.RunFinishedError:
+            log.debug("a peer %s after the end of the loop", event.kind)
+
+    def _connected(self, pipe: int) -> None:
+        self._pace.hurry(trio.current_time())
+        self.wake()
+
+    def _disconnected(self, pipe: int) -> None:
+        self.receiver.forget(pipe)
+        member = self.members.left(pipe)
+        if member is not None:
+            self._forget(member)
+
+    def _forget(self, member: Member) -> None:
+        self._repair_client.remove_peer(member.stream)
+        self.round_trips.forget(member.stream)
+        for name, copy in self._copies.items():
+            copy.replica.left(member.stream)
+            self.wake(name)
+        self._host.peer_left(member.stream)
+
+    def _handle(self, message: BusMessage, member: Member, now: float) -> None:
+        match message:
+            case Heartbeat():
+                self._handle_heartbeat(message, member, now)
+            case Updates():
+                self._handle_document(message.doc, message, member, now)
+            case Aware():
+                self._handle_awareness(message)
+            case Bye():
+                member.present = False
+                self._forget(member)
+
+    def _handle_heartbeat(self, heartbeat: Heartbeat, member: Member, now: float) -> None:
+        if member.new:
+            member.new = False
+            self._send_heartbeat(now)  # messages before our first heartbeat are ignored there
+        if member.opened:
+            self._host.peer_opened(member.stream, member.opened)
+        askable = bool(member.repair)
+        if askable:
+            self._repair_client.add_peer(member.stream, member.repair)
+        for copy in self._copies.values():
+            copy.replica.joined(member.stream, askable)
+        for one in heartbeat.docs:
+            if one.doc in self._copies or self._host.accepts(one.doc):
+                self._handle_document(one.doc, one, member, now)
+            else:
+                self.counts["elsewhere"] += 1
+        self.activity.set()
+
+    def _handle_document(self, doc: str, message: Updates | DocumentHeartbeat, member: Member, now: float) -> None:
+        copy = self._copies.get(doc)
+        if copy is None:
+            self.counts["elsewhere"] += 1
+            return
+        copy.heard(message, member.stream, now)
+        self.wake(doc)
+
+    def _handle_awareness(self, message: Aware) -> None:
+        if message.doc not in self._copies:
+            self.counts["elsewhere"] += 1
+            return
+        if message.sender == self.me:
+            return  # our own message, back through a relay
+        try:
+            news = self._host.receive_awareness(message)
+        except (BadMessage, TooLarge) as error:
+            self._host.record_refusal(str(message.sender), "awareness", str(error))
+            return
+        if news and self._relay:
+            self.publish(encode(message))
+
+    # ------------------------------------------------------------------ work
+
+    async def _work(self) -> None:
+        wake = trio.current_time()
+        while True:
+            with trio.move_on_at(wake):
+                await self.activity.wait()
+            await trio.lowlevel.checkpoint()  # other tasks add their edits in this turn
+            activity, self.activity = self.activity, trio.Event()
+            activity.set()  # a timer may have fired instead: waiters look again in either case
+            wake = self._step()
+
+    def _step(self) -> float:
+        now = trio.current_time()
+        for member in self.members.silent(now):
+            log.info("%s has not been heard for a while", member)
+            self._forget(member)
+        dirty, self._dirty = self._dirty, set()
+        for name, copy in list(self._copies.items()):
+            if name in dirty or self._wakes.get(name, now) <= now:
+                self._do(copy, copy.step(now), now)
+        if self._pace.due <= now:
+            self._send_heartbeat(now)
+        return min((self._pace.due, *self._wakes.values()))
+
+    def _do(self, copy: LocalCopy, step: Step, now: float) -> None:
+        self._wakes[copy.name] = step.wake
+        for message in step.publish:
+            self.publish(encode(message))
+        for question, request in step.ask:
+            self._background.start(self._ask_for, copy, question, request)
+        if step.edited:  # for edits of others the regular heartbeat is enough: sixteen peers at once would be a storm
+            self._pace.company(len(self.members.present()), self.members.editing(now))
+            self._pace.changed(now, self._rng.uniform(0.5, 1.0))
+        self._host.document_changed(copy, content=step.changed)
+
+    def _send_heartbeat(self, now: float) -> None:
+        """Publish a heartbeat: documents being edited first, the others in turn."""
+        names = sorted(self._copies, key=lambda name: self._copies[name].replica.is_quiet(now))[:DOCUMENTS]
+        docs: list[DocumentHeartbeat] = []
+        size = 0
+        for name in names:
+            docs.append(self._copies[name].replica.make_heartbeat(now))
+            self._copies[name] = self._copies.pop(name)  # next time, other documents come first
+            size += 40 + len(name) + 32 * len(docs[-1].heads)
+            if size > BUS_LIMIT // 4:
+                break
+        clients = tuple((one.doc, self._clients[one.doc]) for one in docs)
+        repair = tuple(addresses.advertised(url) for url in self.rep.addresses)
+        self.publish(encode(Heartbeat(self.me, tuple(docs), self._name, repair, self._relay, clients)))
+        self._pace.company(len(self.members.present()), self.members.editing(now))
+        self._pace.sent(now, self._rng.uniform(0.7, 1.0))
+
+    async def _ask_for(self, copy: LocalCopy, question: Ask, request: SyncRequest) -> None:
+        await self._host.room()  # a reply may be large
+        self.counts["asked"] += 1
+        body = None
+        try:
+            reply = await self.ask(question.peer, request, REPLY_TIMEOUT)
+            if isinstance(question, AskAll) and isinstance(reply, Diff):
+                body = await self._repair_client.body(question.peer, reply, REPLY_TIMEOUT)
+        except NotFound:
+            copy.unknown_document(question, trio.current_time())
+        except NngkitError as error:
+            self.counts["failed"] += 1
+            if isinstance(error, BadMessage | TooLarge | AccessDenied):
+                self._host.record_refusal(str(question.peer), "answer", str(error))
+            else:
+                log.debug("no answer from %s: %s", question.peer, error)
+            copy.failed(question, trio.current_time())
+        else:
+            copy.replied(question, reply, trio.current_time(), body=body)
+        self.wake(copy.name)
+
+    # ------------------------------------------------------------------ repair.RepairHost
+
+    def welcome(self) -> Welcome:
+        """Return our BUS addresses and documents, for a peer that joins."""
+        bus = tuple(addresses.advertised(url) for url in self.bus.addresses)
+        return Welcome(self.me, bus, tuple(sorted(self._copies))[:MANY_DOCUMENTS], REQUEST_LIMIT, self._name)
+
+    def find_copy(self, doc: str) -> LocalCopy | None:
+        """Return a document, opened if the host accepts it; else None."""
+        if doc not in self._copies and not self._host.accepts(doc):
+            return None
+        return self._copies.get(doc)
+
+    def notify(self, copy: LocalCopy) -> None:
+        """Have a document stepped."""
+        self.wake(copy.name)
+
+    async def room(self) -> None:
+        """Wait until storage takes more."""
+        await self._host.room()
+
+    async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
+        """Wait up to `wait` seconds until the document has `versions`."""
+        return await self._host.wait_for_versions(copy, versions, durable, wait)
+
+    # ------------------------------------------------------------------ joining
+
+    async def _join(self, address: str) -> None:
+        """Ask a REP address for its BUS addresses, and dial them; retry until it answers."""
+        while True:
+            try:
+                with Req(dial=address, resend=None, tls=self._tls, linger=0.0, name="document join") as req:
+                    reply = await ask(req, Hello(self.me, self._token, self._name, tuple(self._copies)), REPLY_TIMEOUT)
+                if not isinstance(reply, Welcome):
+                    raise BadMessage("reply", "not a welcome", address)
+                for url in reply.bus:
+                    if (bus := addresses.resolved(url, address)) is not None:
+                        self.dial(bus)
+                return
+            except AccessDenied as denied:
+                self.denied = denied
+                for name in self._copies:
+                    self.wake(name)
+                self.wake()
+                return
+            except ConfigError as error:  # the welcome holds an invalid address
+                self._host.record_refusal(address, "welcome", str(error))
+                return
+            except NngkitError as error:
+                log.debug("cannot join at %s: %s", address, error)
+            await trio.sleep(JOIN_RETRY)

@@ -1,0 +1,285 @@
+"""LocalCopy: one document at this peer, made of the engine's content, its replica and its log. Knows no socket.
+
+Events from the peer (or the tests' simulated network), and the resulting actions::
+
+    copy.edited(update, now)              a local transaction
+    copy.heard(message, via, now)         Updates, DocumentHeartbeat
+    copy.step(now)                        -> Step(publish, ask, wake): to the BUS, to REQ, when to step again
+    copy.resend, difference, given        replies to Nack, Want, Give
+    copy.replied(ask, reply, now)         a peer replied
+    copy.unknown_document(ask, now)       a peer does not have the document
+    copy.failed(ask, now)                 a peer did not reply
+
+Input from a peer that is invalid, or does not connect, leaves the content unchanged and is reported to `refused`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from nngkit.documents.sync.messages import (
+    BUS_LIMIT,
+    EDITS,
+    REQUEST_LIMIT,
+    BusMessage,
+    Diff,
+    DocumentHeartbeat,
+    Give,
+    Given,
+    Nack,
+    Refused,
+    Resent,
+    SyncRequest,
+    Updates,
+    Want,
+)
+from nngkit.documents.sync.replica import Ask, AskAll, AskEdits, Deliver, Offer, Replica
+from nngkit.documents.versions import Edit, EditStream, Versions, covers, merge
+
+__all__ = ["Content", "EditLog", "LocalCopy", "Step"]
+
+GIVEN: Final = REQUEST_LIMIT - 128 * 1024  # bytes of edits in one request; leaves room for a version vector
+MANY_GIVEN: Final = 256  # edits in one request: an engine's merge is superlinear
+
+
+class Content(Protocol):
+    """Interface of the engine's document."""
+
+    def apply(self, update: bytes, origin: object = None) -> bool:
+        """Apply a remote update. Returns True if it changed anything.
+
+        Raises ValueError, and applies nothing, if invalid.
+        """
+
+    def changes_since(self, state: bytes | None = None) -> bytes:
+        """Return an update with everything missing at `state`."""
+
+    def merge(self, updates: Sequence[bytes]) -> bytes:
+        """Merge updates, in order, into one."""
+
+    def state(self) -> bytes:
+        """Return the state vector, for `changes_since` elsewhere."""
+
+    def digest(self) -> bytes:
+        """Return 16 bytes that are equal for equal content."""
+
+
+class EditLog(Protocol):
+    """Interface of storage."""
+
+    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
+        """Append an edit."""
+
+    def append_merge(self, update: bytes, versions: Versions) -> None:
+        """Append an update after which the document has all of `versions`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Actions: messages to publish on the BUS, requests with their questions, and the time of the next step.
+
+    `changed`: the content changed. `edited`: local edits are among the changes.
+    """
+
+    publish: list[BusMessage]
+    ask: list[tuple[Ask, SyncRequest]]
+    wake: float
+    changed: bool
+    edited: bool
+
+
+class LocalCopy:
+    """One document. `token` goes into its requests; `relay`: received edits are published again, for other peers.
+
+    `refused` is called with (peer, reason) for rejected input.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        content: Content,
+        *,
+        log: EditLog | None = None,
+        token: str | None = None,
+        relay: bool = False,
+        refused: Callable[[EditStream | None, str], None],
+    ) -> None:
+        self.replica = replica
+        self.content = content
+        self._log = log
+        self._token = token
+        self._relay = relay
+        self._refused = refused
+        self._pending: list[BusMessage] = []
+        self._pending_bytes = 0  # approximate bytes of the last pending message
+        self._changed = False
+        self._edited = False
+
+    @property
+    def name(self) -> str:
+        """The name of the document."""
+        return self.replica.doc
+
+    # ------------------------------------------------------------------ events
+
+    def edited(self, update: bytes, now: float) -> None:
+        """Number, log and publish a local transaction."""
+        updates = self.replica.edited(update, now)
+        if self._log is not None:
+            self._log.append(updates.stream, updates.first, updates.edits[0])
+        self._changed = self._edited = True
+        self._publish(updates)
+
+    def heard(self, message: Updates | DocumentHeartbeat, via: EditStream | None, now: float) -> None:
+        """Handle a BUS message about this document."""
+        if isinstance(message, DocumentHeartbeat):
+            if via is not None:
+                self.replica.receive_heartbeat(via, message, now)
+        elif (why := self.replica.heard(message, via, now)) is not None:
+            self._refused(via, why)
+        else:
+            self._catch_up()
+
+    def step(self, now: float) -> Step:
+        """Apply what is deliverable; return what is to be sent."""
+        self._catch_up()
+        decisions = self.replica.evaluate(now)
+        asks = decisions.asks
+        if decisions.needs_digest:
+            self.replica.settled(self.content.digest())
+            decisions = self.replica.evaluate(now)
+            asks = asks + decisions.asks
+        pending, self._pending = self._pending, []
+        changed, edited = self._changed, self._edited
+        self._changed = self._edited = False
+        return Step(pending, [(ask, self._request(ask)) for ask in asks], decisions.wake, changed, edited)
+
+    def _catch_up(self) -> None:
+        """Apply and log what is deliverable, at once: versions that are reported must be in the content."""
+        for one in self.replica.ready():
+            self._deliver(one)
+
+    def _deliver(self, one: Deliver) -> None:
+        edit = one.edit
+        self._changed = True
+        try:
+            if edit.payload:
+                self.content.apply(edit.payload, one.via)
+        except ValueError as error:
+            # Its number counts as delivered, with an empty edit. A peer that could apply it has different content,
+            # which is found when the document is quiet.
+            self._refused(one.stream, f"edit {one.seq}: {error}")
+            edit = Edit(b"", edit.deps)
+        if self._log is not None:
+            self._log.append(one.stream, one.seq, edit)
+        if self._relay:
+            self._publish(Updates(one.stream, self.name, one.seq, (one.edit,)))
+
+    def _publish(self, updates: Updates) -> None:
+        """Queue for the BUS, joined with the preceding run; the next heartbeat announces edits too large for it."""
+        edit = updates.edits[0]
+        if len(edit.payload) > BUS_LIMIT - 32 * 1024:  # room for dependencies
+            return
+        if self._pending and isinstance(last := self._pending[-1], Updates):
+            follows = last.stream == updates.stream and last.first + len(last.edits) == updates.first
+            if follows and len(last.edits) < EDITS and self._pending_bytes + len(edit.payload) < BUS_LIMIT // 4:
+                self._pending[-1] = Updates(last.stream, last.doc, last.first, (*last.edits, edit))
+                self._pending_bytes += len(edit.payload) + 32 * len(edit.deps)
+                return
+        self._pending.append(updates)
+        self._pending_bytes = len(edit.payload) + 32 * len(edit.deps)
+
+    # ------------------------------------------------------------------ requests
+
+    def _request(self, ask: Ask) -> SyncRequest:
+        me = self.replica.me
+        match ask:
+            case AskEdits(_, ranges):
+                return Nack(me, self._token, self.name, ranges)
+            case AskAll(_, whole):
+                versions: Versions = {} if whole else self.replica.history.shared_versions()
+                return Want(me, self._token, self.name, None if whole else self.content.state(), versions)
+            case Offer(peer, whole):
+                edits, brought, needed = (
+                    ([], {}, {}) if whole else self.replica.missing_at_peer(peer, GIVEN, MANY_GIVEN)
+                )
+                if found := [edit for edit in edits if edit]:  # rejected edits are stored as empty
+                    return Give(me, self._token, self.name, self.content.merge(found), brought, needed)
+                return Give(
+                    me, self._token, self.name, self.content.changes_since(None), self.replica.history.shared_versions()
+                )
+
+    def replied(self, ask: Ask, reply: object, now: float, *, body: bytes | None = None) -> None:
+        """Handle a reply. `body`: the update of a Diff, assembled if it came in chunks."""
+        match ask, reply:
+            case AskEdits(peer, _), Resent(_, doc, updates, rest) if doc == self.name:
+                for one in updates:
+                    if one.doc != self.name:
+                        self._refused(peer, "the reply is about another document")
+                        self.replica.failed(peer, now)
+                        return
+                    if (why := self.replica.heard(one, peer, now)) is not None:
+                        self._refused(peer, why)
+                        self.replica.failed(peer, now)
+                        return
+                    self._catch_up()
+                self.replica.answered(peer, now, rest=rest)
+            case AskAll(peer, _), Diff(_, doc, _, versions) if doc == self.name and body is not None:
+                if self._merge(peer, body, versions, now):
+                    self.replica.caught_up(peer)
+            case Offer(peer, _), Given(_, doc, versions) if doc == self.name:
+                self.replica.offered(peer, versions, now)
+            case _:
+                self._refused(ask.peer, "the reply does not match the request")
+                self.replica.failed(ask.peer, now)
+
+    def failed(self, ask: Ask, now: float) -> None:
+        """Handle a request without a reply."""
+        self.replica.failed(ask.peer, now)
+
+    def unknown_document(self, ask: Ask, now: float) -> None:
+        """Handle the reply that a peer does not have the document."""
+        if isinstance(ask, AskAll):
+            self.replica.unknown_document(ask.peer, now)
+        else:
+            self.replica.failed(ask.peer, now)
+
+    def _merge(self, peer: EditStream, update: bytes, versions: Versions, now: float) -> bool:
+        if versions.get(self.replica.me, 0) > self.replica.versions.get(self.replica.me, 0):
+            self._refused(peer, "it claims more edits of ours than we have made")
+            self.replica.failed(peer, now)
+            return False
+        try:
+            changed = self.content.apply(update, peer)
+        except ValueError as error:
+            self._refused(peer, f"update: {error}")
+            self.replica.failed(peer, now)
+            return False
+        if self._log is not None and (changed or not covers(self.replica.versions, versions)):
+            self._log.append_merge(update, merge(self.replica.versions, versions))
+        self._changed = self._changed or changed
+        self.replica.merged(peer, versions, now, changed=changed)
+        self._catch_up()
+        return True
+
+    # ------------------------------------------------------------------ replies
+
+    def resend(self, nack: Nack) -> Resent:
+        """Return the requested edits that are kept."""
+        updates, rest = self.replica.resend(nack.ranges)
+        return Resent(self.replica.me, self.name, updates, rest)
+
+    def difference(self, want: Want) -> tuple[bytes, Versions]:
+        """Return an update with everything the asking peer misses. Raises ValueError for an invalid state vector."""
+        self.replica.asked(want.sender, want.versions)
+        return self.content.changes_since(want.state), self.replica.history.shared_versions()
+
+    def given(self, give: Give, now: float) -> Given | Refused:
+        """Apply a pushed update, or return the reason for refusing it."""
+        if not self.replica.has(give.deps):  # meant for an earlier state of ours
+            return Refused(self.replica.me, "behind", "the update depends on edits that are not here")
+        if not self._merge(give.sender, give.update, give.versions, now):
+            return Refused(self.replica.me, "bad", "not a valid update")
+        return Given(self.replica.me, self.name, self.replica.history.shared_versions())
