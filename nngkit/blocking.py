@@ -15,7 +15,7 @@ what is still open is closed in its own way (a Service says good-bye). Names, ar
 async side's, and so are the docstrings; type checkers and editors see the real signatures.
 
 Any thread may call. A Ctrl-C ends a wait: what was waited for is cancelled, as trio would cancel it. A wait in a thread
-that an asyncio loop has sent (`asyncio.to_thread`) raises Closed when that loop ends (loops.py). After fork() the
+that an asyncio loop has sent (`asyncio.to_thread`) raises Closed when that loop ends (loop_waits.py). After fork() the
 objects of the parent raise Forked in the child, which may make its own only by starting anew (see docs/protocols.md).
 """
 
@@ -43,7 +43,7 @@ from nngkit.documents import peer as _peer
 from nngkit.documents.threads import Document, as_in
 from nngkit.documents.versions import Stream
 from nngkit.errors import Closed, Forked
-from nngkit.loops import asked_by, on_behalf
+from nngkit.loop_waits import asked_by, on_behalf
 from nngkit.portal import BlockingIterator, Host, Portal, end, the_portal
 from nngkit.protocols import Stats
 

@@ -9,7 +9,7 @@
     BlockingIterator(portal, discovery.events())    # waits for each item
     with portal.hold(): ...                         # meanwhile the loop does what this thread says, and nothing else
 
-Knows trio, and loops.py; which objects live in it, it does not know.
+Knows trio, and loop_waits.py; which objects live in it, it does not know.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import trio
 
 from nngkit.errors import Closed, NngkitError
-from nngkit.loops import asked_by
+from nngkit.loop_waits import asked_by
 
 __all__ = ["BlockingIterator", "Host", "Portal", "Wait", "end", "the_portal"]
 

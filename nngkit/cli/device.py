@@ -25,12 +25,12 @@ from nngkit.cli.main import BROKEN_PIPE, say
 from nngkit.cli.naming import named
 from nngkit.cli.output import json_line, utc
 from nngkit.cli.tls import add_tls, check_tls, tls_of
-from nngkit.devices.plan import KINDS
+from nngkit.devices.kinds import KINDS
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from nngkit.cli.lines import Lines
-    from nngkit.devices.forward import Device, Passed
+    from nngkit.devices.device import Device, Passed
     from nngkit.protocols import TLS, Socket
 
 __all__ = ["EPILOG", "add_arguments", "passed_fields", "run", "stats_fields"]
@@ -140,7 +140,7 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
     import trio
 
     from nngkit.cli.lines import Lines
-    from nngkit.devices.forward import IN_FLIGHT, TIMEOUT, Device
+    from nngkit.devices.device import IN_FLIGHT, TIMEOUT, Device
 
     sides = {side: getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial") for side in SIDES}
     check_tls(arguments, *sides["front"], *sides["back"])

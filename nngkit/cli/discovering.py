@@ -1,6 +1,6 @@
 """`nngkit discover`: what the discovery daemons know, as a table or as JSON lines.
 
-With several daemons, their views are put together as a resolver does it (nngkit/discovery/views.py); one that does not
+With several daemons, their views are put together as a resolver does it (nngkit/discovery/merged_view.py); one that does not
 answer is a line on stderr, and an error only if none does.
 """
 
@@ -18,9 +18,9 @@ from nngkit.cli.main import say
 from nngkit.cli.output import columns, json_line, out, provider_fields, state_text, utc, wants_colour
 from nngkit.cli.tls import tls_or_variables
 from nngkit.discovery.client import DaemonClient
+from nngkit.discovery.merged_view import Views
 from nngkit.discovery.provider import RoundFigures, State, Status, check_name
 from nngkit.discovery.queries import Rounds
-from nngkit.discovery.views import Views
 from nngkit.errors import ConfigError, ServiceNotFound
 from nngkit.protocols import TLS
 

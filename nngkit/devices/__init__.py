@@ -12,14 +12,14 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nngkit.devices.forward import Device, Flow, Passed
-    from nngkit.devices.plan import KINDS, Kind
+    from nngkit.devices.device import Device, Flow, Passed
+    from nngkit.devices.kinds import KINDS, Kind
 
 __all__ = ["KINDS", "Device", "Flow", "Kind", "Passed"]
 
 _LATE = {
-    **dict.fromkeys(("Device", "Flow", "Passed"), f"{__name__}.forward"),
-    **dict.fromkeys(("KINDS", "Kind"), f"{__name__}.plan"),
+    **dict.fromkeys(("Device", "Flow", "Passed"), f"{__name__}.device"),
+    **dict.fromkeys(("KINDS", "Kind"), f"{__name__}.kinds"),
 }
 
 

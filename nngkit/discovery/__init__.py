@@ -20,9 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.daemon import Daemon
+    from nngkit.discovery.liveness import Limits, Rules
     from nngkit.discovery.provider import Event, Provider, Reason, RoundFigures, State, Status
     from nngkit.discovery.resolver import Resolver
-    from nngkit.discovery.rules import Limits, Rules
     from nngkit.discovery.service import Service
     from nngkit.discovery.service_discovery import ServiceDiscovery
     from nngkit.discovery.settings import ClientSettings, DaemonSettings, ServiceSettings
@@ -51,7 +51,7 @@ _ROOMS = {
     "daemon": ("Daemon",),
     "provider": ("Event", "Provider", "Reason", "RoundFigures", "State", "Status"),
     "resolver": ("Resolver",),
-    "rules": ("Limits", "Rules"),
+    "liveness": ("Limits", "Rules"),
     "service": ("Service",),
     "service_discovery": ("ServiceDiscovery",),
     "settings": ("ClientSettings", "DaemonSettings", "ServiceSettings"),

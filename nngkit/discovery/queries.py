@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from nngkit import envelope
+from nngkit.discovery.liveness import Chance
 from nngkit.discovery.messages import FIRST_VERSION, VERSION_WHAT, answer_version
 from nngkit.discovery.provider import (
     MAX_EPOCH,
@@ -30,7 +31,6 @@ from nngkit.discovery.provider import (
     check_name,
 )
 from nngkit.discovery.registry import Registry
-from nngkit.discovery.rules import Chance
 from nngkit.errors import BadMessage, Broken, NngkitError, ServiceNotFound, TooLarge
 
 __all__ = [

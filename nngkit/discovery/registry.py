@@ -78,11 +78,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from nngkit.discovery.liveness import Chance, Limits, Round, RoundEnd, Rules, choose
 from nngkit.discovery.messages import VERSION_WHAT, Reply, TextReply, is_cbor, parse_reply
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, Provider, Reason, RoundFigures, State, Status
-from nngkit.discovery.rounds import OpenRound, reask_targets, weigh
-from nngkit.discovery.rules import Chance, Limits, Round, RoundEnd, Rules, choose
-from nngkit.discovery.table import TEXT, Pipe, Row, Table
+from nngkit.discovery.provider_table import TEXT, Pipe, Row, Table
+from nngkit.discovery.round_evaluation import OpenRound, reask_targets, weigh
 from nngkit.errors import BadMessage, ServiceNotFound, TooLarge
 
 __all__ = ["COUNTS", "Registry"]

@@ -26,11 +26,11 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background, UnderTrio
-from nngkit.discovery._changes import Changes
+from nngkit.discovery._event_feed import Changes
 from nngkit.discovery.client import DaemonClient
+from nngkit.discovery.liveness import Chance
+from nngkit.discovery.merged_view import Views
 from nngkit.discovery.provider import Event, Provider, State
-from nngkit.discovery.rules import Chance
-from nngkit.discovery.views import Views
 from nngkit.discovery.watch import MAX_WAIT
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent

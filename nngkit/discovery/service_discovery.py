@@ -27,11 +27,11 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background, UnderTrio
+from nngkit.discovery.liveness import Chance, Limits, RoundEnd, Rules
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
 from nngkit.discovery.queries import Answer, Ask, Rounds, answer
 from nngkit.discovery.registry import Registry
-from nngkit.discovery.rules import Chance, Limits, RoundEnd, Rules
-from nngkit.discovery.surveys import Surveys
+from nngkit.discovery.survey_runner import Surveys
 from nngkit.errors import Closed, ConfigError
 from nngkit.protocols import TLS, Pipe, Stats
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 import cbor2
 import pytest
 
+from nngkit.discovery.liveness import Limits, Round, RoundEnd, Rules, choose, is_mass_loss
 from nngkit.discovery.messages import Reply, TextReply
 from nngkit.discovery.provider import Event, Provider, Reason, State, Status
 from nngkit.discovery.registry import COUNTS, Registry
-from nngkit.discovery.rules import Limits, Round, RoundEnd, Rules, choose, is_mass_loss
 from nngkit.errors import ServiceNotFound
 
 UP, SUSPECT, DRAINING, DOWN, JOINING = State.UP, State.SUSPECT, State.DRAINING, State.DOWN, State.JOINING

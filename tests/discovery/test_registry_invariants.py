@@ -15,10 +15,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from nngkit.discovery.liveness import Limits, Rules
 from nngkit.discovery.messages import Reply, TextReply
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
 from nngkit.discovery.registry import Registry
-from nngkit.discovery.rules import Limits, Rules
 from nngkit.errors import ServiceNotFound
 
 UP, SUSPECT, DOWN, JOINING = State.UP, State.SUSPECT, State.DOWN, State.JOINING

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from nngkit.discovery.liveness import Limits, shortlists
 from nngkit.discovery.messages import Reply
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
-from nngkit.discovery.rules import Limits, shortlists
 
 __all__ = ["TEXT", "Pipe", "Row", "Table"]
 

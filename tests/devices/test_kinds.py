@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit import protocols
-from nngkit.devices.plan import KINDS, kind_of
+from nngkit.devices.kinds import KINDS, kind_of
 from nngkit.errors import ConfigError
 
 NAMES = sorted({name for kind in KINDS.values() for name in (kind.front, kind.back)})

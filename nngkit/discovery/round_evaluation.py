@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from nngkit.discovery.liveness import Round, Rules, is_mass_loss
 from nngkit.discovery.provider import RoundFigures, State
-from nngkit.discovery.rules import Round, Rules, is_mass_loss
-from nngkit.discovery.table import Row
+from nngkit.discovery.provider_table import Row
 
 __all__ = ["OpenRound", "Verdict", "reask_targets", "weigh"]
 

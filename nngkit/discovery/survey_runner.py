@@ -25,11 +25,11 @@ from typing import Final
 import trio
 
 from nngkit.background import Background
-from nngkit.discovery._changes import Changes
+from nngkit.discovery._event_feed import Changes
+from nngkit.discovery.liveness import Round, RoundEnd
 from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TEXT_QUERY, Query
 from nngkit.discovery.provider import Reason, State
 from nngkit.discovery.registry import Registry
-from nngkit.discovery.rules import Round, RoundEnd
 from nngkit.errors import Broken, Closed, NngkitError, TimedOut
 from nngkit.protocols import TLS, PeerEvent, Pipe, Reply, Survey, Surveyor
 

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import trio
 
-from nngkit.devices.plan import kind_of
+from nngkit.devices.kinds import kind_of
 from nngkit.errors import BadMessage, Closed, TimedOut
 from nngkit.protocols import Bus, Message, Rep, Req, Request, Socket
 

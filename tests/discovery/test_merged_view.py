@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from nngkit.discovery.merged_view import RESTART_GRACE, Views
 from nngkit.discovery.provider import Event, Provider, Reason, State, Status
-from nngkit.discovery.views import RESTART_GRACE, Views
 from nngkit.errors import ServiceNotFound
 from tests.discovery.peers import record
 

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from nngkit.discovery.liveness import Chance, choose, shortlists
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
-from nngkit.discovery.rules import Chance, choose, shortlists
 from nngkit.errors import ServiceNotFound
 
 __all__ = ["RESTART_GRACE", "Views"]
