@@ -36,7 +36,7 @@ USED: dict[str, tuple[str, Callable[[Any], object]]] = {
     "resolve": ("ServiceDiscovery", lambda it: it.resolve("answer")),
     "address": ("ServiceDiscovery", lambda it: it.address),
     "events": ("ServiceDiscovery", lambda it: drive(anext(it.events()))),
-    "await_for_peers": ("Service", lambda it: drive(it.await_for_peers())),
+    "wait_for_peers of a service": ("Service", lambda it: drive(it.wait_for_peers())),
     "drain": ("Service", lambda it: it.drain()),
     "find": ("Resolver", lambda it: drive(it.find("answer"))),
     "what a resolver knows": ("Resolver", lambda it: it.resolve("answer")),

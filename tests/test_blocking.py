@@ -70,8 +70,8 @@ def test_discover_and_resolve_without_an_event_loop() -> None:
             assert discovery.resolve("answer") == service.provider
             assert discovery.snapshot()["answer"]
             assert discovery.addresses == (discovery.address,)
-            assert discovery.stats.pipes == 1
-            assert service.counts.answers >= 1
+            assert discovery.stats.socket.pipes == 1
+            assert service.stats.answers >= 1
         with pytest.raises(ServiceNotFound):
             discovery.resolve("answer")
         assert [(row.state, row.reason) for row in discovery.view()] == [(State.DOWN, Reason.BYE)]
@@ -150,7 +150,7 @@ def test_before_and_after_the_with_it_is_closed() -> None:
 def test_closed_by_one_thread_while_another_waits() -> None:
     with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery, ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(discovery.discover)
-        while not discovery.stats.sent:
+        while not discovery.stats.socket.sent:
             time.sleep(0.001)
         discovery.close()
         with pytest.raises(Closed):
@@ -208,7 +208,7 @@ def test_what_is_open_at_the_end_of_the_process_is_closed_in_its_own_way() -> No
                 other = Service("other", "tcp://10.0.0.1:9000", discovery=discovery.address).__enter__()
                 events = discovery.events()
                 next(events)
-            while not service.counts.answers:
+            while not service.stats.answers:
                 pass
             print("over")
             """.replace("sys.argv[1]", repr(discovery.address))

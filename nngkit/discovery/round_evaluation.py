@@ -1,6 +1,6 @@
-"""What the silence in one round means: who was asked, who kept silent, and whether that is held against them. Pure.
+"""Evaluation of a round: which rows were asked, which missed it, and whether the misses count. Pure.
 
-registry.py's docstring has the rules; this is their arithmetic, for itself, so that a table test can hold it.
+The rules are in registry.py's docstring; this is their arithmetic, separate so that a table test can cover it.
 """
 
 from __future__ import annotations
@@ -8,51 +8,51 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nngkit.discovery.liveness import Round, Rules, is_mass_loss
+from nngkit.discovery.liveness import LivenessRules, Round, is_mass_loss
 from nngkit.discovery.provider import RoundFigures, State
-from nngkit.discovery.provider_table import Row
+from nngkit.discovery.provider_table import ProviderRow
 
-__all__ = ["OpenRound", "Verdict", "reask_targets", "weigh"]
+__all__ = ["OpenRound", "RoundVerdict", "evaluate_round", "reask_targets"]
 
 
 @dataclass(slots=True, eq=False)
 class OpenRound:
-    """A round whose replies are still taken.
+    """A round whose replies are still accepted.
 
-    `waiting`: pipes asked, standing, and not heard. `heard`: pipes that have answered. `targets`: whom a re-ask is for;
-    None: everybody. `figures`: set at its end; what comes then is late.
+    `waiting`: connected pipes that were asked and have not answered. `heard`: pipes that have answered. `targets`: the
+    rows that a re-ask is for; None: all. `figures`: set when the round ends; later replies are late.
     """
 
     round: Round
     waiting: set[int]
-    targets: frozenset[Row] | None = None
+    targets: frozenset[ProviderRow] | None = None
     heard: set[int] = field(default_factory=set)
     figures: RoundFigures | None = None
 
     @property
     def ended(self) -> bool:
-        """Whether its deadline has passed."""
+        """True once the deadline has passed."""
         return self.figures is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """`due`: how many could be held to account. `missed`: those of them who were silent. `held`: all the silent, where
-    most were; then nobody's silence counts.
+class RoundVerdict:
+    """`due`: number of rows that had to answer. `missed`: those of them that were silent. `held`: all silent rows of a
+    round with mass loss; none of their misses count then.
     """
 
     due: int
-    missed: tuple[Row, ...]
-    held: tuple[Row, ...] = ()
+    missed: tuple[ProviderRow, ...]
+    held: tuple[ProviderRow, ...] = ()
 
 
-def reask_targets(rows: Iterable[Row], rules: Rules) -> frozenset[Row]:
-    """Whom a second question is for: the first doubts, and those who were silent together with most."""
+def reask_targets(rows: Iterable[ProviderRow], rules: LivenessRules) -> frozenset[ProviderRow]:
+    """Return the rows that a re-ask is for: those with a first miss, and those held back by a mass loss."""
     return frozenset(row for row in rows if row.stale or 0 < row.misses < rules.suspect_after)
 
 
-def weigh(this: OpenRound, rows: Iterable[Row], rules: Rules) -> Verdict:
-    """Judge the rows at the end of `this`, changing none."""
+def evaluate_round(this: OpenRound, rows: Iterable[ProviderRow], rules: LivenessRules) -> RoundVerdict:
+    """Evaluate the rows at the end of `this` without changing them."""
     number = this.round.number
     asked = [
         row
@@ -64,8 +64,8 @@ def weigh(this: OpenRound, rows: Iterable[Row], rules: Rules) -> Verdict:
     if this.targets is not None:
         due = [row for row in asked if row in this.targets]
         missed = [row for row in silent if row in this.targets]
-    # Who is passed over already has been given up on by itself, and says nothing about our own network.
+    # A row that is already suspect failed on its own, and says nothing about our network.
     trusted = sum(row.misses < rules.suspect_after for row in asked)
     lost = sum(row.misses < rules.suspect_after for row in silent)
     mass = is_mass_loss(lost, trusted, rules)
-    return Verdict(len(due), tuple(missed), tuple(silent) if mass else ())
+    return RoundVerdict(len(due), tuple(missed), tuple(silent) if mass else ())

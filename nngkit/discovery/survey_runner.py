@@ -1,15 +1,14 @@
-"""Surveys: one SURVEYOR socket and one Registry, and the rounds between them. The shell of `registry.py`.
+"""Rounds of surveys on one SURVEYOR socket, and the registry they feed. The shell of `registry.py`.
 
-One lock stands around the registry, because two kinds of threads feed it:
+One lock protects the registry, because two kinds of threads feed it:
 
- * The thread that notices that a connection came or went (mostly one of NNG's) says so. That goes straight into the
-   registry, not by way of the event loop: a provider that was killed leaves `resolve` within milliseconds, also while
-   the loop is busy.
- * The loop's tasks bring replies. A round is two surveys, CBOR and then the article's text form; each is a task that
-   feeds the registry as replies come in, and stays for those that come late, until 8 newer rounds have ended.
+ * The thread that notices a connection or its loss (mostly one of NNG's) enters it into the registry directly, without
+   the event loop: a provider that was killed leaves `resolve` within milliseconds, even while the loop is busy.
+ * The loop's tasks bring replies. A round is two surveys, CBOR and then the article's text form. A task for each feeds
+   the registry as replies arrive, and accepts late ones until 8 newer rounds have ended.
 
-Nothing but registry calls happens under the lock, so threads wait microseconds for it, and never in a circle.
-May not know: when a round is due.
+Only registry calls happen under the lock, so threads hold it for microseconds and cannot deadlock.
+Does not decide when a round is due.
 """
 
 from __future__ import annotations
@@ -25,51 +24,51 @@ from typing import Final
 import trio
 
 from nngkit.background import Background
-from nngkit.discovery._event_feed import Changes
-from nngkit.discovery.liveness import Round, RoundEnd
-from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TEXT_QUERY, Query
+from nngkit.discovery._event_feed import EventFeed
+from nngkit.discovery.liveness import Round, RoundResult
+from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TEXT_QUERY, SurveyQuery
 from nngkit.discovery.provider import Reason, State
 from nngkit.discovery.registry import Registry
 from nngkit.errors import Broken, Closed, NngkitError, TimedOut
 from nngkit.protocols import TLS, PeerEvent, Pipe, Reply, Survey, Surveyor
 
-__all__ = ["Surveys"]
+__all__ = ["SurveyRunner"]
 
 log = logging.getLogger("nngkit.discovery")
 
-REPLY_SIZE: Final = 128 * 1024  # twice what a reply may have: a mistake is counted, only abuse costs the connection
-LATE_ROUNDS: Final = 8  # ended rounds that still take replies; each costs two tasks
+REPLY_SIZE: Final = 128 * 1024  # twice a reply's limit: mistakes are counted, only abuse costs the connection
+LATE_ROUNDS: Final = 8  # ended rounds that still accept replies; each costs two tasks
 FLOOD: Final = (
-    16_384  # replies of one connection to one survey, or 256 bytes of them: 1,024 services behind it say less
+    16_384  # replies of one connection to one survey, or 256 bytes of them: 1,024 services behind it send less
 )
-LATE_WAKE: Final = 0.05  # seconds behind a deadline after which it was us who slept, NNG's threads perhaps with us
+LATE_WAKE: Final = 0.05  # seconds past a deadline after which our process was stalled, perhaps with NNG's threads
 
 
 @dataclass(eq=False)
 class _Asking:
-    """A round as its tasks know it. `surveys`: CBOR, then text. `done`: no need to wait any longer."""
+    """A round in progress, with its tasks. `surveys`: CBOR, then text. `done`: set when waiting may end."""
 
     round: Round
     early: bool
     done: trio.Event = field(default_factory=trio.Event)
     surveys: list[Survey] = field(default_factory=list)
     late: trio.CancelScope = field(default_factory=trio.CancelScope)
-    weight: Counter[int] = field(default_factory=Counter)  # of what each connection has said
+    weight: Counter[int] = field(default_factory=Counter)  # replies of each connection, by number and size
 
     def end(self) -> None:
-        """No reply is wanted any more."""
+        """Accept no more replies."""
         self.late.cancel()
         for survey in self.surveys:
             survey.close()
 
 
-class Surveys:
-    """Made inside trio. `registry` is read and written with `lock` held, by anybody; `changes` gets its events.
+class SurveyRunner:
+    """Runs the rounds. Create it inside trio. Access `registry` with `lock` held only; `feed` gets its events.
 
-    id           of who asks, in its queries
+    id           of the surveying daemon, sent in its queries
     text         send the article's text query too
-    background   where its tasks live
-    on_peers     called in the loop after connections came or went
+    background   runs its tasks
+    on_peers     called in the loop after connections were made or lost
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Surveys:
     ) -> None:
         self.registry = registry
         self.lock = threading.Lock()
-        self.changes = Changes()
+        self.feed = EventFeed()
         self.socket = Surveyor(name="discovery", recv_max_size=REPLY_SIZE, tls=tls, admit=admit)
         self._id = id
         self._text = text
@@ -96,10 +95,10 @@ class Surveys:
         self._token = trio.lowlevel.current_trio_token()
         self._under_way: set[_Asking] = set()
         self._ended: deque[_Asking] = deque()
-        self.cut = 0  # connections that were ended because they flooded us
-        self._old = False  # whether a service has answered in an older version
-        self._leaving: set[int] = set()  # connections on which somebody has said good-bye
-        self._unfollow = self.socket.on_peer(self._peer)  # before anybody can connect
+        self.cut = 0  # connections that were closed for flooding
+        self._old = False  # True once a service has answered in an older version
+        self._leaving: set[int] = set()  # connections with a goodbye
+        self._unfollow = self.socket.on_peer(self._peer)  # before any peer can connect
 
     def connect(self, listen: Iterable[str], dial: Iterable[str]) -> None:
         """Listen and dial. Raises ConfigError, Unreachable."""
@@ -109,19 +108,19 @@ class Surveys:
             self.socket.dial(url)
 
     def close(self) -> None:
-        """Close the socket; rounds under way raise Closed, followers of `changes` end."""
-        self._unfollow()  # what is lost from now on is our own doing
+        """Close the socket. Rounds in progress raise Closed; followers of `feed` end."""
+        self._unfollow()  # losses from now on are our own doing
         self.socket.close(0.0)
-        self.changes.end()
+        self.feed.end()
         for asking in self._under_way:
             asking.done.set()
 
-    # Rounds
+    # RoundsReply
 
-    async def round(self, *, early: bool, deadline: float, reask: bool = False) -> RoundEnd:
-        """One round, from its questions to its verdict, after `deadline` seconds or `early`. Raises Closed.
+    async def round(self, *, early: bool, deadline: float, reask: bool = False) -> RoundResult:
+        """Run one round from its queries to its result, for `deadline` seconds or until complete if `early`.
 
-        Cancelled, the replies that came count, and nobody's silence does.
+        When cancelled, the replies received count, and no misses do. Raises Closed.
         """
         with self.lock:
             this = self.registry.start_round(self._clock(), reask=reask)
@@ -135,17 +134,17 @@ class Surveys:
             if len(self._ended) > LATE_ROUNDS:
                 self._ended.popleft().end()
 
-    async def _ask_and_judge(self, asking: _Asking, deadline: float) -> RoundEnd:
+    async def _ask_and_judge(self, asking: _Asking, deadline: float) -> RoundResult:
         this = asking.round
         flags = {FLAG_TEXT} if self._text else set()
-        query = Query(self._id, this.number, frozenset(flags | ({FLAG_REASK} if this.reask else set())))
+        query = SurveyQuery(self._id, this.number, frozenset(flags | ({FLAG_REASK} if this.reask else set())))
         for body in (query.encode(), TEXT_QUERY) if self._text else (query.encode(),):
             try:
                 asking.surveys.append(await self.socket.astart(body, timeout=None))
             except (TimedOut, Broken) as error:
                 log.warning("a survey could not be sent: %s", error)
         self._background.start(self._collect, asking)
-        # From here, not from the round's start: what the loop was kept busy in between is not taken from the services.
+        # The deadline starts here, after the loop's own delays, so that they do not shorten the services' time.
         ends = trio.current_time() + deadline
         self._look(asking)
         with trio.move_on_at(ends):
@@ -153,19 +152,17 @@ class Surveys:
         if self.socket.closed:
             raise _closed()
         if trio.current_time() - ends > LATE_WAKE:
-            await trio.sleep(LATE_WAKE)  # stopped with us, NNG's threads get a moment to read what lies there
+            await trio.sleep(LATE_WAKE)  # NNG's threads may have been stalled too: let them read what has arrived
         for survey in asking.surveys:
-            self._feed(
-                asking, survey, survey.fresh()
-            )  # what has come meanwhile: our own stall must not look like silence
+            self._feed(asking, survey, survey.fresh())  # replies that arrived during our own stall are no misses
         with self.lock:
             end = self.registry.end_round(this, self._clock())
-            self.changes.note(end.events)
-        self._disconnect(end.silent_pipes)  # silent for as long as it takes to be down: they may be half open
+            self.feed.publish(end.events)
+        self._disconnect(end.silent_pipes)  # silent for 8 surveys: they may be half open
         return end
 
     async def _collect(self, asking: _Asking) -> None:
-        """Take replies as they come, the late ones too, until nobody wants them any more."""
+        """Feed replies as they arrive, late ones included, until the round accepts no more."""
 
         async def replies_to(survey: Survey) -> None:
             with contextlib.suppress(Closed):
@@ -178,21 +175,21 @@ class Surveys:
                     nursery.start_soon(replies_to, survey)
 
     def _feed(self, asking: _Asking, survey: Survey, replies: Iterable[Reply]) -> None:
-        # Who connects between the two surveys is asked in text alone, whatever it speaks, so its answer to that says
-        # too little. Its own round is due anyway.
-        everybody = survey is not asking.surveys[-1] or not self._text
+        # A peer that connects between the two surveys is asked in text alone, whatever it speaks, so its reply says
+        # too little. It gets a round of its own anyway.
+        all_pipes = survey is not asking.surveys[-1] or not self._text
         for reply in replies:
-            if reply.pipe is not None and (everybody or reply.pipe.id in asking.round.asked):
+            if reply.pipe is not None and (all_pipes or reply.pipe.id in asking.round.asked):
                 with self.lock:
                     events = self.registry.reply(reply.pipe.id, asking.round, reply.body, self._clock())
-                    self.changes.note(events)
+                    self.feed.publish(events)
                     old = self.registry.older
                 if old and not self._old:
                     self._old = True
                     log.warning("service at %s speaks version 1: its priority is read as 8", reply.pipe.address)
                 before = asking.weight[reply.pipe.id]
                 asking.weight[reply.pipe.id] = after = before + 1 + len(reply.body) // 256
-                if before <= FLOOD < after:  # the registry refuses more long before; this keeps the loop free of it
+                if before <= FLOOD < after:  # the registry refuses far less; this keeps the loop free
                     self.cut += self.socket.disconnect(reply.pipe)
                 if any(event.reason is Reason.BYE for event in events):
                     self._leaving.add(reply.pipe.id)
@@ -200,7 +197,7 @@ class Surveys:
         self._look(asking)
 
     def _look(self, asking: _Asking) -> None:
-        """Everybody may have answered."""
+        """End the wait if the round is complete."""
         if not asking.early or asking.done.is_set():
             return
         with self.lock:
@@ -209,7 +206,7 @@ class Surveys:
             asking.done.set()
 
     def _hang_up(self) -> None:
-        """Let go of connections all of whose providers have said good-bye: that it was heard, they see by this."""
+        """Disconnect where all providers have said goodbye: that tells them that it was received."""
         leaving, self._leaving = self._leaving, set()
         with self.lock:
             rows = self.registry.view(self._clock())
@@ -228,12 +225,12 @@ class Surveys:
     # Connections
 
     def _peer(self, event: PeerEvent) -> None:
-        # On the thread that noticed, mostly one of NNG's: nothing here may wait for the loop.
+        # Runs on the thread that noticed, mostly one of NNG's: nothing here may wait for the loop.
         with self.lock:
             if event.kind == "joined":
-                self.changes.note(self.registry.pipe_joined(event.pipe.id, self._clock()))
+                self.feed.publish(self.registry.pipe_joined(event.pipe.id, self._clock()))
             else:
-                self.changes.note(self.registry.pipe_left(event.pipe.id, self._clock()))
+                self.feed.publish(self.registry.pipe_left(event.pipe.id, self._clock()))
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._peers_changed, idempotent=True)
 

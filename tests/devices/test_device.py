@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from nngkit.devices import Device, Flow, Passed
+from nngkit.devices import Device, DirectionStats, TappedMessage
 from nngkit.errors import ConfigError, TimedOut
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Sub
 
@@ -187,7 +187,7 @@ async def test_a_forwarder_passes_on_the_topics_it_was_told() -> None:
         await pub.await_for_peers(1, WAIT)
         await pub.asend_many([b"news", b"weather.oslo 3"])
         assert await sub.arecv(WAIT) == b"weather.oslo 3"
-        assert device.up == Flow(1, 1, 14)
+        assert device.up == DirectionStats(1, 1, 14)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ async def test_one_bus_on_both_sides_passes_on_to_all_but_the_sender(batch: bool
         await first.asend(b"end")
         await first.aflush()
         assert [await sender.arecv(WAIT), await second.arecv(WAIT)] == [b"end", b"end"]
-        assert device.up == Flow(4, 4, 6)
+        assert device.up == DirectionStats(4, 4, 6)
 
 
 async def test_one_pair_on_both_sides_returns_what_comes_as_in_nng() -> None:
@@ -244,7 +244,7 @@ async def test_one_pair_on_both_sides_returns_what_comes_as_in_nng() -> None:
 
 
 @asynccontextmanager
-async def asking_through_a_queue(tap: Callable[[Passed], None]) -> AsyncIterator[Req]:
+async def asking_through_a_queue(tap: Callable[[TappedMessage], None]) -> AsyncIterator[Req]:
     """Who asks, through a tapped queue, somebody who shouts back."""
     async with (
         Rep(listen=ANY) as front,
@@ -260,7 +260,7 @@ async def asking_through_a_queue(tap: Callable[[Passed], None]) -> AsyncIterator
 
 
 async def test_the_tap_sees_requests_and_replies_with_one_number_and_the_askers_address() -> None:
-    seen: list[Passed] = []
+    seen: list[TappedMessage] = []
     async with asking_through_a_queue(seen.append) as req:
         await req.arequest(b"a", WAIT)
         await req.arequest(b"b", WAIT)
@@ -275,7 +275,7 @@ async def test_the_tap_sees_requests_and_replies_with_one_number_and_the_askers_
 
 
 async def test_requests_are_numbered_as_they_come() -> None:
-    seen: list[Passed] = []
+    seen: list[TappedMessage] = []
     count = 200
     async with asking_through_a_queue(seen.append) as req, trio.open_nursery() as asking:
         for _ in range(count):

@@ -17,7 +17,7 @@ def test_two_sockets_make_the_device_of_the_table_or_none(front: str, back: str)
     if expected:
         assert [kind_of(front, back)] == expected
     else:
-        with pytest.raises(ConfigError, match="is none; there are Rep and Req"):
+        with pytest.raises(ConfigError, match="make none; valid pairs are Rep and Req"):
             kind_of(front, back)
 
 

@@ -18,7 +18,7 @@ from typing import Self
 import trio
 
 from nngkit.discovery import Event, Provider, Resolver, ServiceDiscovery, State
-from nngkit.discovery.messages import Query, Reply, parse_query
+from nngkit.discovery.messages import SurveyQuery, SurveyReply, parse_survey_query
 from nngkit.errors import ServiceNotFound
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def record(name: str = "answer", number: int = 1, **fields: object) -> Provider:
 
 def says(*records: Provider, sender: str = "raw", relay: bool = False) -> bytes:
     """The CBOR answer of a process that offers `records`."""
-    return Reply(sender, records, relay=relay).encode()
+    return SurveyReply(sender, records, relay=relay).encode()
 
 
 class RawPeer:
@@ -73,13 +73,13 @@ class RawPeer:
         whole = await self._take(size)
         return whole[:4], whole[4:]
 
-    async def query(self) -> tuple[bytes, Query | None]:
+    async def query(self) -> tuple[bytes, SurveyQuery | None]:
         """The next survey: the header that its reply needs, and what is asked; None is the text query."""
         with trio.fail_after(WAIT):
             header, body = await self.recv()
-        return header, parse_query(body)
+        return header, parse_survey_query(body)
 
-    async def cbor_query(self) -> tuple[bytes, Query]:
+    async def cbor_query(self) -> tuple[bytes, SurveyQuery]:
         """The next CBOR survey."""
         while True:
             header, query = await self.query()
@@ -87,16 +87,16 @@ class RawPeer:
                 return header, query
 
     async def answer_all(self, body: bytes) -> None:
-        """Answer each CBOR query, for ever."""
+        """DaemonReply each CBOR query, for ever."""
         while True:
             header, query = await self.query_for_ever()
             if query is not None:
                 await self.send(header, body)
 
-    async def query_for_ever(self) -> tuple[bytes, Query | None]:
+    async def query_for_ever(self) -> tuple[bytes, SurveyQuery | None]:
         """The next survey, however late."""
         header, body = await self.recv()
-        return header, parse_query(body)
+        return header, parse_survey_query(body)
 
     async def ended(self) -> bool:
         """Wait for the other side to hang up."""

@@ -14,7 +14,7 @@ import trio
 from nngkit import BadMessage, ConfigError, Service, ServiceNotFound, TimedOut, Unreachable
 from nngkit.discovery import Daemon, DaemonClient, DaemonSettings, Event, Reason, RoundFigures, State
 from nngkit.discovery.daemon import WATCHES
-from nngkit.discovery.queries import PAGE, AskResolve, Refused, Rounds, parse_answer
+from nngkit.discovery.queries import PAGE, RefusedReply, ResolveQuery, RoundsReply, parse_daemon_reply
 from nngkit.protocols import Rep, Req
 from tests.discovery.peers import WAIT, RawPeer, found, record, says, until
 
@@ -58,7 +58,7 @@ async def test_a_service_of_version_1_has_priority_8_which_is_said_once(caplog: 
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(peer.answer_all, cbor2.dumps(old))
-        await until(lambda: daemon.discovery.counts["older version"] >= 3)
+        await until(lambda: daemon.discovery.stats.counters["older version"] >= 3)
         assert await client.resolve("answer") == record(priority=8)
         nursery.cancel_scope.cancel()
     (said,) = warned(caplog)
@@ -77,7 +77,9 @@ async def test_a_caller_of_version_1_is_told_no_priority_which_is_said_once(capl
             said = await req.arequest(cbor2.dumps({"v": 1, **ask}), timeout=WAIT)
             assert cbor2.loads(said)["v"] == 1
             assert b"priority" not in said
-        assert cbor2.loads(await req.arequest(AskResolve("answer").encode(), timeout=WAIT))["provider"]["priority"] == 1
+        assert (
+            cbor2.loads(await req.arequest(ResolveQuery("answer").encode(), timeout=WAIT))["provider"]["priority"] == 1
+        )
     (said_once,) = warned(caplog)
     assert said_once.startswith("caller at tcp://127.0.0.1:")
 
@@ -128,11 +130,11 @@ async def test_the_rounds_and_the_counters_can_be_read() -> None:
     async with daemon_and_client() as (daemon, client), await RawPeer.connect(daemon.addresses[0]) as peer:
         header, _ = await peer.cbor_query()
         await peer.send(header, b"\xa1nonsense")
-        await until(lambda: daemon.discovery.counts["bad cbor"])
+        await until(lambda: daemon.discovery.stats.counters["bad cbor"])
         rounds = await client.rounds(4)
         assert rounds.daemon == daemon.discovery.id
-        assert rounds.counts["bad cbor"] == 1
-        assert rounds.counts["pipes joined"] == 1
+        assert rounds.counters["bad cbor"] == 1
+        assert rounds.counters["pipes joined"] == 1
         assert rounds.silent == 1
 
 
@@ -147,7 +149,7 @@ async def test_a_watch_is_answered_when_something_changes_and_not_before() -> No
             told.append(await client.watch(state.daemon, state.version, wait=WAIT))
 
         nursery.start_soon(watch)
-        await until(lambda: daemon.counts["requests"] == 3)
+        await until(lambda: daemon.stats["requests"] == 3)
         assert told == []
         async with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0]):
             await until(lambda: told)
@@ -160,7 +162,7 @@ async def test_more_watches_than_one_caller_may_have_are_answered_at_once() -> N
         state = await client.watch("", 0, wait=0.0)
         for _ in range(WATCHES):
             nursery.start_soon(lambda: client.watch(state.daemon, state.version, wait=WAIT))
-        await until(lambda: daemon.counts["requests"] == 1 + WATCHES)
+        await until(lambda: daemon.stats["requests"] == 1 + WATCHES)
         with trio.fail_after(WAIT / 2):
             assert await client.watch(state.daemon, state.version, wait=WAIT) == state
         async with DaemonClient(daemon.query_addresses[0]) as other:
@@ -183,17 +185,17 @@ async def test_watches_of_callers_that_left_are_forgotten() -> None:
 async def test_requests_that_make_no_sense_are_refused_and_counted() -> None:
     async with Daemon(SETTINGS) as daemon, Req(dial=daemon.query_addresses[0]) as req:
         for body in (b"", b"\xff" * 1000, b"service query", b"\xa1\x61v\x01", b"\x9f"):
-            said = parse_answer(await req.arequest(body, timeout=WAIT), 0.0)
-            assert isinstance(said, Refused)
+            said = parse_daemon_reply(await req.arequest(body, timeout=WAIT), 0.0)
+            assert isinstance(said, RefusedReply)
             assert said.kind == "bad message"
-        assert daemon.counts["bad requests"] == 5
+        assert daemon.stats["bad requests"] == 5
 
 
 async def test_a_request_too_large_costs_the_connection_and_nothing_else() -> None:
     async with daemon_and_client() as (daemon, client), Req(dial=daemon.query_addresses[0], resend=None) as req:
         with pytest.raises(TimedOut):
             await req.arequest(bytes(10_000_000), timeout=0.2)
-        assert isinstance(await client.rounds(), Rounds)
+        assert isinstance(await client.rounds(), RoundsReply)
 
 
 async def test_events_and_rounds_can_be_followed() -> None:

@@ -11,7 +11,7 @@ import trio
 
 from nngkit import ServiceDiscovery
 from nngkit.discovery import Reason, State
-from nngkit.discovery.messages import Reply
+from nngkit.discovery.messages import SurveyReply
 from tests.discovery.peers import WAIT, RawPeer, Watcher, found, record, says, until
 
 ANY = "tcp://127.0.0.1:0"
@@ -40,12 +40,12 @@ async def test_a_reply_that_makes_no_sense_is_counted(kind: str) -> None:
         await RawPeer.connect(discovery.address) as bad,
         trio.open_nursery() as nursery,
     ):
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         nursery.start_soon(good.answer_all, says(GOOD))
         nursery.start_soon(bad.answer_all, REPLIES[kind])
         assert await discovery.discover() == {"answer": frozenset({GOOD})}
-        assert discovery.counts[kind.partition(",")[0]] == 1
-        assert discovery.stats.left == 0  # a mistake costs nobody the connection
+        assert discovery.stats.counters[kind.partition(",")[0]] == 1
+        assert discovery.stats.socket.left == 0  # a mistake costs nobody the connection
         nursery.cancel_scope.cancel()
 
 
@@ -64,7 +64,7 @@ async def test_an_impossible_length_costs_the_connection_and_nothing_else(what: 
         await RawPeer.connect(discovery.address) as bad,
         trio.open_nursery() as nursery,
     ):
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         nursery.start_soon(good.answer_all, says(GOOD))
 
         async def send() -> None:
@@ -73,7 +73,7 @@ async def test_an_impossible_length_costs_the_connection_and_nothing_else(what: 
             assert await bad.ended()
 
         nursery.start_soon(send)
-        await until(lambda: discovery.counts["pipes left"] == 1)
+        await until(lambda: discovery.stats.counters["pipes left"] == 1)
         assert await discovery.discover() == {"answer": frozenset({GOOD})}
         nursery.cancel_scope.cancel()
 
@@ -84,12 +84,12 @@ async def test_two_replies_count_once_and_the_second_is_counted() -> None:
         await RawPeer.connect(discovery.address) as peer,
         trio.open_nursery() as nursery,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         nursery.start_soon(discovery.discover)
         header, _ = await peer.cbor_query()
         await peer.send(header, says(GOOD))
         await peer.send(header, says(GOOD))
-        await until(lambda: discovery.counts["duplicate"] == 1)
+        await until(lambda: discovery.stats.counters["duplicate"] == 1)
         assert discovery.snapshot() == {"answer": frozenset({GOOD})}
 
 
@@ -100,21 +100,21 @@ async def test_a_flood_of_replies_is_cut_short_and_counted() -> None:
         await RawPeer.connect(discovery.address) as bad,
         trio.open_nursery() as nursery,
     ):
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         nursery.start_soon(good.answer_all, says(GOOD))
         nursery.start_soon(discovery.discover)
         header, _ = await bad.cbor_query()
         body = says(*(record("other", number) for number in range(60)), sender="bad")
         message = struct.pack(">Q", 4 + len(body)) + header + body
         await bad.send_bytes(message * 500)
-        await until(lambda: discovery.counts["flood"])
-        await until(lambda: discovery.counts["replies"] == 501)
+        await until(lambda: discovery.stats.counters["flood"])
+        await until(lambda: discovery.stats.counters["replies"] == 501)
         assert found(discovery)()
         with suppress(trio.BrokenResourceError):
             for _ in range(100):
                 await bad.send_bytes(message * 50)
         assert await bad.ended()
-        await until(lambda: discovery.counts["pipes cut"] == 1)
+        await until(lambda: discovery.stats.counters["pipes cut"] == 1)
         assert found(discovery)()
         nursery.cancel_scope.cancel()
 
@@ -124,11 +124,11 @@ async def test_replies_to_surveys_that_never_were_are_nobodys() -> None:
         ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         for number in (0x80000000, 0x80000001, 0xFFFFFFFF):
             await peer.send(struct.pack(">I", number), says(GOOD))
         assert await discovery.discover() == {}
-        assert discovery.stats.late == 3
+        assert discovery.stats.socket.late == 3
 
 
 @pytest.mark.parametrize("number", [0, 1, 0x7FFFFFFF])
@@ -137,12 +137,12 @@ async def test_who_replies_without_the_bit_that_ends_a_header_is_cut_off(number:
         ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         await peer.send(struct.pack(">I", number), says(GOOD))
         assert await peer.ended()
-        await until(lambda: discovery.stats.cut == 1)
+        await until(lambda: discovery.stats.socket.cut == 1)
         assert await discovery.discover() == {}
-        assert (discovery.stats.bad, discovery.stats.late) == (1, 0)
+        assert (discovery.stats.socket.bad, discovery.stats.socket.late) == (1, 0)
 
 
 async def test_what_one_peer_says_touches_no_other_peers_provider() -> None:
@@ -157,8 +157,8 @@ async def test_what_one_peer_says_touches_no_other_peers_provider() -> None:
         await watcher.wait(State.UP)
         bad = await RawPeer.connect(discovery.address)
         for body in (
-            Reply("good", bye=True).encode(),
-            Reply("good", ()).encode(),
+            SurveyReply("good", bye=True).encode(),
+            SurveyReply("good", ()).encode(),
             says(record(draining=True), sender="bad"),
         ):
             header, _ = await bad.cbor_query()

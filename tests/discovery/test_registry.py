@@ -12,10 +12,11 @@ from dataclasses import replace
 import cbor2
 import pytest
 
-from nngkit.discovery.liveness import Limits, Round, RoundEnd, Rules, choose, is_mass_loss
-from nngkit.discovery.messages import Reply, TextReply
+from nngkit.discovery.liveness import LivenessRules, RegistryLimits, Round, RoundResult, is_mass_loss
+from nngkit.discovery.messages import SurveyReply, TextReply
 from nngkit.discovery.provider import Event, Provider, Reason, State, Status
-from nngkit.discovery.registry import COUNTS, Registry
+from nngkit.discovery.registry import COUNTERS, Registry
+from nngkit.discovery.selection import choose_provider
 from nngkit.errors import ServiceNotFound
 
 UP, SUSPECT, DRAINING, DOWN, JOINING = State.UP, State.SUSPECT, State.DRAINING, State.DOWN, State.JOINING
@@ -26,13 +27,13 @@ def provider(n: int = 1, name: str = "answer", **changes: object) -> Provider:
 
 
 def says(*records: Provider, sender: str = "s", relay: bool = False) -> bytes:
-    return Reply(sender, records, relay=relay).encode()
+    return SurveyReply(sender, records, relay=relay).encode()
 
 
 class World:
     """A registry, a clock, and pipes that answer as told: ``world.voice[3] = says(...)``, or None for silence."""
 
-    def __init__(self, rules: Rules | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, rules: LivenessRules | None = None, limits: RegistryLimits | None = None) -> None:
         self.registry = Registry(rules=rules, limits=limits)
         self.now = 100.0
         self.voice: dict[int, bytes | None] = {}
@@ -51,7 +52,7 @@ class World:
         self.events += events
         return events
 
-    def round(self, reask: bool = False) -> RoundEnd:
+    def round(self, reask: bool = False) -> RoundResult:
         """One survey: everybody with a voice answers after 0.1 s, and it ends after 0.5 s. No re-ask follows."""
         this = self.registry.start_round(self.now, reask=reask)
         self.now += 0.1
@@ -63,7 +64,7 @@ class World:
         self.events += end.events
         return end
 
-    def full_round(self) -> RoundEnd:
+    def full_round(self) -> RoundResult:
         """A survey, and the second one if it is asked for."""
         end = self.round()
         if end.ask_again:
@@ -93,7 +94,7 @@ def crowd(count: int, **more: object) -> World:
 
 
 class Script:
-    """Chance that was decided beforehand."""
+    """RandomSource that was decided beforehand."""
 
     def __init__(self, *numbers: float) -> None:
         self.numbers: Iterator[float] = iter(numbers)
@@ -247,7 +248,7 @@ def test_a_late_reply_is_life_and_says_so() -> None:
     assert voice is not None
     world.say(1, late, voice)
     assert [(e.new, e.reason, e.round) for e in world.events[1:]] == [(UP, Reason.LATE, late.number)]
-    assert world.registry.counts["late"] == 1
+    assert world.registry.counters["late"] == 1
 
 
 def test_who_always_answers_late_is_never_doubted_twice() -> None:
@@ -299,7 +300,7 @@ def test_ending_a_round_twice_or_one_that_never_was_does_nothing() -> None:
     world.voice[1] = None
     first = world.round()
     again = world.registry.end_round(first.figures.number, world.now)
-    assert again == RoundEnd(first.figures)
+    assert again == RoundResult(first.figures)
     assert world.registry.end_round(12345, world.now).figures.asked == 0
     assert world.status().misses == 1
 
@@ -311,7 +312,7 @@ def test_a_reply_to_a_round_long_gone_is_counted_and_no_life() -> None:
     for _ in range(20):
         world.round()
     assert world.say(1, 1, voice) == ()
-    assert world.registry.counts["unknown round"] == 1
+    assert world.registry.counters["unknown round"] == 1
 
 
 # Pipes
@@ -334,7 +335,7 @@ def test_a_reply_that_crosses_with_the_loss_of_its_pipe_raises_nobody() -> None:
     world.registry.pipe_joined(1, world.now)
     assert world.say(1, this, voice) == ()
     assert world.states() == {"id1": DOWN}
-    assert world.registry.counts["after leaving"] == 2
+    assert world.registry.counters["after leaving"] == 2
 
 
 def test_a_process_that_reconnects_gets_its_row_back() -> None:
@@ -407,12 +408,12 @@ def test_bye_is_out_of_resolve_at_once_and_names_the_loss_of_the_pipe() -> None:
     voice = world.voice[1]
     assert voice is not None
     world.say(1, this, voice)
-    world.say(1, this, Reply("s1", bye=True).encode())
+    world.say(1, this, SurveyReply("s1", bye=True).encode())
     assert world.found() == {"id2"}
     assert world.status().state is DRAINING
     world.leave(1)
     assert [(e.new, e.reason) for e in world.events] == [(DRAINING, Reason.BYE), (DOWN, Reason.BYE)]
-    assert world.registry.counts["duplicate"] == 0
+    assert world.registry.counters["duplicate"] == 0
 
 
 def test_bye_of_one_process_behind_a_relay_is_not_the_others() -> None:
@@ -420,13 +421,13 @@ def test_bye_of_one_process_behind_a_relay_is_not_the_others() -> None:
     this = world.registry.start_round(world.now)
     world.say(1, this, says(provider(1), sender="a"))
     world.say(1, this, says(provider(2), sender="b"))
-    world.say(1, this, Reply("a", bye=True).encode())
+    world.say(1, this, SurveyReply("a", bye=True).encode())
     assert world.states() == {"id1": DRAINING, "id2": UP}
 
 
 def test_who_said_bye_and_then_answers_has_thought_better_of_it() -> None:
     world = crowd(1)
-    world.say(1, world.registry.start_round(world.now), Reply("s1", bye=True).encode())
+    world.say(1, world.registry.start_round(world.now), SurveyReply("s1", bye=True).encode())
     world.round()
     assert world.found() == {"id1"}
     world.leave(1)
@@ -436,7 +437,7 @@ def test_who_said_bye_and_then_answers_has_thought_better_of_it() -> None:
 def test_who_said_bye_may_go_on_saying_that_it_drains() -> None:
     world = crowd(1)
     this = world.registry.start_round(world.now)
-    world.say(1, this, Reply("s1", bye=True).encode())
+    world.say(1, this, SurveyReply("s1", bye=True).encode())
     world.say(1, this, says(provider(draining=True), sender="s1"))
     world.leave(1)
     assert (world.status().state, world.status().reason) == (DOWN, Reason.BYE)
@@ -445,7 +446,7 @@ def test_who_said_bye_may_go_on_saying_that_it_drains() -> None:
 def test_text_does_not_bring_back_who_said_bye() -> None:
     world = crowd(1)
     this = world.registry.start_round(world.now)
-    world.say(1, this, Reply("s1", bye=True).encode())
+    world.say(1, this, SurveyReply("s1", bye=True).encode())
     world.say(1, this, text())
     assert world.status().state is DRAINING
 
@@ -466,7 +467,7 @@ def test_bye_of_who_is_down_is_too_late() -> None:
     world.voice[1] = None
     for _ in range(7):
         world.full_round()
-    world.voice[1] = Reply("s1", bye=True).encode()
+    world.voice[1] = SurveyReply("s1", bye=True).encode()
     world.round()
     assert world.status().state is DOWN
 
@@ -474,7 +475,7 @@ def test_bye_of_who_is_down_is_too_late() -> None:
 def test_bye_of_who_is_not_known_makes_no_row() -> None:
     world = World()
     this = world.registry.start_round(world.now)
-    world.say(1, this, Reply("s", (provider(),), bye=True).encode())
+    world.say(1, this, SurveyReply("s", (provider(),), bye=True).encode())
     assert world.registry.view(world.now) == ()
 
 
@@ -553,7 +554,7 @@ def test_the_cbor_reply_of_a_pipe_beats_its_text_whichever_came_first(text_first
     for body in (text(), says(provider())) if text_first else (says(provider()), text()):
         world.say(1, this, body)
     assert world.registry.snapshot(0) == {"answer": {provider()}}
-    assert world.registry.counts["text beaten"] == (0 if text_first else 1)
+    assert world.registry.counters["text beaten"] == (0 if text_first else 1)
 
 
 def test_a_text_row_that_is_replaced_goes_down_before_its_successor_comes_up() -> None:
@@ -702,7 +703,7 @@ def test_who_was_passed_over_before_does_not_make_a_mass() -> None:
     ("silent", "of", "is_mass"), [(9, 9, False), (10, 10, True), (10, 19, True), (10, 20, False), (201, 400, True)]
 )
 def test_what_a_mass_is(silent: int, of: int, is_mass: bool) -> None:
-    assert is_mass_loss(silent, of, Rules()) is is_mass
+    assert is_mass_loss(silent, of, LivenessRules()) is is_mass
 
 
 # Bad replies
@@ -723,8 +724,8 @@ def test_a_bad_reply_kills_nobody_and_is_counted(kind: str, body: bytes) -> None
     this = world.registry.start_round(world.now)
     assert world.say(1, this, body) == ()
     assert world.registry.view(0) == before
-    assert world.registry.counts[kind] == 1
-    assert world.registry.counts["replies"] == 3
+    assert world.registry.counters[kind] == 1
+    assert world.registry.counters["replies"] == 3
     voice = world.voice[1]
     assert voice is not None
     world.say(1, this, voice)
@@ -746,55 +747,55 @@ def test_two_answers_to_one_round_are_counted_and_taken() -> None:
     world.say(1, this, says(provider()))
     world.say(2, this, text(2))
     world.say(2, this, text(2))
-    assert world.registry.counts["duplicate"] == 2
+    assert world.registry.counters["duplicate"] == 2
     assert len(world.events) == 2
 
 
 def test_counts_have_every_kind_and_are_a_copy() -> None:
     registry = Registry()
-    counts = registry.counts
-    assert tuple(counts) == COUNTS
+    counts = registry.counters
+    assert tuple(counts) == COUNTERS
     registry.reply(1, 1, b"", 0.0)
     assert counts["replies"] == 0
-    assert registry.counts["unknown round"] == 1
+    assert registry.counters["unknown round"] == 1
 
 
 # Caps
 
 
 def test_over_the_cap_the_known_stay_and_the_new_are_refused_and_counted() -> None:
-    world = crowd(5, limits=Limits(providers=5))
+    world = crowd(5, limits=RegistryLimits(providers=5))
     world.join(9, says(provider(9), sender="s9"))
     world.round()
     assert len(world.found()) == 5
-    assert world.registry.counts["over cap"] == 1
+    assert world.registry.counters["over cap"] == 1
     world.leave(1)  # the dead give way
     world.round()
     assert world.found() == {"id2", "id3", "id4", "id5", "id9"}
 
 
 def test_one_pipe_carries_no_more_than_its_cap() -> None:
-    world = World(limits=Limits(per_pipe=3))
+    world = World(limits=RegistryLimits(per_pipe=3))
     this = world.registry.start_round(world.now)
     for n in range(1, 6):
         world.say(1, this, says(provider(n), sender=f"s{n}"))
     assert world.found() == {"id1", "id2", "id3"}
-    assert world.registry.counts["over cap"] == 2
+    assert world.registry.counters["over cap"] == 2
 
 
 def test_there_are_no_more_names_than_their_cap() -> None:
-    world = World(limits=Limits(names=2))
+    world = World(limits=RegistryLimits(names=2))
     world.join(1, says(*(provider(n, f"name{n}") for n in range(1, 6))))
     world.round()
     assert set(world.registry.snapshot(0)) == {"name1", "name2"}
 
 
 def test_there_are_no_more_pipes_than_their_cap() -> None:
-    world = crowd(2, limits=Limits(pipes=2))
+    world = crowd(2, limits=RegistryLimits(pipes=2))
     world.join(3, says(provider(3), sender="s3"))
     world.round()
     assert world.found() == {"id1", "id2"}
-    assert world.registry.counts["over cap"] == 1
+    assert world.registry.counters["over cap"] == 1
     world.leave(1)
     world.round()
     assert world.found() == {"id2", "id3"}
@@ -807,19 +808,19 @@ def test_who_answers_without_end_is_not_read_until_the_next_round() -> None:
     for n in range(20_000):
         world.say(1, this, says(provider(), sender=f"s{n % 7}") if n % 2 else b"\xa1" + bytes([n % 256]))
     assert time.process_time() - started < 3 or sys.gettrace() is not None  # coverage makes everything slow
-    assert world.registry.counts["flood"] > 10_000
+    assert world.registry.counters["flood"] > 10_000
     voice = world.voice[2]
     assert voice is not None
     world.say(2, this, voice)
     world.registry.end_round(this, world.now)
-    refused = world.registry.counts["flood"]
+    refused = world.registry.counters["flood"]
     world.round()
-    assert world.registry.counts["flood"] == refused
+    assert world.registry.counters["flood"] == refused
     assert world.states() == {"id1": UP, "id2": UP}
 
 
 def test_the_dead_are_kept_for_a_while_and_not_too_many_of_them() -> None:
-    world = crowd(6, limits=Limits(keep_down=10.0, max_down=3))
+    world = crowd(6, limits=RegistryLimits(keep_down=10.0, max_down=3))
     for n in range(1, 5):
         world.leave(n)
         world.now += 1
@@ -831,7 +832,7 @@ def test_the_dead_are_kept_for_a_while_and_not_too_many_of_them() -> None:
 
 
 def test_a_name_whose_dead_are_forgotten_makes_room_for_another() -> None:
-    world = crowd(1, limits=Limits(names=1, keep_down=10.0))
+    world = crowd(1, limits=RegistryLimits(names=1, keep_down=10.0))
     world.leave(1)
     world.now += 20
     assert world.registry.view(world.now) == ()
@@ -959,7 +960,7 @@ def test_priority_1_is_taken_before_2_and_8_is_the_default() -> None:
 
 def test_a_reply_of_version_1_counts_with_priority_8_and_is_counted() -> None:
     world = World()
-    world.join(1, Reply("a", (provider(1, priority=9),)).encode())
+    world.join(1, SurveyReply("a", (provider(1, priority=9),)).encode())
     old = cbor2.dumps(
         {"v": 1, "type": "reply", "sender": "b", "providers": [provider(2).as_map() | {"priority": 3000}]}
     )
@@ -967,7 +968,7 @@ def test_a_reply_of_version_1_counts_with_priority_8_and_is_counted() -> None:
     world.round()
     assert set(chosen(world)) == {"id2"}
     world.full_round()
-    assert world.registry.counts["older version"] == world.registry.older == 2
+    assert world.registry.counters["older version"] == world.registry.older == 2
 
 
 @pytest.mark.parametrize(
@@ -986,7 +987,7 @@ def test_a_reply_of_version_1_counts_with_priority_8_and_is_counted() -> None:
 )
 def test_weight_is_a_share(weights: tuple[int, int], number: float, chosen: str) -> None:
     candidates = [provider(n, weight=weight) for n, weight in enumerate(weights, 1)]
-    assert choose({"": candidates}, Script(number)).id == chosen
+    assert choose_provider({"": candidates}, Script(number)).id == chosen
 
 
 def test_a_snapshot_does_not_change_afterwards_and_cannot_be_changed() -> None:
@@ -1036,7 +1037,7 @@ def test_figures_are_those_of_the_last_64_rounds() -> None:
 @pytest.mark.parametrize("bad", [{"suspect_after": 0}, {"down_after": 1}, {"mass_count": 0}, {"mass_share": 2.0}])
 def test_rules_that_contradict_themselves_are_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="is"):
-        Rules(**bad)
+        LivenessRules(**bad)
 
 
 def test_time_that_goes_backwards_stands_still() -> None:

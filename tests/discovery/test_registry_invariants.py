@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nngkit.discovery.liveness import Limits, Rules
-from nngkit.discovery.messages import Reply, TextReply
+from nngkit.discovery.liveness import LivenessRules, RegistryLimits
+from nngkit.discovery.messages import SurveyReply, TextReply
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
 from nngkit.discovery.registry import Registry
 from nngkit.errors import ServiceNotFound
@@ -45,7 +45,7 @@ def text(n: int) -> bytes:
 def test_a_thousand_rounds_over_400_services_with_replies_lost_make_no_false_downs() -> None:
     chance = random.Random(20260101)
     registry = Registry()
-    voices = [Reply(f"s{n}", (provider(n, f"service{n % 40}"),)).encode() for n in range(400)]
+    voices = [SurveyReply(f"s{n}", (provider(n, f"service{n % 40}"),)).encode() for n in range(400)]
     for pipe in range(400):
         registry.pipe_joined(pipe, 0.0)
     events: list[Event] = []
@@ -88,14 +88,14 @@ RECORDS = st.builds(
     draining=st.sampled_from([False, False, False, True]),
 )
 REPLIES = st.builds(
-    Reply,
+    SurveyReply,
     sender=st.sampled_from(["a", "b", "c"]),
     providers=st.lists(RECORDS, max_size=4, unique_by=lambda p: p.key).map(tuple),
     relay=st.sampled_from([False, False, False, True]),
     bye=st.sampled_from([False, False, False, True]),
-).map(Reply.encode)
+).map(SurveyReply.encode)
 TEXTS = st.builds(text, st.integers(1, 4))
-LIMITS = Limits(providers=8, names=2, per_pipe=4, pipes=4, work_per_round=12, keep_down=30.0, max_down=3)
+LIMITS = RegistryLimits(providers=8, names=2, per_pipe=4, pipes=4, work_per_round=12, keep_down=30.0, max_down=3)
 
 
 class Anything(RuleBasedStateMachine):
@@ -114,8 +114,8 @@ class Anything(RuleBasedStateMachine):
         small=st.booleans(), mass=st.sampled_from([2, 3, 10]), suspect=st.integers(1, 2), more=st.integers(0, 2)
     )
     def begin(self, small: bool, mass: int, suspect: int, more: int) -> None:
-        self.limits = LIMITS if small else Limits()
-        self.settings_used = Rules(suspect_after=suspect, down_after=suspect + more, mass_count=mass)
+        self.limits = LIMITS if small else RegistryLimits()
+        self.settings_used = LivenessRules(suspect_after=suspect, down_after=suspect + more, mass_count=mass)
         self.registry = Registry(rules=self.settings_used, limits=self.limits)
 
     def replay(self, events: Iterable[Event]) -> None:
@@ -184,11 +184,11 @@ class Anything(RuleBasedStateMachine):
     @precondition(lambda self: self.newest > 0)
     @rule(pipe=IDS, body=st.sampled_from(GARBAGE) | st.binary(max_size=20))
     def hear_garbage(self, pipe: int, body: bytes) -> None:
-        before, refused = self.view(), dict(self.registry.counts)
+        before, refused = self.view(), dict(self.registry.counters)
         self.replies += 1
         assert self.registry.reply(pipe, self.newest, body, self.now) == ()
         assert self.view() == before
-        counts = self.registry.counts
+        counts = self.registry.counters
         kinds = [kind for kind in counts if counts[kind] != refused[kind]]
         assert len(kinds) == 2  # invariant 7: as a reply, and as what was wrong with it
         assert kinds[0] == "replies"
@@ -250,7 +250,7 @@ class Anything(RuleBasedStateMachine):
         carried = Counter(pipe for row in view.values() for pipe in row.pipes)
         assert len(carried) <= limits.pipes
         assert all(count <= limits.per_pipe for count in carried.values())
-        assert self.registry.counts["replies"] == self.replies  # 7
+        assert self.registry.counters["replies"] == self.replies  # 7
 
 
 TestAnything = Anything.TestCase

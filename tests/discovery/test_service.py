@@ -15,20 +15,22 @@ import trio
 
 from nngkit import ConfigError, Service, ServiceDiscovery
 from nngkit.discovery import Reason, State
-from nngkit.discovery.messages import TEXT_QUERY, Query, Reply, TextReply, parse_reply
+from nngkit.discovery.messages import TEXT_QUERY, SurveyQuery, SurveyReply, TextReply, parse_survey_reply
 from nngkit.protocols import Surveyor
 from tests.discovery.peers import ROOT, WAIT, Watcher, found, program, states, until
 
 ANY = "tcp://127.0.0.1:0"
 HERE = "tcp://127.0.0.1:9000"
-QUERY = Query("test", 1).encode()
+QUERY = SurveyQuery("test", 1).encode()
 
 
-async def ask(surveyor: Surveyor, body: bytes, *, silent: bool = False) -> list[Reply | TextReply]:
+async def ask(surveyor: Surveyor, body: bytes, *, silent: bool = False) -> list[SurveyReply | TextReply]:
     """What the one service there is answers, or that it is `silent`."""
     await surveyor.await_for_peers(timeout=WAIT)
     timeout = 0.2 if silent else WAIT
-    return [parse_reply(reply.body) for reply in (await surveyor.asurvey(body, timeout=timeout, early=True)).replies]
+    return [
+        parse_survey_reply(reply.body) for reply in (await surveyor.asurvey(body, timeout=timeout, early=True)).replies
+    ]
 
 
 async def test_answers_the_two_forms_each_in_its_own() -> None:
@@ -37,11 +39,11 @@ async def test_answers_the_two_forms_each_in_its_own() -> None:
         Surveyor(listen=ANY) as ours,
         Service("answer", HERE, discovery=[article.address, ours.address], zone="z") as service,
     ):
-        await service.await_for_peers(2, timeout=WAIT)
+        await service.wait_for_peers(2, timeout=WAIT)
         assert await ask(article, TEXT_QUERY) == [TextReply("answer", HERE)]
         assert await ask(article, TEXT_QUERY + b"\0") == [TextReply("answer", HERE)]
         (reply,) = await ask(ours, QUERY)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, SurveyReply)
         assert reply.providers == (service.provider,)
         assert service.provider.zone == "z"
 
@@ -59,26 +61,26 @@ async def test_a_daemon_of_version_1_is_not_told_the_priority_which_is_said_once
             assert said["providers"][0].keys() == {"name", "addr", "id", "epoch"}
         assert [record.levelname for record in caplog.records if "speaks version 1" in record.message] == ["WARNING"]
         (now,) = await ask(daemon, QUERY)
-        assert isinstance(now, Reply)
+        assert isinstance(now, SurveyReply)
         assert (now.version, now.providers) == (2, (service.provider,))
         assert now.providers[0].priority == 1
 
 
 async def test_stays_silent_on_the_text_of_one_who_also_asks_in_cbor() -> None:
     async with Surveyor(listen=ANY) as daemon, Service("answer", HERE, discovery=daemon.address) as service:
-        await service.await_for_peers(timeout=WAIT)
+        await service.wait_for_peers(timeout=WAIT)
         assert await ask(daemon, QUERY)
         assert await ask(daemon, TEXT_QUERY, silent=True) == []
 
 
 async def test_asked_nonsense_it_counts_and_says_nothing() -> None:
     async with Surveyor(listen=ANY) as daemon, Service("answer", HERE, discovery=daemon.address) as service:
-        await service.await_for_peers(timeout=WAIT)
+        await service.wait_for_peers(timeout=WAIT)
         nonsense = [b"", b"\0", b"service queries", b"\xff" * 100, b"\xa1\x61v\x01", b"\xbf", b"\xa0" * 60_000]
         await daemon.await_for_peers(timeout=WAIT)
         for body in nonsense:
             await daemon.asurvey(body, timeout=0.0)
-        await until(lambda: service.counts.bad == len(nonsense))
+        await until(lambda: service.stats.bad == len(nonsense))
         assert len(await ask(daemon, QUERY)) == 1
         assert daemon.stats.received == 1
 
@@ -89,12 +91,12 @@ async def test_a_survey_too_large_costs_that_daemon_its_connection_and_nobody_el
         Surveyor(listen=ANY) as good,
         Service("answer", HERE, discovery=[bad.address, good.address]) as service,
     ):
-        await service.await_for_peers(2, timeout=WAIT)
+        await service.wait_for_peers(2, timeout=WAIT)
         await bad.await_for_peers(timeout=WAIT)
         await bad.asurvey(b"x" * 10_000_000, timeout=0.0)
         await until(lambda: bad.stats.left)
         assert len(await ask(good, QUERY)) == 1
-        await until(lambda: service.stats.left == 1)
+        await until(lambda: service.stats.socket.left == 1)
 
 
 async def test_daemons_start_in_any_order_and_come_back() -> None:
@@ -128,7 +130,7 @@ async def test_a_change_is_heard_at_once() -> None:
 
 async def test_draining_it_is_silent_in_the_text_form() -> None:
     async with Surveyor(listen=ANY) as article, Service("answer", HERE, discovery=article.address) as service:
-        await service.await_for_peers(timeout=WAIT)
+        await service.wait_for_peers(timeout=WAIT)
         service.drain()
         assert await ask(article, TEXT_QUERY, silent=True) == []
 
@@ -139,17 +141,17 @@ async def test_the_load_is_asked_for_at_every_answer(caplog: pytest.LogCaptureFi
         Surveyor(listen=ANY) as daemon,
         Service("answer", HERE, discovery=daemon.address, load=lambda: loads.pop(0)) as service,
     ):
-        await service.await_for_peers(timeout=WAIT)
+        await service.wait_for_peers(timeout=WAIT)
         heard = []
         with caplog.at_level(logging.CRITICAL):
             for _ in range(4):
                 (reply,) = await ask(daemon, QUERY)
-                assert isinstance(reply, Reply)
+                assert isinstance(reply, SurveyReply)
                 heard.append(reply.providers[0].load)
         assert heard == [1.5, 2.5, 0.0, 3.5]
         service.update(load=9.0)
         (reply,) = await ask(daemon, QUERY)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, SurveyReply)
         assert reply.providers[0].load == 9.0
 
 

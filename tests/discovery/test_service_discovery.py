@@ -35,7 +35,7 @@ async def test_discover_returns_who_is_there_at_the_deadline() -> None:
         ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         Service("answer", "tcp://127.0.0.1:9000", discovery=discovery.address) as service,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         before = time.monotonic()
         assert await discovery.discover() == {"answer": frozenset({service.provider})}
         assert 0.2 <= time.monotonic() - before < 2
@@ -48,7 +48,7 @@ async def test_early_returns_once_everybody_has_answered() -> None:
         answering(discovery, says(record(number=1))),
         answering(discovery, says(record(number=2))),
     ):
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         before = time.monotonic()
         assert len((await discovery.discover(early=True))["answer"]) == 2
         assert time.monotonic() - before < WAIT / 2
@@ -59,7 +59,7 @@ async def test_early_waits_for_the_deadline_where_somebody_relays() -> None:
         ServiceDiscovery(listen=ANY, deadline=0.15) as discovery,
         answering(discovery, says(record(), relay=True)),
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         before = time.monotonic()
         await discovery.discover(early=True)
         assert time.monotonic() - before >= 0.15
@@ -72,7 +72,7 @@ async def test_early_goes_on_when_the_silent_one_leaves() -> None:
         answering(discovery, says(record())),
     ):
         silent = await RawPeer.connect(discovery.address)
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         before = time.monotonic()
 
         async def leave() -> None:
@@ -98,7 +98,7 @@ async def test_replies_count_as_they_come_in() -> None:
         trio.open_nursery() as nursery,
         answering(discovery, says(record())),
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         nursery.start_soon(discovery.discover)
         await until(found(discovery), WAIT / 2)
         nursery.cancel_scope.cancel()
@@ -112,7 +112,7 @@ async def test_who_connects_while_it_asks_is_asked_too() -> None:
             result.append(await discovery.discover())
 
         nursery.start_soon(discover)
-        await until(lambda: discovery.stats.sent >= 2)
+        await until(lambda: discovery.stats.socket.sent >= 2)
         async with answering(discovery, says(record())):
             await until(lambda: result)
     assert result == [{"answer": frozenset({record()})}]
@@ -123,7 +123,7 @@ async def test_both_forms_are_asked_cbor_first() -> None:
         ServiceDiscovery(listen=ANY, deadline=0.1) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         for number in range(1, 20):
             await discovery.discover(deadline=0.0)
             _, query = await peer.query()
@@ -138,7 +138,7 @@ async def test_text_form_may_be_left_out() -> None:
         ServiceDiscovery(listen=ANY, deadline=0.1, text=False) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         await discovery.discover(deadline=0.0)
         await discovery.discover(deadline=0.0)
         asked = [(await peer.query())[1], (await peer.query())[1]]
@@ -151,7 +151,7 @@ async def test_a_text_service_is_found_and_its_cbor_answer_beats_it() -> None:
         trio.open_nursery() as nursery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         nursery.start_soon(discovery.discover)
         (first, _), (second, _) = await peer.query(), await peer.query()
         await peer.send(second, TextReply("answer", record().address).encode())
@@ -169,7 +169,7 @@ async def test_resolve_picks_at_random_among_those_that_are_up() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery:
         records = [record(number=number) for number in range(3)]
         async with answering(discovery, says(*records)):
-            await discovery.await_for_peers(timeout=WAIT)
+            await discovery.wait_for_peers(timeout=WAIT)
             await discovery.discover(early=True)
             assert {discovery.resolve("answer") for _ in range(100)} == set(records)
 
@@ -252,7 +252,7 @@ async def test_one_missed_survey_is_asked_again_and_two_are_suspect() -> None:
         answering(discovery, says(record(number=2), sender="other")),
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         nursery.start_soon(discovery.discover)
         header, _ = await peer.cbor_query()
         await peer.send(header, says(record()))
@@ -272,7 +272,7 @@ async def test_the_last_one_is_resolved_although_suspect() -> None:
         trio.open_nursery() as nursery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         nursery.start_soon(discovery.discover)
         header, _ = await peer.cbor_query()
         await peer.send(header, says(record()))
@@ -287,13 +287,13 @@ async def test_a_late_reply_is_life() -> None:
         ServiceDiscovery(listen=ANY, deadline=0.05) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         assert await discovery.discover() == {}
         header, _ = await peer.cbor_query()
         await peer.send(header, says(record()))
         await until(found(discovery))
         assert [row.reason for row in discovery.view()] == [Reason.LATE]
-        assert discovery.counts["late"] == 1
+        assert discovery.stats.counters["late"] == 1
 
 
 async def test_a_connection_silent_for_long_is_let_go() -> None:
@@ -313,7 +313,7 @@ async def test_a_busy_loop_is_not_taken_for_silence() -> None:
     # long enough for the other process to have its turn on a busy machine
     async with ServiceDiscovery(listen=ANY, deadline=0.5) as discovery:
         with program("fleet", "answer", "5", discovery.address.rpartition(":")[2]):  # under the guard for mass losses
-            await discovery.await_for_peers(5, timeout=WAIT)
+            await discovery.wait_for_peers(5, timeout=WAIT)
 
             async def stall(after: float) -> None:
                 await trio.sleep(after)
@@ -380,7 +380,7 @@ async def test_a_port_in_use_is_unreachable() -> None:
 
 async def test_closed_while_discovering() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery, await RawPeer.connect(discovery.address):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         async with trio.open_nursery() as nursery:
 
             async def discover() -> None:
@@ -388,7 +388,7 @@ async def test_closed_while_discovering() -> None:
                     await discovery.discover()
 
             nursery.start_soon(discover)
-            await until(lambda: discovery.stats.sent)
+            await until(lambda: discovery.stats.socket.sent)
             await discovery.aclose()
         with pytest.raises(Closed):
             await discovery.discover()
@@ -396,7 +396,7 @@ async def test_closed_while_discovering() -> None:
 
 async def test_a_cancelled_discover_leaves_it_usable() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery, answering(discovery, says(record())):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         with trio.move_on_after(0.05):
             await discovery.discover()
         assert await discovery.discover(early=True) == {"answer": frozenset({record()})}

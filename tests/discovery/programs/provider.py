@@ -12,7 +12,7 @@ from nngkit import Service
 async def main() -> None:
     name, address, *daemons = sys.argv[1:]
     async with Service(name, address, discovery=daemons) as service:
-        await service.await_for_peers(timeout=15)
+        await service.wait_for_peers(timeout=15)
         print("ready", flush=True)
         await trio.sleep_forever()
 
