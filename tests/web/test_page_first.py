@@ -112,7 +112,7 @@ async def test_a_peer_that_speaks_otherwise_is_told(browser: webdriver.Chrome) -
             await page.is_in("refused")
             await page.sees(
                 "return document.getElementById('refused-title').textContent",
-                "The page and its peer are of different versions",
+                "The page and its peer have different versions",
             )
             assert await page.do((await page.find("#reload")).is_displayed)
         finally:

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from nngkit.errors import ConfigError, Unreachable
-from nngkit.web.server import Limits, Server, link, serve
+from nngkit.web.server import Server, ServerLimits, link, serve
 from nngkit.web.site import Site
 
 PATIENCE = 10.0  # seconds for anything that should come at once, on a loaded machine
@@ -41,7 +41,7 @@ async def serving(folder: Path, **limits: Any) -> AsyncGenerator[Server]:
     site = Site.load(folder, json={"config.json": lambda: {"documents": ["é"]}}, connect=["ws://*:4712/repair/x"])
     async with trio.open_nursery() as nursery:
         server: Server = await nursery.start(
-            lambda task_status: serve(site, limits=Limits(**limits), task_status=task_status)
+            lambda task_status: serve(site, limits=ServerLimits(**limits), task_status=task_status)
         )
         yield server
         nursery.cancel_scope.cancel()
