@@ -26,9 +26,9 @@ prints::
     -> this is not JSON
     <- {"ok": false, "error": "not a JSON object"}
 
-Whatever comes in, an answer goes out: a client that sends nonsense is told so, and the server serves on. A request may
-arrive twice (a client asks again when a connection breaks), so ``delete`` of a key that is gone is not an error.
-With the server running, any nanomsg or NNG client will do::
+Every request gets a reply: an invalid one gets an error, and the server continues. A request may arrive twice (a client
+resends when a connection breaks), so ``delete`` of a missing key is not an error. With the server running, any nanomsg
+or NNG client works::
 
     nngcat --req0 --dial tcp://127.0.0.1:7000 --data '{"do": "keys"}' --ascii
 """
