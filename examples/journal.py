@@ -12,7 +12,8 @@ prints::
     replayed: order 1, order 2, order 3
 
 When the reply arrives, the orders are on the disk. A sender without a reply sends its request again, so records may be
-duplicated: each carries the request's id, and `distinct=True` drops duplicates. From a shell the recorder is `nngkit record journal --stream 'orders=rep listen=tcp://127.0.0.1:7000'`.
+duplicated: each carries the request's id, and `distinct=True` drops duplicates. From a shell the recorder is
+`nngkit record journal --stream 'orders=rep listen=tcp://127.0.0.1:7000'`.
 """
 
 import tempfile

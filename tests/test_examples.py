@@ -236,7 +236,7 @@ def call(at: float, *tries: tuple[str, bool], seconds: float = 0.001, ok: bool =
 
 
 def good_demo(board: ModuleType) -> Any:
-    """A successful demo: at 3 answer-1 is killed, from 5 to 8 answer-2 frozen, at 7 answer-4 starts, at 9 answer-3 leaves."""
+    """A successful demo: 3 s answer-1 killed, 5 to 8 s answer-2 frozen, 7 s answer-4 starts, 9 s answer-3 leaves."""
     seen, state = board.Board(0.0), board.State
     for number in (1, 2, 3):
         seen.launched(f"answer-{number}", number, 0.1)

@@ -1,7 +1,7 @@
 """`nngkit discover`: what the discovery daemons know, as a table or as JSON lines.
 
-With several daemons, their views are put together as a resolver does it (nngkit/discovery/merged_view.py); one that does not
-answer is a line on stderr, and an error only if none does.
+With several daemons, their views are put together as a resolver does it (nngkit/discovery/merged_view.py); one that
+does not answer is a line on stderr, and an error only if none does.
 """
 
 from __future__ import annotations

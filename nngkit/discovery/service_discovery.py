@@ -202,7 +202,6 @@ class ServiceDiscovery(UnderTrio):
             return self._registry.view(self._clock())
 
     @property
-    @property
     def rounds(self) -> tuple[RoundFigures, ...]:
         """Figures of the last 64 rounds, oldest first."""
         with self._surveys.lock:

@@ -192,7 +192,7 @@ class _Connection:
             request = await self._read(self._limits.reading if self._begun else self._limits.idle)
         except h11.RemoteProtocolError as error:
             status = error.error_status_hint if error.error_status_hint in REASONS else 400
-            await self._refuse(status, "not an HTTP/1.1 request")
+            await self._refuse(status, "not a valid HTTP request")
             return None
         if request is None:
             if self._begun:

@@ -1,4 +1,4 @@
-"""Bytes from a peer may be anything: nobody else notices, and a counter says that it happened."""
+"""Arbitrary bytes from a peer: they affect no other peer, and are counted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REPLIES = {
 
 
 @pytest.mark.parametrize("kind", REPLIES)
-async def test_a_reply_that_makes_no_sense_is_counted(kind: str) -> None:
+async def test_invalid_reply_is_counted(kind: str) -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.3) as discovery,
         await RawPeer.connect(discovery.address) as good,
@@ -45,7 +45,7 @@ async def test_a_reply_that_makes_no_sense_is_counted(kind: str) -> None:
         nursery.start_soon(bad.answer_all, REPLIES[kind])
         assert await discovery.discover() == {"answer": frozenset({GOOD})}
         assert discovery.stats.counters[kind.partition(",")[0]] == 1
-        assert discovery.stats.socket.left == 0  # a mistake costs nobody the connection
+        assert discovery.stats.socket.left == 0  # a malformed reply does not close the connection
         nursery.cancel_scope.cancel()
 
 
@@ -57,7 +57,7 @@ CUT = {
 
 
 @pytest.mark.parametrize("what", CUT)
-async def test_an_impossible_length_costs_the_connection_and_nothing_else(what: str) -> None:
+async def test_impossible_length_closes_only_that_connection(what: str) -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.3) as discovery,
         await RawPeer.connect(discovery.address) as good,
@@ -68,7 +68,7 @@ async def test_an_impossible_length_costs_the_connection_and_nothing_else(what: 
         nursery.start_soon(good.answer_all, says(GOOD))
 
         async def send() -> None:
-            with suppress(trio.BrokenResourceError):  # hung up on in the middle
+            with suppress(trio.BrokenResourceError):  # disconnected while sending
                 await bad.send_bytes(CUT[what])
             assert await bad.ended()
 
@@ -78,7 +78,7 @@ async def test_an_impossible_length_costs_the_connection_and_nothing_else(what: 
         nursery.cancel_scope.cancel()
 
 
-async def test_two_replies_count_once_and_the_second_is_counted() -> None:
+async def test_second_reply_to_a_round_is_counted_as_duplicate() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         await RawPeer.connect(discovery.address) as peer,
@@ -93,7 +93,7 @@ async def test_two_replies_count_once_and_the_second_is_counted() -> None:
         assert discovery.snapshot() == {"answer": frozenset({GOOD})}
 
 
-async def test_a_flood_of_replies_is_cut_short_and_counted() -> None:
+async def test_flood_of_replies_is_cut_and_counted() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=1) as discovery,
         await RawPeer.connect(discovery.address) as good,
@@ -119,7 +119,7 @@ async def test_a_flood_of_replies_is_cut_short_and_counted() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_replies_to_surveys_that_never_were_are_nobodys() -> None:
+async def test_replies_to_unknown_surveys_are_ignored() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         await RawPeer.connect(discovery.address) as peer,
@@ -132,7 +132,7 @@ async def test_replies_to_surveys_that_never_were_are_nobodys() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 0x7FFFFFFF])
-async def test_who_replies_without_the_bit_that_ends_a_header_is_cut_off(number: int) -> None:
+async def test_reply_without_the_header_end_bit_closes_the_connection(number: int) -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         await RawPeer.connect(discovery.address) as peer,
@@ -145,7 +145,7 @@ async def test_who_replies_without_the_bit_that_ends_a_header_is_cut_off(number:
         assert (discovery.stats.socket.bad, discovery.stats.socket.late) == (1, 0)
 
 
-async def test_what_one_peer_says_touches_no_other_peers_provider() -> None:
+async def test_peer_cannot_change_another_peers_provider() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=1, interval=0.01) as discovery,
         await RawPeer.connect(discovery.address) as good,
@@ -167,14 +167,14 @@ async def test_what_one_peer_says_touches_no_other_peers_provider() -> None:
             if body != says(record(draining=True), sender="bad"):
                 assert [event.new for event in watcher.seen] == [State.UP]
         await bad.__aexit__()
-        await until(found(discovery))  # the draining that it lent lasts as long as the owner takes to answer again
+        await until(found(discovery))  # the forged draining lasts until the owner's next reply
         assert not any(event.new is State.DOWN for event in watcher.seen)
         assert all(event.reason is not Reason.BYE for event in watcher.seen)
         nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_random_bytes_on_the_wire_hurt_nobody(seed: int) -> None:
+async def test_random_bytes_on_the_wire_affect_no_other_peer(seed: int) -> None:
     rng = random.Random(seed)
     async with (
         ServiceDiscovery(listen=ANY, deadline=1, interval=0.01) as discovery,

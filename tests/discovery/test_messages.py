@@ -1,4 +1,4 @@
-"""The messages of discovery: what is said is understood, what is not right is refused, and nothing else happens."""
+"""Messages of discovery: encoding, decoding, and refusal of invalid input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from nngkit.errors import BadMessage, Broken, ServiceNotFound, TooLarge
 
 WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
 
-unhurried = settings(deadline=None)  # the machine may be busy with something else
+unhurried = settings(deadline=None)  # the machine may be busy
 printable = st.characters(exclude_categories=["C", "Z"], exclude_characters="|")
 names = st.text(printable, min_size=1, max_size=32)
 ids = st.text(string.ascii_letters + string.digits + "._:@-", min_size=1, max_size=64)
@@ -74,7 +74,7 @@ replies = st.builds(
 
 
 def largest(index: int = 0) -> Provider:
-    """A provider with every field at its limit."""
+    """Return a provider with every field at its limit."""
     return Provider(
         name=f"{index:0128}",
         address=f"tcp://{index:0250}",
@@ -95,22 +95,22 @@ def largest(index: int = 0) -> Provider:
 
 @unhurried
 @given(replies)
-def test_a_reply_is_understood_as_it_was_meant(reply: SurveyReply) -> None:
+def test_reply_survives_encoding(reply: SurveyReply) -> None:
     again = parse_survey_reply(reply.encode())
     assert again == reply
     assert isinstance(again, SurveyReply)
-    assert [p.load for p in again.providers] == [p.load for p in reply.providers]  # which equality leaves out
+    assert [p.load for p in again.providers] == [p.load for p in reply.providers]  # not part of equality
 
 
 @unhurried
 @given(st.builds(SurveyQuery, daemon=ids, round=epochs, flags=st.frozensets(words, max_size=16)))
-def test_a_query_is_understood_as_it_was_meant(query: SurveyQuery) -> None:
+def test_query_survives_encoding(query: SurveyQuery) -> None:
     assert parse_survey_query(query.encode()) == query
 
 
 @unhurried
 @given(names.filter(lambda name: name == name.strip()), addresses.filter(lambda text: len(text.encode()) <= 256))
-def test_a_text_reply_is_understood_as_it_was_meant(name: str, address: str) -> None:
+def test_text_reply_survives_encoding(name: str, address: str) -> None:
     reply = TextReply(name, address)
     assert parse_survey_reply(reply.encode()) == reply
     assert reply.provider == Provider(name, address, id="", epoch=0)
@@ -118,7 +118,7 @@ def test_a_text_reply_is_understood_as_it_was_meant(name: str, address: str) -> 
 
 @unhurried
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_message_or_a_bad_message(data: bytes) -> None:
+def test_arbitrary_bytes_are_a_message_or_raise_bad_message(data: bytes) -> None:
     for parse in (
         parse_survey_query,
         parse_survey_reply,
@@ -131,14 +131,14 @@ def test_any_bytes_are_a_message_or_a_bad_message(data: bytes) -> None:
 
 @unhurried
 @given(replies, st.integers(0, 255), st.integers(0, 10_000))
-def test_one_changed_byte_is_a_message_or_a_bad_message(reply: SurveyReply, byte: int, where: int) -> None:
+def test_one_changed_byte_is_a_message_or_raises_bad_message(reply: SurveyReply, byte: int, where: int) -> None:
     data = bytearray(reply.encode())
     data[where % len(data)] = byte
-    with suppress(BadMessage, TooLarge):  # TooLarge: as text, which it may be now, a lower limit holds
+    with suppress(BadMessage, TooLarge):  # TooLarge: it may now be text, which has a lower limit
         parse_survey_reply(bytes(data))
 
 
-def test_a_reply_of_64_ordinary_providers_fits_and_of_64_largest_is_too_large() -> None:
+def test_reply_of_64_ordinary_providers_fits_and_of_64_largest_is_too_large() -> None:
     ordinary = tuple(
         Provider(f"service-{n}", f"tcp://10.0.0.1:{9000 + n}", id="a" * 32, epoch=2**41) for n in range(64)
     )
@@ -149,11 +149,11 @@ def test_a_reply_of_64_ordinary_providers_fits_and_of_64_largest_is_too_large() 
         SurveyReply("s", (*ordinary, replace(ordinary[0], name="more"))).encode()
 
 
-def test_no_record_is_larger_than_two_kib() -> None:
+def test_largest_record_is_under_two_kib() -> None:
     assert len(cbor2.dumps(largest().as_map())) < 2048
 
 
-def test_both_forms_are_told_apart_by_the_first_byte() -> None:
+def test_first_byte_tells_the_form() -> None:
     assert messages.is_cbor(SurveyQuery("d", 1).encode())
     assert messages.is_cbor(SurveyReply("s").encode())
     assert not messages.is_cbor(messages.TEXT_QUERY)
@@ -164,14 +164,14 @@ def test_both_forms_are_told_apart_by_the_first_byte() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"", b"\0", b"\n", b"\r\n", b" \0\0"])
-def test_the_text_query_may_end_as_other_languages_end_a_text(tail: bytes) -> None:
+def test_text_query_may_have_trailing_padding(tail: bytes) -> None:
     assert parse_survey_query(b"service query" + tail) is None
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"service", b"Service SurveyQuery", b"service query!", b"service query" + b"\0" * 10_000]
+    "body", [b"", b"service", b"Service Query", b"service query!", b"service query" + b"\0" * 10_000]
 )
-def test_other_text_is_no_query(body: bytes) -> None:
+def test_other_text_is_not_a_query(body: bytes) -> None:
     with pytest.raises(BadMessage):
         parse_survey_query(body)
 
@@ -185,7 +185,7 @@ def test_other_text_is_no_query(body: bytes) -> None:
         ("größe|tcp://[::1]:1".encode(), "größe", "tcp://[::1]:1"),
     ],
 )
-def test_text_is_split_at_the_first_bar_and_stripped(body: bytes, name: str, address: str) -> None:
+def test_text_reply_is_split_at_the_first_bar_and_stripped(body: bytes, name: str, address: str) -> None:
     assert parse_survey_reply(body) == TextReply(name, address)
 
 
@@ -211,12 +211,12 @@ def test_text_is_split_at_the_first_bar_and_stripped(body: bytes, name: str, add
         b"\x83\x01\x02\x03",
     ],
 )
-def test_text_that_names_no_provider_is_a_bad_message(body: bytes) -> None:
+def test_text_without_a_provider_is_a_bad_message(body: bytes) -> None:
     with pytest.raises(BadMessage):
         parse_survey_reply(body)
 
 
-def test_a_text_of_ten_megabytes_is_too_large() -> None:
+def test_text_of_ten_megabytes_is_too_large() -> None:
     with pytest.raises(TooLarge):
         parse_survey_reply(b"answer|tcp://" + b"h" * 10_000_000)
 
@@ -251,7 +251,7 @@ def reply_with(**changes: object) -> bytes:
         (cbor2.dumps({}), "'v' is missing"),
     ],
 )
-def test_a_reply_that_is_not_right_is_refused_with_the_reason(body: bytes, why: str) -> None:
+def test_invalid_reply_is_refused_with_the_reason(body: bytes, why: str) -> None:
     with pytest.raises(BadMessage, match=why):
         parse_survey_reply(body, "tcp://192.0.2.1:1")
 
@@ -305,12 +305,12 @@ def test_a_reply_that_is_not_right_is_refused_with_the_reason(body: bytes, why: 
         ("draining", 1),
     ],
 )
-def test_a_record_over_any_of_its_limits_is_refused(field: str, value: object) -> None:
+def test_record_over_any_limit_is_refused(field: str, value: object) -> None:
     with pytest.raises(BadMessage):
         parse_survey_reply(reply_with(providers=[record(**{field: value})]))
 
 
-def test_fields_and_flags_that_are_not_known_are_ignored() -> None:
+def test_unknown_fields_and_flags_are_ignored() -> None:
     reply = parse_survey_reply(reply_with(later=[1, {"x": None}], providers=[record(shiny=True)]))
     assert reply == SurveyReply("s", (Provider("answer", "tcp://host:1", "i", 1),))
     query = parse_survey_query(
@@ -320,7 +320,7 @@ def test_fields_and_flags_that_are_not_known_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("priority", [1, 5, 16, -32768, 32767, "first"])
-def test_the_priority_of_version_1_is_read_as_8(priority: object) -> None:
+def test_version_1_priority_is_read_as_8(priority: object) -> None:
     reply = parse_survey_reply(reply_with(v=1, providers=[record(priority=priority, zone="ny")]))
     assert reply == SurveyReply("s", (Provider("answer", "tcp://host:1", "i", 1, zone="ny", priority=8),))
     assert isinstance(reply, SurveyReply)
@@ -337,7 +337,7 @@ def test_the_priority_of_version_1_is_read_as_8(priority: object) -> None:
         assert [provider.priority for provider in providers] == [8]
 
 
-def test_a_reader_of_version_1_is_told_no_priority() -> None:
+def test_priority_is_not_sent_to_version_1_readers() -> None:
     first = Provider("answer", "tcp://host:1", "i", 1, priority=1)
     for body in (
         SurveyReply("s", (first,), version=1).encode(),
@@ -350,7 +350,7 @@ def test_a_reader_of_version_1_is_told_no_priority() -> None:
     assert b"priority" not in SurveyReply("s", (replace(first, priority=8),)).encode()  # the default
 
 
-def test_questions_are_of_version_1_and_say_which_versions_their_sender_reads() -> None:
+def test_queries_are_of_version_1_and_announce_the_senders_version() -> None:
     for body in (
         SurveyQuery("d", 1).encode(),
         SnapshotQuery().encode(),
@@ -373,7 +373,7 @@ def test_questions_are_of_version_1_and_say_which_versions_their_sender_reads() 
 
 
 @pytest.mark.parametrize("speaks", [1, 2])
-def test_an_answer_is_of_the_version_that_its_reader_speaks(speaks: int) -> None:
+def test_reply_is_of_the_version_that_its_reader_speaks(speaks: int) -> None:
     registry = Registry()
     registry.reply(1, registry.start_round(0.0), reply_with(providers=[record(priority=3)]), 0.1)
     for question in (ResolveQuery("answer", speaks=speaks), SnapshotQuery(speaks=speaks)):
@@ -399,7 +399,7 @@ def test_an_answer_is_of_the_version_that_its_reader_speaks(speaks: int) -> None
         {"flags": ["x"] * 17},
     ],
 )
-def test_a_query_that_is_not_right_is_refused(changes: dict[str, object]) -> None:
+def test_invalid_query_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(BadMessage):
         parse_survey_query(cbor2.dumps({"v": 1, "type": "query", "daemon": "d", "round": 3} | changes))
 
@@ -418,13 +418,13 @@ def test_a_query_that_is_not_right_is_refused(changes: dict[str, object]) -> Non
         lambda: Provider("a\ud800", "tcp://h"),
     ],
 )
-def test_what_the_other_side_would_refuse_is_not_sent(make: object) -> None:
+def test_messages_that_would_be_refused_are_not_encoded(make: object) -> None:
     assert callable(make)
     with pytest.raises(ValueError, match=r"\w"):
         make()
 
 
-def test_providers_that_differ_in_load_alone_are_equal() -> None:
+def test_providers_that_differ_only_in_load_are_equal() -> None:
     one, other = Provider("a", "tcp://h", load=1.0), Provider("a", "tcp://h", load=2.0)
     assert one == other
     assert {one} == {other}
@@ -451,7 +451,7 @@ FIGURES = RoundFigures(17, True, 95.0, 97.5, 5, 4, 3, 2, 1)
     ],
     ids=repr,
 )
-def test_a_question_is_understood_as_it_was_meant(ask: DaemonQuery) -> None:
+def test_daemon_query_survives_encoding(ask: DaemonQuery) -> None:
     assert parse_daemon_query(ask.encode()) == ask
 
 
@@ -475,7 +475,7 @@ def test_a_question_is_understood_as_it_was_meant(ask: DaemonQuery) -> None:
     ],
     ids=repr,
 )
-def test_a_question_that_is_not_right_is_refused_by_the_parser_and_in_an_answer(fields: dict[str, object]) -> None:
+def test_invalid_daemon_query_is_refused_by_the_parser_and_in_a_reply(fields: dict[str, object]) -> None:
     body = cbor2.dumps({"v": 1} | fields)
     with pytest.raises(BadMessage):
         parse_daemon_query(body)
@@ -485,7 +485,7 @@ def test_a_question_that_is_not_right_is_refused_by_the_parser_and_in_an_answer(
     assert isinstance(reply.error(), BadMessage)
 
 
-def test_times_in_answers_are_on_the_readers_clock() -> None:
+def test_times_in_replies_are_on_the_readers_clock() -> None:
     snapshot = SnapshotReply("d", (STATUS, replace(STATUS, last_reply=None, rtt=None)), KEY)
     again = parse_daemon_reply(snapshot.encode(now=100.0), now=1000.0)
     moved = replace(STATUS, since=990.0, last_reply=980.0)
@@ -494,7 +494,7 @@ def test_times_in_answers_are_on_the_readers_clock() -> None:
     assert rounds == RoundsReply("d", (replace(FIGURES, started=995.0, ended=997.5),), {"late": 3}, 2)
 
 
-def test_an_answer_carries_the_provider_and_a_refusal_its_error() -> None:
+def test_reply_carries_the_provider_and_a_refusal_its_error() -> None:
     resolved = parse_daemon_reply(ResolveReply("d", PROVIDER).encode(), 0.0)
     assert resolved == ResolveReply("d", PROVIDER)
     assert isinstance(resolved, ResolveReply)
@@ -534,16 +534,16 @@ def status_with(**changes: object) -> dict[str, object]:
     ],
     ids=repr,
 )
-def test_an_answer_that_is_not_right_is_a_bad_message(fields: dict[str, object]) -> None:
+def test_invalid_daemon_reply_is_a_bad_message(fields: dict[str, object]) -> None:
     with pytest.raises(BadMessage):
         parse_daemon_reply(cbor2.dumps(fields), 0.0)
 
 
-def test_a_full_page_of_the_largest_statuses_fits_an_answer() -> None:
+def test_full_page_of_the_largest_statuses_fits_a_reply() -> None:
     rows = tuple(
         replace(STATUS, provider=largest(n), pipes=tuple(range(2**31 - 100, 2**31))) for n in range(queries.PAGE)
     )
-    assert len(SnapshotReply("d" * 64, rows, rows[-1].provider.key).encode(1e9)) <= queries.ANSWER_LIMIT // 2 + 65536
+    assert len(SnapshotReply("d" * 64, rows, rows[-1].provider.key).encode(1e9)) <= queries.REPLY_LIMIT // 2 + 65536
 
 
 def filled(count: int) -> Registry:
@@ -557,12 +557,12 @@ def filled(count: int) -> Registry:
     return registry
 
 
-def ask(registry: Registry, question: DaemonQuery) -> queries.Answer:
+def ask(registry: Registry, question: DaemonQuery) -> queries.DaemonReply:
     data = queries.answer_query_bytes(registry, question.encode(), "daemon-1", random.Random(1), 1.0)
     return parse_daemon_reply(data, 1.0)
 
 
-def test_a_daemon_tells_all_page_by_page_while_things_change() -> None:
+def test_paging_returns_all_rows_while_they_change() -> None:
     registry = filled(600)
     seen: list[str] = []
     after = None
@@ -581,13 +581,13 @@ def test_a_daemon_tells_all_page_by_page_while_things_change() -> None:
     assert len(seen) == len(set(seen)) == 600
 
 
-def test_a_page_that_is_just_full_is_the_last() -> None:
+def test_exactly_full_page_is_the_last() -> None:
     found = ask(filled(queries.PAGE), SnapshotQuery(everything=True))
     assert isinstance(found, SnapshotReply)
     assert (len(found.rows), found.after) == (queries.PAGE, None)
 
 
-def test_a_daemon_tells_what_can_be_resolved_or_everything_of_one_name_or_all() -> None:
+def test_snapshot_is_of_resolvable_or_all_providers_of_one_name_or_all() -> None:
     registry = filled(40)
 
     def told(question: SnapshotQuery) -> dict[tuple[str, State], int]:
@@ -602,7 +602,7 @@ def test_a_daemon_tells_what_can_be_resolved_or_everything_of_one_name_or_all() 
     assert told(SnapshotQuery("unknown")) == {}
 
 
-def test_a_daemon_resolves_a_name_or_says_that_it_is_not_found() -> None:
+def test_daemon_resolves_a_name_or_replies_not_found() -> None:
     registry = filled(8)
     found = ask(registry, ResolveQuery("even"))
     assert isinstance(found, ResolveReply)
@@ -610,7 +610,7 @@ def test_a_daemon_resolves_a_name_or_says_that_it_is_not_found() -> None:
     assert ask(registry, ResolveQuery("nobody")) == RefusedReply("daemon-1", "not found", "service not found: nobody")
 
 
-def test_a_daemon_tells_of_its_rounds() -> None:
+def test_daemon_replies_with_its_rounds() -> None:
     registry = filled(8)
     registry.pipe_joined(1000, 0.6)
     registry.end_round(registry.start_round(0.7), 0.9)
@@ -624,7 +624,7 @@ def test_a_daemon_tells_of_its_rounds() -> None:
 
 @unhurried
 @given(st.binary(max_size=200))
-def test_a_daemon_answers_any_bytes(body: bytes) -> None:
+def test_daemon_answers_arbitrary_bytes(body: bytes) -> None:
     parse_daemon_reply(queries.answer_query_bytes(Registry(), body, "d", random.Random(1), 0.0), 0.0)
 
 
@@ -633,7 +633,7 @@ def test_sixteen_thousand_hostile_replies_are_refused_in_two_seconds() -> None:
     for n in range(16_000):
         with pytest.raises(BadMessage):
             parse_survey_reply(reply_with_junk(n))
-    assert time.process_time() - started < 2.0 or sys.gettrace() is not None  # coverage makes everything slow
+    assert time.process_time() - started < 2.0 or sys.gettrace() is not None  # coverage slows it down
 
 
 def reply_with_junk(n: int) -> bytes:
@@ -654,7 +654,7 @@ EXAMPLES = {
 }
 
 
-def test_the_examples_in_the_documentation_are_what_is_sent() -> None:
+def test_examples_in_the_docs_are_the_encoded_bytes() -> None:
     text = WIRE.read_text(encoding="utf-8").partition("\n## Documents\n")[0]
     lines = [line.partition("=") for line in text.splitlines()]
     shown = {name.strip(): data.strip() for name, equals, data in lines if equals and name.strip() in EXAMPLES}

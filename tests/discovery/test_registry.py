@@ -1,4 +1,4 @@
-"""The registry's behaviour, sentence by sentence. Its invariants are in test_registry_invariants.py."""
+"""Behaviour of the registry. Its invariants are in test_registry_invariants.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def says(*records: Provider, sender: str = "s", relay: bool = False) -> bytes:
 
 
 class World:
-    """A registry, a clock, and pipes that answer as told: ``world.voice[3] = says(...)``, or None for silence."""
+    """A registry, a clock, and scripted pipes: ``world.voice[3] = says(...)``, or None for silence."""
 
     def __init__(self, rules: LivenessRules | None = None, limits: RegistryLimits | None = None) -> None:
         self.registry = Registry(rules=rules, limits=limits)
@@ -84,7 +84,7 @@ class World:
 
 
 def crowd(count: int, **more: object) -> World:
-    """So many providers, each on its own pipe, all up."""
+    """Return a world of `n` providers that are up, each on its own pipe."""
     world = World(**more)  # type: ignore[arg-type]
     for n in range(1, count + 1):
         world.join(n, says(provider(n), sender=f"s{n}"))
@@ -94,7 +94,7 @@ def crowd(count: int, **more: object) -> World:
 
 
 class Script:
-    """RandomSource that was decided beforehand."""
+    """Scripted RandomSource."""
 
     def __init__(self, *numbers: float) -> None:
         self.numbers: Iterator[float] = iter(numbers)
@@ -103,10 +103,10 @@ class Script:
         return next(self.numbers)
 
 
-# Coming
+# Joining
 
 
-def test_a_provider_is_up_with_its_first_reply() -> None:
+def test_provider_is_up_with_its_first_reply() -> None:
     world = World()
     world.join(1, says(provider()))
     assert list(world.registry.joining) == [1]
@@ -128,7 +128,7 @@ def test_one_pipe_may_carry_several_services_of_one_process() -> None:
     assert world.registry.snapshot(world.now) == {}
 
 
-def test_a_reply_that_overtakes_the_news_of_its_pipe_counts_as_its_join() -> None:
+def test_reply_before_the_join_of_its_pipe_counts_as_the_join() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(7, this, says(provider()))
@@ -136,7 +136,7 @@ def test_a_reply_that_overtakes_the_news_of_its_pipe_counts_as_its_join() -> Non
     assert world.registry.unasked == 0
 
 
-def test_a_pipe_that_nobody_has_asked_yet_is_a_reason_for_a_round() -> None:
+def test_unasked_pipe_is_a_reason_for_a_round() -> None:
     world = World()
     assert world.registry.unasked == 0
     world.join(1)
@@ -146,7 +146,7 @@ def test_a_pipe_that_nobody_has_asked_yet_is_a_reason_for_a_round() -> None:
     assert world.registry.unasked == 0
 
 
-def test_a_changed_record_is_an_event_and_a_changed_load_is_none() -> None:
+def test_changed_record_is_an_event_and_a_changed_load_is_not() -> None:
     world = crowd(1)
     assert [p.load for p in world.registry.snapshot(world.now)["answer"]] == [0.0]
     world.voice[1] = says(provider(load=3.0), sender="s1")
@@ -158,7 +158,7 @@ def test_a_changed_record_is_an_event_and_a_changed_load_is_none() -> None:
     assert [(e.old, e.new, e.reason, e.provider.weight) for e in world.events] == [(UP, UP, Reason.CHANGED, 7)]
 
 
-def test_of_two_pipes_that_describe_one_provider_the_last_word_counts() -> None:
+def test_latest_record_wins_on_two_pipes_with_one_provider() -> None:
     world = crowd(1)
     this = world.registry.start_round(world.now)
     for pipe, weight in ((2, 7), (1, 100), (2, 7)):
@@ -169,7 +169,7 @@ def test_of_two_pipes_that_describe_one_provider_the_last_word_counts() -> None:
 # Silence
 
 
-def test_one_missed_survey_changes_nothing_but_is_asked_about_at_once() -> None:
+def test_one_miss_changes_no_state_and_is_reasked_at_once() -> None:
     world = crowd(3)
     world.voice[1] = None
     end = world.round()
@@ -178,7 +178,7 @@ def test_one_missed_survey_changes_nothing_but_is_asked_about_at_once() -> None:
     assert world.status().misses == 1
 
 
-def test_an_answer_to_the_second_question_clears_the_doubt() -> None:
+def test_reply_to_the_reask_clears_the_miss() -> None:
     world = crowd(3)
     voice, world.voice[1] = world.voice[1], None
     world.round()
@@ -189,7 +189,7 @@ def test_an_answer_to_the_second_question_clears_the_doubt() -> None:
     assert world.status().misses == 0
 
 
-def test_missed_twice_is_suspect_and_passed_over_while_others_are_left() -> None:
+def test_two_misses_make_suspect_and_skipped_while_others_are_up() -> None:
     world = crowd(3)
     world.voice[1] = None
     world.full_round()
@@ -199,7 +199,7 @@ def test_missed_twice_is_suspect_and_passed_over_while_others_are_left() -> None
     assert {world.registry.resolve("answer", rng).id for _ in range(100)} == {"id2", "id3"}
 
 
-def test_suspects_are_resolved_when_nothing_else_is_left() -> None:
+def test_suspects_are_resolved_if_none_is_up() -> None:
     world = crowd(2)
     world.voice[1] = world.voice[2] = None
     world.full_round()
@@ -208,7 +208,7 @@ def test_suspects_are_resolved_when_nothing_else_is_left() -> None:
     assert world.registry.resolve("answer", random.Random(1)).id in {"id1", "id2"}
 
 
-def test_the_eighth_miss_is_down_and_its_pipe_may_be_disconnected() -> None:
+def test_eighth_miss_is_down_and_its_pipe_may_be_disconnected() -> None:
     world = crowd(3)
     world.voice[1] = None
     ends = [world.full_round() for _ in range(7)]
@@ -218,7 +218,7 @@ def test_the_eighth_miss_is_down_and_its_pipe_may_be_disconnected() -> None:
     assert world.full_round().silent_pipes == ()
 
 
-def test_the_second_question_holds_only_those_to_account_for_whom_it_was_asked() -> None:
+def test_reask_counts_misses_of_its_targets_only() -> None:
     world = crowd(3)
     world.voice[1] = None
     world.round()
@@ -229,7 +229,7 @@ def test_the_second_question_holds_only_those_to_account_for_whom_it_was_asked()
     assert (end.figures.due, end.figures.missed) == (1, 1)
 
 
-def test_a_suspect_is_up_again_with_any_answer() -> None:
+def test_any_reply_makes_a_suspect_up_again() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     world.full_round()
@@ -238,7 +238,7 @@ def test_a_suspect_is_up_again_with_any_answer() -> None:
     assert [(e.old, e.new, e.reason) for e in world.events[1:]] == [(SUSPECT, UP, Reason.ANSWERED)]
 
 
-def test_a_late_reply_is_life_and_says_so() -> None:
+def test_late_reply_is_a_sign_of_life_with_that_reason() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     late = world.registry.start_round(world.now)
@@ -251,7 +251,7 @@ def test_a_late_reply_is_life_and_says_so() -> None:
     assert world.registry.counters["late"] == 1
 
 
-def test_who_always_answers_late_is_never_doubted_twice() -> None:
+def test_provider_that_always_answers_late_is_never_suspect() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     assert voice is not None
@@ -266,7 +266,7 @@ def test_who_always_answers_late_is_never_doubted_twice() -> None:
     assert world.status().state is UP
 
 
-def test_a_provider_that_is_down_by_silence_is_up_again_with_a_late_reply() -> None:
+def test_late_reply_brings_back_a_provider_down_by_silence() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     for _ in range(7):
@@ -276,7 +276,7 @@ def test_a_provider_that_is_down_by_silence_is_up_again_with_a_late_reply() -> N
     assert (world.events[-1].old, world.events[-1].new) == (DOWN, UP)
 
 
-def test_silence_is_counted_once_where_rounds_overlap() -> None:
+def test_silence_in_overlapping_rounds_is_counted_once() -> None:
     world = crowd(1)
     rounds = [world.registry.start_round(world.now) for _ in range(10)]
     for this in rounds:
@@ -284,7 +284,7 @@ def test_silence_is_counted_once_where_rounds_overlap() -> None:
     assert world.status().misses == 1
 
 
-def test_who_joined_after_the_question_is_not_held_to_account() -> None:
+def test_pipe_that_joined_after_the_start_misses_nothing() -> None:
     world = crowd(1)
     world.voice[1] = None
     this = world.registry.start_round(world.now)
@@ -295,7 +295,7 @@ def test_who_joined_after_the_question_is_not_held_to_account() -> None:
     assert (end.figures.asked, end.figures.due, end.figures.missed) == (1, 1, 1)
 
 
-def test_ending_a_round_twice_or_one_that_never_was_does_nothing() -> None:
+def test_ending_a_round_twice_or_an_unknown_round_does_nothing() -> None:
     world = crowd(2)
     world.voice[1] = None
     first = world.round()
@@ -305,7 +305,7 @@ def test_ending_a_round_twice_or_one_that_never_was_does_nothing() -> None:
     assert world.status().misses == 1
 
 
-def test_a_reply_to_a_round_long_gone_is_counted_and_no_life() -> None:
+def test_reply_to_an_expired_round_is_counted_and_no_sign_of_life() -> None:
     world = crowd(1)
     voice, world.voice[1] = world.voice[1], None
     assert voice is not None
@@ -318,14 +318,14 @@ def test_a_reply_to_a_round_long_gone_is_counted_and_no_life() -> None:
 # Pipes
 
 
-def test_a_lost_pipe_is_down_at_once() -> None:
+def test_lost_pipe_takes_its_provider_down_at_once() -> None:
     world = crowd(2)
     world.leave(1)
     assert [(e.old, e.new, e.reason) for e in world.events] == [(UP, DOWN, Reason.PIPE_LOST)]
     assert world.found() == {"id2"}
 
 
-def test_a_reply_that_crosses_with_the_loss_of_its_pipe_raises_nobody() -> None:
+def test_reply_after_the_loss_of_its_pipe_brings_nothing_up() -> None:
     world = crowd(1)
     this = world.registry.start_round(world.now)
     voice = world.voice[1]
@@ -338,7 +338,7 @@ def test_a_reply_that_crosses_with_the_loss_of_its_pipe_raises_nobody() -> None:
     assert world.registry.counters["after leaving"] == 2
 
 
-def test_a_process_that_reconnects_gets_its_row_back() -> None:
+def test_reconnected_process_gets_its_row_back() -> None:
     world = crowd(1)
     voice = world.voice[1]
     world.leave(1)
@@ -348,19 +348,21 @@ def test_a_process_that_reconnects_gets_its_row_back() -> None:
     assert [(e.old, e.new) for e in world.events] == [(UP, DOWN), (DOWN, UP)]
 
 
-def test_a_process_that_starts_again_is_another_provider() -> None:
+def test_restarted_process_is_another_provider() -> None:
     world = crowd(1)
     world.join(2, says(provider(epoch=2), sender="s1b"))
     world.round()
     assert world.found() == {"id1"}
     assert len(world.registry.view(world.now)) == 2
     rng = random.Random(1)
-    assert {world.registry.resolve("answer", rng).epoch for _ in range(20)} == {2}  # one address, its newest epoch
+    assert {world.registry.resolve("answer", rng).epoch for _ in range(20)} == {
+        2
+    }  # one candidate for an address, its newest epoch
     world.leave(1)
     assert {row.provider.epoch: row.state for row in world.registry.view(world.now)} == {1: DOWN, 2: UP}
 
 
-def test_two_processes_with_one_id_are_both_seen() -> None:
+def test_two_processes_with_one_id_are_both_visible() -> None:
     world = World()
     world.join(1, says(provider(1, id="copied", epoch=1), sender="a"))
     world.join(2, says(provider(2, id="copied", epoch=2), sender="b"))
@@ -369,7 +371,7 @@ def test_two_processes_with_one_id_are_both_seen() -> None:
     assert addresses == {"tcp://10.0.0.1:9000", "tcp://10.0.0.2:9000"}
 
 
-def test_a_provider_on_two_pipes_lives_as_long_as_one_of_them() -> None:
+def test_provider_on_two_pipes_lives_as_long_as_one_of_them() -> None:
     world = World()
     world.join(1, says(provider()))
     world.join(2, says(provider()))
@@ -385,7 +387,7 @@ def test_a_provider_on_two_pipes_lives_as_long_as_one_of_them() -> None:
     assert world.status().state is DOWN
 
 
-def test_one_address_of_two_providers_is_one_choice() -> None:
+def test_address_of_two_providers_is_one_candidate() -> None:
     world = World()
     world.join(1, says(provider(1), sender="a"))
     world.join(2, says(provider(1, id="other"), sender="b"))
@@ -399,10 +401,10 @@ def test_one_address_of_two_providers_is_one_choice() -> None:
     assert world.found() == {"id1", "id3"}
 
 
-# Leaving
+# Goodbyes and draining
 
 
-def test_bye_is_out_of_resolve_at_once_and_names_the_loss_of_the_pipe() -> None:
+def test_goodbye_leaves_resolve_at_once_and_is_the_reason_of_the_loss() -> None:
     world = crowd(2)
     this = world.registry.start_round(world.now)
     voice = world.voice[1]
@@ -416,7 +418,7 @@ def test_bye_is_out_of_resolve_at_once_and_names_the_loss_of_the_pipe() -> None:
     assert world.registry.counters["duplicate"] == 0
 
 
-def test_bye_of_one_process_behind_a_relay_is_not_the_others() -> None:
+def test_goodbye_behind_a_relay_affects_one_process_only() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, says(provider(1), sender="a"))
@@ -425,7 +427,7 @@ def test_bye_of_one_process_behind_a_relay_is_not_the_others() -> None:
     assert world.states() == {"id1": DRAINING, "id2": UP}
 
 
-def test_who_said_bye_and_then_answers_has_thought_better_of_it() -> None:
+def test_reply_after_a_goodbye_brings_the_provider_up_again() -> None:
     world = crowd(1)
     world.say(1, world.registry.start_round(world.now), SurveyReply("s1", bye=True).encode())
     world.round()
@@ -434,7 +436,7 @@ def test_who_said_bye_and_then_answers_has_thought_better_of_it() -> None:
     assert [(e.new, e.reason) for e in world.events[1:]] == [(UP, Reason.ANSWERED), (DOWN, Reason.PIPE_LOST)]
 
 
-def test_who_said_bye_may_go_on_saying_that_it_drains() -> None:
+def test_draining_replies_may_follow_a_goodbye() -> None:
     world = crowd(1)
     this = world.registry.start_round(world.now)
     world.say(1, this, SurveyReply("s1", bye=True).encode())
@@ -443,7 +445,7 @@ def test_who_said_bye_may_go_on_saying_that_it_drains() -> None:
     assert (world.status().state, world.status().reason) == (DOWN, Reason.BYE)
 
 
-def test_text_does_not_bring_back_who_said_bye() -> None:
+def test_text_does_not_bring_back_a_provider_after_its_goodbye() -> None:
     world = crowd(1)
     this = world.registry.start_round(world.now)
     world.say(1, this, SurveyReply("s1", bye=True).encode())
@@ -451,7 +453,7 @@ def test_text_does_not_bring_back_who_said_bye() -> None:
     assert world.status().state is DRAINING
 
 
-def test_text_does_not_bring_back_who_drained_and_is_down() -> None:
+def test_text_does_not_bring_back_a_drained_provider_that_is_down() -> None:
     world = World()
     world.join(1, says(provider(draining=True)))
     world.round()
@@ -462,7 +464,7 @@ def test_text_does_not_bring_back_who_drained_and_is_down() -> None:
     assert (world.status().state, world.status().misses) == (DOWN, 8)
 
 
-def test_bye_of_who_is_down_is_too_late() -> None:
+def test_goodbye_of_a_provider_that_is_down_is_ignored() -> None:
     world = crowd(2)
     world.voice[1] = None
     for _ in range(7):
@@ -472,14 +474,14 @@ def test_bye_of_who_is_down_is_too_late() -> None:
     assert world.status().state is DOWN
 
 
-def test_bye_of_who_is_not_known_makes_no_row() -> None:
+def test_goodbye_of_an_unknown_provider_makes_no_row() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, SurveyReply("s", (provider(),), bye=True).encode())
     assert world.registry.view(world.now) == ()
 
 
-def test_draining_is_never_resolved_not_even_as_the_last() -> None:
+def test_draining_provider_is_never_resolved() -> None:
     world = World()
     world.join(1, says(provider(draining=True)))
     world.round()
@@ -491,7 +493,7 @@ def test_draining_is_never_resolved_not_even_as_the_last() -> None:
     assert world.registry.resolve("answer", random.Random(1)) == provider()
 
 
-def test_a_draining_provider_that_falls_silent_drains_until_it_is_down() -> None:
+def test_silent_draining_provider_drains_until_it_is_down() -> None:
     world = World()
     world.join(1, says(provider(draining=True)))
     world.round()
@@ -503,7 +505,7 @@ def test_a_draining_provider_that_falls_silent_drains_until_it_is_down() -> None
     assert (world.status().state, world.status().reason) == (DOWN, Reason.MISSED)
 
 
-def test_what_a_process_lists_no_longer_is_withdrawn() -> None:
+def test_provider_that_its_process_no_longer_lists_is_withdrawn() -> None:
     world = World()
     world.join(1, says(provider(1), provider(2)))
     world.round()
@@ -529,7 +531,7 @@ def text(n: int = 1) -> bytes:
     return TextReply("answer", f"tcp://10.0.0.{n}:9000").encode()
 
 
-def test_a_text_provider_is_found_missed_and_lost_like_any_other() -> None:
+def test_text_provider_is_found_missed_and_lost_like_any_other() -> None:
     world = World()
     world.join(1, text())
     world.join(2, text(2))
@@ -548,7 +550,7 @@ def text_provider(n: int) -> Provider:
 
 
 @pytest.mark.parametrize("text_first", [True, False])
-def test_the_cbor_reply_of_a_pipe_beats_its_text_whichever_came_first(text_first: bool) -> None:
+def test_cbor_reply_of_a_pipe_overrides_its_text_in_any_order(text_first: bool) -> None:
     world = World()
     this = world.registry.start_round(world.now)
     for body in (text(), says(provider())) if text_first else (says(provider()), text()):
@@ -557,7 +559,7 @@ def test_the_cbor_reply_of_a_pipe_beats_its_text_whichever_came_first(text_first
     assert world.registry.counters["text beaten"] == (0 if text_first else 1)
 
 
-def test_a_text_row_that_is_replaced_goes_down_before_its_successor_comes_up() -> None:
+def test_replaced_text_row_goes_down_before_its_successor_comes_up() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, text())
@@ -568,7 +570,7 @@ def test_a_text_row_that_is_replaced_goes_down_before_its_successor_comes_up() -
     ]
 
 
-def test_text_of_a_pipe_that_speaks_cbor_is_still_a_sign_of_life() -> None:
+def test_text_on_a_cbor_pipe_is_a_sign_of_life() -> None:
     world = crowd(2)
     world.voice[1] = text()
     for _ in range(10):
@@ -576,7 +578,7 @@ def test_text_of_a_pipe_that_speaks_cbor_is_still_a_sign_of_life() -> None:
     assert world.states() == {"id1": UP, "id2": UP}
 
 
-def test_behind_a_relay_text_is_somebody_elses() -> None:
+def test_text_behind_a_relay_belongs_to_another_process() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, says(provider(1), sender="a", relay=True))
@@ -586,7 +588,7 @@ def test_behind_a_relay_text_is_somebody_elses() -> None:
     assert world.registry.snapshot(0) == {"answer": {provider(1), text_provider(2), provider(3)}}
 
 
-def test_behind_a_relay_text_at_the_address_of_a_cbor_provider_is_replaced_by_it() -> None:
+def test_text_behind_a_relay_is_replaced_by_cbor_at_the_same_address() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, text(1))
@@ -595,7 +597,7 @@ def test_behind_a_relay_text_at_the_address_of_a_cbor_provider_is_replaced_by_it
     assert world.registry.snapshot(0) == {"answer": {provider(1), text_provider(2)}}
 
 
-def test_text_at_an_address_that_was_withdrawn_brings_nobody_back() -> None:
+def test_text_at_a_withdrawn_address_brings_nothing_back() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, says(provider(1), provider(2)))
@@ -607,7 +609,7 @@ def test_text_at_an_address_that_was_withdrawn_brings_nobody_back() -> None:
 # Mass loss
 
 
-def test_most_silent_at_once_is_held_back_and_labelled() -> None:
+def test_mass_loss_is_held_back_and_labelled_stale() -> None:
     world = crowd(20)
     for n in range(1, 12):
         world.voice[n] = None
@@ -620,7 +622,7 @@ def test_most_silent_at_once_is_held_back_and_labelled() -> None:
     assert {row.misses for row in world.registry.view(0)} == {0}
 
 
-def test_who_has_answered_is_chosen_before_who_is_stale() -> None:
+def test_providers_that_answered_are_chosen_before_stale_ones() -> None:
     world = crowd(20)
     for n in range(1, 12):
         world.voice[n] = None
@@ -636,7 +638,7 @@ def test_who_has_answered_is_chosen_before_who_is_stale() -> None:
 
 
 @pytest.mark.parametrize(("of", "silent"), [(9, 9), (20, 10), (40, 20)])
-def test_fewer_than_ten_or_no_more_than_half_are_looked_at_one_by_one(of: int, silent: int) -> None:
+def test_fewer_than_ten_or_at_most_half_is_no_mass_loss(of: int, silent: int) -> None:
     world = crowd(of)
     for n in range(1, silent + 1):
         world.voice[n] = None
@@ -645,7 +647,7 @@ def test_fewer_than_ten_or_no_more_than_half_are_looked_at_one_by_one(of: int, s
     assert list(world.states().values()).count(SUSPECT) == silent
 
 
-def test_after_a_mass_loss_every_answer_clears_its_label_and_the_rest_is_judged() -> None:
+def test_after_a_mass_loss_replies_clear_stale_and_the_rest_is_judged() -> None:
     world = crowd(20)
     voices = dict(world.voice)
     for n in range(1, 21):
@@ -659,7 +661,7 @@ def test_after_a_mass_loss_every_answer_clears_its_label_and_the_rest_is_judged(
     assert [(e.provider.id, e.new) for e in world.events] == [("id1", SUSPECT)]
 
 
-def test_after_a_mass_loss_the_second_question_counts_for_those_who_stay_silent() -> None:
+def test_after_a_mass_loss_the_reask_counts_for_silent_providers() -> None:
     world = crowd(20)
     voices = dict(world.voice)
     world.voice = dict.fromkeys(voices)
@@ -671,7 +673,7 @@ def test_after_a_mass_loss_the_second_question_counts_for_those_who_stay_silent(
     assert (world.status().misses, world.status().stale, world.status().state) == (1, False, UP)
 
 
-def test_a_stale_provider_whose_pipe_is_lost_is_down_and_no_longer_stale() -> None:
+def test_stale_provider_with_a_lost_pipe_is_down_and_not_stale() -> None:
     world = crowd(20)
     world.voice = dict.fromkeys(world.voice)
     world.round()
@@ -679,14 +681,14 @@ def test_a_stale_provider_whose_pipe_is_lost_is_down_and_no_longer_stale() -> No
     assert (world.status().state, world.status().stale) == (DOWN, False)
 
 
-def test_lost_pipes_are_no_mass_loss() -> None:
+def test_lost_pipes_are_not_a_mass_loss() -> None:
     world = crowd(20)
     for n in range(1, 21):
         world.leave(n)
     assert set(world.states().values()) == {DOWN}
 
 
-def test_who_was_passed_over_before_does_not_make_a_mass() -> None:
+def test_suspects_do_not_count_for_a_mass_loss() -> None:
     world = crowd(40)
     for n in range(1, 19):
         world.voice[n] = None
@@ -695,14 +697,14 @@ def test_who_was_passed_over_before_does_not_make_a_mass() -> None:
     assert world.full_round().figures.held == 0
     assert list(world.states().values()).count(SUSPECT) == 19
     for n in range(20, 35):
-        world.voice[n] = None  # 15 of the 21 that are left
+        world.voice[n] = None  # 15 of the remaining 21
     assert world.round().figures.held == 34
 
 
 @pytest.mark.parametrize(
     ("silent", "of", "is_mass"), [(9, 9, False), (10, 10, True), (10, 19, True), (10, 20, False), (201, 400, True)]
 )
-def test_what_a_mass_is(silent: int, of: int, is_mass: bool) -> None:
+def test_mass_loss_thresholds(silent: int, of: int, is_mass: bool) -> None:
     assert is_mass_loss(silent, of, LivenessRules()) is is_mass
 
 
@@ -718,7 +720,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize(("kind", "body"), GARBAGE.items(), ids=GARBAGE)
-def test_a_bad_reply_kills_nobody_and_is_counted(kind: str, body: bytes) -> None:
+def test_bad_reply_is_counted_and_takes_nothing_down(kind: str, body: bytes) -> None:
     world = crowd(2)
     before = world.registry.view(0)
     this = world.registry.start_round(world.now)
@@ -732,7 +734,7 @@ def test_a_bad_reply_kills_nobody_and_is_counted(kind: str, body: bytes) -> None
     assert world.status().state is UP
 
 
-def test_a_bad_reply_of_one_is_not_noticed_by_the_others() -> None:
+def test_bad_reply_does_not_affect_other_peers() -> None:
     world = crowd(3)
     world.voice[1] = b"\xa1\x01"
     for _ in range(20):
@@ -740,7 +742,7 @@ def test_a_bad_reply_of_one_is_not_noticed_by_the_others() -> None:
     assert world.states() == {"id1": DOWN, "id2": UP, "id3": UP}
 
 
-def test_two_answers_to_one_round_are_counted_and_taken() -> None:
+def test_second_reply_to_a_round_is_counted_and_accepted() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, says(provider()))
@@ -751,7 +753,7 @@ def test_two_answers_to_one_round_are_counted_and_taken() -> None:
     assert len(world.events) == 2
 
 
-def test_counts_have_every_kind_and_are_a_copy() -> None:
+def test_counters_have_every_kind_and_are_a_copy() -> None:
     registry = Registry()
     counts = registry.counters
     assert tuple(counts) == COUNTERS
@@ -763,18 +765,18 @@ def test_counts_have_every_kind_and_are_a_copy() -> None:
 # Caps
 
 
-def test_over_the_cap_the_known_stay_and_the_new_are_refused_and_counted() -> None:
+def test_over_the_cap_known_rows_stay_and_new_ones_are_refused_and_counted() -> None:
     world = crowd(5, limits=RegistryLimits(providers=5))
     world.join(9, says(provider(9), sender="s9"))
     world.round()
     assert len(world.found()) == 5
     assert world.registry.counters["over cap"] == 1
-    world.leave(1)  # the dead give way
+    world.leave(1)  # down rows give way
     world.round()
     assert world.found() == {"id2", "id3", "id4", "id5", "id9"}
 
 
-def test_one_pipe_carries_no_more_than_its_cap() -> None:
+def test_rows_of_a_pipe_are_capped() -> None:
     world = World(limits=RegistryLimits(per_pipe=3))
     this = world.registry.start_round(world.now)
     for n in range(1, 6):
@@ -783,14 +785,14 @@ def test_one_pipe_carries_no_more_than_its_cap() -> None:
     assert world.registry.counters["over cap"] == 2
 
 
-def test_there_are_no_more_names_than_their_cap() -> None:
+def test_names_are_capped() -> None:
     world = World(limits=RegistryLimits(names=2))
     world.join(1, says(*(provider(n, f"name{n}") for n in range(1, 6))))
     world.round()
     assert set(world.registry.snapshot(0)) == {"name1", "name2"}
 
 
-def test_there_are_no_more_pipes_than_their_cap() -> None:
+def test_pipes_are_capped() -> None:
     world = crowd(2, limits=RegistryLimits(pipes=2))
     world.join(3, says(provider(3), sender="s3"))
     world.round()
@@ -801,13 +803,13 @@ def test_there_are_no_more_pipes_than_their_cap() -> None:
     assert world.found() == {"id2", "id3"}
 
 
-def test_who_answers_without_end_is_not_read_until_the_next_round() -> None:
+def test_flooding_pipe_is_not_read_until_the_next_round() -> None:
     world = crowd(2)
     this = world.registry.start_round(world.now)
     started = time.process_time()
     for n in range(20_000):
         world.say(1, this, says(provider(), sender=f"s{n % 7}") if n % 2 else b"\xa1" + bytes([n % 256]))
-    assert time.process_time() - started < 3 or sys.gettrace() is not None  # coverage makes everything slow
+    assert time.process_time() - started < 3 or sys.gettrace() is not None  # coverage slows it down
     assert world.registry.counters["flood"] > 10_000
     voice = world.voice[2]
     assert voice is not None
@@ -819,7 +821,7 @@ def test_who_answers_without_end_is_not_read_until_the_next_round() -> None:
     assert world.states() == {"id1": UP, "id2": UP}
 
 
-def test_the_dead_are_kept_for_a_while_and_not_too_many_of_them() -> None:
+def test_down_rows_are_kept_for_a_time_and_capped() -> None:
     world = crowd(6, limits=RegistryLimits(keep_down=10.0, max_down=3))
     for n in range(1, 5):
         world.leave(n)
@@ -831,7 +833,7 @@ def test_the_dead_are_kept_for_a_while_and_not_too_many_of_them() -> None:
     assert world.states() == {"id5": UP, "id6": UP}
 
 
-def test_a_name_whose_dead_are_forgotten_makes_room_for_another() -> None:
+def test_forgetting_the_down_rows_of_a_name_frees_the_name() -> None:
     world = crowd(1, limits=RegistryLimits(names=1, keep_down=10.0))
     world.leave(1)
     world.now += 20
@@ -841,7 +843,7 @@ def test_a_name_whose_dead_are_forgotten_makes_room_for_another() -> None:
     assert set(world.registry.snapshot(0)) == {"question"}
 
 
-def test_who_came_back_is_not_forgotten_for_having_been_down() -> None:
+def test_returned_provider_is_not_forgotten() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     for _ in range(7):
@@ -852,7 +854,7 @@ def test_who_came_back_is_not_forgotten_for_having_been_down() -> None:
     assert world.states() == {"id1": UP, "id2": UP}
 
 
-def test_a_pipe_lost_after_its_provider_was_given_up_is_no_news() -> None:
+def test_loss_of_a_pipe_whose_rows_are_down_is_no_event() -> None:
     world = crowd(2)
     world.voice[1] = None
     for _ in range(7):
@@ -863,7 +865,7 @@ def test_a_pipe_lost_after_its_provider_was_given_up_is_no_news() -> None:
     assert (world.status().reason, world.status().pipes) == (Reason.MISSED, ())
 
 
-def test_who_is_down_by_silence_and_forgotten_is_found_again() -> None:
+def test_forgotten_provider_is_found_again() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     for _ in range(7):
@@ -876,10 +878,10 @@ def test_who_is_down_by_silence_and_forgotten_is_found_again() -> None:
     assert world.found() == {"id1", "id2"}
 
 
-# Asking
+# Queries
 
 
-def test_an_unknown_name_is_not_found_and_adds_nothing() -> None:
+def test_unknown_name_raises_not_found_and_adds_nothing() -> None:
     world = crowd(1)
     for n in range(100):
         with pytest.raises(ServiceNotFound) as caught:
@@ -888,7 +890,7 @@ def test_an_unknown_name_is_not_found_and_adds_nothing() -> None:
     assert set(world.registry.snapshot(0)) == {"answer"}
 
 
-def test_all_equal_is_at_random() -> None:
+def test_equal_candidates_are_chosen_at_random() -> None:
     world = crowd(4)
     rng = random.Random(7)
     chosen = Counter(world.registry.resolve("answer", rng).id for _ in range(4000))
@@ -901,7 +903,7 @@ def chosen(world: World, zone: str = "") -> Counter[str]:
     return Counter(world.registry.resolve("answer", rng, zone).id for _ in range(4000))
 
 
-def test_the_own_zone_first_then_priority_then_weight() -> None:
+def test_selection_is_by_zone_then_priority_then_weight() -> None:
     world = World()
     records = [
         provider(1, priority=1, zone="eu", weight=10),
@@ -919,7 +921,7 @@ def test_the_own_zone_first_then_priority_then_weight() -> None:
     assert set(chosen(world, "asia")) == set(chosen(world)) == {"id1", "id2", "id5"}
 
 
-def test_a_zone_is_asked_while_anybody_of_it_is_there() -> None:
+def test_zone_is_preferred_while_any_of_its_providers_is_up() -> None:
     world = World()
     world.join(1, says(provider(1, zone="ny", priority=16), sender="a"))
     world.join(2, says(provider(2, zone="ny", priority=15), sender="b"))
@@ -932,7 +934,7 @@ def test_a_zone_is_asked_while_anybody_of_it_is_there() -> None:
     assert set(chosen(world, "ny")) == {"id3"}
 
 
-def test_a_zone_that_is_stale_is_asked_before_another_that_has_answered() -> None:
+def test_stale_providers_of_the_own_zone_precede_other_zones() -> None:
     world = World()
     for n in range(1, 13):
         world.join(n, says(provider(n, zone="ny" if n > 1 else "london"), sender=f"s{n}"))
@@ -945,7 +947,7 @@ def test_a_zone_that_is_stale_is_asked_before_another_that_has_answered() -> Non
     assert set(chosen(world)) == set(chosen(world, "london")) == {"id1"}
 
 
-def test_priority_1_is_taken_before_2_and_8_is_the_default() -> None:
+def test_priority_1_is_tried_before_2_and_8_is_the_default() -> None:
     world = World()
     for n, record in enumerate(
         (provider(1, priority=1), provider(2, priority=2), provider(3), provider(4, priority=9)), 1
@@ -958,7 +960,7 @@ def test_priority_1_is_taken_before_2_and_8_is_the_default() -> None:
         world.leave(n)
 
 
-def test_a_reply_of_version_1_counts_with_priority_8_and_is_counted() -> None:
+def test_version_1_reply_gets_priority_8_and_is_counted() -> None:
     world = World()
     world.join(1, SurveyReply("a", (provider(1, priority=9),)).encode())
     old = cbor2.dumps(
@@ -985,12 +987,12 @@ def test_a_reply_of_version_1_counts_with_priority_8_and_is_counted() -> None:
         ((1, 3), 0.24, "id1"),
     ],
 )
-def test_weight_is_a_share(weights: tuple[int, int], number: float, chosen: str) -> None:
+def test_weight_is_a_share_of_choices(weights: tuple[int, int], number: float, chosen: str) -> None:
     candidates = [provider(n, weight=weight) for n, weight in enumerate(weights, 1)]
     assert choose_provider({"": candidates}, Script(number)).id == chosen
 
 
-def test_a_snapshot_does_not_change_afterwards_and_cannot_be_changed() -> None:
+def test_snapshot_is_immutable() -> None:
     world = crowd(2)
     before = world.registry.snapshot(0)
     assert world.registry.snapshot(0) is before
@@ -1001,7 +1003,7 @@ def test_a_snapshot_does_not_change_afterwards_and_cannot_be_changed() -> None:
         before["x"] = frozenset()  # type: ignore[index]
 
 
-def test_a_round_is_complete_when_every_pipe_that_still_stands_has_answered() -> None:
+def test_round_is_complete_when_every_remaining_pipe_has_answered() -> None:
     world = World()
     assert world.registry.complete(world.registry.start_round(world.now))
     for n in (1, 2, 3):
@@ -1016,7 +1018,7 @@ def test_a_round_is_complete_when_every_pipe_that_still_stands_has_answered() ->
     assert world.registry.complete(this)
 
 
-def test_a_round_with_a_relay_is_never_complete_before_its_deadline() -> None:
+def test_round_with_a_relay_is_complete_only_at_its_deadline() -> None:
     world = World()
     world.join(1)
     this = world.registry.start_round(world.now)
@@ -1026,7 +1028,7 @@ def test_a_round_with_a_relay_is_never_complete_before_its_deadline() -> None:
     assert world.registry.complete(this)
 
 
-def test_figures_are_those_of_the_last_64_rounds() -> None:
+def test_figures_of_the_last_64_rounds_are_kept() -> None:
     world = crowd(3)
     for _ in range(70):
         world.full_round()
@@ -1035,7 +1037,7 @@ def test_figures_are_those_of_the_last_64_rounds() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"suspect_after": 0}, {"down_after": 1}, {"mass_count": 0}, {"mass_share": 2.0}])
-def test_rules_that_contradict_themselves_are_refused(bad: dict[str, int]) -> None:
+def test_contradictory_rules_are_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="is"):
         LivenessRules(**bad)
 

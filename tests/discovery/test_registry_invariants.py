@@ -1,4 +1,4 @@
-"""The registry at length: the numbered invariants of its docstring whatever happens, and a thousand rounds."""
+"""The numbered invariants of the registry's docstring under random inputs, and a thousand rounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def text(n: int) -> bytes:
 # The requirement: 1,000 rounds, 400 services, 5 % of the replies lost
 
 
-def test_a_thousand_rounds_over_400_services_with_replies_lost_make_no_false_downs() -> None:
+def test_1000_rounds_over_400_services_with_lost_replies_cause_no_false_downs() -> None:
     chance = random.Random(20260101)
     registry = Registry()
     voices = [SurveyReply(f"s{n}", (provider(n, f"service{n % 40}"),)).encode() for n in range(400)]
@@ -71,11 +71,11 @@ def test_a_thousand_rounds_over_400_services_with_replies_lost_make_no_false_dow
     took = time.process_time() - started
     assert [event for event in events if event.new is DOWN] == []
     assert lost > 35_000
-    assert sum(event.new is SUSPECT for event in events) > 500  # the test has teeth: there were doubts
-    assert took < 5 or sys.gettrace() is not None  # coverage makes everything slow
+    assert sum(event.new is SUSPECT for event in events) > 500  # checks the test itself: there were misses
+    assert took < 5 or sys.gettrace() is not None  # coverage slows it down
 
 
-# The invariants, under anything that can happen
+# The invariants, under random inputs
 
 IDS = st.integers(1, 6)
 RECORDS = st.builds(
@@ -99,7 +99,7 @@ LIMITS = RegistryLimits(providers=8, names=2, per_pipe=4, pipes=4, work_per_roun
 
 
 class Anything(RuleBasedStateMachine):
-    """Pipes come and go, rounds overlap, replies are right, wrong, late and misplaced; the invariants hold."""
+    """Pipes join and leave, rounds overlap, replies are valid, invalid, late and misplaced; the invariants hold."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Anything(RuleBasedStateMachine):
     def replay(self, events: Iterable[Event]) -> None:
         for event in events:
             old = self.replayed.get(event.provider.key, (JOINING, event.provider))[0]
-            # A row that was forgotten begins anew.
+            # A forgotten row starts again.
             assert event.old is old or (old is DOWN and event.old is JOINING)
             assert (event.old is event.new) == (event.reason is Reason.CHANGED)
             assert event.time == self.now
@@ -190,7 +190,7 @@ class Anything(RuleBasedStateMachine):
         assert self.view() == before
         counts = self.registry.counters
         kinds = [kind for kind in counts if counts[kind] != refused[kind]]
-        assert len(kinds) == 2  # invariant 7: as a reply, and as what was wrong with it
+        assert len(kinds) == 2  # invariant 7: as a reply, and under the kind of its refusal
         assert kinds[0] == "replies"
 
     @precondition(lambda self: self.newest > 0)

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests, and what a person would do with the page in it.
+"""A headless Chromium for tests, and a user's actions in it.
 
 Every call of the driver is a request to another process, so it runs in a thread: the peers under test go on meanwhile.
 """
@@ -17,10 +17,10 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-PATIENCE = 20.0  # seconds for anything that takes a moment: Chromium has two cores, and shares them
+PATIENCE = 20.0  # seconds for any one event: Chromium shares two cores
 FLAGS = (
     "--headless=new",
-    "--no-sandbox",  # CI is root
+    "--no-sandbox",  # CI runs as root
     "--disable-dev-shm-usage",
     "--disable-gpu",
     "--disable-background-networking",
@@ -28,14 +28,14 @@ FLAGS = (
     "--window-size=1280,860",
     "--lang=en",
 )
-NOT_OURS = "net::ERR_"  # the console tells of each connection that could not be; the tests make them so
+NOT_OURS = "net::ERR_"  # the console logs failed connections, which the tests cause
 
 T = TypeVar("T")
 
 
 @contextlib.contextmanager
 def chromium() -> Generator[webdriver.Chrome]:
-    """A browser with an empty profile."""
+    """Start a browser with an empty profile."""
     options = webdriver.ChromeOptions()
     for flag in FLAGS:
         options.add_argument(flag)
@@ -49,16 +49,16 @@ def chromium() -> Generator[webdriver.Chrome]:
 
 
 async def until(holds: Callable[[], Any], what: str) -> None:
-    """Wait for something of the peers under test."""
+    """Wait for a condition on the peers under test."""
     with trio.move_on_after(PATIENCE):
-        while not holds():  # noqa: ASYNC110  a look is the only way in
+        while not holds():  # noqa: ASYNC110  polling is the only way
             await trio.sleep(0.02)
         return
     raise AssertionError(f"never: {what}")
 
 
 class Page:
-    """One tab with a document's page."""
+    """A tab with a document's page."""
 
     def __init__(self, driver: webdriver.Chrome, tab: str) -> None:
         self.driver = driver

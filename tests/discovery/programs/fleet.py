@@ -1,6 +1,6 @@
-"""fleet.py NAME COUNT PORT: that many respondents with hand-made sockets in one thread; `ready` when all are connected.
+"""fleet.py NAME COUNT PORT: COUNT respondents with raw sockets in one thread; prints `ready` when all are connected.
 
-They speak SP over tcp themselves, so that 400 of them cost one process a few megabytes and next to no time.
+They implement SP over tcp themselves, so that 400 of them need only a few megabytes and little CPU.
 """
 
 # ruff: noqa: T201

@@ -1,4 +1,4 @@
-"""provider.py NAME ADDRESS DAEMON...: a Service in a process of its own; says `ready` when a daemon is connected."""
+"""provider.py NAME ADDRESS DAEMON...: a Service in its own process; prints `ready` when a daemon is connected."""
 
 # ruff: noqa: T201
 

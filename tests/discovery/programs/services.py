@@ -1,4 +1,4 @@
-"""services.py NAME COUNT DAEMON: that many Service objects in one process; says `ready` when all are connected."""
+"""services.py NAME COUNT DAEMON: COUNT Service objects in one process; prints `ready` when all are connected."""
 
 # ruff: noqa: T201
 
