@@ -287,9 +287,10 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
 
     @property
     def documents(self) -> dict[str, Document]:
-        """The open documents by name."""
         portal, peer = self._open_object()
         return {name: self._wrapped(inner) for name, inner in portal.do(lambda: peer.documents).items()}
+
+    documents.__doc__ = _peer.DocumentPeer.documents.__doc__
 
     close_document = _loop_call(_peer.DocumentPeer.close_document)
     versions = _loop_call(_peer.DocumentPeer.versions)

@@ -131,7 +131,7 @@ class Portal:
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Run `function` in the loop. Raises Closed once the process ends, NngkitError while this thread holds it."""
         if self._holds() is not None:
-            raise NngkitError("cannot wait inside a transaction: the loop stands still until it ends")
+            raise NngkitError("cannot wait in a transaction: the loop stands still until it ends")
         self._soon(function, *arguments)
 
     def _soon(self, function: Callable[..., object], *arguments: Any) -> None:

@@ -211,7 +211,7 @@ class Provider:
     ) -> Provider:
         """Decode a record from the wire; unknown fields are ignored. Raises BadMessage.
 
-        The priority of version 1 is read as 8, whatever it says: there the highest was taken first.
+        The priority of version 1 is read as 8, whatever its value: there the highest was tried first.
         """
         fields = envelope.as_map(value, what=what, peer=peer)
         tags = fields.get("tags", ())

@@ -69,8 +69,8 @@ class ProviderRow:
 class TrackedPipe:
     """A connection: the rows it carries with the sender of each, the form it speaks, and its cost.
 
-    `body`, `said`, `fast`: the newest CBOR reply, decoded, and its rows; most replies repeat the previous one. `body`
-    is None where it is too long to keep, or a cap refused some of its records.
+    `last_body`, `last_reply`, `last_rows`: the newest CBOR reply, decoded, and its rows; most replies repeat the
+    previous one. `last_body` is None where it is too long to keep, or a cap refused some of its records.
     """
 
     number: int
@@ -82,9 +82,9 @@ class TrackedPipe:
     spoke: bool = False
     asked: bool = False
     work: int = 0
-    body: bytes | None = None
-    said: SurveyReply | None = None
-    fast: tuple[tuple[ProviderRow, Provider], ...] = ()
+    last_body: bytes | None = None
+    last_reply: SurveyReply | None = None
+    last_rows: tuple[tuple[ProviderRow, Provider], ...] = ()
 
 
 class ProviderTable:

@@ -179,7 +179,7 @@ class Registry:
         elif (known := self._table.join(pipe)) is None:
             self._counters["over cap"] += 1
         else:
-            self._read(known, this, body)
+            self._receive(known, this, body)
         return self._table.take_events()
 
     def end_round(self, round: int | Round, now: float) -> RoundResult:
@@ -211,10 +211,10 @@ class Registry:
                 self._table.touch(row)
         else:
             for row in verdict.missed:
-                doubts |= self._miss(row)
+                doubts |= self._count_miss(row)
                 if row.state is State.DOWN:
                     died.append(row)
-        silent_pipes = self._all_down(died)
+        silent_pipes = self._pipes_all_down(died)
         self._table.forget_old(now)
         return RoundResult(this.figures, self._table.take_events(), doubts and not this.round.reask, silent_pipes)
 
@@ -280,17 +280,17 @@ class Registry:
             self._now = now
         return self._now
 
-    def _read(self, pipe: TrackedPipe, this: OpenRound, body: bytes) -> None:
+    def _receive(self, pipe: TrackedPipe, this: OpenRound, body: bytes) -> None:
         """Decode and apply the bytes, or count why not."""
         pipe.asked = True
         pipe.work += 1 + len(body) // 256
         if pipe.work > self._limits.work_per_round:
             self._counters["flood"] += 1
             return
-        said: SurveyReply | TextReply | None = pipe.said if body == pipe.body else None
-        if said is None:
+        reply: SurveyReply | TextReply | None = pipe.last_reply if body == pipe.last_body else None
+        if reply is None:
             try:
-                said = parse_survey_reply(body)
+                reply = parse_survey_reply(body)
             except TooLarge:
                 self._counters["too large"] += 1
                 return
@@ -302,79 +302,79 @@ class Registry:
         pipe.spoke = True
         if this.ended:
             self._counters["late"] += 1
-        if isinstance(said, SurveyReply) and said.version < PROTOCOL_VERSION:
+        if isinstance(reply, SurveyReply) and reply.version < PROTOCOL_VERSION:
             self._counters["older version"] += 1
-        if isinstance(said, TextReply):
-            self._take_text(pipe, said, this)
+        if isinstance(reply, TextReply):
+            self._apply_text(pipe, reply, this)
             return
-        if pipe.number in this.heard and not pipe.relay and not said.bye:
+        if pipe.number in this.heard and not pipe.relay and not reply.bye:
             self._counters["duplicate"] += 1
-        self._answered(pipe, this)
-        if said.bye:
-            self._bye(pipe, said.sender, this)
-        elif body != pipe.body or not self._same_again(pipe, this):
-            pipe.body = None
-            self._take(pipe, said, this, body)
+        self._mark_answered(pipe, this)
+        if reply.bye:
+            self._apply_goodbye(pipe, reply.sender, this)
+        elif body != pipe.last_body or not self._apply_repeat(pipe, this):
+            pipe.last_body = None
+            self._apply(pipe, reply, this, body)
 
-    def _answered(self, pipe: TrackedPipe, this: OpenRound) -> None:
+    def _mark_answered(self, pipe: TrackedPipe, this: OpenRound) -> None:
         this.waiting.discard(pipe.number)
         this.heard.add(pipe.number)
 
-    def _take_text(self, pipe: TrackedPipe, said: TextReply, this: OpenRound) -> None:
-        known = pipe.places.get((said.name, said.address))
+    def _apply_text(self, pipe: TrackedPipe, reply: TextReply, this: OpenRound) -> None:
+        known = pipe.places.get((reply.name, reply.address))
         if pipe.cbor and (known is not None or not pipe.relay):
             self._counters["text beaten"] += 1
             if known is not None:  # no more than a sign of life
                 row = self._table.rows[known]
                 ending = row.leaving or row.provider.draining
                 if not (ending and row.state is State.DOWN):
-                    self._hear(row, this)
+                    self._note_life(row, this)
                     if not ending and row.state is not State.UP:
-                        self._rise(row, this)
+                        self._bring_up(row, this)
             return
-        self._answered(pipe, this)
-        record = said.provider
+        self._mark_answered(pipe, this)
+        record = reply.provider
         before = self._table.rows.get(record.key)
         if before is not None and before.round == this.round.number and pipe.number in before.pipes:
             self._counters["duplicate"] += 1
         self._claim(pipe, record, TEXT, this)
 
-    def _same_again(self, pipe: TrackedPipe, this: OpenRound) -> bool:
+    def _apply_repeat(self, pipe: TrackedPipe, this: OpenRound) -> bool:
         """Fast path: a reply with the same bytes as the last, whose rows are up. Return False if nothing was done.
 
         The rows are still this pipe's: only a newer reply, or being down, takes them off it.
         """
-        for row, record in pipe.fast:
+        for row, record in pipe.last_rows:
             if row.provider is not record or row.state is not State.UP:
                 return False
-        pipe.work += len(pipe.fast)
-        for row, _ in pipe.fast:
-            self._hear(row, this)
+        pipe.work += len(pipe.last_rows)
+        for row, _ in pipe.last_rows:
+            self._note_life(row, this)
         return True
 
-    def _take(self, pipe: TrackedPipe, said: SurveyReply, this: OpenRound, body: bytes) -> None:
-        pipe.work += len(said.providers)
-        if said.relay or (pipe.cbor and pipe.sender != said.sender):
+    def _apply(self, pipe: TrackedPipe, reply: SurveyReply, this: OpenRound, body: bytes) -> None:
+        pipe.work += len(reply.providers)
+        if reply.relay or (pipe.cbor and pipe.sender != reply.sender):
             pipe.relay = True
             self._relays.add(pipe.number)
-        pipe.sender, pipe.cbor = said.sender, True
-        listed = {record.key for record in said.providers}
+        pipe.sender, pipe.cbor = reply.sender, True
+        listed = {record.key for record in reply.providers}
         places = {key[:2] for key in listed}
         for key, sender in list(pipe.rows.items()):
-            if sender == said.sender and key not in listed:
+            if sender == reply.sender and key not in listed:
                 self._drop(self._table.rows[key], pipe, Reason.WITHDRAWN)
             elif sender == TEXT and (not pipe.relay or key[:2] in places):
                 self._drop(self._table.rows[key], pipe, Reason.REPLACED)
-        rows = [self._claim(pipe, record, said.sender, this) for record in said.providers]
-        found = tuple((row, record) for row, record in zip(rows, said.providers, strict=True) if row is not None)
+        rows = [self._claim(pipe, record, reply.sender, this) for record in reply.providers]
+        found = tuple((row, record) for row, record in zip(rows, reply.providers, strict=True) if row is not None)
         if len(found) == len(rows) and len(body) <= _BODY_KEPT:  # records refused by a cap are tried again
-            pipe.body, pipe.said, pipe.fast = body, said, found
+            pipe.last_body, pipe.last_reply, pipe.last_rows = body, reply, found
 
-    def _bye(self, pipe: TrackedPipe, sender: str, this: OpenRound) -> None:
+    def _apply_goodbye(self, pipe: TrackedPipe, sender: str, this: OpenRound) -> None:
         for key, owner in pipe.rows.items():
             row = self._table.rows[key]
             if owner == sender and row.state is not State.DOWN:
-                self._hear(row, this)
+                self._note_life(row, this)
                 row.leaving = True
                 if row.state is not State.DRAINING:
                     self._move(row, State.DRAINING, Reason.BYE, this.round.number)
@@ -387,13 +387,13 @@ class Registry:
         if row is None:
             self._counters["over cap"] += 1
             return None
-        self._hear(row, this)
+        self._note_life(row, this)
         before, row.provider = row.provider, record
         row.leaving = row.leaving and record.draining
         if record.draining and row.state is not State.DRAINING:
             self._move(row, State.DRAINING, Reason.DRAINING, this.round.number)
         elif not record.draining and row.state is not State.UP:
-            self._rise(row, this)
+            self._bring_up(row, this)
         elif before != record:
             self._move(row, row.state, Reason.CHANGED, this.round.number)
         elif before is not record:
@@ -409,10 +409,10 @@ class Registry:
     def _move(self, row: ProviderRow, new: State, reason: Reason, round: int) -> None:
         self._table.move(row, new, reason, self._now, round)
 
-    def _rise(self, row: ProviderRow, this: OpenRound) -> None:
+    def _bring_up(self, row: ProviderRow, this: OpenRound) -> None:
         self._move(row, State.UP, Reason.LATE if this.ended else Reason.ANSWERED, this.round.number)
 
-    def _hear(self, row: ProviderRow, this: OpenRound) -> None:
+    def _note_life(self, row: ProviderRow, this: OpenRound) -> None:
         """Record a sign of life."""
         row.heard = self._number
         row.misses = 0
@@ -423,7 +423,7 @@ class Registry:
             row.stale = False
             self._table.touch(row)
 
-    def _miss(self, row: ProviderRow) -> bool:
+    def _count_miss(self, row: ProviderRow) -> bool:
         """Count one miss; return True if the row is worth a re-ask."""
         row.misses += 1
         row.counted = self._number
@@ -436,7 +436,7 @@ class Registry:
             self._move(row, State.SUSPECT, Reason.MISSED, self._number)
         return row.misses < self._rules.suspect_after
 
-    def _all_down(self, died: list[ProviderRow]) -> tuple[int, ...]:
+    def _pipes_all_down(self, died: list[ProviderRow]) -> tuple[int, ...]:
         """Return the pipes of the rows that just went down, if all they carry is down."""
         rows, pipes = self._table.rows, self._table.pipes
         numbers = {number for row in died for number in row.pipes}

@@ -137,7 +137,7 @@ def query_address(survey: str, source: str = "NNGKIT_QUERY") -> str:
     if port is None:
         return survey + ".query"
     if port == 65535:
-        raise ConfigError(source, f"must be set: there is no port after that of {survey}", survey)
+        raise ConfigError(source, f"has to be set: there is no port after that of {survey}", survey)
     host = parts.netloc.rpartition(":")[0]
     return f"{parts.scheme}://{host}:{port + 1 if port else 0}{parts.path}"
 

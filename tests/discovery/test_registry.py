@@ -355,9 +355,8 @@ def test_restarted_process_is_another_provider() -> None:
     assert world.found() == {"id1"}
     assert len(world.registry.view(world.now)) == 2
     rng = random.Random(1)
-    assert {world.registry.resolve("answer", rng).epoch for _ in range(20)} == {
-        2
-    }  # one candidate for an address, its newest epoch
+    # an address is one candidate, with its newest epoch
+    assert {world.registry.resolve("answer", rng).epoch for _ in range(20)} == {2}
     world.leave(1)
     assert {row.provider.epoch: row.state for row in world.registry.view(world.now)} == {1: DOWN, 2: UP}
 

@@ -55,21 +55,24 @@ async def test_early_returns_once_all_have_answered() -> None:
 
 
 async def test_discover_without_a_deadline_waits_until_all_have_answered() -> None:
-    async with ServiceDiscovery(listen=ANY, deadline=0.0) as discovery:
-        async with await RawPeer.connect(discovery.address) as late, trio.open_nursery() as nursery:
-            await discovery.wait_for_peers(timeout=WAIT)
-            found: list[dict[str, frozenset[Provider]]] = []
+    async with (
+        ServiceDiscovery(listen=ANY, deadline=0.0) as discovery,
+        await RawPeer.connect(discovery.address) as late,
+        trio.open_nursery() as nursery,
+    ):
+        await discovery.wait_for_peers(timeout=WAIT)
+        results: list[dict[str, frozenset[Provider]]] = []
 
-            async def discover() -> None:
-                found.append(await discovery.discover(early=True, deadline=None))
+        async def discover() -> None:
+            results.append(await discovery.discover(early=True, deadline=None))
 
-            nursery.start_soon(discover)
-            header, _ = await late.cbor_query()
-            await trio.sleep(0.2)  # its own deadline of 0 s has long passed
-            assert not found
-            await late.send(header, says(record()))
-            await until(lambda: found)
-            assert found[0] == {"answer": frozenset({record()})}
+        nursery.start_soon(discover)
+        header, _ = await late.cbor_query()
+        await trio.sleep(0.2)  # the object's own deadline of 0 s has long passed
+        assert not results
+        await late.send(header, says(record()))
+        await until(lambda: results)
+        assert results[0] == {"answer": frozenset({record()})}
 
 
 async def test_early_waits_for_the_deadline_if_a_peer_relays() -> None:

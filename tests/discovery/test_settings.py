@@ -101,7 +101,7 @@ def test_query_address_is_the_next_port(survey: str, query: str) -> None:
 
 
 def test_query_address_after_port_65535_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="NNGKIT_QUERY: must be set"):
+    with pytest.raises(ConfigError, match="NNGKIT_QUERY: has to be set"):
         query_address("tcp://127.0.0.1:65535")
 
 

@@ -15,11 +15,11 @@ import { BUS, LinkLost, REP, Requests, dialable, open } from "./link.js";
 import { Presence } from "./presence.js";
 import { Replica } from "./replica.js";
 import { hex, streamName, streamParts, unhex, versionsDigest } from "./versions.js";
-import { BadMessage, REQUEST_LIMIT, decodeBus, decodeReply, encodeAwareness, encodeBeat, encodeBye, encodeRequest } from "./wire.js";
+import { BadMessage, REQUEST_LIMIT, decodeBus, decodeReply, encodeAwareness, encodeHeartbeat, encodeBye, encodeRequest } from "./wire.js";
 
 const TICK = 50; // ms
-const BEAT = 0.2; // seconds between heartbeats after an edit, and
-const IDLE_BEAT = 1; // at rest
+const HEARTBEAT = 0.2; // seconds between heartbeats after an edit, and
+const IDLE_HEARTBEAT = 1; // at rest
 const RECENT = 2; // seconds for which an edit counts as recent
 const CONNECTING = 5; // seconds for a connection, and for a hello
 const REPLYING = 5; // seconds for a reply, and
@@ -55,7 +55,7 @@ export class Peer {
   #timer = null;
   #heard = 0;
   #probing = false;
-  #beaten = -Infinity;
+  #lastHeartbeat = -Infinity;
 
   /** `store`: the origin (16 hex digits) of the only store to join; any other value: whichever is served. */
   constructor({ addresses, token = null, name = null, store = null, host, WebSocket, random, stream, now = () => performance.now() / 1000, beforeJoining = async () => {} }) {
@@ -144,7 +144,7 @@ export class Peer {
       this.#heard = now();
       this.#failures = 0;
       this.home = { stream: welcome.stream, name: welcome.name, documents: welcome.documents, maxUpdate: Math.min(welcome.maxUpdate, GIVING) };
-      this.#beat(now()); // messages on a BUS are ignored until a first one has named their sender
+      this.#sendHeartbeat(now()); // messages on a BUS are ignored until a first one has named their sender
       this.#become("online", null);
       for (const room of this.rooms.values()) this.#enter(room);
     } catch (error) {
@@ -245,15 +245,15 @@ export class Peer {
       this.#askWhetherSaved(room, now);
     }
     const edited = [...this.rooms.values()].some((room) => now - room.edited < RECENT);
-    if (now - this.#beaten >= (edited ? BEAT : IDLE_BEAT)) this.#beat(now);
+    if (now - this.#lastHeartbeat >= (edited ? HEARTBEAT : IDLE_HEARTBEAT)) this.#sendHeartbeat(now);
     if (now - this.#heard > SILENCE && !this.#probing) this.#probe();
   }
 
-  #beat(now) {
-    this.#beaten = now;
+  #sendHeartbeat(now) {
+    this.#lastHeartbeat = now;
     const rooms = [...this.rooms.values()];
     const clients = new Map(rooms.map((room) => [room.doc, room.ydoc.clientID]));
-    this.#send(encodeBeat(this.stream, this.name, clients, rooms.map((room) => room.replica.beat(now))));
+    this.#send(encodeHeartbeat(this.stream, this.name, clients, rooms.map((room) => room.replica.heartbeat(now))));
   }
 
   #sendState(room, due) {
@@ -316,7 +316,7 @@ export class Peer {
         room.replica.received(message, now);
         this.#step(room);
         break;
-      case "beat":
+      case "heartbeat":
         for (const row of message.docs) {
           const one = this.rooms.get(row.doc);
           one?.replica.received(row, now, message.stream);

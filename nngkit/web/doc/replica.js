@@ -224,7 +224,7 @@ export class Replica {
   }
 
   /** Return this document's row of a heartbeat. */
-  beat(now) {
+  heartbeat(now) {
     const quiet = now - this.#lastChange >= QUIET;
     const heads = new Map();
     for (const stream of this.#changed.keys()) if (this.versions.has(stream)) heads.set(stream, this.versions.get(stream));

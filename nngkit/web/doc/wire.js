@@ -25,7 +25,7 @@ const MOST_OFFERED = 1024; // documents in a welcome
 const MOST_ADDRESSES = 8;
 const MOST_TRANSFER = 1024 * 1024 * 1024; // bytes that a manifest may announce
 const KIND = {
-  update: 0, beat: 1, awareness: 2, bye: 3, hello: 4, nack: 5, want: 6, diff: 7,
+  update: 0, heartbeat: 1, awareness: 2, bye: 3, hello: 4, nack: 5, want: 6, diff: 7,
   pull: 8, chunks: 9, give: 10, given: 11, have: 12, has: 13, refused: 15,
 };
 const READING = {
@@ -147,19 +147,19 @@ export function decodeBus(bytes) {
   switch (value[0]) {
     case KIND.update:
       return is.update(value);
-    case KIND.beat: {
+    case KIND.heartbeat: {
       sized(4);
       const about = is.map(value[2], "about");
       is.version(about);
       const docs = is.array(value[3], 0, MOST_DOCUMENTS, "documents").map((row) => {
-        is.array(row, 4, 4, "document's beat");
+        is.array(row, 4, 4, "document's heartbeat");
         return {
           doc: is.doc(row[0]), versionsDigest: is.bytesOrNull(row[1], "digest of versions", 8),
           contentDigest: is.bytesOrNull(row[2], "digest of content", 16), heads: is.versions(row[3], MOST_HEADS),
         };
       });
       return {
-        kind: "beat", stream: is.stream(value[1]), name: is.optional(about, "name", (name) => is.text(name, "name"), null), docs,
+        kind: "heartbeat", stream: is.stream(value[1]), name: is.optional(about, "name", (name) => is.text(name, "name"), null), docs,
         clients: is.optional(about, "client", (rows) => new Map(is.array(rows, 0, MOST_DOCUMENTS, "clients").map((row) => {
           is.array(row, 2, 2, "client");
           return [is.doc(row[0]), is.whole(row[1], "client")];
@@ -272,10 +272,10 @@ export function encodeUpdate(stream, doc, first, edits) {
 }
 
 /** Encode a heartbeat. `docs`: [{ doc, versionsDigest, contentDigest, heads }]; `clients`: Map from document to client id. */
-export function encodeBeat(stream, name, clients, docs) {
+export function encodeHeartbeat(stream, name, clients, docs) {
   const about = new Map([["v", VERSION], ["client", [...clients]]]);
   if (name) about.set("name", name);
-  return speaker("beat", stream, about, docs.map((row) => [row.doc, row.versionsDigest, row.contentDigest, toWire(row.heads)]));
+  return speaker("heartbeat", stream, about, docs.map((row) => [row.doc, row.versionsDigest, row.contentDigest, toWire(row.heads)]));
 }
 
 /** Encode presence. `state`: an object with at least `client`, or null for a goodbye. */

@@ -58,7 +58,7 @@ export class Home {
     });
   }
 
-  beat() {
+  heartbeat() {
     const heads = toWire(new Map([...this.versions].slice(-32)));
     return encode([1, streamParts(this.stream), new Map([["v", 1]]), [[this.doc, versionsDigest(this.versions), this.engine.digest(), heads]]]);
   }

@@ -144,7 +144,7 @@ test("edits lost on the BUS are given, and no others", () => {
   page.text.insert(1, "b");
   page.text.insert(2, "c");
   page.replica.evaluate(1); // lost
-  page.hear(home.beat(), 1.1);
+  page.hear(home.heartbeat(), 1.1);
   assert.equal(page.replica.evaluate(1.3).ask, null);
   const { ask } = page.replica.evaluate(1.6);
   assert.deepEqual([ask.kind, ask.versions], ["give", new Map([[page.stream, 3]])]);
@@ -202,7 +202,7 @@ test("a lost deletion is detected by the content digests", () => {
     other.getText("body").delete(0, 1);
     return Y.encodeStateAsUpdate(other, Y.encodeStateVector(home.ydoc));
   })(), REMOTE);
-  page.hear(home.beat(), 1);
+  page.hear(home.heartbeat(), 1);
   page.settle(home, 2);
   page.settle(home, 3);
   assert.deepEqual([page.text.toString(), home.ydoc.getText("body").toString()], ["b", "b"]);
@@ -266,7 +266,7 @@ for (let seed = 1; seed <= 150; seed++) {
         else page.replica.answered(decodeReply(answer), now);
       }
       for (const bytes of home.sent()) pages.forEach((page) => post(page, bytes));
-      if (random() < 0.3) pages.forEach((page) => post(page, home.beat()));
+      if (random() < 0.3) pages.forEach((page) => post(page, home.heartbeat()));
     };
     pages.forEach((page) => page.replica.connected(home.stream, MAX_UPDATE, now));
     for (let i = 0; i < 60; i++) {

@@ -42,7 +42,7 @@ import * as Y from "yjs";
 import { Engine, REMOTE } from "../engine.js";
 import { Replica } from "../replica.js";
 import { hex, streamName, toWire, unhex } from "../versions.js";
-import { BadMessage, decodeBus, decodeReply, encodeBeat, encodeRequest } from "../wire.js";
+import { BadMessage, decodeBus, decodeReply, encodeHeartbeat, encodeRequest } from "../wire.js";
 
 const LETTERS = ["a", "b", " ", "\n", "é", "ß", "中", "😀", "👩‍🚀"]; // the last is three code points, five units of UTF-16
 
@@ -105,7 +105,7 @@ class Page {
         this.#edit(line.edit);
         break;
       case "beat":
-        bus = [encodeBeat(this.stream, null, new Map([[this.doc, this.ydoc.clientID]]), [replica.beat(line.now)])];
+        bus = [encodeHeartbeat(this.stream, null, new Map([[this.doc, this.ydoc.clientID]]), [replica.heartbeat(line.now)])];
         break;
       case "kept":
         this.#keep();
@@ -131,7 +131,7 @@ class Page {
     try {
       const message = decodeBus(bytes);
       if (message.kind === "update" && message.doc === this.doc) this.replica.received(message, now);
-      if (message.kind !== "beat") return;
+      if (message.kind !== "heartbeat") return;
       for (const row of message.docs) if (row.doc === this.doc) this.replica.received(row, now, message.stream);
     } catch (error) {
       if (!(error instanceof BadMessage)) throw error;

@@ -21,10 +21,10 @@ test("an update is encoded as the CDDL says, and decoded again", () => {
 
 test("a heartbeat carries no address, as a page cannot be asked", () => {
   const row = { doc: "d", versionsDigest: null, contentDigest: null, heads: new Map([[ME, 1]]) };
-  const written = wire.encodeBeat(ME, "Ann", new Map([["d", 4]]), [row]);
+  const written = wire.encodeHeartbeat(ME, "Ann", new Map([["d", 4]]), [row]);
   assert.deepEqual(written, bytes(`84 01 ${STREAM} a3 61 76 01 64 6e616d65 63 416e6e 66 636c69656e74 81 82 61 64 04 81 84 61 64 f6 f6 81 83 48 0102030405060708 09 01`));
   const read = wire.decodeBus(written);
-  assert.deepEqual([read.kind, read.name, read.docs[0].heads], ["beat", "Ann", new Map([[ME, 1]])]);
+  assert.deepEqual([read.kind, read.name, read.docs[0].heads], ["heartbeat", "Ann", new Map([[ME, 1]])]);
 });
 
 test("awareness holds its state as a map inside bytes", () => {
