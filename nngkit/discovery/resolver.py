@@ -95,7 +95,7 @@ class Resolver(UnderTrio):
                 self._clients.append(client)
             await self._background.open()
         except BaseException:
-            await self._hang_up()
+            await self._close_clients()
             raise
         for client in self._clients:
             self._background.start(self._follow, client)
@@ -111,9 +111,9 @@ class Resolver(UnderTrio):
         try:
             await self._background.close(kind, value, traceback)
         finally:
-            await self._hang_up()
+            await self._close_clients()
 
-    async def _hang_up(self) -> None:
+    async def _close_clients(self) -> None:
         for client in self._clients:
             await client.__aexit__(None, None, None)
 

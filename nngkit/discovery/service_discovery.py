@@ -42,7 +42,7 @@ __all__ = ["DiscoveryStats", "ServiceDiscovery"]
 log = logging.getLogger("nngkit.discovery")
 
 ROUNDS: Final = 8  # cap on rounds in progress, more wait their turn: the registry accepts replies to the 16 newest
-GREETINGS: Final = 4  # and on additional rounds for new connections
+NEW_ROUNDS: Final = 4  # and on additional rounds for new connections
 GATHER: Final = 0.02  # seconds, so that connections made at the same time share a round
 COST: Final = 0.0005  # seconds between such rounds for each connection: they take a tenth of a core, not all of it
 SHORTEST: Final = 0.01  # minimum pause in seconds, also for `interval=0`: without services a round takes no time
@@ -118,7 +118,7 @@ class ServiceDiscovery(UnderTrio):
         self._entering()
         self._joined = WakeUp()
         self._rounds = trio.Semaphore(ROUNDS)
-        self._greetings = trio.Semaphore(GREETINGS)
+        self._new_rounds = trio.Semaphore(NEW_ROUNDS)
         self._surveys = surveys = SurveyRunner(
             self._registry,
             id=self.id,
@@ -135,7 +135,7 @@ class ServiceDiscovery(UnderTrio):
         except BaseException:
             surveys.close()
             raise
-        self._background.start(self._greet)
+        self._background.start(self._survey_new_connections)
         if self.interval is not None:
             self._background.start(self._run, self.interval)
         return self
@@ -278,7 +278,7 @@ class ServiceDiscovery(UnderTrio):
                 await self._in_background(self._rounds, True)
             await trio.sleep(max(interval, SHORTEST))
 
-    async def _greet(self) -> None:
+    async def _survey_new_connections(self) -> None:
         """Survey new connections at once: a service is found when it connects, not an interval later."""
         while True:
             await self._joined.wait()
@@ -287,9 +287,9 @@ class ServiceDiscovery(UnderTrio):
             with self._surveys.lock:
                 unasked = self._registry.unasked
             if unasked and (self.interval is not None or self._discovering):
-                async with self._greetings:
+                async with self._new_rounds:
                     pass  # wait while too many are in progress: later connections then share a round
-                self._background.start(self._in_background, self._greetings)
+                self._background.start(self._in_background, self._new_rounds)
                 await trio.sleep(COST * len(self._surveys.socket.pipes))
 
     async def _one_round(self, *, early: bool, deadline: float, reask: bool = False) -> RoundResult:

@@ -45,7 +45,7 @@ LATE_WAKE: Final = 0.05  # seconds past a deadline after which our process was s
 
 
 @dataclass(eq=False)
-class _Asking:
+class _RunningRound:
     """A round in progress, with its tasks. `surveys`: CBOR, then text. `done`: set when waiting may end."""
 
     round: Round
@@ -93,8 +93,8 @@ class SurveyRunner:
         self._on_peers = on_peers
         self._clock = clock
         self._token = trio.lowlevel.current_trio_token()
-        self._under_way: set[_Asking] = set()
-        self._ended: deque[_Asking] = deque()
+        self._in_progress: set[_RunningRound] = set()
+        self._ended: deque[_RunningRound] = deque()
         self.cut = 0  # connections that were closed for flooding
         self._old = False  # True once a service has answered in an older version
         self._leaving: set[int] = set()  # connections with a goodbye
@@ -112,10 +112,10 @@ class SurveyRunner:
         self._unfollow()  # losses from now on are our own doing
         self.socket.close(0.0)
         self.feed.end()
-        for asking in self._under_way:
-            asking.done.set()
+        for running in self._in_progress:
+            running.done.set()
 
-    # RoundsReply
+    # Rounds
 
     async def round(self, *, early: bool, deadline: float, reask: bool = False) -> RoundResult:
         """Run one round from its queries to its result, for `deadline` seconds or until complete if `early`.
@@ -124,88 +124,88 @@ class SurveyRunner:
         """
         with self.lock:
             this = self.registry.start_round(self._clock(), reask=reask)
-        asking = _Asking(this, early)
-        self._under_way.add(asking)
+        running = _RunningRound(this, early)
+        self._in_progress.add(running)
         try:
-            return await self._ask_and_judge(asking, deadline)
+            return await self._run_round(running, deadline)
         finally:
-            self._under_way.discard(asking)
-            self._ended.append(asking)
+            self._in_progress.discard(running)
+            self._ended.append(running)
             if len(self._ended) > LATE_ROUNDS:
                 self._ended.popleft().end()
 
-    async def _ask_and_judge(self, asking: _Asking, deadline: float) -> RoundResult:
-        this = asking.round
+    async def _run_round(self, running: _RunningRound, deadline: float) -> RoundResult:
+        this = running.round
         flags = {FLAG_TEXT} if self._text else set()
         query = SurveyQuery(self._id, this.number, frozenset(flags | ({FLAG_REASK} if this.reask else set())))
         for body in (query.encode(), TEXT_QUERY) if self._text else (query.encode(),):
             try:
-                asking.surveys.append(await self.socket.astart(body, timeout=None))
+                running.surveys.append(await self.socket.astart(body, timeout=None))
             except (TimedOut, Broken) as error:
                 log.warning("a survey could not be sent: %s", error)
-        self._background.start(self._collect, asking)
+        self._background.start(self._collect, running)
         # The deadline starts here, after the loop's own delays, so that they do not shorten the services' time.
         ends = trio.current_time() + deadline
-        self._look(asking)
+        self._end_if_complete(running)
         with trio.move_on_at(ends):
-            await asking.done.wait()
+            await running.done.wait()
         if self.socket.closed:
             raise _closed()
         if trio.current_time() - ends > LATE_WAKE:
             await trio.sleep(LATE_WAKE)  # NNG's threads may have been stalled too: let them read what has arrived
-        for survey in asking.surveys:
-            self._feed(asking, survey, survey.fresh())  # replies that arrived during our own stall are no misses
+        for survey in running.surveys:
+            self._feed(running, survey, survey.fresh())  # replies that arrived during our own stall are no misses
         with self.lock:
             end = self.registry.end_round(this, self._clock())
             self.feed.publish(end.events)
         self._disconnect(end.silent_pipes)  # silent for 8 surveys: they may be half open
         return end
 
-    async def _collect(self, asking: _Asking) -> None:
+    async def _collect(self, running: _RunningRound) -> None:
         """Feed replies as they arrive, late ones included, until the round accepts no more."""
 
         async def replies_to(survey: Survey) -> None:
             with contextlib.suppress(Closed):
                 async for reply in survey:
-                    self._feed(asking, survey, [reply])
+                    self._feed(running, survey, [reply])
 
-        with asking.late:
+        with running.late:
             async with trio.open_nursery() as nursery:
-                for survey in asking.surveys:
+                for survey in running.surveys:
                     nursery.start_soon(replies_to, survey)
 
-    def _feed(self, asking: _Asking, survey: Survey, replies: Iterable[Reply]) -> None:
+    def _feed(self, running: _RunningRound, survey: Survey, replies: Iterable[Reply]) -> None:
         # A peer that connects between the two surveys is asked in text alone, whatever it speaks, so its reply says
         # too little. It gets a round of its own anyway.
-        all_pipes = survey is not asking.surveys[-1] or not self._text
+        all_pipes = survey is not running.surveys[-1] or not self._text
         for reply in replies:
-            if reply.pipe is not None and (all_pipes or reply.pipe.id in asking.round.asked):
+            if reply.pipe is not None and (all_pipes or reply.pipe.id in running.round.asked):
                 with self.lock:
-                    events = self.registry.reply(reply.pipe.id, asking.round, reply.body, self._clock())
+                    events = self.registry.reply(reply.pipe.id, running.round, reply.body, self._clock())
                     self.feed.publish(events)
                     old = self.registry.older
                 if old and not self._old:
                     self._old = True
                     log.warning("service at %s speaks version 1: its priority is read as 8", reply.pipe.address)
-                before = asking.weight[reply.pipe.id]
-                asking.weight[reply.pipe.id] = after = before + 1 + len(reply.body) // 256
+                before = running.weight[reply.pipe.id]
+                running.weight[reply.pipe.id] = after = before + 1 + len(reply.body) // 256
                 if before <= FLOOD < after:  # the registry refuses far less; this keeps the loop free
                     self.cut += self.socket.disconnect(reply.pipe)
                 if any(event.reason is Reason.BYE for event in events):
                     self._leaving.add(reply.pipe.id)
-                    self._token.run_sync_soon(self._hang_up, idempotent=True)
-        self._look(asking)
+                    self._token.run_sync_soon(self._disconnect_leaving, idempotent=True)
+        self._end_if_complete(running)
 
-    def _look(self, asking: _Asking) -> None:
+    def _end_if_complete(self, running: _RunningRound) -> None:
         """End the wait if the round is complete."""
-        if not asking.early or asking.done.is_set():
+        if not running.early or running.done.is_set():
             return
         with self.lock:
-            complete = self.registry.complete(asking.round)
+            complete = self.registry.complete(running.round)
         if complete:
-            asking.done.set()
+            running.done.set()
 
-    def _hang_up(self) -> None:
+    def _disconnect_leaving(self) -> None:
         """Disconnect where all providers have said goodbye: that tells them that it was received."""
         leaving, self._leaving = self._leaving, set()
         with self.lock:
@@ -236,8 +236,8 @@ class SurveyRunner:
 
     def _peers_changed(self) -> None:
         self._on_peers()
-        for asking in self._under_way:
-            self._look(asking)
+        for running in self._in_progress:
+            self._end_if_complete(running)
 
 
 def _closed() -> Closed:

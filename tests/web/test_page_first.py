@@ -58,7 +58,7 @@ async def test_invalid_name_in_the_link_is_reported_at_once(browser: webdriver.C
         await page.is_in("online")
         told = await page.script("return document.getElementById('new-why').textContent")
         assert f"“{name}”" in told
-        assert "Choose one of the list" in told
+        assert "Choose a document from the list" in told
         await page.sees(NAMES, ["minutes"])
         assert "textarea" not in await page.script(SHOWN)
         assert home.refusals == ()

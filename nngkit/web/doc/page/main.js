@@ -123,7 +123,7 @@ function showState(view) {
       : !room.replica.joined ? "Synchronizing" : unsent ? "Sending" : room.isSaved ? "All changes saved" : "Up to date"),
     connecting: () => (unsent ? "Offline, trying to connect" : "Connecting"),
     offline: () => (room === null ? "Offline, trying to connect"
-      : keep ? "Offline. Your changes are stored here and sent later" : "Offline. OfflineStore this page open: your changes are sent later"),
+      : keep ? "Offline. Your changes are stored here and sent later" : "Offline. Keep this page open: your changes are sent later"),
     refused: () => stopped.short,
   };
   // Retries are not announced one by one: "offline" stays until the page is connected.
