@@ -53,7 +53,7 @@ class World:
         return events
 
     def round(self, reask: bool = False) -> RoundResult:
-        """One survey: everybody with a voice answers after 0.1 s, and it ends after 0.5 s. No re-ask follows."""
+        """Run a survey: pipes with a voice answer after 0.1 s, and it ends after 0.5 s. No re-ask follows."""
         this = self.registry.start_round(self.now, reask=reask)
         self.now += 0.1
         for pipe, voice in self.voice.items():
@@ -65,7 +65,7 @@ class World:
         return end
 
     def full_round(self) -> RoundResult:
-        """A survey, and the second one if it is asked for."""
+        """Run a survey, and its re-ask if there is one."""
         end = self.round()
         if end.ask_again:
             end = self.round(reask=True)

@@ -66,7 +66,7 @@ class Page:
 
     @classmethod
     async def open(cls, driver: webdriver.Chrome, url: str, *, name: str | None = "Grace") -> Self:
-        """A new tab at `url`, with somebody of that name in front of it, or nobody who says one."""
+        """Open a tab at `url`, with the user name `name` if given."""
 
         def load() -> str:
             driver.switch_to.new_window("tab")
@@ -83,7 +83,7 @@ class Page:
         return page
 
     async def do(self, act: Callable[[], T]) -> T:
-        """Do something with this tab in front."""
+        """Run an action with this tab active."""
 
         def there() -> T:
             self.driver.switch_to.window(self.tab)
@@ -98,7 +98,7 @@ class Page:
         return await self.do(lambda: self.driver.execute_script(script, *arguments))
 
     async def sees(self, script: str, expected: object) -> None:
-        """Wait until the script's value is this."""
+        """Wait until the script returns this value."""
         value = None
         with trio.move_on_after(PATIENCE):
             while True:
@@ -131,7 +131,7 @@ class Page:
         )
 
     async def types(self, keys: str, selector: str = "#text", at: int | None = None) -> None:
-        """Type where the caret is, or at `at` (UTF-16 units)."""
+        """Type at the caret, or at `at` (UTF-16 units)."""
         field = await self.find(selector)
         if at is not None:
             await self.script(
@@ -146,21 +146,21 @@ class Page:
         await self.sees("return document.getElementById('digest').dataset.digest", digest.hex())
 
     async def command(self, name: str, **parameters: object) -> Any:
-        """A command of the DevTools protocol for this tab."""
+        """Run a command of the DevTools protocol in this tab."""
         return await self.do(lambda: self.driver.execute_cdp_cmd(name, parameters))
 
     async def has_size(self, width: int, height: int) -> None:
-        """Lay the tab out for a screen of this size, in CSS pixels."""
+        """Emulate a screen of this size, in CSS pixels."""
         size = {"width": width, "height": height}
         await self.command("Emulation.setDeviceMetricsOverride", deviceScaleFactor=1, mobile=width < 600, **size)
 
     async def is_dark(self, dark: bool = True) -> None:
-        """Have the person prefer a dark screen, or a light one."""
+        """Emulate the preference for a dark or light colour scheme."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.command("Emulation.setEmulatedMedia", features=[scheme])
 
     async def complaints(self) -> list[str]:
-        """What the console has heard since the last time: errors of scripts, and what the policy has stopped."""
+        """Return new console entries: script errors and blocked loads."""
         entries: list[dict[str, str]] = await self.do(lambda: self.driver.get_log("browser"))  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries if NOT_OURS not in entry["message"]]
 

@@ -66,7 +66,7 @@ async def test_a_page_and_a_program_edit_text_and_table_together(browser: webdri
         assert home.refusals == ()
 
 
-async def test_who_is_here_and_where_is_seen_on_both_sides(browser: webdriver.Chrome) -> None:
+async def test_cursors_and_people_are_visible_on_both_sides(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
         doc.text("body").insert(0, "One 😀 two")

@@ -196,7 +196,7 @@ test("a lost deletion is detected by the content digests", () => {
   const [home, page] = [new Home(1), new Page(1)];
   write(home, "ab");
   page.join(home);
-  Y.applyUpdate(page.ydoc, (() => { // the versions stay as they are: somebody's deletion, counted as here already
+  Y.applyUpdate(page.ydoc, (() => { // the versions stay: a remote deletion that already counts as applied
     const other = new Y.Doc();
     Y.applyUpdate(other, Y.encodeStateAsUpdate(home.ydoc));
     other.getText("body").delete(0, 1);

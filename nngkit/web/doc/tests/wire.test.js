@@ -86,7 +86,7 @@ const HOSTILE = {
   "a number longer than it has to be": "82 18 03 82 48 0102030405060708 09",
   "an epoch that JavaScript cannot count": "82 03 82 48 0102030405060708 1b 0020000000000000",
   "an origin of 7 bytes": "82 03 82 47 01020304050607 09",
-  "a kind that nobody knows": `82 0e ${STREAM}`,
+  "an unknown kind": `82 0e ${STREAM}`,
   "text that is no UTF-8": `85 00 ${STREAM} 61 ff 01 81 82 40 80`,
   "an update without edits": `85 00 ${STREAM} 61 64 01 80`,
   "an edit numbered 0": `85 00 ${STREAM} 61 64 00 81 82 40 80`,
