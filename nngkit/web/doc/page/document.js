@@ -9,7 +9,7 @@ import { at, notice, remember } from "./page.js";
 import { People } from "./people.js";
 import { Table } from "./table.js";
 import { TextPane } from "./text.js";
-import { View } from "./view.js";
+import { ScrollAnchor } from "./scroll_anchor.js";
 
 export const LONGEST_NAME = 40;
 const HUES = 8; // colours in style.css
@@ -28,10 +28,10 @@ export function showDocument(view, name, random) {
 
   const edited = [room.ydoc.getText("body"), room.ydoc.getArray("columns"), room.ydoc.getArray("rows")];
   const say = introduce(peer, room, random);
-  const sight = new View({ field: at("text"), mirror: at("mirror"), table: at("table"), top: () => at("bar").getBoundingClientRect().bottom });
+  const scroll = new ScrollAnchor({ field: at("text"), mirror: at("mirror"), table: at("table"), top: () => at("bar").getBoundingClientRect().bottom });
   const onHalf = () => notice("Your input contained an incomplete character, which a document cannot store. It was replaced by \ufffd.");
-  const text = new TextPane({ field: at("text"), mirror: at("mirror"), ytext: edited[0], view: sight, onCursor: say, onHalf });
-  const table = new Table({ table: at("table"), columns: edited[1], rows: edited[2], view: sight, onCursor: say, onHalf });
+  const text = new TextPane({ field: at("text"), mirror: at("mirror"), ytext: edited[0], scroll, onCursor: say, onHalf });
+  const table = new Table({ table: at("table"), columns: edited[1], rows: edited[2], scroll, onCursor: say, onHalf });
   tabling(table);
   undoing(edited);
   const changed = () => {

@@ -4,7 +4,7 @@
 //
 // Remote edits do not disturb typing: rows and cells that stay keep their elements.
 //
-//     const table = new Table({ table, columns, rows, view, onCursor, onHalf });
+//     const table = new Table({ table, columns, rows, scroll, onCursor, onHalf });
 //     // onCursor(cursor or null) for presence; onHalf() after an incomplete character was replaced
 //     table.show(people);                                                  // [{ name, hue, cursor }]
 
@@ -17,7 +17,7 @@ export class Table {
   #table;
   #columns;
   #rows;
-  #view;
+  #scroll;
   #onCursor;
   #onHalf;
   #heads = new Map(); // column -> its cell in the head
@@ -25,8 +25,8 @@ export class Table {
   #order = []; // the rows as last shown
   #people = [];
 
-  constructor({ table, columns, rows, view, onCursor, onHalf }) {
-    [this.#table, this.#columns, this.#rows, this.#view] = [table, columns, rows, view];
+  constructor({ table, columns, rows, scroll, onCursor, onHalf }) {
+    [this.#table, this.#columns, this.#rows, this.#scroll] = [table, columns, rows, scroll];
     [this.#onCursor, this.#onHalf] = [onCursor, onHalf];
     columns.observeDeep(() => this.#render());
     rows.observeDeep(() => this.#render());
@@ -98,7 +98,7 @@ export class Table {
     const field = this.#table.contains(activeElement) && activeElement.matches("input") ? activeElement : null;
     const selection = field && [field.selectionStart, field.selectionEnd, field.selectionDirection];
     let followed = false;
-    this.#view.hold(() => { followed = this.#draw(); }, undefined, { ofTable: true });
+    this.#scroll.hold(() => { followed = this.#draw(); }, undefined, { ofTable: true });
     if (field && !field.isConnected) this.#onCursor(null); // its row or column is gone
     else if (field && document.activeElement !== field) { // it was moved
       field.focus({ preventScroll: true });

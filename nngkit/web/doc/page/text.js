@@ -1,6 +1,6 @@
 // The text: a field bound to a Y.Text, and a mirror under it that shows the cursors of the others.
 //
-//     const text = new TextPane({ field, mirror, ytext, view, onCursor, onHalf });
+//     const text = new TextPane({ field, mirror, ytext, scroll, onCursor, onHalf });
 //     // onCursor(cursor or null) for presence; onHalf() after an incomplete character was replaced
 //     text.show(people);                                                   // [{ stream, name, hue, cursor }]
 
@@ -15,7 +15,7 @@ export class TextPane {
   #field;
   #mirror;
   #ytext;
-  #view;
+  #scroll;
   #onCursor;
   #onHalf;
   #shown = ""; // the field's value when it was last in sync
@@ -26,11 +26,11 @@ export class TextPane {
   #people = [];
   #places = new Map(); // stream -> { head, since }: position of each caret, and the time it arrived there
 
-  constructor({ field, mirror, ytext, view, onCursor, onHalf }) {
+  constructor({ field, mirror, ytext, scroll, onCursor, onHalf }) {
     this.#field = field;
     this.#mirror = mirror;
     this.#ytext = ytext;
-    this.#view = view;
+    this.#scroll = scroll;
     this.#onCursor = onCursor;
     this.#onHalf = onHalf;
     ytext.observe((event) => this.#changed(event.delta));
@@ -113,7 +113,7 @@ export class TextPane {
     const field = this.#field;
     const { selectionStart, selectionEnd, selectionDirection } = field;
     const through = (position, stays) => deltas.reduce((now, delta) => moved(now, delta, stays), position);
-    this.#view.hold(() => {
+    this.#scroll.hold(() => {
       this.#shown = this.#ytext.toString();
       this.#paint(); // first: it gives the field its height
       if (field.value === this.#shown) return;

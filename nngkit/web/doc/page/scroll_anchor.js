@@ -3,12 +3,12 @@
 // Browsers do this for some changes and not for others, and never for a field; so style.css turns it off. The anchor is the
 // caret or the edited cell if it is visible, else the first visible line.
 //
-//     const view = new View({ field, mirror, table, top: () => bar.getBoundingClientRect().bottom });
-//     view.hold(() => field.value = ..., (index, stays) => moved(index, delta, stays));
+//     const scroll = new ScrollAnchor({ field, mirror, table, top: () => bar.getBoundingClientRect().bottom });
+//     scroll.hold(() => field.value = ..., (index, stays) => moved(index, delta, stays));
 
 const SEARCHED = 4; // characters searched for one with a box: a line break at the end of a wrapped line may have none
 
-export class View {
+export class ScrollAnchor {
   #field;
   #mirror;
   #table;
