@@ -1,4 +1,4 @@
-"""The demonstration: services found, called, killed and un-found, by real processes over real sockets.
+"""The demonstration: services are found, called, killed and dropped, with real processes and sockets.
 
 ::
 
@@ -7,19 +7,19 @@
 
 A daemon (`nngkit discoverd`), three providers of a service `answer` and a caller, each a process. Every 20 ms the
 caller calls `answer` by its name; a call may try up to three providers and has one second. Then one provider is killed
-(SIGKILL), one freezes (SIGSTOP) and thaws again (SIGCONT), a fourth starts late, and one leaves politely (SIGTERM).
-What happened when is printed as it happens, and at the end each promise with its figure and its bound.
+(SIGKILL), one is frozen (SIGSTOP) and resumed (SIGCONT), a fourth starts late, and one leaves with a goodbye (SIGTERM).
+Events are printed as they happen, and at the end each guarantee with its measurement and its bound.
 
-The daemon keeps every round in a journal, and at the end Spark reads that journal and makes a page of it: who was up
-when, as the daemon saw it.
+The daemon records every round in a journal, and at the end Spark turns that journal into a page: which services were up
+when, as seen by the daemon.
 
     --json       one object at the end, and nothing else
-    --tries 1    what the retries are for: it fails, as calls to a provider that froze a moment ago do
-    --quick      leave out the journal and Spark, which take long to set up
-    --report F   where the page goes (default: nngkit-demo.html, here)
+    --tries 1    shows the need for retries: it fails, as calls to a provider that has just frozen do
+    --quick      without the journal and Spark, which take long to set up
+    --report F   path of the page (default: nngkit-demo.html in the current folder)
 
-Exit codes: 0 all held, 1 something did not, 2 wrong usage, 130 and 143 interrupted. It ends by itself, in about
-15 seconds, or 40 with Spark, and takes its processes with it; the page is the only file that it leaves.
+Exit codes: 0 all checks hold, 1 one failed, 2 usage error, 130 and 143 interrupted. It ends by itself, after about 15
+seconds, or 40 with Spark, and ends its processes; the page is the only file that it leaves.
 """
 
 from __future__ import annotations
@@ -44,37 +44,37 @@ from _demo.board import DEADLINE, FIRST, FREEZES, INTERVAL, KILLED, LATE, LEAVES
 from _demo.screen import Nothing, Screen, best_screen
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 6.0  # seconds for any one thing to happen; what has not by then is a failed check, and not a hang
+PATIENCE = 6.0  # seconds for any one event; after that a check fails, and nothing hangs
 LIMIT = 28.0  # seconds for everything
-SPARK_LIMIT = 60.0  # seconds for Spark's part; 12 where nothing else runs, most of them to start
-GRACE = 2.0  # seconds a process gets to end when asked to
-REDRAW = 0.1  # seconds between two pictures of the board
-BUSY = 0.1  # seconds that a process is kept waiting, from which on it is worth a word
+SPARK_LIMIT = 60.0  # seconds for Spark; 12 on an idle machine, most of them to start
+GRACE = 2.0  # seconds for a process to end when asked to
+REDRAW = 0.1  # seconds between two updates of the screen
+BUSY = 0.1  # seconds of scheduling delay above which it is reported
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-OURS = ("NNGKIT_", "DISCOVERY_", "SERVICE_", "BIND_HOST", "PORT", "DEADLINE", "INTERVAL")  # set here, or not at all
+OURS = ("NNGKIT_", "DISCOVERY_", "SERVICE_", "BIND_HOST", "PORT", "DEADLINE", "INTERVAL")  # set here or not at all
 
 
 _libc = ctypes.CDLL(None)
 
 
 def die_with_us() -> None:
-    """In a new process, before it becomes another program: have it killed when this one is, however that happens."""
+    """In a new process, before exec: have it killed when this process ends in any way."""
     if sys.platform == "linux":
         _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class Stage:
-    """The processes, what they print, and what is seen of it."""
+    """The processes, and what their output shows."""
 
     def __init__(self, board: Board, screen: Screen, tries: int) -> None:
         self.board = board
         self.screen = screen
         self.tries = tries
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.expected: set[str] = set()  # who may end now
-        self.journal: Path | None = None  # where the daemon keeps its rounds
-        self.where: dict[str, str] = {}  # the daemon's addresses, for everybody else's environment
+        self.expected: set[str] = set()  # processes that may end now
+        self.journal: Path | None = None  # the daemon's journal
+        self.where: dict[str, str] = {}  # the daemon's addresses, for the other processes' environment
         self.story: list[tuple[float, str, str]] = []
         self.changed = trio.Event()
 
@@ -86,7 +86,7 @@ class Stage:
     def start(
         self, label: str, *command: str | Path, stderr: int | None = None, **environment: str
     ) -> subprocess.Popen[bytes]:
-        """Start a process of its own session: a Ctrl-C is for us, and we end it. Its errors are shown as they are."""
+        """Start a process in its own session: Ctrl-C reaches only us, and we end it. Its stderr is shown unchanged."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         process = subprocess.Popen(
             [sys.executable, *command],
@@ -105,7 +105,7 @@ class Stage:
         self.processes[label].send_signal(number)
 
     def end_all(self) -> None:
-        """Whatever happened: nobody is left running."""
+        """End all processes."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)  # a stopped one cannot end
@@ -121,20 +121,20 @@ class Stage:
                 pipe.close()
 
     async def until(self, true: Callable[[], Any], timeout: float = PATIENCE) -> bool:
-        """Wait for something to be seen; false if it was not, in that time."""
+        """Wait for a condition; return False if it did not become true in time."""
         with trio.move_on_after(timeout):
             while not true():
                 await self.changed.wait()
         return bool(true())
 
     def look(self) -> None:
-        """Something was seen: let those who wait look again."""
+        """Wake all waiters."""
         self.changed.set()
         self.changed = trio.Event()
 
 
 async def lines(pipe: IO[bytes] | None) -> AsyncIterator[str]:
-    """What a process prints, line by line, until it ends."""
+    """Yield the output of a process, line by line, until it ends."""
     assert pipe is not None
     async with trio.lowlevel.FdStream(os.dup(pipe.fileno())) as stream:
         rest = b""
@@ -144,11 +144,11 @@ async def lines(pipe: IO[bytes] | None) -> AsyncIterator[str]:
                 yield line.decode(errors="replace")
 
 
-# ---- what the processes say ------------------------------------------------------------------------------------------
+# ---- output of the processes -----------------------------------------------------------------------------------------
 
 
 async def follow_provider(stage: Stage, label: str) -> None:
-    """Its first line is the address it listens on."""
+    """Read a provider's output: its first line is its address."""
     async for line in lines(stage.processes[label].stdout):
         if stage.board.rows[label].listening is None:
             stage.board.listening(label, line.split()[-1], time.monotonic())
@@ -158,19 +158,19 @@ async def follow_provider(stage: Stage, label: str) -> None:
 
 
 async def follow_caller(stage: Stage) -> None:
-    """A line is a call; the first answer of a provider is news."""
+    """Read the caller's output: a line for each call."""
     async for line in lines(stage.processes["caller"].stdout):
         call = json.loads(line)
         stage.board.call(call)
         if not call["ok"]:
             tried = ", ".join(f"{stage.board.label_of(each['to'])} for {ms(each['seconds'])}" for each in call["tries"])
-            stage.say("caller", f"a call failed, tried: {tried or 'nobody'}", "bold red")
+            stage.say("caller", f"a call failed, tried: {tried or 'none'}", "bold red")
         stage.look()
     await ended(stage, "caller")
 
 
 async def follow_daemon(stage: Stage) -> None:
-    """A line is a change: who is what now, and why."""
+    """Read the daemon's output: a line for each change of a provider's state."""
     async for line in lines(stage.processes["daemon"].stdout):
         event = json.loads(line)
         stage.say("daemon", f"{stage.board.label_of(event['address'])} is {event['state']} ({event['reason']})", "dim")
@@ -178,7 +178,7 @@ async def follow_daemon(stage: Stage) -> None:
 
 
 async def follow_daemon_words(stage: Stage) -> None:
-    """What it says beside that; first of all where it surveys, and where it answers callers."""
+    """Read the daemon's stderr: first its survey and query addresses."""
     async for line in lines(stage.processes["daemon"].stderr):
         if not stage.where and "surveys at" in line:
             survey, query = re.findall(r"\w+://[^\s,]+", line)
@@ -189,7 +189,7 @@ async def follow_daemon_words(stage: Stage) -> None:
 
 
 async def ended(stage: Stage, label: str) -> None:
-    """Its output has ended, so it has: was it told to?"""
+    """Record the end of a process, after that of its output; it is early unless expected."""
     while (code := stage.processes[label].poll()) is None:  # noqa: ASYNC110 - a moment, and worth no thread
         await trio.sleep(0.01)
     if label not in stage.expected:
@@ -226,10 +226,10 @@ def start_caller(stage: Stage, nursery: trio.Nursery) -> None:
 
 
 async def story(stage: Stage) -> None:
-    """Everything in its order. What was not seen to happen fails its check, and the story goes on."""
+    """Run all steps in order. A step that does not succeed fails its check, and the rest goes on."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(redraw, stage)
-        if not await start_daemon(stage, nursery):  # without it there is nothing to see
+        if not await start_daemon(stage, nursery):  # nothing works without it
             nursery.cancel_scope.cancel()
             return
         for label in FIRST:
@@ -254,7 +254,7 @@ async def story(stage: Stage) -> None:
         await found(stage, LATE)
         await trio.sleep(1.5)
 
-        do(stage, FREEZES, signal.SIGCONT, State.UP, "thawed: SIGCONT", "bold green")
+        do(stage, FREEZES, signal.SIGCONT, State.UP, "resumed: SIGCONT", "bold green")
         await found(stage, FREEZES, again=True)
         await trio.sleep(1)
 
@@ -264,20 +264,20 @@ async def story(stage: Stage) -> None:
         gone(stage, LEAVES, State.LEAVING)
 
         stage.expected |= stage.processes.keys()
-        stage.signal("caller", signal.SIGTERM)  # it ends the calls under way first
+        stage.signal("caller", signal.SIGTERM)  # it ends the calls in progress first
         await stage.until(lambda: stage.processes["caller"].poll() is not None, GRACE)
         nursery.cancel_scope.cancel()
 
 
 def do(stage: Stage, label: str, number: signal.Signals, state: State, what: str, style: str) -> None:
-    """What is done to a provider counts from when it has been done."""
+    """Signal a provider, and record its new state after that."""
     stage.signal(label, number)
     stage.board.became(label, state, time.monotonic())
     stage.say(label, what, style)
 
 
 async def found(stage: Stage, label: str, again: bool = False) -> None:
-    """Wait until a call to it was answered (again), and say how long that took."""
+    """Wait until a call to it was answered (again), and report how long that took."""
     row = stage.board.rows[label]
     after = row.found_again_after if again else row.found_after
     if await stage.until(lambda: after() is not None):
@@ -289,7 +289,7 @@ async def found(stage: Stage, label: str, again: bool = False) -> None:
 def gone(stage: Stage, label: str, state: State) -> None:
     after = stage.board.rows[label].last_call_after(state)
     stage.say(
-        label, f"un-found: last call to it {ms(after)} after" if after else "un-found: not one more call to it", "green"
+        label, f"dropped: last call to it {ms(after)} after" if after else "dropped: no further call to it", "green"
     )
 
 
@@ -298,7 +298,7 @@ def ms(seconds: float | None) -> str:
 
 
 async def redraw(stage: Stage) -> None:
-    """Keep the picture moving; and notice when this very process is kept waiting, for then all of them are."""
+    """Redraw the screen, and measure the scheduling delay of this process, which affects all of them."""
     while True:
         stage.screen.refresh(time.monotonic())
         due = time.monotonic() + REDRAW
@@ -310,7 +310,7 @@ async def redraw(stage: Stage) -> None:
 
 
 async def spark_report(stage: Stage, page: Path) -> None:
-    """Have Spark make the page of the daemon's journal; how it went is a check."""
+    """Have Spark make the page from the daemon's journal; checks cover the result."""
     assert stage.journal is not None
     board, began = stage.board, time.monotonic()
     stage.say("spark", f"makes a page of the journal: {page}", "cyan")
@@ -332,7 +332,7 @@ async def spark_report(stage: Stage, page: Path) -> None:
 
 
 async def perform(stage: Stage, what: Callable[[Stage], Awaitable[None]], seconds: float) -> int:
-    """Do `what`, until it is over or takes too long; the signal that ended it, or 0."""
+    """Run `what` with a time limit; return the signal that ended it, or 0."""
     interrupted = 0
 
     async def heed(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
@@ -353,8 +353,8 @@ async def perform(stage: Stage, what: Callable[[Stage], Awaitable[None]], second
 
 
 def run(stage: Stage, what: Callable[[Stage], Awaitable[None]], seconds: float) -> int:
-    """All of it, with nothing left running."""
-    for number in ENDINGS:  # what `perform` does not heed would come in between; SIG_IGN would be inherited
+    """Run `what`, and end all processes."""
+    for number in ENDINGS:  # for the moments outside `perform`; SIG_IGN would be inherited
         signal.signal(number, lambda *_: None)
     try:
         return trio.run(perform, stage, what, seconds)
@@ -363,11 +363,13 @@ def run(stage: Stage, what: Callable[[Stage], Awaitable[None]], seconds: float) 
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description="Services found, called, killed and un-found. Exit code 0: all held.")
+    parser = argparse.ArgumentParser(
+        description="Services found, called, killed and dropped. Exit code 0: all checks hold."
+    )
     parser.add_argument("--json", action="store_true", help="print one object at the end, and nothing else")
-    parser.add_argument("--quick", action="store_true", help="leave out the journal and Spark")
+    parser.add_argument("--quick", action="store_true", help="without the journal and Spark")
     parser.add_argument(
-        "--report", type=Path, default=Path("nngkit-demo.html"), metavar="F", help="where the page goes (%(default)s)"
+        "--report", type=Path, default=Path("nngkit-demo.html"), metavar="F", help="path of the page (%(default)s)"
     )
     parser.add_argument("--tries", type=int, default=TRIES, metavar="N", help=f"providers a call may try ({TRIES})")
     options = parser.parse_args(arguments)
@@ -393,7 +395,7 @@ def main(arguments: list[str]) -> int:
         screen.finish(checks, seconds)
         if board.held_up > BUSY and not all(check.ok for check in checks):
             print(
-                f"(This machine was busy: it kept the demo itself waiting for up to {ms(board.held_up)}.)",
+                f"(This machine was busy: it delayed the demo itself by up to {ms(board.held_up)}.)",
                 file=sys.stderr,
             )
     finally:

@@ -1,4 +1,4 @@
-"""The journal: what was received is kept, read by offset and time, and sent once more.
+"""The journal: messages are recorded, read by offset and time, and replayed.
 
 ::
 
@@ -9,11 +9,11 @@ prints::
     stored: offsets 0 to 2 of partition 0
     the same request again: offsets 3 to 5
     read: 6 records, 3 of them distinct
-    sent once more: order 1, order 2, order 3
+    replayed: order 1, order 2, order 3
 
-Who sends orders knows that they are on the disk when the answer comes. Whoever gets no answer asks again, so records
-may be there twice: each carries the request's id, and `distinct=True` drops the second ones. From a shell the recorder
-is `nngkit record journal --stream 'orders=rep listen=tcp://127.0.0.1:7000'`.
+When the reply arrives, the orders are on the disk. A sender without a reply sends its request again, so records may be
+duplicated: each carries the request's id, and `distinct=True` drops duplicates. From a shell the recorder is
+`nngkit record journal --stream 'orders=rep listen=tcp://127.0.0.1:7000'`.
 """
 
 import tempfile
@@ -49,7 +49,7 @@ async def main() -> None:
         async with Pull(listen="tcp://127.0.0.1:0") as pull, Push(dial=pull.address) as push:
             await replay(journal, push, speed=None, end=3)
             values = [(await pull.arecv(timeout=10)).decode() for _ in ORDERS]
-            print(f"sent once more: {', '.join(values)}")
+            print(f"replayed: {', '.join(values)}")
 
 
 trio.run(main)

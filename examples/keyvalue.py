@@ -26,9 +26,9 @@ prints::
     -> this is not JSON
     <- {"ok": false, "error": "not a JSON object"}
 
-Whatever comes in, an answer goes out: a client that sends nonsense is told so, and the server serves on. A request may
-arrive twice (a client asks again when a connection breaks), so ``delete`` of a key that is gone is not an error.
-With the server running, any nanomsg or NNG client will do::
+Every request gets a reply: an invalid one gets an error, and the server continues. A request may arrive twice (a client
+resends when a connection breaks), so ``delete`` of a missing key is not an error. With the server running, any nanomsg
+or NNG client works::
 
     nngcat --req0 --dial tcp://127.0.0.1:7000 --data '{"do": "keys"}' --ascii
 """
@@ -41,52 +41,52 @@ from typing import Any
 
 from nngkit.protocols import Rep, Req
 
-MOST_KEYS = 100_000  # memory is not endless, and anybody may ask
+MOST_KEYS = 100_000  # memory is limited, and any client may write
 
 
-class Refused(Exception):
-    """What the client is told instead of an answer."""
+class RequestError(Exception):
+    """An error for the client."""
 
 
 class Database:
-    """The requests it understands are its methods that begin with ``do_``."""
+    """In-memory database; each method ``do_NAME`` handles the request NAME."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
 
     def answer(self, body: bytes) -> bytes:
         try:
-            reply = {"ok": True, **self.carry_out(body)}
-        except Refused as refusal:
-            reply = {"ok": False, "error": str(refusal)}
+            reply = {"ok": True, **self.execute(body)}
+        except RequestError as error:
+            reply = {"ok": False, "error": str(error)}
         return json.dumps(reply).encode()
 
-    def carry_out(self, body: bytes) -> dict[str, Any]:
+    def execute(self, body: bytes) -> dict[str, Any]:
         try:
             request = json.loads(body)
         except (ValueError, RecursionError):
             request = None
         if not isinstance(request, dict):
-            raise Refused("not a JSON object")
+            raise RequestError("not a JSON object")
         action = getattr(self, f"do_{request.get('do')}", None)
         if action is None:
-            raise Refused(f"cannot do: {request.get('do')}")
+            raise RequestError(f"cannot do: {request.get('do')}")
         found: dict[str, Any] = action(request)
         return found
 
     def do_set(self, request: dict[str, Any]) -> dict[str, Any]:
         key = key_of(request)
         if "value" not in request:
-            raise Refused("no value")
+            raise RequestError("no value")
         if key not in self.values and len(self.values) >= MOST_KEYS:
-            raise Refused(f"full: {MOST_KEYS} keys")
+            raise RequestError(f"full: {MOST_KEYS} keys")
         self.values[key] = request["value"]
         return {}
 
     def do_get(self, request: dict[str, Any]) -> dict[str, Any]:
         key = key_of(request)
         if key not in self.values:
-            raise Refused(f"no such key: {key}")
+            raise RequestError(f"no such key: {key}")
         return {"value": self.values[key]}
 
     def do_delete(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Database:
 def key_of(request: dict[str, Any]) -> str:
     key = request.get("key")
     if not isinstance(key, str):
-        raise Refused("key is not a string")
+        raise RequestError("key is not a string")
     return key
 
 

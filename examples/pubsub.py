@@ -1,4 +1,4 @@
-"""PUB/SUB: a broadcaster of soccer matches, and a listener who cares for the Netherlands and Germany only.
+"""PUB/SUB: a broadcaster of soccer matches, and a listener subscribed to the Netherlands and Germany only.
 
 ::
 
@@ -15,10 +15,9 @@ prints::
     germany corner
     final whistle: 0 messages lost
 
-A topic is what a message begins with. The broadcaster sends everything to everybody, and the subscriber's socket lets
-in what was asked for. Nobody waits for a slow subscriber: it loses messages. With ``sequence=True`` on both ends the
-messages of a topic are numbered, and the subscriber can tell how many it lost. Leave it out to talk
-with nanomsg or plain NNG.
+A topic is a prefix of the message. The broadcaster sends everything to all subscribers, and each subscriber's socket
+filters. There is no backpressure: a slow subscriber loses messages. With ``sequence=True`` on both ends the messages
+of a topic are numbered, and the subscriber counts its losses. Omit it to communicate with nanomsg or plain NNG.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ FINAL_WHISTLE = "final whistle"
 
 
 def broadcast(broadcaster: Pub) -> None:
-    broadcaster.wait_for_peers(1, timeout=5)  # who tunes in later hears what is said later
+    broadcaster.wait_for_peers(1, timeout=5)  # later subscribers get later messages only
     for team, event in BROADCAST:
         broadcaster.send(f" {event}".encode(), topic=team)
     print(f"broadcast: {len(BROADCAST)} events of {len(TEAMS)} teams")

@@ -1,4 +1,4 @@
-"""REQ/REP: ten requests over two servers come out five and five, and nobody had to say so.
+"""REQ/REP: ten requests to two servers, balanced five and five without any configuration.
 
 ::
 
@@ -18,10 +18,9 @@ prints::
     request 9: 9 squared is 81
     server A answered 5, server B answered 5
 
-One REQ socket dials both servers and takes them in turn: next is the one that has been without work for longest. If a
-server dies with a request in hand, the socket sends the same request to the other, until the request's timeout; so a
-server must bear being asked twice. Requests need not wait for each other either: any number of ``request`` calls may be
-under way on one socket, from threads or from tasks.
+One REQ socket dials both servers and balances: the server that has been idle longest is next. If a server dies during a
+request, the socket resends the request to the other one, until its timeout; so a server must tolerate duplicates.
+Requests are concurrent: any number of ``request`` calls may be in progress on one socket, from threads or from tasks.
 """
 
 import time
@@ -31,7 +30,7 @@ from nngkit.protocols import Rep, Req
 
 
 def serve(server: Rep) -> int:
-    """Answer until the socket is closed; how many requests that were."""
+    """Answer requests until the socket is closed; return their number."""
     answered = 0
     for request in server:
         number = int(request.body)

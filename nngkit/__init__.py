@@ -1,12 +1,13 @@
-"""nngkit: the six scalability protocols on NNG, and what is built on them.
+"""nngkit: the six scalability protocols on NNG, and service discovery, documents and a journal built on them.
 
 ::
 
-    from nngkit import Service, ServiceDiscovery        # discovery by survey
+    from nngkit import DocumentPeer, Recorder, Resolver, Service, ServiceDiscovery, forward
     from nngkit.protocols import Pull, Push, Rep, Req   # one class for each end of a pattern
 
-``import nngkit`` itself loads the errors and nothing else: the names below come in when they are first asked for, so
-that a program which only wants the command's parser, or an error to catch, does not pay for trio, asyncio and pynng.
+``import nngkit`` itself loads only the errors. The other names below are imported on first use, so a program that needs
+only the command's parser, or an error to catch, does not load trio, asyncio and pynng. DocumentPeer needs the extra
+``nngkit[documents]`` and Recorder ``nngkit[journal]``; without it, their use raises ConfigError.
 """
 
 from nngkit.errors import (
@@ -31,9 +32,12 @@ from nngkit.errors import (
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # typing's own is not worth importing typing for; type checkers know the name wherever it is set
+TYPE_CHECKING = False  # as typing's, without the cost of importing typing; type checkers know the name
 if TYPE_CHECKING:
-    from nngkit.discovery import Provider, Service, ServiceDiscovery
+    from nngkit.devices import forward
+    from nngkit.discovery import Provider, Resolver, Service, ServiceDiscovery
+    from nngkit.documents import DocumentPeer
+    from nngkit.journal import Recorder
 
 __all__ = [
     "AccessDenied",
@@ -42,6 +46,7 @@ __all__ = [
     "Closed",
     "ConfigError",
     "Damaged",
+    "DocumentPeer",
     "Forked",
     "Full",
     "NngkitError",
@@ -49,6 +54,8 @@ __all__ = [
     "NotStored",
     "OffsetGone",
     "Provider",
+    "Recorder",
+    "Resolver",
     "Service",
     "ServiceDiscovery",
     "ServiceNotFound",
@@ -57,25 +64,30 @@ __all__ = [
     "TooLarge",
     "Unreachable",
     "__version__",
+    "forward",
 ]
 
-_LATE = {  # name -> the room it comes from
+_LAZY = {  # name -> the package that defines it
+    "DocumentPeer": "nngkit.documents",
     "Provider": "nngkit.discovery",
+    "Recorder": "nngkit.journal",
+    "Resolver": "nngkit.discovery",
     "Service": "nngkit.discovery",
     "ServiceDiscovery": "nngkit.discovery",
+    "forward": "nngkit.devices",
 }
 
 
-if not TYPE_CHECKING:  # a type checker that sees it takes every name for one of ours
+if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
 
     def __getattr__(name: str) -> object:
-        """Bring in one of the late names; it is then an ordinary attribute, and this is not called for it again."""
-        room = _LATE.get(name)
-        if room is None:
+        """Import a lazy name on first use; from then on it is an ordinary attribute."""
+        package = _LAZY.get(name)
+        if package is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        found: object = getattr(import_module(room), name)
+        found: object = getattr(import_module(package), name)
         globals()[name] = found
         return found
 

@@ -1,13 +1,13 @@
-"""What is behind an object that is used with `async with`: its tasks, and what it says when it is used otherwise.
+"""Base for objects that are used with `async with` under trio: background tasks, wake-ups, and checks of their use.
 
-The tasks of a `Background` end with the object, and stay out of its user's way.
+`Background` runs tasks that end with the object. A nursery alone would wrap whatever the body raises into an exception
+group, so that `except ServiceNotFound` around `async with ServiceDiscovery(...)` would never match. Here the body's own
+exception passes unchanged. A background task that fails (a bug: network errors are handled where they occur) cancels
+the body, and its exception is raised.
 
-A nursery alone would wrap whatever the body raises into an exception group, so that `except ServiceNotFound` around
-`async with ServiceDiscovery(...)` would never see one. Here the body's own exception passes untouched; a background
-task that fails (a bug of ours: what the network does is handled where it happens) cancels the body and is raised
-itself.
+`WakeUp` is a reusable wake-up for tasks. `UnderTrio` is the base class of these objects.
 
-`UnderTrio` is the base class of these objects. Knows trio and the errors, and nothing else.
+Depends on trio and nngkit.errors only.
 """
 
 from __future__ import annotations
@@ -20,47 +20,86 @@ import trio
 
 from nngkit.errors import Closed, ConfigError
 
-__all__ = ["Background", "UnderTrio", "demand_trio"]
+__all__ = ["Background", "UnderTrio", "WakeUp", "demand_trio"]
 
-_OTHERWISE: Final = (
-    "programs without a loop use nngkit.blocking, those under asyncio too, in threads (asyncio.to_thread)"
+_ALTERNATIVES: Final = (
+    "programs without an event loop use nngkit.blocking; asyncio programs use it in threads (asyncio.to_thread)"
 )
 
 
 def demand_trio(what: str, *, blocking: bool = True) -> None:
-    """Raise ConfigError, which names `what`, unless a trio loop runs here. `blocking`: nngkit.blocking has it too."""
+    """Raise ConfigError, naming `what`, unless called under trio. `blocking`: nngkit.blocking offers it as well."""
     try:
         trio.lowlevel.current_trio_token()
     except RuntimeError:
-        why = "it runs under trio, and no trio loop runs here: trio.run(main) starts one"
-        raise ConfigError(what, f"{why}; {_OTHERWISE}" if blocking else why) from None
+        why = "it runs under trio, and no trio loop is running: start one with trio.run(main)"
+        raise ConfigError(what, f"{why}; {_ALTERNATIVES}" if blocking else why) from None
 
 
 class UnderTrio:
-    """Base class of what is used with `async with`, under trio. It tells who uses it otherwise what to do.
+    """Base class of objects that are used with `async with`, under trio; it reports any other use with a remedy.
 
-    A subclass calls `_entering` first in `__aenter__`, and makes there, under names that begin with "_", what only
-    exists in the block. Before the block such a name raises Closed. `_blocking`: nngkit.blocking has the class too.
+    A subclass calls `_entering` first in `__aenter__`. Attributes that exist only inside the block are created there
+    and begin with "_": before the block, reading one raises Closed. `_blocking`: nngkit.blocking offers the class too.
     """
 
     _blocking: ClassVar[bool] = True
 
     def _entering(self) -> None:
-        """Raise ConfigError unless a trio loop runs here."""
+        """Raise ConfigError unless called under trio."""
         demand_trio(type(self).__name__, blocking=self._blocking)
         self.__dict__["_entered"] = True
 
-    if not TYPE_CHECKING:  # mypy would take every misspelt attribute for one of these
+    if not TYPE_CHECKING:  # with a __getattr__ in sight, mypy would accept any misspelt attribute
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") and not name.startswith("__") and "_entered" not in self.__dict__:
                 use = f"this {type(self).__name__} is not open: use it in an `async with`, under trio"
-                raise Closed(f"{use}; {_OTHERWISE}" if self._blocking else use)
+                raise Closed(f"{use}; {_ALTERNATIVES}" if self._blocking else use)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
 
+class WakeUp:
+    """Reusable wake-up for trio tasks. Create it inside trio.
+
+    A wake-up is a hint: it carries no value, several in a row may merge into one, and a wake-up without a waiter is
+    kept for the next `wait`. A waiter therefore re-checks its condition after every return::
+
+        while not condition():
+            await wake_up.wait()
+    """
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+        self._token = trio.lowlevel.current_trio_token()
+
+    def wake(self) -> None:
+        """Wake all waiters; without one, the next `wait` returns at once. Call it in the loop's thread."""
+        self._event.set()
+
+    def wake_soon(self) -> bool:
+        """Schedule `wake` from any thread. Return False if the loop has ended."""
+        try:
+            self._token.run_sync_soon(self.wake, idempotent=True)
+        except trio.RunFinishedError:
+            return False
+        return True
+
+    def clear(self) -> None:
+        """Discard a wake-up that is kept."""
+        if self._event.is_set():
+            self._event = trio.Event()
+
+    async def wait(self) -> None:
+        """Wait for the next wake-up, or consume the one that is kept."""
+        event = self._event
+        await event.wait()
+        if event is self._event:  # the first of several waiters re-arms
+            self._event = trio.Event()
+
+
 class Background:
-    """Tasks that end with a block. `start` from the second half of `__aenter__` on; opened and closed by one task."""
+    """Tasks that end with an `async with` block. `open` and `close` are called by the same task."""
 
     def __init__(self) -> None:
         self._failure: Exception | None = None
@@ -68,10 +107,10 @@ class Background:
         self._inner: trio.Nursery | None = None
 
     async def open(self) -> None:
-        """Begin. `close` has to follow, in the same task."""
+        """Open the nursery, in `__aenter__`. The same task must call `close`."""
         self._outer = trio.open_nursery()
         outer: trio.Nursery = await self._outer.__aenter__()
-        # The tasks live one nursery further in: ending them must not cancel the body, which is a part of the outer one.
+        # Tasks run in a nested nursery: ending them must not cancel the body, which belongs to the outer one.
         self._inner = await outer.start(self._hold)
 
     async def _hold(self, task_status: trio.TaskStatus[trio.Nursery]) -> None:
@@ -80,7 +119,7 @@ class Background:
             await trio.sleep_forever()
 
     def start(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
-        """Run it until it ends or this does. Does nothing once that has begun."""
+        """Start a task that runs until it returns or the block ends. Does nothing after `end`."""
         if self._inner is not None and not self._inner.cancel_scope.cancel_called:
             self._inner.start_soon(self._run, function, *arguments)
 
@@ -92,19 +131,19 @@ class Background:
             raise
 
     def end(self) -> None:
-        """Cancel the tasks; they have ended when `close` returns."""
+        """Cancel the tasks. They have ended when `close` returns."""
         if self._inner is not None:
             self._inner.cancel_scope.cancel()
 
     async def close(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """The end of the block: cancel the tasks and wait for them. Raises what made one of them fail."""
+        """Cancel the tasks and wait for them, in `__aexit__`. Raises the exception of the first task that failed."""
         self.end()
         try:
             if self._failure is None:
                 await self._outer.__aexit__(None, None, None)
-            else:  # what cancelled the body is the nursery's own, so it has to see it
+            else:  # the body was cancelled by the nursery itself, which must see that Cancelled again
                 await self._outer.__aexit__(kind, value, traceback)
         except BaseExceptionGroup as group:
             if self._failure is None:

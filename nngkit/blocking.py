@@ -1,4 +1,4 @@
-"""The same objects for programs without an event loop: `with` instead of `async with`, and calls that wait.
+"""The same objects for programs without an event loop: `with` instead of `async with`, and calls that block.
 
 ::
 
@@ -9,14 +9,14 @@
         print(discovery.resolve("answer").address)
         for event in discovery.events(): ...
 
-They are no twins: each class here names a class of the async side and the methods that it lends, and everything runs
-there, under trio, in one daemon thread: the portal. It starts with the first object and ends with the process, when
-what is still open is closed in its own way (a Service says good-bye). Names, arguments, results and errors are the
-async side's, and so are the docstrings; type checkers and editors see the real signatures.
+There is no second implementation: each class here lists the methods of an async class, which run under trio in one
+daemon thread, the portal. The portal starts with the first object and ends with the process, when objects still open
+are closed in order (a Service says goodbye). Names, arguments, results, errors and docstrings are those of the async
+class; type checkers and editors see the real signatures.
 
-Any thread may call. A Ctrl-C ends a wait: what was waited for is cancelled, as trio would cancel it. A wait in a thread
-that an asyncio loop has sent (`asyncio.to_thread`) raises Closed when that loop ends (loops.py). After fork() the
-objects of the parent raise Forked in the child, which may make its own only by starting anew (see docs/protocols.md).
+Any thread may call. Ctrl-C ends a wait and cancels the call, as trio would. In a thread started by an asyncio loop
+(`asyncio.to_thread`), a wait raises Closed when that loop ends (loop_waits.py). After fork() the parent's objects raise
+Forked in the child, which can create its own only in a new process (see docs/protocols.md).
 """
 
 from __future__ import annotations
@@ -43,9 +43,8 @@ from nngkit.documents import peer as _peer
 from nngkit.documents.threads import Document, as_in
 from nngkit.documents.versions import EditStream
 from nngkit.errors import Closed, Forked
-from nngkit.loops import asked_by, on_behalf
+from nngkit.loop_waits import asked_by, on_behalf
 from nngkit.portal import BlockingIterator, Host, Portal, end, the_portal
-from nngkit.protocols import Stats
 
 __all__ = ["Daemon", "DaemonClient", "DocumentPeer", "Resolver", "Service", "ServiceDiscovery"]
 
@@ -56,11 +55,11 @@ P = ParamSpec("P")
 atexit.register(end)  # after nngkit.protocols registered its own, hence run before: sockets close last
 
 
-# ---- lending methods -------------------------------------------------------------------------------------------------
+# ---- wrapping methods ------------------------------------------------------------------------------------------------
 
 
 class Blocking(Generic[T]):
-    """An object of the async side, hosted by the portal between `__enter__` and `__exit__`."""
+    """Base class: an async object, hosted by the portal between `__enter__` and `__exit__`."""
 
     _of: ClassVar[Callable[..., Any]]
 
@@ -68,9 +67,9 @@ class Blocking(Generic[T]):
         self._inner: T = self._of(*arguments, **options)
         self._pid = os.getpid()
         self._host: Host | None = None
-        asked_by()  # what the loop of this thread, if it runs one, sends to others from now on
+        asked_by()  # registers this thread's asyncio loop, if any, for the threads that it starts from now on
 
-    def _there(self) -> tuple[Portal, T]:
+    def _open_object(self) -> tuple[Portal, T]:
         if self._pid != os.getpid():
             raise Forked(f"this {type(self).__name__} belongs to the process that made it")
         if self._host is None:
@@ -78,7 +77,7 @@ class Blocking(Generic[T]):
         return self._host.portal, self._inner
 
     def __enter__(self) -> Self:
-        _sigterm.install()  # only a main thread can; the loop is in another
+        _sigterm.install()  # only the main thread may; the loop runs in another
         self._host = Host(the_portal(), self._inner)
         return self
 
@@ -88,14 +87,14 @@ class Blocking(Generic[T]):
         self.close()
 
     def close(self) -> None:
-        """What leaving the `with` does; again is harmless."""
+        """Close the object, as leaving the `with` does. Idempotent."""
         host, self._host = self._host, None
         if host is not None and self._pid == os.getpid():
             host.close()
 
 
-def _opens(cls: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """An `__init__` with the signature of `cls`."""
+def _signature_of(cls: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give `__init__` the signature of `cls`."""
 
     def decorate(_: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
         def init(self: Any, /, *arguments: P.args, **options: P.kwargs) -> None:
@@ -107,55 +106,55 @@ def _opens(cls: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Co
     return decorate
 
 
-def _waits(method: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[Blocking[T], P], R]:
-    """A coroutine method, waited for."""
+def _blocking_call(method: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[Blocking[T], P], R]:
+    """Wrap a coroutine method: the call blocks until it returns."""
 
     @on_behalf
     @functools.wraps(method)
     def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
-        portal, inner = self._there()
+        portal, inner = self._open_object()
         return portal.call(method, inner, *arguments, **options)
 
     return call
 
 
-def _does(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Blocking[T], P], R]:
-    """A method that never waits, and that any thread may call: called where the caller is."""
+def _direct_call(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Blocking[T], P], R]:
+    """Wrap a thread-safe method that never waits: runs in the calling thread."""
 
     @functools.wraps(method)
     def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
-        _, inner = self._there()
+        _, inner = self._open_object()
         return method(inner, *arguments, **options)
 
     return call
 
 
-def _tells(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Blocking[T], P], R]:
-    """A method that never waits, but belongs to the loop: called there."""
+def _loop_call(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Blocking[T], P], R]:
+    """Wrap a method that never waits but is not thread-safe: runs in the loop's thread."""
 
     @functools.wraps(method)
     def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
-        portal, inner = self._there()
+        portal, inner = self._open_object()
         return portal.do(method, inner, *arguments, **options)
 
     return call
 
 
-def _iterates(
+def _iterator(
     method: Callable[Concatenate[T, P], AsyncGenerator[R, None]],
 ) -> Callable[Concatenate[Blocking[T], P], BlockingIterator[R]]:
-    """An async generator method, as an iterator that waits; closing the iterator closes the generator."""
+    """Wrap an async generator method as a blocking iterator; closing it closes the generator."""
 
     @functools.wraps(method)
     def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> BlockingIterator[R]:
-        portal, inner = self._there()
+        portal, inner = self._open_object()
         return BlockingIterator(portal, method(inner, *arguments, **options))
 
     return call
 
 
-class _Read(Generic[R]):
-    """A property that never waits and that any thread may read."""
+class _Property(Generic[R]):
+    """Thread-safe property that never waits."""
 
     def __init__(self, getter: Callable[[Any], R], doc: str | None) -> None:
         self._getter = getter
@@ -168,108 +167,104 @@ class _Read(Generic[R]):
     def __get__(self, of: Blocking[Any] | None, cls: type) -> R | Self:
         if of is None:
             return self
-        return self._getter(of._there()[1])
+        return self._getter(of._open_object()[1])
 
 
-def _reads(attribute: Callable[[T], R]) -> _Read[R]:
-    """The property of a class; at run time it has a getter. mypy takes it for that, pyright for a property without a
-    type: so what is made of it is annotated with its type.
-    """
-    lent = cast(property, attribute)
-    return _Read(cast(Callable[[Any], R], lent.fget), lent.__doc__)
+def _property(attribute: Callable[[T], R]) -> _Property[R]:
+    """Wrap a property. Annotate the result: mypy infers its type from the getter, pyright does not."""
+    wrapped = cast(property, attribute)
+    return _Property(cast(Callable[[Any], R], wrapped.fget), wrapped.__doc__)
 
 
 # ---- the objects -----------------------------------------------------------------------------------------------------
 
 
 class ServiceDiscovery(Blocking[_discovery.ServiceDiscovery]):
-    """Surveys all who connect: see nngkit.ServiceDiscovery."""
+    """Surveys all connected services: see nngkit.ServiceDiscovery."""
 
     _of = _discovery.ServiceDiscovery
 
-    @_opens(_discovery.ServiceDiscovery)
+    @_signature_of(_discovery.ServiceDiscovery)
     def __init__(self) -> None: ...
 
-    discover = _waits(_discovery.ServiceDiscovery.discover)
-    wait_for_peers = _waits(_discovery.ServiceDiscovery.await_for_peers)
-    events = _iterates(_discovery.ServiceDiscovery.events)
-    resolve = _does(_discovery.ServiceDiscovery.resolve)
-    snapshot = _does(_discovery.ServiceDiscovery.snapshot)
-    view = _does(_discovery.ServiceDiscovery.view)
-    address: _Read[str] = _reads(_discovery.ServiceDiscovery.address)
-    addresses: _Read[tuple[str, ...]] = _reads(_discovery.ServiceDiscovery.addresses)
-    counts: _Read[dict[str, int]] = _reads(_discovery.ServiceDiscovery.counts)
-    rounds: _Read[tuple[RoundFigures, ...]] = _reads(_discovery.ServiceDiscovery.rounds)
-    stats: _Read[Stats] = _reads(_discovery.ServiceDiscovery.stats)
+    discover = _blocking_call(_discovery.ServiceDiscovery.discover)
+    wait_for_peers = _blocking_call(_discovery.ServiceDiscovery.wait_for_peers)
+    events = _iterator(_discovery.ServiceDiscovery.events)
+    resolve = _direct_call(_discovery.ServiceDiscovery.resolve)
+    snapshot = _direct_call(_discovery.ServiceDiscovery.snapshot)
+    view = _direct_call(_discovery.ServiceDiscovery.view)
+    address: _Property[str] = _property(_discovery.ServiceDiscovery.address)
+    addresses: _Property[tuple[str, ...]] = _property(_discovery.ServiceDiscovery.addresses)
+    rounds: _Property[tuple[RoundFigures, ...]] = _property(_discovery.ServiceDiscovery.rounds)
+    stats: _Property[_discovery.DiscoveryStats] = _property(_discovery.ServiceDiscovery.stats)
 
 
 class Service(Blocking[_service.Service]):
-    """One provider of a service, found until it is closed: see nngkit.Service."""
+    """One provider of a service, announced until it is closed: see nngkit.Service."""
 
     _of = _service.Service
 
-    @_opens(_service.Service)
+    @_signature_of(_service.Service)
     def __init__(self) -> None: ...
 
-    wait_for_peers = _waits(_service.Service.await_for_peers)
-    update = _tells(_service.Service.update)
-    drain = _tells(_service.Service.drain)
-    provider: _Read[Provider] = _reads(_service.Service.provider)
-    counts: _Read[_service.ServiceCounts] = _reads(_service.Service.counts)
-    stats: _Read[Stats] = _reads(_service.Service.stats)
+    wait_for_peers = _blocking_call(_service.Service.wait_for_peers)
+    update = _loop_call(_service.Service.update)
+    drain = _loop_call(_service.Service.drain)
+    provider: _Property[Provider] = _property(_service.Service.provider)
+    stats: _Property[_service.ServiceStats] = _property(_service.Service.stats)
 
 
 class Resolver(Blocking[_resolver.Resolver]):
-    """Knows who can be called, from several daemons: see nngkit.discovery.Resolver."""
+    """View of the providers, from several daemons: see nngkit.discovery.Resolver."""
 
     _of = _resolver.Resolver
 
-    @_opens(_resolver.Resolver)
+    @_signature_of(_resolver.Resolver)
     def __init__(self) -> None: ...
 
-    find = _waits(_resolver.Resolver.find)
-    events = _iterates(_resolver.Resolver.events)
-    resolve = _does(_resolver.Resolver.resolve)
-    snapshot = _does(_resolver.Resolver.snapshot)
-    fresh: _Read[bool] = _reads(_resolver.Resolver.fresh)
+    find = _blocking_call(_resolver.Resolver.find)
+    events = _iterator(_resolver.Resolver.events)
+    resolve = _direct_call(_resolver.Resolver.resolve)
+    snapshot = _direct_call(_resolver.Resolver.snapshot)
+    fresh: _Property[bool] = _property(_resolver.Resolver.fresh)
 
 
 class Daemon(Blocking[_daemon.Daemon]):
-    """A discovery daemon, in a program that has other things to do: see nngkit.discovery.Daemon."""
+    """Discovery daemon inside another program: see nngkit.discovery.Daemon."""
 
     _of = _daemon.Daemon
 
-    @_opens(_daemon.Daemon)
+    @_signature_of(_daemon.Daemon)
     def __init__(self) -> None: ...
 
-    run = _waits(_daemon.Daemon.run)
-    addresses: _Read[tuple[str, ...]] = _reads(_daemon.Daemon.addresses)
-    query_addresses: _Read[tuple[str, ...]] = _reads(_daemon.Daemon.query_addresses)
+    run = _blocking_call(_daemon.Daemon.run)
+    addresses: _Property[tuple[str, ...]] = _property(_daemon.Daemon.addresses)
+    query_addresses: _Property[tuple[str, ...]] = _property(_daemon.Daemon.query_addresses)
 
 
 class DaemonClient(Blocking[_client.DaemonClient]):
-    """Asks one daemon: see nngkit.discovery.DaemonClient."""
+    """Client of one daemon: see nngkit.discovery.DaemonClient."""
 
     _of = _client.DaemonClient
 
-    @_opens(_client.DaemonClient)
+    @_signature_of(_client.DaemonClient)
     def __init__(self) -> None: ...
 
-    resolve = _waits(_client.DaemonClient.resolve)
-    snapshot = _waits(_client.DaemonClient.snapshot)
-    rounds = _waits(_client.DaemonClient.rounds)
-    watch = _waits(_client.DaemonClient.watch)
+    resolve = _blocking_call(_client.DaemonClient.resolve)
+    snapshot = _blocking_call(_client.DaemonClient.snapshot)
+    rounds = _blocking_call(_client.DaemonClient.rounds)
+    watch = _blocking_call(_client.DaemonClient.watch)
 
 
 class DocumentPeer(Blocking[_peer.DocumentPeer]):
-    """A peer among those that edit the same documents: see nngkit.documents.DocumentPeer.
+    """A peer that edits documents together with others: see nngkit.documents.DocumentPeer.
 
-    `open` gives documents whose calls are made in the loop's thread (nngkit/documents/threads.py): any thread may edit.
+    `open` returns documents whose calls run in the loop's thread (nngkit/documents/threads.py): any thread may edit.
     """
 
     _of = _peer.DocumentPeer
 
-    @_opens(_peer.DocumentPeer)
+    @_signature_of(_peer.DocumentPeer)
     def __init__(self) -> None: ...
 
     def _construct(self, *arguments: Any, **options: Any) -> None:
@@ -279,55 +274,56 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
 
     @as_in(_peer.DocumentPeer.open)
     def open(self, name: str) -> Document:
-        portal, peer = self._there()
-        return self._lent(portal.do(peer.open, name))
+        portal, peer = self._open_object()
+        return self._wrapped(portal.do(peer.open, name))
 
-    def _lent(self, inner: _document.Document) -> Document:
+    def _wrapped(self, inner: _document.Document) -> Document:
         with self._opening:
             known, document = self._documents.get(inner.name, (None, None))
             if document is None or known is not inner:
-                document = Document(inner, _Reach(self))
+                document = Document(inner, _PeerLoop(self))
                 self._documents[inner.name] = inner, document
             return document
 
     @property
     def documents(self) -> dict[str, Document]:
-        """The open documents, by name."""
-        portal, peer = self._there()
-        return {name: self._lent(inner) for name, inner in portal.do(lambda: peer.documents).items()}
+        portal, peer = self._open_object()
+        return {name: self._wrapped(inner) for name, inner in portal.do(lambda: peer.documents).items()}
 
-    close_document = _tells(_peer.DocumentPeer.close_document)
-    versions = _tells(_peer.DocumentPeer.versions)
-    name_of = _tells(_peer.DocumentPeer.name_of)
-    me: _Read[EditStream] = _reads(_peer.DocumentPeer.me)
-    wait_for_peers = _waits(_peer.DocumentPeer.wait_for_peers)
-    dial = _tells(_peer.DocumentPeer.dial)
-    address: _Read[str] = _reads(_peer.DocumentPeer.address)
-    addresses: _Read[tuple[str, ...]] = _reads(_peer.DocumentPeer.addresses)
-    repair_addresses: _Read[tuple[str, ...]] = _reads(_peer.DocumentPeer.repair_addresses)
-    peers: _Read[tuple[PeerInfo, ...]] = _reads(_peer.DocumentPeer.peers)
-    stats: _Read[PeerStats] = _reads(_peer.DocumentPeer.stats)
-    refusals: _Read[tuple[Refusal, ...]] = _reads(_peer.DocumentPeer.refusals)
+    documents.__doc__ = _peer.DocumentPeer.documents.__doc__
+
+    close_document = _loop_call(_peer.DocumentPeer.close_document)
+    versions = _loop_call(_peer.DocumentPeer.versions)
+    name_of = _loop_call(_peer.DocumentPeer.name_of)
+    me: _Property[EditStream] = _property(_peer.DocumentPeer.me)
+    wait_for_peers = _blocking_call(_peer.DocumentPeer.wait_for_peers)
+    dial = _loop_call(_peer.DocumentPeer.dial)
+    address: _Property[str] = _property(_peer.DocumentPeer.address)
+    addresses: _Property[tuple[str, ...]] = _property(_peer.DocumentPeer.addresses)
+    repair_addresses: _Property[tuple[str, ...]] = _property(_peer.DocumentPeer.repair_addresses)
+    peers: _Property[tuple[PeerInfo, ...]] = _property(_peer.DocumentPeer.peers)
+    stats: _Property[PeerStats] = _property(_peer.DocumentPeer.stats)
+    refusals: _Property[tuple[Refusal, ...]] = _property(_peer.DocumentPeer.refusals)
 
 
-class _Reach:
-    """The way to a peer's documents, as long as it is open: a documents.threads.Loop."""
+class _PeerLoop:
+    """Access to a peer's loop while it is open: a documents.threads.Loop."""
 
     def __init__(self, peer: DocumentPeer) -> None:
         self._peer = peer
 
     def do(self, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
-        portal, _ = self._peer._there()
+        portal, _ = self._peer._open_object()
         return portal.do(function, *arguments, **options)
 
     def wait(self, function: Callable[P, Awaitable[R]], *arguments: P.args, **options: P.kwargs) -> R:
-        portal, _ = self._peer._there()
+        portal, _ = self._peer._open_object()
         return portal.call(function, *arguments, **options)
 
     def iterate(self, source: AsyncGenerator[R, None]) -> BlockingIterator[R]:
-        portal, _ = self._peer._there()
+        portal, _ = self._peer._open_object()
         return BlockingIterator(portal, source)
 
     def hold(self) -> AbstractContextManager[None]:
-        portal, _ = self._peer._there()
+        portal, _ = self._peer._open_object()
         return portal.hold()

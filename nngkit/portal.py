@@ -1,15 +1,15 @@
-"""The portal: trio in one daemon thread, for threads that have no event loop. What nngkit.blocking runs in.
+"""Portal: trio in one daemon thread, for threads without an event loop. nngkit.blocking runs in it.
 
 ::
 
     portal = the_portal()
-    host = Host(portal, ServiceDiscovery(...))      # entered; host.close() leaves it
-    portal.call(discovery.discover, early=True)     # waits for what the coroutine function returns or raises
-    portal.do(service.drain)                        # the same for one that does not wait
+    host = Host(portal, ServiceDiscovery(...))      # enters it; host.close() leaves it
+    portal.call(discovery.discover, early=True)     # runs a coroutine function, waits for its result or exception
+    portal.do(service.drain)                        # the same for a function that does not wait
     BlockingIterator(portal, discovery.events())    # waits for each item
-    with portal.hold(): ...                         # meanwhile the loop does what this thread says, and nothing else
+    with portal.hold(): ...                         # meanwhile the loop runs this thread's functions only
 
-Knows trio, and loops.py; which objects live in it, it does not know.
+Depends on trio and loop_waits.py; knows nothing about the objects that live in it.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from typing import Any, Final, Generic, TypeVar, cast
 import trio
 
 from nngkit.errors import Closed, NngkitError
-from nngkit.loops import asked_by
+from nngkit.loop_waits import asked_by
 
 __all__ = ["BlockingIterator", "Host", "Portal", "Wait", "end", "the_portal"]
 
 R = TypeVar("R")
 
 ENDING: Final = 3.0
-"""Seconds that all open objects together may take to close at the end of the process: noticed, but no hang."""
+"""Seconds for all open objects together to close at the end of the process: noticeable, but no hang."""
 NOTICED: Final = 1.0
-"""Seconds until a thread is noticed that ended while it held the loop."""
+"""Seconds until the loop notices that the thread holding it has ended."""
 
 
 class Wait:
-    """A thread waits for something in the loop: a gate to wait at, and how it ended."""
+    """A thread's wait for a result from the loop."""
 
     def __init__(self) -> None:
         self._value: Any = None
@@ -48,44 +48,44 @@ class Wait:
         self._gate.acquire()
 
     def over(self, value: Any = None, error: BaseException | None = None) -> None:
-        """In the loop: it has ended; the first time counts."""
+        """Set the result, in the loop; only the first call counts."""
         if not self._over:
             self._over = True
             self._value, self._error = value, error
             self._gate.release()
 
     def wait(self) -> Any:
-        """In the thread. A lock's acquire is ended by signals, so Ctrl-C works."""
+        """Return or raise the result, in the thread. Signals interrupt a lock's acquire, so Ctrl-C works."""
         self._gate.acquire()
-        error, self._error = self._error, None  # kept, error and frame would hold each other
+        error, self._error = self._error, None  # else error and frame would form a reference cycle
         if error is not None:
             raise error
         return self._value
 
 
 def _ended() -> Closed:
-    return Closed("nngkit.blocking has ended with the process")
+    return Closed("nngkit.blocking has been closed at the end of the process")
 
 
 class _Hold:
-    """The loop at the service of one thread. A thread that ends without letting go of it is noticed within a second."""
+    """The loop reserved for one thread. A thread that ends without releasing it is noticed within a second."""
 
     def __init__(self) -> None:
         self._thread = threading.current_thread()
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Wait] | None] = queue.SimpleQueue()
 
     def do(self, function: Callable[[], R]) -> R:
-        """In the thread: have it called."""
+        """Run `function` in the loop, from the thread."""
         done = Wait()
         self._work.put((function, done))
         return cast(R, done.wait())
 
     def end(self) -> None:
-        """In the thread: let go of the loop."""
+        """Release the loop, from the thread."""
         self._work.put(None)
 
     def serve(self) -> None:
-        """In the loop: do what the thread says, until it lets go."""
+        """Run the thread's functions, in the loop, until it releases the loop."""
         while True:
             try:
                 work = self._work.get(timeout=NOTICED)
@@ -98,13 +98,13 @@ class _Hold:
             function, done = work
             try:
                 done.over(function())
-            except BaseException as error:  # it belongs to the thread, whatever it is
+            except BaseException as error:  # passed on to the thread, whatever it is
                 done.over(error=error)
             del function, done, work
 
 
 class Portal:
-    """Trio in a daemon thread, with a nursery for calls and one for the objects that live there."""
+    """Trio in a daemon thread, with one nursery for calls and one for the objects that live there."""
 
     def __init__(self) -> None:
         started = Wait()
@@ -129,9 +129,9 @@ class Portal:
             calls.cancel_scope.cancel()
 
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have it called in the loop. Raises Closed once the process ends, NngkitError while this thread holds it."""
+        """Run `function` in the loop. Raises Closed once the process ends, NngkitError while this thread holds it."""
         if self._holds() is not None:
-            raise NngkitError("nothing can be waited for in a transaction: the loop stands still until it ends")
+            raise NngkitError("cannot wait in a transaction: the loop stands still until it ends")
         self._soon(function, *arguments)
 
     def _soon(self, function: Callable[..., object], *arguments: Any) -> None:
@@ -141,7 +141,7 @@ class Portal:
             raise _ended() from None
 
     def call(self, function: Callable[..., Awaitable[R]], *arguments: Any, **options: Any) -> R:
-        """What `function` returns or raises in the loop. Interrupted (Ctrl-C), it is cancelled there."""
+        """Run a coroutine function in the loop; return or raise its result. An interrupt (Ctrl-C) cancels it."""
         end, scope = Wait(), trio.CancelScope()
 
         async def run() -> None:
@@ -150,13 +150,13 @@ class Portal:
                     end.over(await function(*arguments, **options))
             except trio.Cancelled:
                 raise
-            except BaseException as error:  # it belongs to the caller, whatever it is
+            except BaseException as error:  # passed on to the caller, whatever it is
                 end.over(error=error)
             finally:
                 end.over(error=_ended())
 
         def give_up() -> None:
-            end.over(error=Closed("the asyncio loop on whose behalf this waited has ended"))
+            end.over(error=Closed("the asyncio loop of this call has ended"))
             scope.cancel()
 
         self.soon(self._start, False, run, end)
@@ -169,12 +169,12 @@ class Portal:
             raise
 
     def later(self, function: Callable[[], object]) -> None:
-        """Have it called in the loop, which nobody waits for; at the end of the process, do nothing."""
+        """Run `function` in the loop without waiting; do nothing at the end of the process."""
         with suppress(Closed):
             self._soon(function)
 
     def do(self, function: Callable[..., R], *arguments: Any, **options: Any) -> R:
-        """What `function`, which does not wait, returns or raises in the loop; also while this thread holds it."""
+        """Run a function that does not wait in the loop, held by this thread or not; return or raise its result."""
         if (hold := self._holds()) is not None:
             return hold.do(functools.partial(function, *arguments, **options))
 
@@ -189,7 +189,7 @@ class Portal:
 
     @contextmanager
     def hold(self) -> Generator[None, None, None]:
-        """The loop does what this thread says with `do`, and nothing else, until the end of the block."""
+        """Reserve the loop for this thread's `do` until the end of the block."""
         if self._holds() is not None:
             yield
             return
@@ -203,11 +203,11 @@ class Portal:
             hold.end()
 
     def live(self, function: Callable[[], Awaitable[None]], opened: Wait) -> None:
-        """Run `function` until it ends; at the end of the process it sees `closing`, and has ENDING seconds."""
+        """Run `function` until it returns; at the end of the process `closing` is set, and it has ENDING seconds."""
         self.soon(self._start, True, function, opened)
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run `function` until it ends; at the end of the process it is cancelled."""
+        """Run `function` until it returns; at the end of the process it is cancelled."""
         self.soon(self._start, False, function, Wait())
 
     def _start(self, lives: bool, function: Callable[[], Awaitable[None]], end: Wait) -> None:
@@ -217,7 +217,7 @@ class Portal:
             (self._lives if lives else self._calls).start_soon(function)
 
     def end(self) -> None:
-        """Close what is open, and the loop."""
+        """Close all open objects, and the loop."""
         try:
             self.soon(self.closing.set)
         except Closed:
@@ -230,7 +230,7 @@ _one = threading.Lock()
 
 
 def the_portal() -> Portal:
-    """Return the portal of this process, started if need be."""
+    """Return the portal of this process, starting it on first use."""
     global _portal
     with _one:
         if _portal is None:
@@ -239,13 +239,13 @@ def the_portal() -> Portal:
 
 
 def end() -> None:
-    """Close what is open in the portal, and the portal: at the end of the process."""
+    """Close all open objects and the portal, at the end of the process."""
     if _portal is not None:
         _portal.end()
 
 
 def _after_fork() -> None:
-    # The loop's thread did not come along. Its objects say so; NNG says the rest.
+    # The loop's thread does not exist in the child. Its objects raise Forked; the bricks handle NNG.
     global _portal, _one
     _portal, _one = None, threading.Lock()
 
@@ -254,7 +254,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Host:
-    """The task in which an async object lives: `async with` has to be entered and left by the same one."""
+    """Task that hosts an async object: one task must both enter and leave its `async with`."""
 
     def __init__(self, portal: Portal, inner: Any) -> None:
         self.portal = portal
@@ -297,19 +297,19 @@ class Host:
             self._leaving.set()
 
     def close(self) -> None:
-        """Have it leave, and wait until it has. Raises what made it fail."""
+        """Leave the object and wait until it has closed. Raises the exception that made it fail."""
         try:
             self.portal.soon(self._go)
         except Closed:
-            return  # with the end of the process it has closed by itself
+            return  # it was closed at the end of the process
         self._left.wait()
 
 
 class BlockingIterator(Iterator[R]):
-    """The items of an async generator, waited for by one thread or several: each item goes to one call of `next`.
+    """Iterator over an async generator, for one thread or several: each item goes to one call of `next`.
 
-    `close`, from any thread, ends the iteration and the calls that wait; so does letting go of it. A wait that is given
-    up (a timeout around `asyncio.to_thread`) still takes the next item.
+    `close`, from any thread, ends the iteration and all waiting calls; so does garbage collection. An abandoned wait (a
+    timeout around `asyncio.to_thread`) still takes the next item.
     """
 
     _begun = False
@@ -340,7 +340,7 @@ class BlockingIterator(Iterator[R]):
             raise StopIteration from None
 
     def close(self) -> None:
-        """End it; again is harmless."""
+        """End the iteration. Idempotent."""
         self._closed = True
         if self._begun:
             self._portal.later(self._pump.scope.cancel)
@@ -350,10 +350,10 @@ class BlockingIterator(Iterator[R]):
 
 
 class _Pump(Generic[R]):
-    """The loop's side of an iterator, which lets go of that: a task that owns an async generator."""
+    """Loop side of a BlockingIterator, without a reference to it: a task that owns the async generator."""
 
     def __init__(self, source: AsyncGenerator[R, None]) -> None:
-        # without a buffer: an item that nobody has asked for is not lost
+        # unbuffered: an item is taken from the generator only for a waiting call, so none is lost
         self.send, self.receive = trio.open_memory_channel[R](0)
         self.scope = trio.CancelScope()
         self.failure: BaseException | None = None
@@ -361,8 +361,8 @@ class _Pump(Generic[R]):
         self._runs = False
 
     async def run(self) -> None:
-        """Hand over item by item, until there are no more. The second of two runs does nothing."""
-        if self._runs:  # a signal handler that raised hid the first from who began it
+        """Hand over item by item until the generator ends. A second run does nothing."""
+        if self._runs:  # a raising signal handler hid the first start from the caller
             return
         self._runs = True
         with self.scope:
@@ -376,5 +376,5 @@ class _Pump(Generic[R]):
                             await self._source.aclose()
                 except trio.Cancelled:
                     raise
-                except BaseException as error:  # it belongs to the caller, whatever it is
+                except BaseException as error:  # passed on to the caller, whatever it is
                     self.failure = error

@@ -17,7 +17,7 @@ from ._connection import PeerEvent, Pipe, PipeStats
 from ._limits import Cut
 from ._nng import Payload
 from ._options import UNLIMITED
-from ._receiving import DEFAULT, Message
+from ._receiving import DEFAULT, Default, Message, Timeout
 from ._socket import Socket, Stats
 from ._tls import TLS
 from .batch import Batch
@@ -35,6 +35,7 @@ __all__ = [
     "Batch",
     "Bus",
     "Cut",
+    "Default",
     "Message",
     "Pair0",
     "Pair1",
@@ -57,4 +58,5 @@ __all__ = [
     "Survey",
     "SurveyResult",
     "Surveyor",
+    "Timeout",
 ]

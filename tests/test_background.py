@@ -1,4 +1,4 @@
-"""What is used with `async with` says what to do to whoever uses it otherwise."""
+"""Base of the async classes: errors for misuse, and wake-ups."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from nngkit import blocking
-from nngkit.background import UnderTrio
+from nngkit.background import UnderTrio, WakeUp
 from nngkit.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
 from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.store import Store
@@ -36,10 +37,10 @@ USED: dict[str, tuple[str, Callable[[Any], object]]] = {
     "resolve": ("ServiceDiscovery", lambda it: it.resolve("answer")),
     "address": ("ServiceDiscovery", lambda it: it.address),
     "events": ("ServiceDiscovery", lambda it: drive(anext(it.events()))),
-    "await_for_peers": ("Service", lambda it: drive(it.await_for_peers())),
+    "wait_for_peers of a service": ("Service", lambda it: drive(it.wait_for_peers())),
     "drain": ("Service", lambda it: it.drain()),
     "find": ("Resolver", lambda it: drive(it.find("answer"))),
-    "what a resolver knows": ("Resolver", lambda it: it.resolve("answer")),
+    "resolve of a resolver": ("Resolver", lambda it: it.resolve("answer")),
     "query_addresses": ("Daemon", lambda it: it.query_addresses),
     "snapshot": ("DaemonClient", lambda it: drive(it.snapshot())),
     "open": ("DocumentPeer", lambda it: it.open("minutes")),
@@ -48,18 +49,18 @@ USED: dict[str, tuple[str, Callable[[Any], object]]] = {
     "wait_for_peers": ("DocumentPeer", lambda it: drive(it.wait_for_peers())),
     "stats": ("Recorder", lambda it: it.stats),
     "put": ("Recorder", lambda it: it.put(b"x", topic="t", protocol="pull")),
-    "its peers": ("DocumentRecorder", lambda it: it.peers),
+    "peers of a recorder": ("DocumentRecorder", lambda it: it.peers),
 }
 
 
 def drive(coroutine: Any) -> None:
-    """Run it to where it first waits, without any loop."""
+    """Run a coroutine to its first wait, without a loop."""
     try:
         coroutine.send(None)
     except StopIteration:
         pass
     else:
-        pytest.fail("it waits, for nobody")
+        pytest.fail("it waits")
 
 
 def entered(thing: Any) -> Coroutine[Any, Any, Any]:
@@ -68,7 +69,9 @@ def entered(thing: Any) -> Coroutine[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_outside_trio_it_names_what_to_use(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_use_outside_trio_raises_an_error_with_a_remedy(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for enter in (lambda: asyncio.run(entered(MADE[name]())), lambda: drive(entered(MADE[name]()))):
         with pytest.raises(ConfigError, match=rf"^{name}: .*trio\.run") as told:
@@ -77,32 +80,32 @@ def test_outside_trio_it_names_what_to_use(name: str, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("use", USED)
-def test_before_async_with_it_says_so(use: str) -> None:
+def test_use_before_async_with_raises_closed(use: str) -> None:
     name, call = USED[use]
     with pytest.raises(Closed, match=r"not open: use it (in an|with) `async with`"):
         call(MADE[name]())
 
 
-def test_a_misspelt_attribute_is_an_attribute_error() -> None:
+def test_misspelt_attribute_raises_attribute_error() -> None:
     peer = DocumentPeer()
     with pytest.raises(AttributeError, match="'DocumentPeer' object has no attribute 'opens'"):
         peer.opens  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(peer, "__fspath__")
 
 
-async def test_so_is_a_private_one_in_the_block() -> None:
+async def test_misspelt_private_attribute_raises_attribute_error_in_the_block() -> None:
     async with DocumentPeer() as peer:
         with pytest.raises(AttributeError, match="_missing"):
             peer._missing  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_all_that_nngkit_blocking_has_twins_of_says_it() -> None:
+def test_every_class_of_nngkit_blocking_is_covered() -> None:
     for name in blocking.__all__:
         assert issubclass(getattr(blocking, name)._of, UnderTrio)
         assert name in MADE
 
 
-def test_reading_along_and_waiting_for_a_disk_say_it_too(tmp_path: Path) -> None:
+def test_changes_and_store_waits_outside_trio_raise_config_error(tmp_path: Path) -> None:
     async def read() -> None:
         async for _ in Document("d").changes():
             pass
@@ -113,3 +116,55 @@ def test_reading_along_and_waiting_for_a_disk_say_it_too(tmp_path: Path) -> None
             with pytest.raises(ConfigError, match=r"trio\.run"):
                 asyncio.run(wait())
         trio.run(store.synced, 0)
+
+
+async def test_a_wake_up_reaches_all_waiters_and_the_next_wait_blocks_again() -> None:
+    wake_up, woken = WakeUp(), []
+
+    async def waiter(name: str) -> None:
+        await wake_up.wait()
+        woken.append(name)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waiter, "a")
+        nursery.start_soon(waiter, "b")
+        await trio.testing.wait_all_tasks_blocked()
+        wake_up.wake()
+    assert sorted(woken) == ["a", "b"]
+    with trio.move_on_after(0.01) as scope:
+        await wake_up.wait()
+    assert scope.cancelled_caught
+
+
+async def test_a_wake_up_without_a_waiter_is_kept_for_the_next_until_it_is_cleared() -> None:
+    wake_up = WakeUp()
+    wake_up.wake()
+    wake_up.wake()
+    with trio.fail_after(1):
+        await wake_up.wait()
+    wake_up.wake()
+    wake_up.clear()
+    with trio.move_on_after(0.01) as scope:
+        await wake_up.wait()
+    assert scope.cancelled_caught
+
+
+async def test_a_cancelled_wait_loses_no_wake_up() -> None:
+    wake_up = WakeUp()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        wake_up.wake()
+        await wake_up.wait()
+    with trio.fail_after(1):
+        await wake_up.wait()
+
+
+def test_wake_soon_works_from_any_thread_and_reports_the_end_of_the_loop() -> None:
+    async def main() -> WakeUp:
+        wake_up = WakeUp()
+        assert await trio.to_thread.run_sync(wake_up.wake_soon)
+        with trio.fail_after(1):
+            await wake_up.wait()
+        return wake_up
+
+    assert not trio.run(main).wake_soon()

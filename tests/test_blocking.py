@@ -1,4 +1,4 @@
-"""nngkit.blocking: the async objects in a program without an event loop, in any thread, and what ends them."""
+"""nngkit.blocking: the async objects without an event loop, in any thread, and the end of waits and of the process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WAIT = 15.0
 
 @pytest.fixture(scope="module", autouse=True)
 def portal() -> None:
-    """The portal's thread lives as long as the process: here before a test that would miss it afterwards."""
+    """Start the portal's thread, which lives as long as the process, before a test compares threads."""
     the_portal()
 
 
@@ -50,7 +50,7 @@ def run(code: str, timeout: float = 60, **variables: str) -> subprocess.Complete
 
 @contextmanager
 def interrupted(after: float) -> Iterator[None]:
-    """A Ctrl-C for this thread."""
+    """Interrupt this thread like a Ctrl-C."""
     timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:
@@ -70,15 +70,15 @@ def test_discover_and_resolve_without_an_event_loop() -> None:
             assert discovery.resolve("answer") == service.provider
             assert discovery.snapshot()["answer"]
             assert discovery.addresses == (discovery.address,)
-            assert discovery.stats.pipes == 1
-            assert service.counts.answers >= 1
+            assert discovery.stats.socket.pipes == 1
+            assert service.stats.answers >= 1
         with pytest.raises(ServiceNotFound):
             discovery.resolve("answer")
         assert [(row.state, row.reason) for row in discovery.view()] == [(State.DOWN, Reason.BYE)]
         assert discovery.rounds
 
 
-def test_changes_are_told_and_events_are_iterated() -> None:
+def test_updates_arrive_and_events_are_iterated() -> None:
     with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
         events = discovery.events()
         with Service("answer", HERE, discovery=discovery.address) as service:
@@ -88,10 +88,10 @@ def test_changes_are_told_and_events_are_iterated() -> None:
             service.drain()
             assert next(events).new is State.DRAINING
         assert next(events).new is State.DOWN
-    assert list(events) == []  # it was closed: they end
+    assert list(events) == []  # the iteration ends on close
 
 
-def test_events_may_be_left_in_the_middle() -> None:
+def test_event_iteration_may_be_abandoned() -> None:
     with (
         ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         Service("answer", HERE, discovery=discovery.address),
@@ -121,7 +121,7 @@ def test_daemon_client_and_resolver() -> None:
             assert client.watch(state.daemon, state.version, wait=0.05).daemon == state.daemon
 
 
-def test_errors_are_those_of_the_async_side() -> None:
+def test_errors_are_those_of_the_async_classes() -> None:
     with pytest.raises(ConfigError, match="here: not an address"), ServiceDiscovery(listen="here"):
         pass
     with pytest.raises(ConfigError, match="others cannot call this"):
@@ -135,7 +135,7 @@ def test_errors_are_those_of_the_async_side() -> None:
             discovery.discover(earlier=True)  # type: ignore[call-arg]
 
 
-def test_before_and_after_the_with_it_is_closed() -> None:
+def test_object_is_closed_before_and_after_its_with_block() -> None:
     discovery = ServiceDiscovery(listen=ANY)
     for use in (discovery.discover, lambda: discovery.resolve("a"), lambda: discovery.address, discovery.snapshot):
         with pytest.raises(Closed, match="this ServiceDiscovery is not open"):
@@ -147,10 +147,10 @@ def test_before_and_after_the_with_it_is_closed() -> None:
     discovery.close()
 
 
-def test_closed_by_one_thread_while_another_waits() -> None:
+def test_close_ends_the_wait_of_another_thread() -> None:
     with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery, ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(discovery.discover)
-        while not discovery.stats.sent:
+        while not discovery.stats.socket.sent:
             time.sleep(0.001)
         discovery.close()
         with pytest.raises(Closed):
@@ -170,10 +170,10 @@ def test_many_threads_share_one_object() -> None:
         assert all(each.result() == service.provider for each in resolved)
 
 
-# ---- what ends a wait, and the process -------------------------------------------------------------------------------
+# ---- the end of waits and of the process -----------------------------------------------------------------------------
 
 
-def test_ctrl_c_ends_a_wait_and_leaves_the_rest_usable() -> None:
+def test_ctrl_c_ends_a_wait_and_leaves_the_object_usable() -> None:
     with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery:
         before = time.monotonic()
         with interrupted(after=0.1), pytest.raises(KeyboardInterrupt):
@@ -186,16 +186,16 @@ def test_ctrl_c_ends_a_wait_and_leaves_the_rest_usable() -> None:
         assert discovery.discover(deadline=0.01) == {}
 
 
-def test_a_failing_body_is_not_wrapped_and_still_closes() -> None:
+def test_exception_of_the_body_is_not_wrapped_and_closes_the_object() -> None:
     discovery = ServiceDiscovery(listen=ANY)
-    with suppress(ZeroDivisionError), discovery:  # and no exception group
+    with suppress(ZeroDivisionError), discovery:  # not an exception group
         address = discovery.address
         raise ZeroDivisionError
     with ServiceDiscovery(listen=address):
         pass  # the port is free again
 
 
-def test_what_is_open_at_the_end_of_the_process_is_closed_in_its_own_way() -> None:
+def test_open_objects_are_closed_in_order_at_the_end_of_the_process() -> None:
     with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
         started = time.monotonic()
         done = run(
@@ -208,7 +208,7 @@ def test_what_is_open_at_the_end_of_the_process_is_closed_in_its_own_way() -> No
                 other = Service("other", "tcp://10.0.0.1:9000", discovery=discovery.address).__enter__()
                 events = discovery.events()
                 next(events)
-            while not service.counts.answers:
+            while not service.stats.answers:
                 pass
             print("over")
             """.replace("sys.argv[1]", repr(discovery.address))
@@ -218,7 +218,7 @@ def test_what_is_open_at_the_end_of_the_process_is_closed_in_its_own_way() -> No
         assert {row.reason for row in discovery.view()} == {Reason.BYE}
 
 
-def test_sigterm_is_a_good_bye() -> None:
+def test_sigterm_sends_a_goodbye() -> None:
     with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
         code = f"""if True:
             import threading
@@ -245,7 +245,7 @@ client = await asyncio.to_thread(lambda: DaemonClient(daemon.query_addresses[0],
 peer = await asyncio.to_thread(lambda: DocumentPeer().__enter__())
 other = ServiceDiscovery(listen="tcp://127.0.0.1:0")
 await asyncio.to_thread(other.__enter__)
-def work():  # looks everything up in its own thread
+def work():  # looks up all attributes in its own thread
     for event in other.events():
         pass
 """
@@ -271,7 +271,7 @@ def work():  # looks everything up in its own thread
         "asyncio.get_running_loop().run_in_executor(None, peer.open('minutes').joined)",
     ],
 )
-def test_a_wait_that_asyncio_gave_up_ends_with_its_loop(waits: str) -> None:
+def test_abandoned_asyncio_wait_ends_with_its_loop(waits: str) -> None:
     state = "state = await asyncio.to_thread(client.watch, '', 0, wait=0.0)\nstate = state.daemon, state.version"
     body = textwrap.indent(f"{OPEN}{state if 'client' in waits else ''}", " " * 12)
     done = run(
@@ -294,7 +294,7 @@ def test_a_wait_that_asyncio_gave_up_ends_with_its_loop(waits: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "given up\nover\n", "")
 
 
-def test_a_thread_that_no_loop_has_sent_waits_on_when_one_ends() -> None:
+def test_thread_not_started_by_a_loop_keeps_waiting_when_one_ends() -> None:
     with (
         ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         Service("answer", HERE, discovery=discovery.address) as service,
@@ -318,7 +318,7 @@ def test_a_thread_that_no_loop_has_sent_waits_on_when_one_ends() -> None:
         assert discovery.discover(early=True)
 
 
-def test_what_was_made_for_a_loop_that_has_ended_is_closed() -> None:
+def test_wait_on_behalf_of_an_ended_loop_raises_closed() -> None:
     with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
 
         async def main() -> Any:
@@ -332,7 +332,7 @@ def test_what_was_made_for_a_loop_that_has_ended_is_closed() -> None:
             discovery.wait_for_peers(timeout=0.01)
 
 
-def test_closing_an_iterator_ends_the_threads_that_wait_for_it() -> None:
+def test_closing_an_iterator_ends_its_waiting_threads() -> None:
     with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery, ThreadPoolExecutor(3) as threads:
         events = discovery.events()
         ends = [threads.submit(list, events) for _ in range(3)]
@@ -340,11 +340,11 @@ def test_closing_an_iterator_ends_the_threads_that_wait_for_it() -> None:
             discovery.wait_for_peers(timeout=WAIT)
             assert discovery.discover(early=True)
             events.close()
-            assert sum(len(end.result(WAIT)) for end in ends) <= 1  # its one change, unless the end was faster
+            assert sum(len(end.result(WAIT)) for end in ends) <= 1  # its one change, unless it ended before
         assert list(events) == []
 
 
-def test_a_forked_child_is_told_so() -> None:
+def test_objects_raise_forked_in_a_forked_child() -> None:
     done = run(
         """
         import os, sys
@@ -368,11 +368,11 @@ def test_a_forked_child_is_told_so() -> None:
     assert done.stdout == "this ServiceDiscovery belongs to the process that made it\n" * 3
 
 
-# ---- no twins --------------------------------------------------------------------------------------------------------
+# ---- wrappers ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", blocking.__all__)
-def test_names_signatures_and_docstrings_are_those_of_the_async_side(name: str) -> None:
+def test_names_signatures_and_docstrings_are_those_of_the_async_classes(name: str) -> None:
     ours: Any = getattr(blocking, name)
     theirs: Any = ours._of
     assert inspect.signature(ours) == inspect.signature(theirs)
@@ -386,7 +386,7 @@ def test_names_signatures_and_docstrings_are_those_of_the_async_side(name: str) 
             assert inspect.signature(getattr(ours, lent)) == inspect.signature(origin)
 
 
-def test_importing_it_starts_no_thread() -> None:
+def test_import_starts_no_thread() -> None:
     done = run("import threading, nngkit.blocking; print(threading.active_count())")
     assert (done.stdout, done.stderr) == ("1\n", "")
 
@@ -394,7 +394,7 @@ def test_importing_it_starts_no_thread() -> None:
 # ---- documents -------------------------------------------------------------------------------------------------------
 
 
-def test_documents_are_edited_without_a_loop(tmp_path: Path) -> None:
+def test_documents_can_be_edited_without_a_loop(tmp_path: Path) -> None:
     with DocumentPeer(listen=ANY, store=tmp_path / "docs.sqlite") as ada, DocumentPeer(dial=ada.address) as grace:
         ours, theirs = ada.open("minutes"), grace.open("minutes")
         ours.text("body").insert(0, "hello")
@@ -415,7 +415,7 @@ def test_documents_are_edited_without_a_loop(tmp_path: Path) -> None:
         assert grace.name_of(ada.me) is None
 
 
-def test_a_document_is_the_same_object_each_time_and_ends_with_its_peer() -> None:
+def test_open_returns_the_same_document_until_its_peer_closes() -> None:
     with DocumentPeer() as peer:
         doc = peer.open("minutes")
         assert peer.open("minutes") is doc
@@ -431,7 +431,7 @@ def test_a_document_is_the_same_object_each_time_and_ends_with_its_peer() -> Non
             use()
 
 
-def test_texts_maps_and_arrays_are_as_in_a_loop() -> None:
+def test_texts_maps_and_arrays_behave_as_in_a_loop() -> None:
     with DocumentPeer() as peer:
         doc = peer.open("minutes")
         body, meta, rows = doc.text("body"), doc.map("meta"), doc.array("rows")
@@ -474,7 +474,7 @@ def test_texts_maps_and_arrays_are_as_in_a_loop() -> None:
             doc.map("body")
 
 
-def test_a_transaction_is_one_update_and_nobody_comes_between() -> None:
+def test_transaction_is_one_update_and_exclusive() -> None:
     with DocumentPeer(listen=ANY) as ada, DocumentPeer(dial=ada.address) as grace, ThreadPoolExecutor(8) as threads:
         doc, theirs = ada.open("minutes"), grace.open("minutes")
         theirs.text("body").append("theirs")
@@ -498,7 +498,7 @@ def test_a_transaction_is_one_update_and_nobody_comes_between() -> None:
         assert theirs.digest() == doc.digest()
 
 
-def test_what_would_wait_in_a_transaction_says_so_and_what_raises_keeps_what_was_edited() -> None:
+def test_waiting_in_a_transaction_raises_and_an_exception_keeps_the_edits() -> None:
     with DocumentPeer(listen=ANY) as peer, DocumentPeer() as other:
         doc = peer.open("minutes")
 
@@ -526,7 +526,7 @@ def test_what_would_wait_in_a_transaction_says_so_and_what_raises_keeps_what_was
         assert str(other.open("minutes").text("body")) == "kept"
 
 
-def test_a_ctrl_c_in_a_transaction_ends_it() -> None:
+def test_ctrl_c_ends_a_transaction() -> None:
     done = run(
         """
         import os, signal
@@ -577,7 +577,7 @@ def test_undo_awareness_and_versions_without_a_loop(tmp_path: Path) -> None:
         assert theirs.awareness.find(theirs.awareness.states[doc.client_id]["cursor"]) == ("body", 3, 3)
 
 
-def test_what_an_edit_raises_is_raised_where_it_was_asked_for() -> None:
+def test_exception_of_an_edit_is_raised_in_the_calling_thread() -> None:
     with DocumentPeer() as peer:
         doc = peer.open("minutes")
         with pytest.raises(ConfigError, match="store"):
@@ -586,7 +586,7 @@ def test_what_an_edit_raises_is_raised_where_it_was_asked_for() -> None:
             doc.joined(0.01)
 
 
-def test_threads_edit_at_once() -> None:
+def test_threads_edit_concurrently() -> None:
     with DocumentPeer() as peer, ThreadPoolExecutor(8) as threads:
         doc = peer.open("minutes")
         for _ in range(100):
@@ -609,7 +609,7 @@ DOCUMENT = {
 
 
 @pytest.mark.parametrize("ours", DOCUMENT, ids=lambda ours: ours.__name__)
-def test_a_document_has_all_that_one_in_a_loop_has_but_what_is_its_peers(ours: type) -> None:
+def test_blocking_document_has_the_whole_interface_of_the_async_one(ours: type) -> None:
     theirs, of_the_peer = DOCUMENT[ours]
     whole = ours is threads.Document
     made = {"name", "read_only", "client_id", "awareness"} if whole else set()

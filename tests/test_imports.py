@@ -1,4 +1,4 @@
-"""`import nngkit` costs next to nothing, and its names come in when they are asked for."""
+"""`import nngkit` is cheap, and its public names are imported lazily."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def test_importing_nngkit_loads_no_event_loop_and_no_nng() -> None:
 
 
 def test_importing_nngkit_costs_at_most_12_ms_of_cpu() -> None:
-    # By turns, and the least of several: what else runs on the machine then weighs on both sides, and only ever adds.
+    # Alternating, and the minimum of several: other load affects both sides, and only adds.
     bare, with_nngkit = [], []
     for _ in range(10):
         bare.append(cpu("pass"))
@@ -44,12 +44,12 @@ def test_importing_nngkit_costs_at_most_12_ms_of_cpu() -> None:
 
 
 @pytest.mark.parametrize("name", nngkit.__all__)
-def test_every_public_name_is_there(name: str) -> None:
+def test_every_public_name_can_be_imported(name: str) -> None:
     assert getattr(nngkit, name) is not None
     assert name in dir(nngkit)
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         _ = nngkit.Nonsense  # type: ignore[attr-defined]
 
@@ -64,7 +64,7 @@ sys.exit(main(sys.argv[1:]))
 ANY = "tcp://127.0.0.1:0"
 SUBMIT = ("spark", "submit", "--master", "spark://127.0.0.1:1", "run", "rates", "--journal", "j")
 RUN = ("spark", "run", "rates", "--journal", "j")
-DOORS = {  # a command, and what it is that needs which package, and the extra that has it
+COMMANDS = {  # name -> command, feature, missing package, extra
     "record": (("record", "j", "--stream", f"a=pull listen={ANY}"), "journal", "google_crc32c", "journal"),
     "record without Parquet": (("record", "j", "--stream", f"a=pull listen={ANY}"), "journal", "pyarrow", "journal"),
     "journal": (("journal", "ls", "j"), "journal", "google_crc32c", "journal"),
@@ -95,9 +95,9 @@ DOORS = {  # a command, and what it is that needs which package, and the extra t
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_each_door_names_the_extra_that_it_needs(door: str, tmp_path: Path) -> None:
-    argv, what, package, extra = DOORS[door]
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_names_the_extra_that_it_needs(name: str, tmp_path: Path) -> None:
+    argv, what, package, extra = COMMANDS[name]
     (tmp_path / "minutes.txt").write_text("text")
     command = [sys.executable, "-c", HIDDEN, package, *argv]
     done = subprocess.run(
@@ -123,7 +123,7 @@ def test_each_door_names_the_extra_that_it_needs(door: str, tmp_path: Path) -> N
     ],
     ids=["Document", "DocumentPeer", "session", "register", "journal"],
 )
-def test_each_door_in_python_names_the_extra_that_it_needs(package: str, script: str) -> None:
+def test_each_python_entry_point_names_the_extra_that_it_needs(package: str, script: str) -> None:
     hidden = f"import sys; sys.modules[{package!r}] = None\n{script}"
     command = [sys.executable, "-c", hidden]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT, check=False)
@@ -136,7 +136,7 @@ def test_discovery_without_a_loop_needs_no_extra() -> None:
     python("import sys; sys.modules['pycrdt'] = None; from nngkit.blocking import ServiceDiscovery")
 
 
-def test_a_damaged_store_is_caught_as_damage() -> None:
+def test_store_damaged_is_a_damaged_error() -> None:
     error = nngkit.StoreDamaged("docs.sqlite", "it has 3 bytes", "header")
     assert isinstance(error, nngkit.Damaged)
     assert str(error) == "docs.sqlite: header: it has 3 bytes"

@@ -1,9 +1,9 @@
-"""What the demo has seen so far, and whether it held: pure, no clock, no process, no screen.
+"""Observations of the demo, and their checks. Pure: no clock, no process, no screen.
 
-The story (../demo.py) writes processes and their states into a ``Board``, the caller's reports add calls and tries, and
-``verdict`` turns it all into named checks, each with its figure and its bound. A call is what a user asks for; a try is
-one request to one provider, and a call may take up to three of them. Times are ``time.monotonic()`` of this machine,
-which all its processes share.
+The story (../demo.py) records processes and their states in a ``Board``, the caller's reports add calls and tries, and
+``verdict`` turns them into named checks, each with its measurement and bound. A call is a user's request; a try is one
+request to one provider, and a call may take up to three tries. Times are ``time.monotonic()`` of this machine, which
+all its processes share.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-# Rounds of the daemon. Short, so that the demo is; the daemon's own defaults are the article's 2 s and 5 s.
+# Rounds of the daemon, short to keep the demo short; the daemon's defaults are the article's 2 s and 5 s.
 INTERVAL = 0.5  # seconds between a round's end and the next one
 DEADLINE = 0.3  # seconds a round waits for replies
 
 PACE = 0.02  # seconds from call to call
 BUDGET = 1.0  # seconds a call may take, all its tries together
 TRIES = 3  # providers a call may try
-FIRST_FOUND = 5.0  # seconds for the first three: the caller's own start is in it
-SLACK = 0.5  # seconds that a busy machine may add to what is promised: with its cores taken, processes wait that long
+FIRST_FOUND = 5.0  # seconds for the first three, including the caller's start
+SLACK = 0.5  # seconds that a busy machine may add to each bound: processes wait that long for a core
 
 
 class State(StrEnum):
-    """What the story did to a process."""
+    """State of a process, as set by the story."""
 
     STARTING = "starting"
     UP = "up"
     KILLED = "killed"
     FROZEN = "frozen"
-    LEAVING = "good-bye"
+    LEAVING = "goodbye"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Try:
 
 @dataclass
 class Row:
-    """One provider: what was done to it (``history``) and the requests it got."""
+    """One provider: its states (``history``) and the requests it got."""
 
     label: str
     pid: int
@@ -60,28 +60,28 @@ class Row:
         return self.history[-1][1]
 
     def state_at(self, time: float) -> State | None:
-        """None before it was launched."""
+        """Return the state at a time; None before the launch."""
         return next((state for since, state in reversed(self.history) if since <= time), None)
 
     def found_after(self) -> float | None:
-        """Seconds from when it listened to its first answer."""
+        """Return the seconds from listening to its first reply."""
         if self.listening is None:
             return None
         answered = min((each.at + each.seconds for each in self.tries if each.ok), default=None)
-        # its own word that it listens may be read later than that
+        # its line may be read after the first reply
         return None if answered is None else max(0.0, answered - self.listening)
 
     def found_again_after(self) -> float | None:
-        """Seconds from when it was thawed to the first answer to a call sent since."""
+        """Return the seconds from its resumption to the first reply to a call sent since."""
         frozen = [since for since, state in self.history if state is State.FROZEN]
-        thawed = [since for since, state in self.history if state is State.UP and frozen and since > frozen[-1]]
-        if not thawed:
+        resumed = [since for since, state in self.history if state is State.UP and frozen and since > frozen[-1]]
+        if not resumed:
             return None
-        answered = (each.at + each.seconds for each in self.tries if each.ok and each.at > thawed[0])
-        return min((time - thawed[0] for time in answered), default=None)
+        answered = (each.at + each.seconds for each in self.tries if each.ok and each.at > resumed[0])
+        return min((time - resumed[0] for time in answered), default=None)
 
     def last_call_after(self, state: State) -> float | None:
-        """Seconds from when it was put into ``state`` to the last request sent to it in there; 0 if there was none."""
+        """Return the seconds from its entry into ``state`` to the last request sent to it there; 0 without one."""
         spans = [(since, self.until(since)) for since, each in self.history if each is state]
         if not spans:
             return None
@@ -94,13 +94,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Check:
-    """A figure and its bound; ``measured`` is None for what never happened."""
+    """A measurement and its bound; ``measured`` is None if it never happened."""
 
     name: str
     measured: float | None
     bound: float
     unit: str = ""
-    least: bool = False  # the bound is a least, not a most
+    least: bool = False  # the bound is a minimum
 
     @property
     def ok(self) -> bool:
@@ -116,7 +116,7 @@ class Check:
 
 @dataclass
 class Board:
-    """Everything the screen shows and the verdict judges."""
+    """All data for the screen and the verdict."""
 
     started: float
     rows: dict[str, Row] = field(default_factory=dict)
@@ -126,10 +126,10 @@ class Board:
     tries: dict[str, list[Try]] = field(default_factory=dict)  # by address
     slowest: float = 0.0
     most_tries: int = 0
-    calling: tuple[float, float] | None = None  # from the first call to the last
-    held_up: float = 0.0  # seconds that the machine kept the demo itself waiting, at most
-    ended_early: int = 0  # processes that went without being told to
-    reports: bool = False  # whether Spark is to make a page
+    calling: tuple[float, float] | None = None  # times of the first call and the last
+    held_up: float = 0.0  # maximum scheduling delay of the demo itself, in seconds
+    ended_early: int = 0  # processes that ended unexpectedly
+    reports: bool = False  # True if Spark makes a page
     reported: int | None = None  # providers in it
     report_seconds: float | None = None
 
@@ -141,14 +141,14 @@ class Board:
     def listening(self, label: str, address: str, now: float) -> None:
         row = self.rows[label]
         row.address, row.listening = address, now
-        row.tries = self.tries.setdefault(address, [])  # it may have been called before we hear that it is there
+        row.tries = self.tries.setdefault(address, [])  # it may have been called before its line is read
         self.became(label, State.UP, now)
 
     def became(self, label: str, state: State, now: float) -> None:
         self.rows[label].history.append((now, state))
 
     def call(self, report: Mapping[str, Any]) -> None:
-        """Add one line of the caller."""
+        """Add one line of the caller's output."""
         self.calls += 1
         self.failed += not report["ok"]
         self.wrong += bool(report["wrong"])
@@ -163,24 +163,24 @@ class Board:
         return next((row.label for row in self.rows.values() if row.address == address), address)
 
 
-# What the story does to whom; the checks below are about these.
-REPORT = 60.0  # seconds for Spark to start and to make its page; 12 where nothing else runs
+# Providers and what happens to them; the checks below refer to these.
+REPORT = 60.0  # seconds for Spark to start and make its page; 12 on an idle machine
 FIRST = ("answer-1", "answer-2", "answer-3")
 KILLED, FREEZES, LEAVES = FIRST
 LATE = "answer-4"
 
 
 def verdict(board: Board) -> list[Check]:
-    """The checks of a finished demo; all of them hold, or it failed."""
+    """Return the checks of a finished demo. It fails if any does."""
     next_round = INTERVAL + DEADLINE + SLACK  # a round may just be over
-    two_misses = INTERVAL + 2 * DEADLINE + SLACK  # a round that was missed, and the one that asks again
+    two_misses = INTERVAL + 2 * DEADLINE + SLACK  # a missed round, and the re-ask
     return [
         Check("first providers found after", _slowest_found(board, FIRST), FIRST_FOUND, "s"),
         Check("last call to the killed one after", _last_call(board, KILLED, State.KILLED), SLACK, "s"),
         Check("last call to the frozen one after", _last_call(board, FREEZES, State.FROZEN), two_misses, "s"),
         Check("late one found after", _slowest_found(board, (LATE,)), next_round, "s"),
-        Check("thawed one found after", _found_again(board, FREEZES), two_misses, "s"),
-        Check("last call after a good-bye", _last_call(board, LEAVES, State.LEAVING), SLACK, "s"),
+        Check("resumed one found after", _found_again(board, FREEZES), two_misses, "s"),
+        Check("last call after a goodbye", _last_call(board, LEAVES, State.LEAVING), SLACK, "s"),
         Check("failed calls", board.failed, 0),
         Check("wrong answers", board.wrong, 0),
         Check("slowest call", board.slowest if board.calls else None, BUDGET, "s"),
@@ -202,7 +202,7 @@ def _page(board: Board) -> list[Check]:
 
 
 def _slowest_found(board: Board, labels: Iterable[str]) -> float | None:
-    """None if one of them never was."""
+    """Return None if one of them was never found."""
     slowest = 0.0
     for label in labels:
         after = board.rows[label].found_after() if label in board.rows else None

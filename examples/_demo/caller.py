@@ -1,8 +1,8 @@
-"""Calls a service by its name, steadily, and says how each call went: a JSON line on stdout. SIGTERM ends it.
+"""Caller: calls a service by its name at a steady pace, and reports each call as a JSON line. SIGTERM ends it.
 
-How to call a service whose providers come and go is all in ``Caller.call``: ask the resolver who is there, try one of
-them, and if it does not answer soon try another one as well, until the time given to the call is over. Calls do not
-wait for each other. To ask the resolver costs nothing: its daemon tells it of changes.
+``Caller.call`` shows how to call a service whose providers come and go: resolve a provider and try it; if it does not
+answer soon, try another one as well, until the call's time budget is over. Calls are concurrent. Resolving costs
+nothing: the resolver's view is kept current by its daemon.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 import trio
 
 from _demo.board import BUDGET, PACE, TRIES
-from nngkit import Closed
-from nngkit.discovery import ClientSettings, Resolver
+from nngkit import Closed, Resolver
+from nngkit.discovery import ClientSettings
 from nngkit.protocols import Req
 
 NAME = "answer"
 ANSWER = b"The answer is 42"
-TRY = 0.3  # seconds after which the next provider is tried: three of them fit into the second that a call has
+TRY = 0.3  # seconds until the next provider is tried: three tries fit into a call's second
 
 
 class Caller:
@@ -37,23 +37,23 @@ class Caller:
         self.sockets: dict[str, Req] = {}
 
     async def call(self) -> dict[str, Any]:
-        """One call, as a report. A slow provider is not given up when the next one is tried: any answer will do."""
+        """Make one call; return its report. A slow provider is still waited for when the next is tried."""
         started = time.monotonic()
         tries: list[dict[str, Any]] = []
         answer: bytes | None = None
         send, receive = trio.open_memory_channel[bytes | None](self.tries)
-        under_way = 0
+        pending = 0
         with trio.move_on_after(BUDGET):
             async with trio.open_nursery() as nursery:
-                while answer is None and (under_way or len(tries) < self.tries):
+                while answer is None and (pending or len(tries) < self.tries):
                     if len(tries) < self.tries:
                         address = await self.pick({each["to"] for each in tries})
                         tries.append({"to": address, "at": time.monotonic(), "seconds": None, "ok": False})
                         nursery.start_soon(self.ask, tries[-1], send)
-                        under_way += 1
+                        pending += 1
                     with trio.move_on_after(TRY if len(tries) < self.tries else BUDGET):
                         answer = await receive.receive()
-                        under_way -= 1
+                        pending -= 1
                 nursery.cancel_scope.cancel()
         return {
             "at": started,
@@ -64,10 +64,10 @@ class Caller:
         }
 
     async def ask(self, this: dict[str, Any], send: trio.MemorySendChannel[bytes | None]) -> None:
-        """One try, until it is cancelled. It sends the answer, or None if there will be none."""
+        """Make one try, until cancelled; send the reply, or None without one."""
         answer = None
         try:
-            with contextlib.suppress(Closed):  # it was found to be gone while we waited
+            with contextlib.suppress(Closed):  # the provider was dropped while we waited
                 answer = await self.socket(this["to"]).arequest(b"?")
                 this["ok"] = True
         finally:
@@ -75,7 +75,7 @@ class Caller:
             send.send_nowait(answer)
 
     async def pick(self, tried: set[str]) -> str:
-        """The address of one that this call has not tried yet, or if there is no other, of any; waits for the first."""
+        """Return the address of a provider not tried yet, else of any; wait until there is one."""
         known = [provider.address for provider in self.resolver.snapshot().get(NAME, ())]
         fresh = [address for address in known if address not in tried]
         return random.choice(fresh) if tried and fresh else (await self.resolver.find(NAME)).address
@@ -86,7 +86,7 @@ class Caller:
         return self.sockets[address]
 
     async def forget(self) -> None:
-        """Close the sockets of providers that are gone; a call that waits on one tries the next provider at once."""
+        """Close the sockets of providers that are gone; calls waiting on them try the next provider at once."""
         async for _ in self.resolver.events():
             known = {provider.address for provider in self.resolver.snapshot().get(NAME, ())}
             for address in self.sockets.keys() - known:
@@ -104,7 +104,7 @@ async def main(tries: int) -> None:
 
         async with trio.open_nursery() as helpers:
             helpers.start_soon(caller.forget)
-            async with trio.open_nursery() as calls:  # left when the last of them is over
+            async with trio.open_nursery() as calls:  # ends with the last of them
                 with trio.open_signal_receiver(signal.SIGTERM) as signals:
                     due = trio.current_time()
                     ending = trio.Event()
@@ -125,6 +125,6 @@ async def set_when(signals: AsyncIterator[int], event: trio.Event) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Call a service by its name, steadily.")
+    parser = argparse.ArgumentParser(description="Call a service by its name at a steady pace.")
     parser.add_argument("--tries", type=int, default=TRIES, help="providers that a call may try")
     trio.run(main, parser.parse_args().tries)

@@ -1,15 +1,15 @@
-"""Finds a service by its name, and asks it.
+"""Client: resolves a service by its name, and sends it a request.
 
 ::
 
     python3 examples/service_discovery/client.py
 
-prints, with daemon.py and answer.py beside it running::
+prints, while daemon.py and answer.py run::
 
     tcp://127.0.0.1:9000 says: The answer is 42
 
-It waits ten seconds for somebody to be found. The settings are environment variables (README.md has them all):
-DISCOVERY_HOST and DISCOVERY_PORT say where the daemon is, SERVICE_NAME whom to find.
+It waits up to ten seconds for a provider. The settings are environment variables (README.md lists them all):
+DISCOVERY_HOST and DISCOVERY_PORT are the daemon's, SERVICE_NAME is the service to resolve.
 """
 
 import os
@@ -17,8 +17,8 @@ import sys
 
 import trio
 
-from nngkit import NngkitError
-from nngkit.discovery import ClientSettings, Resolver
+from nngkit import NngkitError, Resolver
+from nngkit.discovery import ClientSettings
 from nngkit.protocols import Req
 
 NAME = os.environ.get("SERVICE_NAME", "answer")
@@ -35,5 +35,5 @@ async def main() -> None:
 
 try:
     trio.run(main)
-except NngkitError as error:  # not found, no answer, a setting that cannot be used
+except NngkitError as error:  # not found, no reply, an invalid setting
     sys.exit(f"client.py: {error}")

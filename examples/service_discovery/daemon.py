@@ -1,11 +1,11 @@
-"""The discovery daemon as a program of its own: `nngkit discoverd` in a few lines.
+"""The discovery daemon as a program: `nngkit discoverd` in a few lines.
 
 ::
 
     python3 examples/service_discovery/daemon.py
 
-says where it listens, then a line for each change it sees, until SIGTERM or Ctrl-C. The settings are environment
-variables: the article's PORT, DEADLINE and INTERVAL (both in milliseconds), or nngkit's own beside them (README.md).
+prints its addresses, then a line for each change, until SIGTERM or Ctrl-C. The settings are environment variables: the
+article's PORT, DEADLINE and INTERVAL (both in milliseconds), or nngkit's own (README.md).
 """
 
 import signal
@@ -17,7 +17,7 @@ from nngkit import NngkitError
 from nngkit.discovery import Daemon, DaemonSettings, Event
 
 
-def tell(event: Event) -> None:
+def report(event: Event) -> None:
     print(f"{event.name} at {event.provider.address}: {event.new} ({event.reason})", flush=True)
 
 
@@ -28,12 +28,12 @@ async def main() -> None:
     async with Daemon(settings) as daemon, trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             print(f"surveys at {daemon.discovery.address}, answers at {daemon.query_addresses[0]}", flush=True)
-            nursery.start_soon(daemon.run, tell)
+            nursery.start_soon(daemon.run, report)
             await anext(signals)
         nursery.cancel_scope.cancel()
 
 
 try:
     trio.run(main)
-except NngkitError as error:  # a setting that cannot be used, a port in use
+except NngkitError as error:  # an invalid setting, a port in use
     sys.exit(f"daemon.py: {error}")

@@ -52,7 +52,7 @@ def actions(command: str) -> dict[str, str]:
 def words(command: str) -> dict[str, tuple[str, ...]]:
     """Return what may stand behind a command ("") and behind its actions, where that is one of a few words."""
     if command == "device":
-        from nngkit.devices.plan import KINDS
+        from nngkit.devices.kinds import KINDS
 
         return {"": tuple(KINDS)}
     found = {"": tuple(named)} if (named := actions(command)) else {}

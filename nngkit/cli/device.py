@@ -25,12 +25,12 @@ from nngkit.cli.main import BROKEN_PIPE, say
 from nngkit.cli.naming import named
 from nngkit.cli.output import json_line, utc
 from nngkit.cli.tls import add_tls, check_tls, tls_of
-from nngkit.devices.plan import KINDS
+from nngkit.devices.kinds import KINDS
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from nngkit.cli.lines import Lines
-    from nngkit.devices.forward import Device, Passed
+    from nngkit.devices.device import Device, TappedMessage
     from nngkit.protocols import TLS, Socket
 
 __all__ = ["EPILOG", "add_arguments", "passed_fields", "run", "stats_fields"]
@@ -140,18 +140,18 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
     import trio
 
     from nngkit.cli.lines import Lines
-    from nngkit.devices.forward import IN_FLIGHT, TIMEOUT, Device
+    from nngkit.devices.device import IN_FLIGHT, TIMEOUT, Device
 
     sides = {side: getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial") for side in SIDES}
     check_tls(arguments, *sides["front"], *sides["back"])
     tls = {side: tls_of(arguments, *addresses, side=side) for side, addresses in sides.items()}
     records = None if capture is None else Lines(capture, CAPTURE_ROOM)
     prints = Lines(1, STATS_ROOM)
-    tap: Callable[[Passed], None] | None = None
+    tap: Callable[[TappedMessage], None] | None = None
     if records is not None:
         put = records.put
 
-        def tap(passed: Passed) -> None:
+        def tap(passed: TappedMessage) -> None:
             put(json_line(passed_fields(passed, time.time())))
 
     code = 0
@@ -236,7 +236,7 @@ def _where(side: str, socket: Socket, arguments: argparse.Namespace) -> str:
     return f"{side} ({type(socket).__name__}) {', '.join(ways)}"
 
 
-def passed_fields(passed: Passed, at: float) -> dict[str, Any]:
+def passed_fields(passed: TappedMessage, at: float) -> dict[str, Any]:
     """A record of `--capture`; docs/schemas/device-capture.json."""
     return {
         "time": utc(at),

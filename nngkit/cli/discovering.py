@@ -1,7 +1,7 @@
 """`nngkit discover`: what the discovery daemons know, as a table or as JSON lines.
 
-With several daemons, their views are put together as a resolver does it (nngkit/discovery/views.py); one that does not
-answer is a line on stderr, and an error only if none does.
+With several daemons, their views are put together as a resolver does it (nngkit/discovery/merged_view.py); one that
+does not answer is a line on stderr, and an error only if none does.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from nngkit.cli.main import say
 from nngkit.cli.output import columns, json_line, out, provider_fields, state_text, utc, wants_colour
 from nngkit.cli.tls import tls_or_variables
 from nngkit.discovery.client import DaemonClient
+from nngkit.discovery.merged_view import MergedView
 from nngkit.discovery.provider import RoundFigures, State, Status, check_name
-from nngkit.discovery.queries import Rounds
-from nngkit.discovery.views import Views
+from nngkit.discovery.queries import RoundsReply
 from nngkit.errors import ConfigError, ServiceNotFound
 from nngkit.protocols import TLS
 
@@ -68,7 +68,7 @@ async def _providers(daemons: tuple[str, ...], arguments: argparse.Namespace, tl
 
 
 def _together(answers: dict[str, tuple[Status, ...]], now: float) -> list[Status]:
-    views = Views(answers)
+    views = MergedView(answers)
     known: dict[tuple[str, str, str, int], Status] = {}
     for address, rows in answers.items():
         views.saw(address, address, rows, now)
@@ -125,13 +125,13 @@ async def _rounds(daemons: tuple[str, ...], arguments: argparse.Namespace, tls: 
     return 0
 
 
-def rounds_fields(address: str, rounds: Rounds, wall: float) -> dict[str, Any]:
+def rounds_fields(address: str, rounds: RoundsReply, wall: float) -> dict[str, Any]:
     """A daemon's figures in JSON; docs/schemas/discover-rounds.json."""
     return {
         "address": address,
         "daemon": rounds.daemon,
         "silent": rounds.silent,
-        "counts": dict(sorted(rounds.counts.items())),
+        "counts": dict(sorted(rounds.counters.items())),
         "rounds": [round_fields(each, wall) for each in rounds.rounds],
     }
 
@@ -151,7 +151,7 @@ def round_fields(each: RoundFigures, wall: float) -> dict[str, Any]:
     }
 
 
-def _rounds_text(address: str, rounds: Rounds, colour: bool) -> str:
+def _rounds_text(address: str, rounds: RoundsReply, colour: bool) -> str:
     head = ("ROUND", "TOOK", "ASKED", "ANSWERED", "DUE", "MISSED", "HELD")
     cells = [
         (
@@ -161,6 +161,6 @@ def _rounds_text(address: str, rounds: Rounds, colour: bool) -> str:
         )
         for each in rounds.rounds
     ]
-    counted = ", ".join(f"{name} {count}" for name, count in sorted(rounds.counts.items()) if count)
+    counted = ", ".join(f"{name} {count}" for name, count in sorted(rounds.counters.items()) if count)
     title = f"{address} ({rounds.daemon}): {rounds.silent} connections have said nothing yet; counted: {counted or '-'}"
     return f"{title}\n{columns(head, cells, colour)}"

@@ -1,32 +1,35 @@
-"""Devices: what stands between two sockets and passes messages on.
+"""Devices: forwarding of messages between two sockets.
 
 ::
 
-    pure     plan        which two sockets make a device, and which way its messages go
-    shell    forward     passes them on: queue, forwarder, streamer, bus and pair relays
+    await forward(front, back)      # until one of them is closed
 
-docs/devices.md says what each passes, holds and loses. May not know: what a message means, how a command prints.
+    pure     kinds       which two sockets make a device, and in which directions it forwards
+    shell    device      forwarding: queue, forwarder, streamer, bus and pair relays
+
+docs/devices.md says what each forwards, holds and loses. Knows nothing about the messages' meaning or a command's
+output.
 """
 
 from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nngkit.devices.forward import Device, Flow, Passed
-    from nngkit.devices.plan import KINDS, Kind
+    from nngkit.devices.device import Device, DirectionStats, TappedMessage, forward
+    from nngkit.devices.kinds import KINDS, Kind
 
-__all__ = ["KINDS", "Device", "Flow", "Kind", "Passed"]
+__all__ = ["KINDS", "Device", "DirectionStats", "Kind", "TappedMessage", "forward"]
 
-_LATE = {
-    **dict.fromkeys(("Device", "Flow", "Passed"), f"{__name__}.forward"),
-    **dict.fromkeys(("KINDS", "Kind"), f"{__name__}.plan"),
+_LAZY = {
+    **dict.fromkeys(("Device", "DirectionStats", "TappedMessage", "forward"), f"{__name__}.device"),
+    **dict.fromkeys(("KINDS", "Kind"), f"{__name__}.kinds"),
 }
 
 
-if not TYPE_CHECKING:  # a type checker that sees it takes every name for one of ours
+if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
 
     def __getattr__(name: str) -> object:
-        """Bring in one of the late names."""
-        if name not in _LATE:
+        """Import a lazy name."""
+        if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_LATE[name]), name)
+        return getattr(import_module(_LAZY[name]), name)

@@ -1,17 +1,19 @@
-"""Service discovery by survey: who is there is asked, not registered.
+"""Service discovery by survey: a daemon asks which services are present; nothing is registered.
 
 ::
 
-    pure     provider  messages  queries  watch     what is said, and its bytes
-             registry (rules, rounds, table)        who is up, of those a daemon sees
-             views                                  who is up, of what several daemons see
-             settings                               what the environment says
-    shells   service_discovery                      surveys, and resolves from what it found
-             service                                answers surveys for one provider
-             daemon                                 surveys periodically, answers callers
-             client  resolver                       asks a daemon; follows several
+    pure     provider  messages  queries  watch               values, and their encoding
+             registry (liveness, round_evaluation,            state of the services that one daemon sees
+             provider_table)
+             selection                                        choice of a provider
+             merged_view                                      services merged from several daemons
+             settings                                         settings from environment variables
+    shells   service_discovery (survey_runner)                runs surveys, and resolves names
+             service                                          answers surveys for one provider
+             daemon                                           surveys periodically, answers callers
+             client  resolver                                 queries one daemon; follows several
 
-The names below come in when they are asked for: a command that only needs the settings pays for no event loop.
+The names below are imported lazily: a command that needs only the settings loads no event loop.
 """
 
 from importlib import import_module
@@ -20,11 +22,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.daemon import Daemon
+    from nngkit.discovery.liveness import LivenessRules, RegistryLimits
     from nngkit.discovery.provider import Event, Provider, Reason, RoundFigures, State, Status
     from nngkit.discovery.resolver import Resolver
-    from nngkit.discovery.rules import Limits, Rules
-    from nngkit.discovery.service import Service
-    from nngkit.discovery.service_discovery import ServiceDiscovery
+    from nngkit.discovery.service import Service, ServiceStats
+    from nngkit.discovery.service_discovery import DiscoveryStats, ServiceDiscovery
     from nngkit.discovery.settings import ClientSettings, DaemonSettings, ServiceSettings
 
 __all__ = [
@@ -32,40 +34,42 @@ __all__ = [
     "Daemon",
     "DaemonClient",
     "DaemonSettings",
+    "DiscoveryStats",
     "Event",
-    "Limits",
+    "LivenessRules",
     "Provider",
     "Reason",
+    "RegistryLimits",
     "Resolver",
     "RoundFigures",
-    "Rules",
     "Service",
     "ServiceDiscovery",
     "ServiceSettings",
+    "ServiceStats",
     "State",
     "Status",
 ]
 
-_ROOMS = {
+_MODULES = {
     "client": ("DaemonClient",),
     "daemon": ("Daemon",),
     "provider": ("Event", "Provider", "Reason", "RoundFigures", "State", "Status"),
     "resolver": ("Resolver",),
-    "rules": ("Limits", "Rules"),
-    "service": ("Service",),
-    "service_discovery": ("ServiceDiscovery",),
+    "liveness": ("RegistryLimits", "LivenessRules"),
+    "service": ("Service", "ServiceStats"),
+    "service_discovery": ("DiscoveryStats", "ServiceDiscovery"),
     "settings": ("ClientSettings", "DaemonSettings", "ServiceSettings"),
 }
-_LATE = {name: f"{__name__}.{room}" for room, names in _ROOMS.items() for name in names}
+_LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # a type checker that sees it takes every name for one of ours
+if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
 
     def __getattr__(name: str) -> object:
-        """Bring in one of the late names."""
-        if name not in _LATE:
+        """Import a lazy name on first use."""
+        if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found: object = getattr(import_module(_LATE[name]), name)
+        found: object = getattr(import_module(_LAZY[name]), name)
         globals()[name] = found
         return found
 

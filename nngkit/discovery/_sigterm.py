@@ -1,12 +1,12 @@
-"""Good-bye on SIGTERM, for programs that leave that signal alone.
+"""Goodbyes on SIGTERM, for programs that leave that signal at its default.
 
-A program that handles SIGTERM itself leaves its `async with Service(...)` in its own way, and the service says good-bye
-there. One that does not is ended by the kernel, in mid-sentence. For the latter a handler is put where Python's default
-is, and only there: it has every service in this process say good-bye, and then lets the signal do what it would have
-done. A second SIGTERM does that at once.
+A program that handles SIGTERM itself leaves its `async with Service(...)`, and the service says goodbye there. Without
+a handler the kernel ends the process at once. For that case a handler is installed where Python's default stands, and
+only there: every service of the process says goodbye, then the signal takes its default effect. A second SIGTERM takes
+it immediately.
 
 Only the main thread may set handlers: a service under trio in another thread is covered once the main thread has called
-`install` (nngkit.blocking does). May not know: what a good-bye is.
+`install` (nngkit.blocking does). Knows nothing about the content of a goodbye.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from types import FrameType
 
 __all__ = ["covered", "gone", "install", "on_sigterm"]
 
-_leaving: dict[object, Callable[[], None]] = {}  # who has to be told, and how; the calls must be quick and never wait
+_callbacks: dict[object, Callable[[], None]] = {}  # one for each service; they must be quick and never wait
 _received = False
 
 
 def on_sigterm(call: Callable[[], None]) -> object:
-    """Have `call` run, in the main thread, when SIGTERM comes; `gone` with what is returned ends that."""
+    """Register `call` to run in the main thread on SIGTERM; return the key that `gone` takes."""
     key = object()
-    _leaving[key] = call
+    _callbacks[key] = call
     install()
     return key
 
 
 def gone(key: object) -> None:
-    """It has said good-bye, or needs not. After the last one the process ends, if SIGTERM came."""
-    if _leaving.pop(key, None) is None or _leaving:
+    """Unregister a callback, done or not needed. If SIGTERM has come, the last one ends the process."""
+    if _callbacks.pop(key, None) is None or _callbacks:
         return
     if _received:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -42,13 +42,13 @@ def gone(key: object) -> None:
 
 
 def install() -> None:
-    """Take SIGTERM over, if this is the main thread and nobody else has."""
+    """Install the handler, if this is the main thread and SIGTERM is at its default."""
     if _in_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _handle)
 
 
 def covered() -> bool:
-    """Whether SIGTERM is ours at the moment."""
+    """Return True while our handler is installed."""
     return signal.getsignal(signal.SIGTERM) is _handle
 
 
@@ -60,7 +60,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
     global _received
     _received = True
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for call in list(_leaving.values()):
+    for call in list(_callbacks.values()):
         call()
-    if not _leaving:
+    if not _callbacks:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Daemon: surveys periodically, and answers callers. What `nngkit discoverd` runs, and any program may.
+"""Discovery daemon: surveys periodically and answers callers. `nngkit discoverd` runs it, and any program may.
 
 ::
 
@@ -7,11 +7,11 @@
         print(daemon.discovery.addresses, daemon.query_addresses)
         await daemon.run(on_event=print)        # until cancelled
 
-Two sockets: a SURVEYOR for the services (service_discovery.py) and a REP for callers (queries.py, watch.py). Daemons
-know nothing of each other; run several, and have the services dial all of them.
+It has two sockets: a SURVEYOR for services (service_discovery.py) and a REP for callers (queries.py, watch.py). Daemons
+are independent of each other: run several, and have the services dial all of them.
 
-`on_event` and `on_round` are the door for what comes later (a journal, a page): called in the loop, they must not wait.
-May not know: how a command prints.
+The callbacks `on_event` and `on_round` feed a journal or a page. They run in the loop and must not wait.
+Knows nothing about a command's output.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import trio
 
 from nngkit.background import Background, UnderTrio
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures
-from nngkit.discovery.queries import AskRounds, Refused, parse_ask
+from nngkit.discovery.queries import RefusedReply, RoundsQuery, parse_daemon_query
 from nngkit.discovery.service_discovery import ServiceDiscovery
 from nngkit.discovery.settings import DaemonSettings, query_address
-from nngkit.discovery.watch import AskWatch, Changed, parse_ask_watch
+from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_query
 from nngkit.envelope import CONTROL_LIMIT
 from nngkit.errors import BadMessage, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Rep, Request
@@ -39,19 +39,20 @@ __all__ = ["Daemon"]
 
 log = logging.getLogger("nngkit.discovery")
 
-ANSWERING: Final = 4096  # requests open at once; what comes above that is not answered, and counted
-WATCHES: Final = 8  # of one connection that are kept waiting; more are answered at once
-SERVED: Final = 2048  # and of all connections
+ANSWERING: Final = 4096  # cap on open requests; requests above it are left unanswered and counted
+WATCHES: Final = 8  # open watches of one connection; further ones are answered at once
+ALL_WATCHES: Final = 2048  # and of all connections
 
 
 class Daemon(UnderTrio):
-    """A discovery daemon; use it with `async with`, under trio. It surveys and answers from then on.
+    """Discovery daemon; use it with `async with`, under trio. It surveys and answers inside the block.
 
     on_round   called with each round's figures, in the loop
-    tls        for both sockets; the default is that of the settings' certificates
+    tls        for both sockets; default: the certificates of `settings`
     id         see ServiceDiscovery
 
-    Entering raises ConfigError for an address that is none, Unreachable for one that cannot be listened on.
+    `stats` counts "requests", "bad requests" and "unanswered" ones. Entering raises ConfigError for an invalid address,
+    Unreachable for one that cannot be listened on.
     """
 
     def __init__(
@@ -73,8 +74,8 @@ class Daemon(UnderTrio):
             on_round=on_round,
             tls=tls,
         )
-        self.counts: Counter[str] = Counter()
-        self._old = False  # whether a caller of an older version has asked
+        self.stats: Counter[str] = Counter()
+        self._old = False  # True once a caller of an older version has asked
         self._tls = tls
         self._watching: Counter[int] = Counter()
         self._background = Background()
@@ -83,7 +84,7 @@ class Daemon(UnderTrio):
         self._entering()
         await self.discovery.__aenter__()
         try:
-            # A request is a control message: this bounds what a crowd of callers can make us hold.
+            # A request is a control message; the limit bounds the memory that many callers can use.
             self._rep = Rep(name="discovery queries", recv_max_size=CONTROL_LIMIT, tls=self._tls, linger=0.2)
             try:
                 self._rep.on_peer(self._peer)
@@ -110,16 +111,16 @@ class Daemon(UnderTrio):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it surveys."""
+        """Addresses for services (the survey socket)."""
         return self.discovery.addresses
 
     @property
     def query_addresses(self) -> tuple[str, ...]:
-        """Where callers ask."""
+        """Addresses for callers (the query socket)."""
         return self._rep.addresses
 
     async def run(self, on_event: Callable[[Event], object] | None = None) -> None:
-        """Stay until cancelled, and call `on_event` for each change, in the loop. Raises Full, see `events`."""
+        """Run until cancelled, calling `on_event` in the loop for each change. Raises Full, see `events`."""
         async with aclosing(self.discovery.events()) as events:
             async for event in events:
                 if on_event is not None:
@@ -137,49 +138,49 @@ class Daemon(UnderTrio):
             nonlocal open_now
             try:
                 await request.areply(await self._answer(request))
-            except NngkitError as error:  # closed, or the caller has gone
+            except NngkitError as error:  # closed, or the caller has disconnected
                 log.debug("not answered: %s", error)
             finally:
                 open_now -= 1
 
         async for request in self._rep:
             if open_now >= ANSWERING:
-                self.counts["unanswered"] += 1
+                self.stats["unanswered"] += 1
                 continue
             open_now += 1
             self._background.start(answer, request)
 
     async def _answer(self, request: Request) -> bytes:
         peer = request.pipe.address if request.pipe else None
-        self.counts["requests"] += 1
-        if (watch := parse_ask_watch(request.body, peer)) is not None:
+        self.stats["requests"] += 1
+        if (watch := parse_watch_query(request.body, peer)) is not None:
             return await self._watch(watch, request)
         try:
-            ask = parse_ask(request.body, peer)
+            query = parse_daemon_query(request.body, peer)
         except (BadMessage, TooLarge) as error:
-            self.counts["bad requests"] += 1
-            return Refused(self.discovery.id, "bad message", str(error)).encode()
-        if not isinstance(ask, AskRounds) and ask.speaks < PROTOCOL_VERSION and not self._old:
+            self.stats["bad requests"] += 1
+            return RefusedReply(self.discovery.id, "bad message", str(error)).encode()
+        if not isinstance(query, RoundsQuery) and query.speaks < PROTOCOL_VERSION and not self._old:
             self._old = True
-            log.warning("caller at %s speaks version 1: it is not told priorities", peer)
-        return self.discovery.answer(ask).encode(self.discovery.now())
+            log.warning("caller at %s speaks version 1: priorities are left out of its replies", peer)
+        return self.discovery.answer(query).encode(self.discovery.now())
 
-    async def _watch(self, ask: AskWatch, request: Request) -> bytes:
+    async def _watch(self, query: WatchQuery, request: Request) -> bytes:
         discovery = self.discovery
         pipe = request.pipe.id if request.pipe else 0
-        if self._watching[pipe] < WATCHES and self._watching.total() < SERVED:
+        if self._watching[pipe] < WATCHES and self._watching.total() < ALL_WATCHES:
             self._watching[pipe] += 1
             try:
-                with trio.move_on_after(ask.wait):
-                    while (ask.daemon, ask.version) == (discovery.id, discovery.version):
-                        await discovery.wait_for_change(ask.version)
+                with trio.move_on_after(query.wait):
+                    while (query.daemon, query.version) == (discovery.id, discovery.version):
+                        await discovery.wait_for_change(query.version)
                         if all(here.id != pipe for here in self._rep.pipes):
-                            break  # nobody waits any more
+                            break  # the caller has disconnected
             finally:
                 self._watching[pipe] -= 1
                 if not self._watching[pipe]:
                     del self._watching[pipe]
-        return Changed(discovery.id, discovery.version).encode()
+        return WatchReply(discovery.id, discovery.version).encode()
 
     def _peer(self, event: PeerEvent) -> None:
         if event.kind == "left":  # on any thread

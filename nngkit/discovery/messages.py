@@ -1,25 +1,24 @@
-"""What is said in a survey: the question and its answers, in CBOR and in the article's text form. Pure.
+"""Survey messages of discovery: the query and its replies, in CBOR and in the article's text form. Pure.
 
 ::
 
-    daemon  -> everybody   Query(daemon, round, flags)                  CBOR map
-    daemon  -> everybody   service query                                text, the same round
-    service -> daemon      Reply(sender, providers, relay, bye)         CBOR map
-    service -> daemon      name|proto://host:port                       text, of a service written for the article
+    daemon  -> all services   SurveyQuery(daemon, round, flags)               CBOR map
+    daemon  -> all services   service query                                   text, in the same round
+    service -> daemon         SurveyReply(sender, providers, relay, bye)      CBOR map
+    service -> daemon         name|proto://host:port                          text, from the article's services
 
-Which form a message has is told by its first byte: a CBOR map begins with a byte that no UTF-8 text can begin with.
-The bytes are in docs/wire.md, as CDDL.
+The first byte tells the form: a CBOR map begins with a byte that no UTF-8 text can begin with. docs/wire.md has the
+bytes, as CDDL.
 
-Versions. What carries records is of version 2, since which the lowest priority is taken first; a record of version 1 is
-read with priority 8. A question is of version 1, so that every peer understands it, and says in `speaks` which versions
-its sender reads; the answer is of that version, at most 2. A message of a higher version than 2 is refused with both
-numbers in the error (`what` is then `VERSION_WHAT`). Fields that are not known here are ignored, so that a newer peer
-may add some without a new version.
+Versions. Messages with records are of version 2, in which the lowest priority is tried first; a record of version 1 is
+read with priority 8. A query is of version 1, so that every peer understands it, and its `speaks` gives the highest
+version that its sender reads; the reply is of that version, at most 2. A message of a version above 2 is refused with
+both numbers in the error (`what` is then `VERSION_WHAT`). Unknown fields are ignored, so a newer peer may add fields
+without a new version.
 
-Leaving. A respondent may only answer surveys, so a service that stops says good-bye in two ways: it answers the newest
-query that it holds once more, with ``bye=True``, and it closes its socket. The first is a courtesy that arrives only
-while that survey is open, and gives the loss its reason; the second always arrives, at once, and is what takes the
-provider out of the registry.
+Goodbyes. A respondent can only answer surveys, so a service that stops says goodbye in two ways: it answers the newest
+query once more with ``bye=True``, and closes its socket. The first arrives only while that survey is open, and gives
+the loss its reason. The second always arrives, at once, and takes the provider out of the registry.
 """
 
 from __future__ import annotations
@@ -47,41 +46,41 @@ __all__ = [
     "MAX_RECORDS",
     "PROTOCOL_VERSION",
     "TEXT_QUERY",
-    "Query",
-    "Reply",
+    "SurveyQuery",
+    "SurveyReply",
     "TextReply",
     "answer_version",
     "is_cbor",
-    "parse_query",
-    "parse_reply",
+    "parse_survey_query",
+    "parse_survey_reply",
 ]
 
 FIRST_VERSION: Final = 1
-"""The version of questions, and of answers without records: nothing in them has changed since."""
+"""Version of queries, and of replies without records: they have not changed since."""
 TEXT_QUERY: Final = b"service query"
 MAX_RECORDS: Final = 64
-"""Providers in one reply: what one process offers. More is no service but a flood."""
+"""Cap on the providers in one reply: more than one process offers."""
 MAX_TEXT: Final = MAX_NAME + 1 + MAX_ADDRESS + 16  # bytes of a text reply; 16 for line ends and padding NULs
 MAX_ROUND: Final = 2**63 - 1
 MAX_FLAGS: Final = 16
 VERSION_WHAT: Final = "discovery version"
 
 FLAG_TEXT: Final = "text"
-"""The text query follows: who answers this one stays silent on that."""
+"""The text query follows: a peer that answers this query stays silent on that one."""
 FLAG_REASK: Final = "reask"
-"""The quick second question after a round that some have missed."""
+"""This is the quick second query after a round that some have missed."""
 
-_PADDING = b"\0 \t\r\n"  # what C programs and line-minded ones put behind a text
+_PADDING = b"\0 \t\r\n"  # appended by C programs and line-oriented ones
 
 
 def is_cbor(body: bytes) -> bool:
-    """Whether `body` begins like a CBOR map (0xa0 to 0xbf: never the first byte of UTF-8 text)."""
+    """Return True if `body` begins like a CBOR map (0xa0 to 0xbf: never the first byte of UTF-8 text)."""
     return bool(body) and body[0] & 0xE0 == 0xA0
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """A daemon asks who is there. `daemon`: its id. `round`: its own count, for logs. Unknown flags mean nothing.
+class SurveyQuery:
+    """A daemon's survey query. `daemon`: its id. `round`: its own count, for logs. Unknown flags have no meaning.
 
     `speaks`: the highest version that the daemon reads.
     """
@@ -92,7 +91,7 @@ class Query:
     speaks: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self) -> bytes:
-        """As bytes. Raises ValueError for a daemon id that check_id refuses."""
+        """Encode the message. Raises ValueError for a daemon id that check_id refuses."""
         check_id(self.daemon, "daemon")
         fields: dict[str, object] = {
             "v": FIRST_VERSION,
@@ -107,12 +106,12 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """One process answers for all its providers: what it listed before and does not list now, it has withdrawn.
+class SurveyReply:
+    """The reply of one process, with all its providers: a provider that it listed before and omits now is withdrawn.
 
-    `sender`: an id, new at every start of the process. `relay`: other processes may answer on this pipe too, so that
-    one reply is not all. `bye`: the sender is leaving, all that it listed drains from now on (`providers` is ignored).
-    `version`: the one it is sent in.
+    `sender`: an id, new at every start of the process. `relay`: other processes may answer on this pipe too, so one
+    reply is not the last. `bye`: the sender is leaving, and all that it listed drains (`providers` is ignored).
+    `version`: the message version that it is sent in.
     """
 
     sender: str
@@ -122,7 +121,7 @@ class Reply:
     version: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self) -> bytes:
-        """As bytes. Raises ValueError over MAX_RECORDS, for a record twice or without id; TooLarge over 64 KiB."""
+        """Encode the message. Raises ValueError over MAX_RECORDS, a duplicate, a missing id; TooLarge over 64 KiB."""
         check_id(self.sender, "sender")
         if len(self.providers) > MAX_RECORDS:
             raise ValueError(f"{len(self.providers)} providers in a reply, over the limit of {MAX_RECORDS}")
@@ -142,23 +141,23 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class TextReply:
-    """The article's answer: `name|proto://host:port`."""
+    """The article's reply: `name|proto://host:port`."""
 
     name: str
     address: str
 
     def encode(self) -> bytes:
-        """As bytes. Raises ValueError for a name or an address that may not be sent."""
+        """Encode the message. Raises ValueError for a name or an address that is not allowed."""
         return f"{check_name(self.name)}|{check_address(self.address)}".encode()
 
     @property
     def provider(self) -> Provider:
-        """The provider that it describes: no id, everything else at its default."""
+        """The provider it describes: no id, everything else at its default."""
         return Provider(self.name, self.address)
 
 
-def parse_query(body: bytes, peer: str | None = None) -> Query | None:
-    """What a respondent was asked: a Query, or None for the text query. Raises BadMessage or TooLarge."""
+def parse_survey_query(body: bytes, peer: str | None = None) -> SurveyQuery | None:
+    """Decode a query; return None for the text query. Raises BadMessage or TooLarge."""
     if not is_cbor(body):
         if len(body) > MAX_TEXT or body.rstrip(_PADDING) != TEXT_QUERY:
             raise BadMessage("discovery query", "neither a CBOR map nor 'service query'", peer)
@@ -174,17 +173,17 @@ def parse_query(body: bytes, peer: str | None = None) -> Query | None:
     except ValueError as error:
         raise BadMessage(what, str(error), peer) from error
     number = envelope.field(fields, "round", int, what=what, peer=peer, low=0, high=MAX_ROUND)
-    return Query(daemon, number, frozenset(flags), answer_version(fields, version, what, peer))
+    return SurveyQuery(daemon, number, frozenset(flags), answer_version(fields, version, what, peer))
 
 
-def parse_reply(body: bytes, peer: str | None = None) -> Reply | TextReply:
-    """What a respondent answered. Raises BadMessage or TooLarge."""
+def parse_survey_reply(body: bytes, peer: str | None = None) -> SurveyReply | TextReply:
+    """Decode a reply. Raises BadMessage or TooLarge."""
     if not is_cbor(body):
         return _parse_text(body, peer)
     what = "discovery reply"
     fields, version = _fields(body, "reply", what, peer)
     records = envelope.field(fields, "providers", list, what=what, peer=peer, max_len=MAX_RECORDS)
-    reply = Reply(
+    reply = SurveyReply(
         sender=envelope.field(fields, "sender", str, what=what, peer=peer),
         providers=tuple(Provider.from_map(record, what=what, peer=peer, version=version) for record in records),
         relay=envelope.field(fields, "relay", bool, what=what, peer=peer, default=False),
@@ -200,7 +199,7 @@ def parse_reply(body: bytes, peer: str | None = None) -> Reply | TextReply:
 
 
 def answer_version(fields: dict[str, object], version: int, what: str, peer: str | None) -> int:
-    """Return the version in which to answer a question of `version` with these fields. Raises BadMessage."""
+    """Return the version in which to answer a query of `version` with these fields. Raises BadMessage."""
     return min(PROTOCOL_VERSION, envelope.field(fields, "speaks", int, what=what, peer=peer, default=version, low=1))
 
 
@@ -214,7 +213,7 @@ def _fields(body: bytes, kind: str, what: str, peer: str | None) -> tuple[dict[s
 
 
 def _parse_text(body: bytes, peer: str | None) -> TextReply:
-    """As tolerant as the article's Go code: split at the first `|`, spaces around the parts do not count."""
+    # As tolerant as the article's Go code: split at the first `|`, ignore spaces around the parts.
     what = "discovery text reply"
     if len(body) > MAX_TEXT:
         raise TooLarge(len(body), MAX_TEXT, peer)

@@ -1,16 +1,16 @@
-"""A provider of a service, and what is said about one: its state, the reason, the event. Pure values, no behaviour.
+"""A provider of a service, and its state, reasons and events. Pure values, no behaviour.
 
 ::
 
     Provider(name="answer", address="tcp://10.0.0.7:9000", id="3f9c...", epoch=1767225600123)
 
-A provider *is* its `key`: name, address, id and epoch together. `id` and `epoch` are new at every start of a process
-(`id` may be configured to stay, then `epoch` alone tells the starts apart), so a restarted process is a new provider
-and never mistaken for the one that died. A provider known only by the text form has no id and no epoch: name and
-address are all there is.
+A provider is identified by its `key`: name, address, id and epoch together. `id` and `epoch` are new at every start of
+a process (a configured `id` stays, then `epoch` alone tells the starts apart), so a restarted process is a new provider
+and never mistaken for the one that died. A provider known only by the text form has no id and no epoch; name and
+address identify it.
 
-Everything else in the record is what the provider says about itself at the moment and may change between two replies.
-`load` changes all the time, so it takes no part in equality: two snapshots that differ in load alone are equal.
+All other fields describe the provider at the moment and may change between two replies. `load` changes continually, so
+it takes no part in equality: two snapshots that differ in load alone are equal.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION: Final = 2
-"""The highest version read here, and the one of what carries records: since 2 the lowest priority is taken first."""
+"""Highest version read, and the version of messages with records: since 2, the lowest priority is tried first."""
 
 Key: TypeAlias = tuple[str, str, str, int]
-"""name, address, id, epoch."""
+"""(name, address, id, epoch)"""
 
-# Limits are in UTF-8 bytes. Together they keep a record under 2 KiB, so that what one pipe may make us keep is known.
+# Limits are in UTF-8 bytes. Together they keep a record under 2 KiB, which bounds the memory that one pipe can use.
 MAX_NAME: Final = 128
 MAX_ADDRESS: Final = 256  # an ipc path is at most 107 bytes, a ws URL may carry a path
 MAX_ID: Final = 64  # a UUID has 36 characters
 MAX_WORD: Final = 64  # version, zone, one tag
 MAX_TAGS: Final = 16
 MAX_EPOCH: Final = 2**63 - 1  # fits every database's integer
-PRIORITIES: Final = (1, 16)  # those of nanomsg's NN_SNDPRIO and NN_RCVPRIO; 8 is the default there, too
+PRIORITIES: Final = (1, 16)  # as nanomsg's NN_SNDPRIO and NN_RCVPRIO, which default to 8 as well
 PRIORITY: Final = 8
-WEIGHTS: Final = (0, 65535)  # those of a DNS SRV record (RFC 2782)
+WEIGHTS: Final = (0, 65535)  # as in a DNS SRV record (RFC 2782)
 MAX_LOAD: Final = 1e9
-MAX_PIPES_TOLD: Final = 8  # of a status over the wire: more help nobody, and a page of statuses stays bounded
+MAX_PIPES_SENT: Final = 8  # pipes of a status over the wire: bounds the size of a page of statuses
 
 _ID = re.compile(r"[A-Za-z0-9._:@-]+")  # no "/" and no "|": never mistaken for an address or a text reply
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.+")
 
 
 class State(StrEnum):
-    """Where a provider stands; registry.py's docstring has the table."""
+    """State of a provider; registry.py's docstring has the table of transitions."""
 
     JOINING = "joining"
     UP = "up"
@@ -71,7 +71,7 @@ class State(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a state is what it is."""
+    """Reason for a state."""
 
     ANSWERED = "answered"
     LATE = "late reply"
@@ -85,7 +85,7 @@ class Reason(StrEnum):
 
 
 def check_name(text: str) -> str:
-    """A service's name as given; ValueError unless it is 1-128 bytes of printable text, no `|`, no outer spaces."""
+    """Return `text`; ValueError unless it is a service name: 1-128 printable bytes, no `|`, no outer spaces."""
     _check_text("name", text, MAX_NAME, required=True)
     if "|" in text:
         raise ValueError("name has a '|', which ends a name in the text form")
@@ -95,7 +95,7 @@ def check_name(text: str) -> str:
 
 
 def check_address(text: str) -> str:
-    """An address as given; ValueError unless it is at most 256 bytes of printable text of the form scheme://something."""
+    """Return `text`; ValueError unless it is an address: at most 256 printable bytes, scheme://something."""
     _check_text("address", text, MAX_ADDRESS, required=True)
     if not _ADDRESS.fullmatch(text):
         raise ValueError(f"address is not scheme://something: {envelope.shown(text)}")
@@ -103,7 +103,7 @@ def check_address(text: str) -> str:
 
 
 def check_id(text: str, what: str = "id") -> str:
-    """An id as given; ValueError unless it is 1 to 64 of the characters A-Z a-z 0-9 . _ : @ -"""
+    """Return `text`; ValueError unless it is 1 to 64 of the characters A-Z a-z 0-9 . _ : @ -"""
     _check_text(what, text, MAX_ID, required=True)
     if not _ID.fullmatch(text):
         raise ValueError(f"{what} has characters other than A-Z a-z 0-9 . _ : @ -")
@@ -115,8 +115,8 @@ def _check_text(what: str, text: object, limit: int, *, required: bool = False) 
         raise ValueError(f"{what} is not text")
     if required and not text:
         raise ValueError(f"{what} is empty")
-    # isprintable() also refuses line ends, escapes, bidirectional overrides, other kinds of space and lone surrogates:
-    # a terminal, a log line and an environment file show such text as what it is.
+    # isprintable() also refuses line ends, escapes, bidirectional overrides, other kinds of space and lone surrogates,
+    # so that a terminal, a log line and an environment file show the text unchanged.
     if not text.isprintable():
         raise ValueError(f"{what} has characters that cannot be printed")
     if len(text.encode()) > limit:
@@ -130,19 +130,19 @@ def _check_number(what: str, value: object, low: int, high: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One provider of one service, as it describes itself. ValueError, saying what, for a value over its limit.
+    """One provider of one service, as it describes itself. Raises ValueError for a field over its limit.
 
     name        of the service: 1-128 bytes, printable, no `|`
     address     where callers dial: scheme://..., at most 256 bytes
-    id          1-64 of A-Z a-z 0-9 . _ : @ - ; "" where only the text form is known, and epoch is 0 then
+    id          1-64 of A-Z a-z 0-9 . _ : @ - ; "" if known by the text form only, epoch is 0 then
     epoch       higher at each start of the process: milliseconds since 1970 will do; 0 to 2**63-1
     version     of the service, for people; at most 64 bytes
-    zone        where it runs; callers of the same zone are sent here first; at most 64 bytes
-    priority    1 to 16, the lowest is taken first; give a standby a higher one than 8
-    weight      share among equals, 0 to 65535; 0 is taken only if all have 0
+    zone        location; callers of the same zone are sent here first; at most 64 bytes
+    priority    1 to 16, the lowest is tried first; give a standby a higher one than 8
+    weight      share among equals, 0 to 65535; 0 is chosen only if all have 0
     tags        for people and filters: at most 16 of at most 64 bytes
-    load        what the provider says of its load, 0 to 1e9, in units of its own
-    draining    it finishes what it has and takes nothing new
+    load        load as reported by the provider, 0 to 1e9, in its own units
+    draining    it finishes its current work and accepts no new callers
     """
 
     name: str
@@ -182,13 +182,13 @@ class Provider:
 
     @property
     def key(self) -> Key:
-        """What this provider is, and the order of listings."""
+        """Identity of the provider; listings are in this order."""
         return (self.name, self.address, self.id, self.epoch)
 
     def as_map(self, version: int = PROTOCOL_VERSION) -> dict[str, object]:
-        """Return the record as it goes over the wire (docs/wire.md), without the fields that have their defaults.
+        """Return the record as a map for the wire (docs/wire.md), without fields at their defaults.
 
-        For a reader of version 1 also without the priority, which meant the opposite there.
+        For a reader of version 1, also without the priority, whose order was reversed there.
         """
         fields: dict[str, object] = {"name": self.name, "addr": self.address}
         optional: tuple[tuple[str, object, object], ...] = (
@@ -209,9 +209,9 @@ class Provider:
     def from_map(
         cls, value: object, *, what: str, peer: str | None = None, version: int = PROTOCOL_VERSION
     ) -> Provider:
-        """Read a record from the wire; unknown fields are ignored. Raises BadMessage.
+        """Decode a record from the wire; unknown fields are ignored. Raises BadMessage.
 
-        The priority of version 1 is read as 8, whatever it says: there the highest was taken first.
+        The priority of version 1 is read as 8, whatever its value: there the highest was tried first.
         """
         fields = envelope.as_map(value, what=what, peer=peer)
         tags = fields.get("tags", ())
@@ -237,10 +237,10 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One change of one provider: from `old` to `new`, why, when (the registry's clock, seconds), in which round.
+    """One change of one provider: from `old` to `new`, its reason, its time (seconds, the registry's clock), its round.
 
     `provider` is the record as it is after the change. `old` is JOINING for one not known before. `old` equals `new`
-    only with Reason.CHANGED: the record is another (weight, zone, tags ...; a changed load is no event).
+    only with Reason.CHANGED: the record changed (weight, zone, tags ...; a changed load is no event).
     """
 
     name: str
@@ -254,11 +254,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All that is known of one provider, for people. Times are seconds on the clock of whoever holds this.
+    """The state of one provider, for people. Times are seconds on the clock of this object's owner.
 
     `since`: when `state` began, and `reason` why. `misses`: surveys unanswered in a row. `last_reply` and `rtt`
-    (seconds from question to answer): None before the first. `stale`: it was silent together with most others, and
-    is not held to account for that. `pipes`: the connections that carry it. `round`: the last it answered.
+    (seconds from query to reply): None before the first. `stale`: it was silent together with most others, and the miss
+    was not counted. `pipes`: the connections that carry it. `round`: the last it answered.
     """
 
     provider: Provider
@@ -273,7 +273,7 @@ class Status:
     round: int = 0
 
     def as_map(self, now: float, version: int = PROTOCOL_VERSION) -> dict[str, Any]:
-        """Return the status for the wire: times become ages, because two hosts share no clock."""
+        """Return the status as a map for the wire: times become ages, because two hosts share no clock."""
         fields: dict[str, Any] = {
             "provider": self.provider.as_map(version),
             "state": self.state.value,
@@ -281,7 +281,7 @@ class Status:
             "age": max(0.0, now - self.since),
             "misses": self.misses,
             "stale": self.stale,
-            "pipes": list(self.pipes[:MAX_PIPES_TOLD]),
+            "pipes": list(self.pipes[:MAX_PIPES_SENT]),
             "round": self.round,
         }
         if self.last_reply is not None:
@@ -294,12 +294,12 @@ class Status:
     def from_map(
         cls, value: object, now: float, *, what: str, peer: str | None = None, version: int = PROTOCOL_VERSION
     ) -> Status:
-        """Read a status from the wire, with times on the reader's clock. Raises BadMessage."""
+        """Decode a status from the wire, with times on the reader's clock. Raises BadMessage."""
         fields = envelope.as_map(value, what=what, peer=peer)
         state = envelope.field(fields, "state", str, what=what, peer=peer)
         reason = envelope.field(fields, "reason", str, what=what, peer=peer)
         silent = envelope.field(fields, "silent", float, what=what, peer=peer, default=None, low=0)
-        pipes = envelope.field(fields, "pipes", list, what=what, peer=peer, max_len=MAX_PIPES_TOLD)
+        pipes = envelope.field(fields, "pipes", list, what=what, peer=peer, max_len=MAX_PIPES_SENT)
         if not all(type(pipe) is int for pipe in pipes):
             raise BadMessage(what, "pipes are not numbers", peer)
         try:
@@ -322,10 +322,10 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class RoundFigures:
-    """One survey in numbers. `asked` and `answered` count pipes; `due`, `missed` and `held` count providers.
+    """Figures of one round. `asked` and `answered` count pipes; `due`, `missed` and `held` count providers.
 
-    `due`: those that this round could hold to account. `missed`: those of them that it found silent. `held`: those
-    whose silence was not counted, because most were silent at once. `started`, `ended`: seconds, the registry's clock.
+    `due`: those that had to answer this round. `missed`: those of them that were silent. `held`: those whose miss was
+    not counted, because most were silent at once. `started`, `ended`: seconds, the registry's clock.
     """
 
     number: int

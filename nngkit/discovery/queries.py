@@ -1,15 +1,15 @@
-"""What callers ask a daemon over REQ/REP, and what it answers; and the daemon's side of it as one pure function.
+"""Queries to a daemon over REQ/REP and its replies, and the daemon's side as one pure function.
 
 ::
 
-    AskSnapshot(name, everything, after)  ->  Snapshot(daemon, rows, after)         a page of at most 256 providers
-    AskResolve(name, zone)                ->  Resolved(daemon, provider)
-    AskRounds(last)                       ->  Rounds(daemon, rounds, counts, silent)
-    anything that cannot be answered      ->  Refused(daemon, kind, message)
+    SnapshotQuery(name, everything, after)  ->  SnapshotReply(daemon, rows, after)       a page of at most 256 providers
+    ResolveQuery(name, zone)                ->  ResolveReply(daemon, provider)
+    RoundsQuery(last)                       ->  RoundsReply(daemon, rounds, counters, silent)
+    a query that cannot be answered         ->  RefusedReply(daemon, kind, message)
 
-All are CBOR maps with `v` and `type` (docs/wire.md has the CDDL). Those with records are of version 2, or of 1 for a
-caller that reads no more; the others of version 1 (messages.py). Two hosts share no clock: times cross the wire as
-ages in seconds and are put on the reader's clock when parsed.
+All are CBOR maps with `v` and `type` (CDDL in docs/wire.md). Messages with records are of version 2, or of 1 for a
+caller that reads no more; the others are of version 1 (messages.py). Two hosts share no clock: times cross the wire as
+ages in seconds and are converted to the reader's clock when parsed.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ from nngkit.discovery.provider import (
     check_name,
 )
 from nngkit.discovery.registry import Registry
-from nngkit.discovery.rules import Chance
+from nngkit.discovery.selection import RandomSource
 from nngkit.errors import BadMessage, Broken, NngkitError, ServiceNotFound, TooLarge
 
 __all__ = [
-    "ANSWER_LIMIT",
     "PAGE",
-    "Answer",
-    "Ask",
-    "AskResolve",
-    "AskRounds",
-    "AskSnapshot",
-    "Refused",
-    "Resolved",
-    "Rounds",
-    "Snapshot",
-    "answer",
-    "answer_bytes",
+    "REPLY_LIMIT",
+    "DaemonQuery",
+    "DaemonReply",
+    "RefusedReply",
+    "ResolveQuery",
+    "ResolveReply",
+    "RoundsQuery",
+    "RoundsReply",
+    "SnapshotQuery",
+    "SnapshotReply",
+    "answer_query",
+    "answer_query_bytes",
     "page",
-    "parse_answer",
-    "parse_ask",
+    "parse_daemon_query",
+    "parse_daemon_reply",
 ]
 
 PAGE: Final = 256
-"""Statuses in one answer: at 2 KiB for the largest, half of a socket's default limit of 1 MiB."""
-ANSWER_LIMIT: Final = 1024 * 1024
+"""Statuses in one reply: at 2 KiB for the largest, half of a socket's default limit of 1 MiB."""
+REPLY_LIMIT: Final = 1024 * 1024
 MAX_ROUNDS: Final = 64
-MAX_COUNTS: Final = 64
-_ASK = "discovery request"
-_ANSWER = "discovery answer"
+MAX_COUNTERS: Final = 64
+_QUERY = "daemon query"
+_REPLY = "daemon reply"
 
-Kind: TypeAlias = Literal["not found", "bad message", "unavailable"]
+RefusalKind: TypeAlias = Literal["not found", "bad message", "unavailable"]
 
 
 def _message(kind: str, fields: Mapping[str, object], limit: int, version: int = FIRST_VERSION) -> bytes:
@@ -68,8 +68,11 @@ def _message(kind: str, fields: Mapping[str, object], limit: int, version: int =
 
 
 @dataclass(frozen=True, slots=True)
-class AskSnapshot:
-    """Who is there, of `name` or all; with `everything`, also who cannot be resolved. The page behind `after`."""
+class SnapshotQuery:
+    """Query for the providers of `name` or of all services: the page after the key `after`.
+
+    `everything`: include those that cannot be resolved. `speaks`: the highest version understood.
+    """
 
     name: str | None = None
     everything: bool = False
@@ -77,7 +80,7 @@ class AskSnapshot:
     speaks: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode the message."""
         fields: dict[str, object] = {"everything": self.everything, "speaks": self.speaks}
         if self.name is not None:
             fields["name"] = self.name
@@ -87,55 +90,55 @@ class AskSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class AskResolve:
-    """One provider of `name`, of `zone` if there is one. `speaks`, here and above: the highest version understood."""
+class ResolveQuery:
+    """Query for one provider of `name`, from `zone` if it has any. `speaks`: the highest version understood."""
 
     name: str
     zone: str = ""
     speaks: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode the message."""
         fields = {"name": self.name, "zone": self.zone, "speaks": self.speaks}
         return _message("ask-resolve", fields, envelope.CONTROL_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
-class AskRounds:
-    """The figures of the `last` rounds, at most 64, and the counters."""
+class RoundsQuery:
+    """Query for the figures of the `last` rounds, at most 64, and for the counters."""
 
     last: int = 16
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode the message."""
         return _message("ask-rounds", {"last": self.last}, envelope.CONTROL_LIMIT)
 
 
-Ask: TypeAlias = AskSnapshot | AskResolve | AskRounds
+DaemonQuery: TypeAlias = SnapshotQuery | ResolveQuery | RoundsQuery
 
 
-def parse_ask(body: bytes, peer: str | None = None) -> Ask:
-    """What a caller asks. Raises BadMessage or TooLarge."""
-    fields, kind, version = _fields(body, _ASK, envelope.CONTROL_LIMIT, peer)
+def parse_daemon_query(body: bytes, peer: str | None = None) -> DaemonQuery:
+    """Decode a query. Raises BadMessage or TooLarge."""
+    fields, kind, version = _fields(body, _QUERY, envelope.CONTROL_LIMIT, peer)
     if kind == "ask-snapshot":
-        return AskSnapshot(
+        return SnapshotQuery(
             name=_name(fields, peer) if "name" in fields else None,
-            everything=envelope.field(fields, "everything", bool, what=_ASK, peer=peer, default=False),
-            after=_key(fields, _ASK, peer),
-            speaks=answer_version(fields, version, _ASK, peer),
+            everything=envelope.field(fields, "everything", bool, what=_QUERY, peer=peer, default=False),
+            after=_key(fields, _QUERY, peer),
+            speaks=answer_version(fields, version, _QUERY, peer),
         )
     if kind == "ask-resolve":
-        zone = envelope.field(fields, "zone", str, what=_ASK, peer=peer, default="", max_len=64)
-        return AskResolve(_name(fields, peer), zone, answer_version(fields, version, _ASK, peer))
+        zone = envelope.field(fields, "zone", str, what=_QUERY, peer=peer, default="", max_len=64)
+        return ResolveQuery(_name(fields, peer), zone, answer_version(fields, version, _QUERY, peer))
     if kind == "ask-rounds":
-        last = envelope.field(fields, "last", int, what=_ASK, peer=peer, default=16, low=1, high=MAX_ROUNDS)
-        return AskRounds(last)
-    raise BadMessage(_ASK, f"type is {envelope.shown(kind)!r}", peer)
+        last = envelope.field(fields, "last", int, what=_QUERY, peer=peer, default=16, low=1, high=MAX_ROUNDS)
+        return RoundsQuery(last)
+    raise BadMessage(_QUERY, f"type is {envelope.shown(kind)!r}", peer)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A page of providers in the order of their keys; `after` asks for the next one, None on the last."""
+class SnapshotReply:
+    """A page of providers in the order of their keys. `after` requests the next page; None on the last."""
 
     daemon: str
     rows: tuple[Status, ...]
@@ -143,16 +146,16 @@ class Snapshot:
     version: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self, now: float) -> bytes:
-        """As bytes; `now` on the clock of the rows."""
+        """Encode the message. `now`: the current time on the clock of the rows."""
         rows = [row.as_map(now, self.version) for row in self.rows]
         fields: dict[str, object] = {"daemon": self.daemon, "rows": rows}
         if self.after is not None:
             fields["after"] = list(self.after)
-        return _message("snapshot", fields, ANSWER_LIMIT, self.version)
+        return _message("snapshot", fields, REPLY_LIMIT, self.version)
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolveReply:
     """The provider that the daemon chose."""
 
     daemon: str
@@ -160,130 +163,130 @@ class Resolved:
     version: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self, now: float = 0.0) -> bytes:
-        """As bytes."""
+        """Encode the message."""
         fields = {"daemon": self.daemon, "provider": self.provider.as_map(self.version)}
-        return _message("resolved", fields, ANSWER_LIMIT, self.version)
+        return _message("resolved", fields, REPLY_LIMIT, self.version)
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
-    """The newest rounds, oldest first; the registry's counts; how many pipes have said nothing yet."""
+class RoundsReply:
+    """The newest rounds, oldest first; the daemon's counters; the number of pipes that have not answered yet."""
 
     daemon: str
     rounds: tuple[RoundFigures, ...]
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
     silent: int = 0
 
     def encode(self, now: float) -> bytes:
-        """As bytes; `now` on the clock of the rounds."""
+        """Encode the message. `now`: the current time on the clock of the rounds."""
         rows = [
             {
                 "number": r.number,
                 "reask": r.reask,
                 "age": max(0.0, now - r.ended),
                 "took": max(0.0, r.ended - r.started),
-                **{name: getattr(r, name) for name in _ROUND_COUNTS},
+                **{name: getattr(r, name) for name in _ROUND_FIGURES},
             }
             for r in self.rounds
         ]
-        fields = {"daemon": self.daemon, "rounds": rows, "counts": dict(self.counts), "silent": self.silent}
-        return _message("rounds", fields, ANSWER_LIMIT)
+        fields = {"daemon": self.daemon, "rounds": rows, "counts": dict(self.counters), "silent": self.silent}
+        return _message("rounds", fields, REPLY_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """Why there is no answer: "not found", "bad message" (the question was), "unavailable" (ask again or elsewhere)."""
+class RefusedReply:
+    """A refusal: "not found", "bad message" (of the query), or "unavailable" (retry, or use another daemon)."""
 
     daemon: str
-    kind: Kind
+    kind: RefusalKind
     message: str
 
     def encode(self, now: float = 0.0) -> bytes:
-        """As bytes."""
+        """Encode the message."""
         fields = {"daemon": self.daemon, "kind": self.kind, "message": envelope.shown(self.message)}
-        return _message("refused", fields, ANSWER_LIMIT)
+        return _message("refused", fields, REPLY_LIMIT)
 
     def error(self, name: str = "") -> NngkitError:
-        """The same as an exception for the caller to raise; `name` is what was asked for."""
+        """Return the refusal as an exception for the caller to raise; `name` is the name that was queried."""
         if self.kind == "not found":
             return ServiceNotFound(name or self.message)
         if self.kind == "bad message":
-            return BadMessage(_ASK, self.message, self.daemon)
+            return BadMessage(_QUERY, self.message, self.daemon)
         return Broken(f"discovery daemon {self.daemon}: {self.message}")
 
 
-Answer: TypeAlias = Snapshot | Resolved | Rounds | Refused
+DaemonReply: TypeAlias = SnapshotReply | ResolveReply | RoundsReply | RefusedReply
 
-_ROUND_COUNTS = ("asked", "answered", "due", "missed", "held")
+_ROUND_FIGURES = ("asked", "answered", "due", "missed", "held")
 
 
-def parse_answer(body: bytes, now: float, peer: str | None = None) -> Answer:
-    """What the daemon answered, with times on the clock of `now`. Raises BadMessage or TooLarge."""
-    fields, kind, version = _fields(body, _ANSWER, ANSWER_LIMIT, peer)
-    daemon = envelope.field(fields, "daemon", str, what=_ANSWER, peer=peer, max_len=64)
+def parse_daemon_reply(body: bytes, now: float, peer: str | None = None) -> DaemonReply:
+    """Decode a reply, with times on the clock of `now`. Raises BadMessage or TooLarge."""
+    fields, kind, version = _fields(body, _REPLY, REPLY_LIMIT, peer)
+    daemon = envelope.field(fields, "daemon", str, what=_REPLY, peer=peer, max_len=64)
     if kind == "snapshot":
-        rows = envelope.field(fields, "rows", list, what=_ANSWER, peer=peer, max_len=PAGE)
-        statuses = tuple(Status.from_map(row, now, what=_ANSWER, peer=peer, version=version) for row in rows)
-        return Snapshot(daemon, statuses, _key(fields, _ANSWER, peer), version)
+        rows = envelope.field(fields, "rows", list, what=_REPLY, peer=peer, max_len=PAGE)
+        statuses = tuple(Status.from_map(row, now, what=_REPLY, peer=peer, version=version) for row in rows)
+        return SnapshotReply(daemon, statuses, _key(fields, _REPLY, peer), version)
     if kind == "resolved":
-        provider = Provider.from_map(fields.get("provider"), what=_ANSWER, peer=peer, version=version)
-        return Resolved(daemon, provider, version)
+        provider = Provider.from_map(fields.get("provider"), what=_REPLY, peer=peer, version=version)
+        return ResolveReply(daemon, provider, version)
     if kind == "rounds":
-        rounds = envelope.field(fields, "rounds", list, what=_ANSWER, peer=peer, max_len=MAX_ROUNDS)
-        counts = envelope.field(fields, "counts", dict, what=_ANSWER, peer=peer, max_len=MAX_COUNTS)
-        if not all(type(count) is int for count in counts.values()):
-            raise BadMessage(_ANSWER, "counts are not numbers", peer)
-        silent = envelope.field(fields, "silent", int, what=_ANSWER, peer=peer, low=0)
-        return Rounds(daemon, tuple(_figures(row, now, peer) for row in rounds), counts, silent)
+        rounds = envelope.field(fields, "rounds", list, what=_REPLY, peer=peer, max_len=MAX_ROUNDS)
+        counters = envelope.field(fields, "counts", dict, what=_REPLY, peer=peer, max_len=MAX_COUNTERS)
+        if not all(type(count) is int for count in counters.values()):
+            raise BadMessage(_REPLY, "counters are not numbers", peer)
+        silent = envelope.field(fields, "silent", int, what=_REPLY, peer=peer, low=0)
+        return RoundsReply(daemon, tuple(_figures(row, now, peer) for row in rounds), counters, silent)
     if kind == "refused":
-        why = envelope.field(fields, "kind", str, what=_ANSWER, peer=peer)
-        for known in get_args(Kind):
+        why = envelope.field(fields, "kind", str, what=_REPLY, peer=peer)
+        for known in get_args(RefusalKind):
             if why == known:
-                message = envelope.field(fields, "message", str, what=_ANSWER, peer=peer)
-                return Refused(daemon, known, envelope.shown(message))
-        raise BadMessage(_ANSWER, f"refused as {envelope.shown(why)!r}", peer)
-    raise BadMessage(_ANSWER, f"type is {envelope.shown(kind)!r}", peer)
+                message = envelope.field(fields, "message", str, what=_REPLY, peer=peer)
+                return RefusedReply(daemon, known, envelope.shown(message))
+        raise BadMessage(_REPLY, f"refused as {envelope.shown(why)!r}", peer)
+    raise BadMessage(_REPLY, f"type is {envelope.shown(kind)!r}", peer)
 
 
 def page(rows: Iterable[Status], after: Key | None) -> tuple[tuple[Status, ...], Key | None]:
-    """The first PAGE of `rows` behind the key `after`, in order, and the key that asks for the next page.
+    """Return the first PAGE of `rows` after the key `after`, in order, and the key that requests the next page.
 
-    A key, not a number: what comes and goes between two pages shifts nothing.
+    The position is a key and not a number, so rows that come and go between two pages shift nothing.
     """
     rest = sorted((row for row in rows if after is None or row.provider.key > after), key=lambda row: row.provider.key)
     first = tuple(rest[:PAGE])
     return first, first[-1].provider.key if len(rest) > PAGE else None
 
 
-def answer(registry: Registry, ask: Ask, daemon: str, rng: Chance, now: float) -> Answer:
-    """What a daemon with this registry says to `ask`."""
-    match ask:
-        case AskSnapshot(name, everything, after, speaks):
+def answer_query(registry: Registry, query: DaemonQuery, daemon: str, rng: RandomSource, now: float) -> DaemonReply:
+    """Return the reply of the daemon with this registry to `query`."""
+    match query:
+        case SnapshotQuery(name, everything, after, speaks):
             rows: Iterable[Status] = registry.view(now)
             if name is not None:
                 rows = (row for row in rows if row.provider.name == name)
             if not everything:
                 known = registry.snapshot(now)
                 rows = (row for row in rows if row.provider in known.get(row.provider.name, ()))
-            return Snapshot(daemon, *page(rows, after), speaks)
-        case AskResolve(name, zone, speaks):
+            return SnapshotReply(daemon, *page(rows, after), speaks)
+        case ResolveQuery(name, zone, speaks):
             try:
-                return Resolved(daemon, registry.resolve(name, rng, zone), speaks)
+                return ResolveReply(daemon, registry.resolve(name, rng, zone), speaks)
             except ServiceNotFound as error:
-                return Refused(daemon, "not found", str(error))
-        case AskRounds(last):
-            return Rounds(daemon, registry.figures[-last:], registry.counts, len(registry.joining))
+                return RefusedReply(daemon, "not found", str(error))
+        case RoundsQuery(last):
+            return RoundsReply(daemon, registry.figures[-last:], registry.counters, len(registry.joining))
 
 
-def answer_bytes(
-    registry: Registry, body: bytes, daemon: str, rng: Chance, now: float, peer: str | None = None
+def answer_query_bytes(
+    registry: Registry, body: bytes, daemon: str, rng: RandomSource, now: float, peer: str | None = None
 ) -> bytes:
-    """Question to answer in bytes, for the daemon's REP socket. What is not understood is Refused; nothing raises."""
+    """Answer an encoded query for the daemon's REP socket. Whatever cannot be parsed is refused; nothing raises."""
     try:
-        ask = parse_ask(body, peer)
+        query = parse_daemon_query(body, peer)
     except (BadMessage, TooLarge) as error:
-        return Refused(daemon, "bad message", str(error)).encode()
-    return answer(registry, ask, daemon, rng, now).encode(now)
+        return RefusedReply(daemon, "bad message", str(error)).encode()
+    return answer_query(registry, query, daemon, rng, now).encode(now)
 
 
 def _fields(body: bytes, what: str, limit: int, peer: str | None) -> tuple[dict[str, Any], str, int]:
@@ -294,9 +297,9 @@ def _fields(body: bytes, what: str, limit: int, peer: str | None) -> tuple[dict[
 
 def _name(fields: dict[str, Any], peer: str | None) -> str:
     try:
-        return check_name(envelope.field(fields, "name", str, what=_ASK, peer=peer))
+        return check_name(envelope.field(fields, "name", str, what=_QUERY, peer=peer))
     except ValueError as error:
-        raise BadMessage(_ASK, str(error), peer) from error
+        raise BadMessage(_QUERY, str(error), peer) from error
 
 
 def _key(fields: dict[str, Any], what: str, peer: str | None) -> Key | None:
@@ -309,12 +312,12 @@ def _key(fields: dict[str, Any], what: str, peer: str | None) -> Key | None:
 
 
 def _figures(value: object, now: float, peer: str | None) -> RoundFigures:
-    fields = envelope.as_map(value, what=_ANSWER, peer=peer)
-    ended = now - envelope.field(fields, "age", float, what=_ANSWER, peer=peer, low=0)
+    fields = envelope.as_map(value, what=_REPLY, peer=peer)
+    ended = now - envelope.field(fields, "age", float, what=_REPLY, peer=peer, low=0)
     return RoundFigures(
-        number=envelope.field(fields, "number", int, what=_ANSWER, peer=peer, low=0),
-        reask=envelope.field(fields, "reask", bool, what=_ANSWER, peer=peer),
-        started=ended - envelope.field(fields, "took", float, what=_ANSWER, peer=peer, low=0),
+        number=envelope.field(fields, "number", int, what=_REPLY, peer=peer, low=0),
+        reask=envelope.field(fields, "reask", bool, what=_REPLY, peer=peer),
+        started=ended - envelope.field(fields, "took", float, what=_REPLY, peer=peer, low=0),
         ended=ended,
-        **{name: envelope.field(fields, name, int, what=_ANSWER, peer=peer, low=0) for name in _ROUND_COUNTS},
+        **{name: envelope.field(fields, name, int, what=_REPLY, peer=peer, low=0) for name in _ROUND_FIGURES},
     )

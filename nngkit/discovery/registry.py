@@ -1,30 +1,30 @@
-"""Who is up: a state machine that is told of pipes, rounds and replies, and says what to do. Pure: no clock, no chance.
+"""State machine of known providers: its inputs are pipes, rounds and replies. Pure: no clock, no randomness.
 
 Theory
 ------
-A survey tells that somebody is there, never that somebody is not: the reply may be lost, late, or stuck behind a
-stall of our own. A connection tells the opposite: when it is lost, its process has let go of it. So the two are read
-differently. The loss of a pipe is a death certificate; a missed survey is a doubt, asked about once more at once, and
-only a row of doubts is a death. When most are silent at the same time while their pipes stand, the doubt is about
-ourselves.
+A survey proves that a provider is present, never that it is absent: its reply may be lost, late, or stuck behind a
+stall of our own. A connection proves the opposite: when it is lost, its process has closed it. So the two count
+differently. A lost pipe takes its providers down at once. A missed survey is re-asked immediately, and only a series of
+misses takes a provider down. When most are silent at the same time while their pipes stand, the fault is more likely
+ours.
 
-What stands here for a provider is a *row*; its identity is name, address, id and epoch together. Pipes *carry* rows:
-a row carried by several pipes (a service that dials the same daemon twice, a relay beside the direct way) lives as
+A provider is represented by a *row*, identified by name, address, id and epoch together. Pipes *carry* rows: a row
+carried by several pipes (a service that dials the same daemon twice, a relay beside the direct connection) lives as
 long as one of them. Two rows may have the same name and address: two processes behind one balancer, a process and its
 successor, a CBOR and a text provider. Each then lives by its own pipes, both are in `snapshot`, and `resolve` counts
-their address once. A restarted process has a new epoch and is therefore a new row; the old one goes the way of its
-pipe. No row is taken over by another id or epoch, so two processes configured with one id are both seen. A process
-that reconnects with the same id and epoch gets its old row back.
+their address once. A restarted process has a new epoch and is therefore a new row; the old row ends with its pipe. No
+row is taken over by another id or epoch, so two processes configured with one id are both visible. A process that
+reconnects with the same id and epoch gets its old row back.
 
-Who may come in is the business of TLS and `admit`: a peer that was let in is believed about the rows it describes.
+Access control is up to TLS and `admit`: an admitted peer is believed about the rows it describes.
 
 States
 ------
-*joining* is a connected pipe that has said nothing yet; it has no name, so it has no row, and stands here as the state
-from which a row's first event starts.
+*joining* is a connected pipe that has not sent anything yet; it has no name, so it has no row. It is the state from
+which a row's first event starts.
 
 ======================================  =========================================  ============================
-what happens                            from                                       to (reason)
+input                                   from                                       to (reason)
 ======================================  =========================================  ============================
 reply                                   joining, suspect, draining, down           up (answered; late reply)
 reply with `draining`                   joining, up, suspect, down                 draining (draining)
@@ -39,36 +39,37 @@ missed, with most others                any but down                            
 reply with another weight, zone ...     up, draining                               no change: an event (changed)
 ======================================  =========================================  ============================
 
-`resolve` chooses among those up, or where a name has none, among its suspects; draining and down are never chosen.
+`resolve` chooses among the providers that are up or, where a name has none, among its suspects; draining and down ones
+are never chosen.
 
 Rounds
 ------
-A round is one `Round`, whatever number of surveys its shell makes of it. At its end a row is silent if it was asked
-(one of its pipes was there at the start) and has given no sign of life *since the start*; a late reply to an earlier
-round is such a sign. Silence is counted once: a round that began before the last counted miss was counted is ignored.
-A re-ask counts misses only of those it was made for, and is never followed by another.
+A round is one `Round`, however many surveys its shell sends. At its end a row is silent if it was asked (one of its
+pipes was connected at the start) and has given no sign of life *since the start*; a late reply to an earlier round is
+such a sign. Silence is counted once: a round that began before the last miss was counted is ignored. A re-ask counts
+misses only of its targets, and is never followed by another.
 
-Mass loss: 10 or more, and more than half of those below two misses, silent in one round. Then nobody's silence is
-counted in that round; the silent are labelled stale until they answer or their silence is counted after all. This
-lasts as long as more than half stay silent. Stale rows stay up and in the snapshot; `resolve` prefers who has answered.
+Mass loss: 10 or more, and more than half of those below two misses, silent in one round. Then no miss is counted in
+that round, and the silent rows are labelled stale until they answer or a miss is counted after all. This lasts as long
+as more than half stay silent. Stale rows stay up and in the snapshot; `resolve` prefers rows that have answered.
 
-Text form: `name|address` makes a row without id. A pipe whose process has answered in CBOR is believed in CBOR alone,
-its text is at most a sign of life; except behind a relay, where text is somebody else's unless it names the same
+Text form: `name|address` makes a row without id. On a pipe whose process has answered in CBOR only CBOR counts, and
+text is at most a sign of life; except behind a relay, where text belongs to another process unless it names the same
 address. Text rows are never withdrawn: they end by silence or with their pipe.
 
-Down rows are kept for `view` (Limits.keep_down, Limits.max_down), then forgotten.
+Down rows are kept for `view` (RegistryLimits.keep_down, RegistryLimits.max_down), then forgotten.
 
 Invariants (tests/discovery/test_registry.py)
 ---------------------------------------------
  1. A row that is up, suspect or draining is carried by a connected pipe.
- 2. `resolve` returns what `snapshot` holds, or raises; neither ever holds draining or down, or adds a name.
+ 2. `resolve` returns an element of `snapshot`, or raises; neither ever holds draining or down, or adds a name.
  3. The events, applied in order to an empty table, give the states and records of `view`.
- 4. up has fewer than 2 misses, suspect 2 to 7; silence put a row down after 8, never before, and never by garbage.
- 5. Bytes from a pipe touch only rows that this pipe carries afterwards or carried before.
- 6. The caps of `Limits` hold.
- 7. Each reply is counted once as a reply; one that is refused, under the kind of its refusal as well.
+ 4. up has fewer than 2 misses, suspect 2 to 7; silence puts a row down after 8, never before, and never by garbage.
+ 5. Bytes from a pipe affect only rows that this pipe carries afterwards or carried before.
+ 6. The caps of `RegistryLimits` hold.
+ 7. Each reply is counted once as a reply; a refused one, also under the kind of its refusal.
  8. No input raises, whatever its bytes and order; time that goes backwards stands still.
- 9. A round with mass loss moves nobody.
+ 9. A round with mass loss moves no row.
 """
 
 from __future__ import annotations
@@ -78,63 +79,64 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from nngkit.discovery.messages import VERSION_WHAT, Reply, TextReply, is_cbor, parse_reply
+from nngkit.discovery.liveness import LivenessRules, RegistryLimits, Round, RoundResult
+from nngkit.discovery.messages import VERSION_WHAT, SurveyReply, TextReply, is_cbor, parse_survey_reply
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, Provider, Reason, RoundFigures, State, Status
-from nngkit.discovery.rounds import OpenRound, reask_targets, weigh
-from nngkit.discovery.rules import Chance, Limits, Round, RoundEnd, Rules, choose
-from nngkit.discovery.table import TEXT, Pipe, Row, Table
+from nngkit.discovery.provider_table import TEXT, ProviderRow, ProviderTable, TrackedPipe
+from nngkit.discovery.round_evaluation import OpenRound, evaluate_round, reask_targets
+from nngkit.discovery.selection import RandomSource, choose_provider
 from nngkit.errors import BadMessage, ServiceNotFound, TooLarge
 
-__all__ = ["COUNTS", "Registry"]
+__all__ = ["COUNTERS", "Registry"]
 
-COUNTS: Final = (
-    "replies",  # all that came in
-    "late",  # taken, after their round had ended
-    "duplicate",  # taken, a second answer of one process to one round
+COUNTERS: Final = (
+    "replies",  # all that arrived
+    "late",  # accepted, after their round had ended
+    "duplicate",  # accepted, a second reply of one process to one round
     "text beaten",  # text on a pipe that speaks CBOR
     "empty",
     "bad cbor",
     "bad text",
     "newer version",
-    "older version",  # taken, with priority 8 whatever its records say
+    "older version",  # accepted, with priority 8 whatever the records say
     "too large",
-    "after leaving",  # from a pipe that is gone
-    "unknown round",  # of a round that never was, or more than 16 rounds ago
-    "flood",  # over Limits.work_per_round
-    "over cap",  # pipes over Limits.pipes; and each record over one of the other limits
+    "after leaving",  # from a pipe that was lost
+    "unknown round",  # of a round that never was, or is over 16 rounds old
+    "flood",  # over RegistryLimits.work_per_round
+    "over cap",  # pipes over RegistryLimits.pipes; and each record over one of the other caps
 )
-_ROUNDS_OPEN = 16  # rounds whose replies are taken: later than that, a reply says nothing about now
-_FIGURES_KEPT = 64  # a page of history
-_BODY_KEPT = 4_096  # bytes of a reply kept to recognize the next: 20 providers, and 64 MiB for Limits.pipes of them
+_ROUNDS_OPEN = 16  # rounds that accept replies: an older reply is no evidence of the present
+_FIGURES_KEPT = 64  # rounds of history
+_BODY_KEPT = 4_096  # bytes of a reply kept to recognize a repeat: 20 providers, and 64 MiB for RegistryLimits.pipes
 
 
 class Registry:
-    """The state machine of this module's docstring. `now` is seconds on one clock that does not go back.
+    """State machine of this module's docstring. `now`: seconds on one monotonic clock.
 
-    Not thread-safe: one task, or one lock, owns it. Inputs return the events they caused, in order.
+    Not thread-safe: one task, or one lock, owns it. Inputs return the events that they caused, in order.
     """
 
-    def __init__(self, *, rules: Rules | None = None, limits: Limits | None = None) -> None:
-        self._rules = rules or Rules()
-        self._limits = limits or Limits()
-        self._table = Table(self._limits)
+    def __init__(self, *, rules: LivenessRules | None = None, limits: RegistryLimits | None = None) -> None:
+        self._rules = rules or LivenessRules()
+        self._limits = limits or RegistryLimits()
+        self._table = ProviderTable(self._limits)
         self._relays: set[int] = set()
         self._rounds: dict[int, OpenRound] = {}
         self._number = 0
         self._now = float("-inf")
-        self._counts = dict.fromkeys(COUNTS, 0)
+        self._counters = dict.fromkeys(COUNTERS, 0)
         self._figures: deque[RoundFigures] = deque(maxlen=_FIGURES_KEPT)
 
     # Inputs
 
     def pipe_joined(self, pipe: int, now: float) -> tuple[Event, ...]:
-        """A connection stands. Twice is once. One that has left does not come back: no id is given twice."""
+        """Add a connected pipe. Idempotent. A lost pipe cannot join again: ids are never reused."""
         self._clock(now)
         self._table.join(pipe)
         return ()
 
     def pipe_left(self, pipe: int, now: float) -> tuple[Event, ...]:
-        """A connection is lost: what no other pipe carries is down at once."""
+        """Remove a lost pipe: rows that no other pipe carries are down at once."""
         now = self._clock(now)
         gone = self._table.pipes.get(pipe)
         if gone is not None:
@@ -149,7 +151,7 @@ class Registry:
         return self._table.take_events()
 
     def start_round(self, now: float, *, reask: bool = False) -> Round:
-        """A survey goes out to those connected now. `reask`: the second one, after ``RoundEnd.ask_again``."""
+        """Start a round with the pipes connected now. `reask`: the second one, after ``RoundResult.ask_again``."""
         now = self._clock(now)
         self._number += 1
         for pipe in self._table.pipes.values():
@@ -163,32 +165,32 @@ class Registry:
         return this
 
     def reply(self, pipe: int, round: int | Round, body: bytes, now: float) -> tuple[Event, ...]:
-        """Bytes that a pipe answered to a round, in time or late. Whatever they are, nobody else is touched by them.
+        """Process a pipe's reply to a round, in time or late. Whatever its bytes, it affects no other pipe's rows.
 
-        Events cross threads, so a pipe not known yet counts as joined; one that has left is not believed any more.
+        Events cross threads, so an unknown pipe counts as joined; replies of a lost one are ignored.
         """
         self._clock(now)
-        self._counts["replies"] += 1
+        self._counters["replies"] += 1
         this = self._rounds.get(_number(round))
         if pipe in self._table.left:
-            self._counts["after leaving"] += 1
+            self._counters["after leaving"] += 1
         elif this is None:
-            self._counts["unknown round"] += 1
+            self._counters["unknown round"] += 1
         elif (known := self._table.join(pipe)) is None:
-            self._counts["over cap"] += 1
+            self._counters["over cap"] += 1
         else:
-            self._read(known, this, body)
+            self._receive(known, this, body)
         return self._table.take_events()
 
-    def end_round(self, round: int | Round, now: float) -> RoundEnd:
-        """The deadline of a round has passed: judge the silent. A second time, nothing happens."""
+    def end_round(self, round: int | Round, now: float) -> RoundResult:
+        """End a round at its deadline and count the misses. A second call does nothing."""
         now = self._clock(now)
         this = self._rounds.get(_number(round))
         if this is None:
-            return RoundEnd(RoundFigures(_number(round), False, now, now, 0, 0, 0, 0, 0))
+            return RoundResult(RoundFigures(_number(round), False, now, now, 0, 0, 0, 0, 0))
         if this.figures is not None:
-            return RoundEnd(this.figures)
-        verdict = weigh(this, self._table.rows.values(), self._rules)
+            return RoundResult(this.figures)
+        verdict = evaluate_round(this, self._table.rows.values(), self._rules)
         this.figures = RoundFigures(
             number=this.round.number,
             reask=this.round.reask,
@@ -202,72 +204,72 @@ class Registry:
         )
         self._figures.append(this.figures)
         doubts = bool(verdict.held)
-        died: list[Row] = []
+        died: list[ProviderRow] = []
         if verdict.held:
             for row in verdict.held:
                 row.stale = True
                 self._table.touch(row)
         else:
             for row in verdict.missed:
-                doubts |= self._miss(row)
+                doubts |= self._count_miss(row)
                 if row.state is State.DOWN:
                     died.append(row)
-        silent_pipes = self._all_down(died)
+        silent_pipes = self._pipes_all_down(died)
         self._table.forget_old(now)
-        return RoundEnd(this.figures, self._table.take_events(), doubts and not this.round.reask, silent_pipes)
+        return RoundResult(this.figures, self._table.take_events(), doubts and not this.round.reask, silent_pipes)
 
     # Questions
 
     def complete(self, round: int | Round) -> bool:
-        """Every pipe that was asked and still stands has answered, and none relays for others: nothing more will come.
+        """Return True if every asked pipe that still stands has answered, and none relays for others.
 
-        True at once where nobody was asked; whether that is worth waiting for is the caller's business.
+        True at once if no pipe was asked; the caller decides whether that is worth waiting for.
         """
         this = self._rounds.get(_number(round))
         return this is None or (not this.waiting and self._relays.isdisjoint(this.round.asked))
 
     @property
     def unasked(self) -> int:
-        """How many connected pipes no round has asked yet: a reason to start the next one early."""
+        """Number of connected pipes that no round has asked yet: a reason to start the next one early."""
         return sum(not pipe.asked for pipe in self._table.pipes.values())
 
     @property
     def joining(self) -> tuple[int, ...]:
-        """Connected pipes that have said nothing that could be understood."""
+        """Connected pipes without an intelligible reply so far."""
         return tuple(number for number, pipe in self._table.pipes.items() if not pipe.spoke)
 
     @property
     def older(self) -> int:
-        """How many replies were of an older version."""
-        return self._counts["older version"]
+        """Number of replies of an older version."""
+        return self._counters["older version"]
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """What came in and what of it was refused: a copy, with every key of COUNTS."""
-        return MappingProxyType(dict(self._counts))
+    def counters(self) -> Mapping[str, int]:
+        """Counters of replies and refusals: a copy, with every key of COUNTERS."""
+        return MappingProxyType(dict(self._counters))
 
     @property
     def figures(self) -> tuple[RoundFigures, ...]:
-        """The last 64 rounds that ended, oldest first."""
+        """Figures of the last 64 rounds that ended, oldest first."""
         return tuple(self._figures)
 
-    def resolve(self, name: str, rng: Chance, zone: str = "") -> Provider:
-        """One provider of `name`: of `zone` if any is there, then the lowest priority, then by chance and weight.
+    def resolve(self, name: str, rng: RandomSource, zone: str = "") -> Provider:
+        """Return a provider of `name`: of `zone` if it has any, of the lowest priority, at random by weight.
 
-        Of those that are up, or if there is none, of the suspects. Raises ServiceNotFound.
+        Chooses among those that are up or, if there is none, the suspects. Raises ServiceNotFound.
         """
         candidates = self._table.choices(name)
         if not candidates:
             raise ServiceNotFound(name)
-        return choose(candidates, rng, zone)
+        return choose_provider(candidates, rng, zone)
 
     def snapshot(self, now: float) -> Mapping[str, frozenset[Provider]]:
-        """What can be resolved: name -> providers, immutable. A name without any is not in it."""
+        """Return the providers that can be resolved, by name; immutable. A name without any is not in it."""
         self._clock(now)
         return self._table.snapshot()
 
     def view(self, now: float) -> tuple[Status, ...]:
-        """Everything that is known, down and draining included, in the order of the keys."""
+        """Return all rows, down and draining included, in the order of the keys."""
         self._table.forget_old(self._clock(now))
         return self._table.view()
 
@@ -278,140 +280,140 @@ class Registry:
             self._now = now
         return self._now
 
-    def _read(self, pipe: Pipe, this: OpenRound, body: bytes) -> None:
-        """Let the bytes in, or count why not."""
+    def _receive(self, pipe: TrackedPipe, this: OpenRound, body: bytes) -> None:
+        """Decode and apply the bytes, or count why not."""
         pipe.asked = True
         pipe.work += 1 + len(body) // 256
         if pipe.work > self._limits.work_per_round:
-            self._counts["flood"] += 1
+            self._counters["flood"] += 1
             return
-        said: Reply | TextReply | None = pipe.said if body == pipe.body else None
-        if said is None:
+        reply: SurveyReply | TextReply | None = pipe.last_reply if body == pipe.last_body else None
+        if reply is None:
             try:
-                said = parse_reply(body)
+                reply = parse_survey_reply(body)
             except TooLarge:
-                self._counts["too large"] += 1
+                self._counters["too large"] += 1
                 return
             except BadMessage as error:
                 newer = error.what == VERSION_WHAT
                 kind = "newer version" if newer else "bad cbor" if is_cbor(body) else "bad text" if body else "empty"
-                self._counts[kind] += 1
+                self._counters[kind] += 1
                 return
         pipe.spoke = True
         if this.ended:
-            self._counts["late"] += 1
-        if isinstance(said, Reply) and said.version < PROTOCOL_VERSION:
-            self._counts["older version"] += 1
-        if isinstance(said, TextReply):
-            self._take_text(pipe, said, this)
+            self._counters["late"] += 1
+        if isinstance(reply, SurveyReply) and reply.version < PROTOCOL_VERSION:
+            self._counters["older version"] += 1
+        if isinstance(reply, TextReply):
+            self._apply_text(pipe, reply, this)
             return
-        if pipe.number in this.heard and not pipe.relay and not said.bye:
-            self._counts["duplicate"] += 1
-        self._answered(pipe, this)
-        if said.bye:
-            self._bye(pipe, said.sender, this)
-        elif body != pipe.body or not self._same_again(pipe, this):
-            pipe.body = None
-            self._take(pipe, said, this, body)
+        if pipe.number in this.heard and not pipe.relay and not reply.bye:
+            self._counters["duplicate"] += 1
+        self._mark_answered(pipe, this)
+        if reply.bye:
+            self._apply_goodbye(pipe, reply.sender, this)
+        elif body != pipe.last_body or not self._apply_repeat(pipe, this):
+            pipe.last_body = None
+            self._apply(pipe, reply, this, body)
 
-    def _answered(self, pipe: Pipe, this: OpenRound) -> None:
+    def _mark_answered(self, pipe: TrackedPipe, this: OpenRound) -> None:
         this.waiting.discard(pipe.number)
         this.heard.add(pipe.number)
 
-    def _take_text(self, pipe: Pipe, said: TextReply, this: OpenRound) -> None:
-        known = pipe.places.get((said.name, said.address))
+    def _apply_text(self, pipe: TrackedPipe, reply: TextReply, this: OpenRound) -> None:
+        known = pipe.places.get((reply.name, reply.address))
         if pipe.cbor and (known is not None or not pipe.relay):
-            self._counts["text beaten"] += 1
-            if known is not None:  # worth nothing more than a sign of life, but that it is
+            self._counters["text beaten"] += 1
+            if known is not None:  # no more than a sign of life
                 row = self._table.rows[known]
                 ending = row.leaving or row.provider.draining
                 if not (ending and row.state is State.DOWN):
-                    self._hear(row, this)
+                    self._note_life(row, this)
                     if not ending and row.state is not State.UP:
-                        self._rise(row, this)
+                        self._bring_up(row, this)
             return
-        self._answered(pipe, this)
-        record = said.provider
+        self._mark_answered(pipe, this)
+        record = reply.provider
         before = self._table.rows.get(record.key)
         if before is not None and before.round == this.round.number and pipe.number in before.pipes:
-            self._counts["duplicate"] += 1
+            self._counters["duplicate"] += 1
         self._claim(pipe, record, TEXT, this)
 
-    def _same_again(self, pipe: Pipe, this: OpenRound) -> bool:
-        """The common case, made cheap: the bytes of last time, about rows that are up. False: nothing was done.
+    def _apply_repeat(self, pipe: TrackedPipe, this: OpenRound) -> bool:
+        """Fast path: a reply with the same bytes as the last, whose rows are up. Return False if nothing was done.
 
-        These rows are still this pipe's: only a newer reply, or being down, would have taken them off it.
+        The rows are still this pipe's: only a newer reply, or being down, takes them off it.
         """
-        for row, record in pipe.fast:
+        for row, record in pipe.last_rows:
             if row.provider is not record or row.state is not State.UP:
                 return False
-        pipe.work += len(pipe.fast)
-        for row, _ in pipe.fast:
-            self._hear(row, this)
+        pipe.work += len(pipe.last_rows)
+        for row, _ in pipe.last_rows:
+            self._note_life(row, this)
         return True
 
-    def _take(self, pipe: Pipe, said: Reply, this: OpenRound, body: bytes) -> None:
-        pipe.work += len(said.providers)
-        if said.relay or (pipe.cbor and pipe.sender != said.sender):
+    def _apply(self, pipe: TrackedPipe, reply: SurveyReply, this: OpenRound, body: bytes) -> None:
+        pipe.work += len(reply.providers)
+        if reply.relay or (pipe.cbor and pipe.sender != reply.sender):
             pipe.relay = True
             self._relays.add(pipe.number)
-        pipe.sender, pipe.cbor = said.sender, True
-        listed = {record.key for record in said.providers}
+        pipe.sender, pipe.cbor = reply.sender, True
+        listed = {record.key for record in reply.providers}
         places = {key[:2] for key in listed}
         for key, sender in list(pipe.rows.items()):
-            if sender == said.sender and key not in listed:
+            if sender == reply.sender and key not in listed:
                 self._drop(self._table.rows[key], pipe, Reason.WITHDRAWN)
             elif sender == TEXT and (not pipe.relay or key[:2] in places):
                 self._drop(self._table.rows[key], pipe, Reason.REPLACED)
-        rows = [self._claim(pipe, record, said.sender, this) for record in said.providers]
-        found = tuple((row, record) for row, record in zip(rows, said.providers, strict=True) if row is not None)
-        if len(found) == len(rows) and len(body) <= _BODY_KEPT:  # who was refused by a cap tries again
-            pipe.body, pipe.said, pipe.fast = body, said, found
+        rows = [self._claim(pipe, record, reply.sender, this) for record in reply.providers]
+        found = tuple((row, record) for row, record in zip(rows, reply.providers, strict=True) if row is not None)
+        if len(found) == len(rows) and len(body) <= _BODY_KEPT:  # records refused by a cap are tried again
+            pipe.last_body, pipe.last_reply, pipe.last_rows = body, reply, found
 
-    def _bye(self, pipe: Pipe, sender: str, this: OpenRound) -> None:
+    def _apply_goodbye(self, pipe: TrackedPipe, sender: str, this: OpenRound) -> None:
         for key, owner in pipe.rows.items():
             row = self._table.rows[key]
             if owner == sender and row.state is not State.DOWN:
-                self._hear(row, this)
+                self._note_life(row, this)
                 row.leaving = True
                 if row.state is not State.DRAINING:
                     self._move(row, State.DRAINING, Reason.BYE, this.round.number)
 
     # Rows
 
-    def _claim(self, pipe: Pipe, record: Provider, sender: str, this: OpenRound) -> Row | None:
-        """A pipe says that it carries `record`: make or find its row, and believe it. None over a cap."""
+    def _claim(self, pipe: TrackedPipe, record: Provider, sender: str, this: OpenRound) -> ProviderRow | None:
+        """Attach `record` to `pipe`, creating its row if needed, and apply its fields. None over a cap."""
         row = self._table.attach(record, pipe, sender)
         if row is None:
-            self._counts["over cap"] += 1
+            self._counters["over cap"] += 1
             return None
-        self._hear(row, this)
+        self._note_life(row, this)
         before, row.provider = row.provider, record
         row.leaving = row.leaving and record.draining
         if record.draining and row.state is not State.DRAINING:
             self._move(row, State.DRAINING, Reason.DRAINING, this.round.number)
         elif not record.draining and row.state is not State.UP:
-            self._rise(row, this)
+            self._bring_up(row, this)
         elif before != record:
             self._move(row, row.state, Reason.CHANGED, this.round.number)
         elif before is not record:
             self._table.touch(row)  # the load
         return row
 
-    def _drop(self, row: Row, pipe: Pipe, reason: Reason) -> None:
-        """`pipe` carries `row` no longer; without another pipe it is down."""
+    def _drop(self, row: ProviderRow, pipe: TrackedPipe, reason: Reason) -> None:
+        """Detach `row` from `pipe`; without another pipe it is down."""
         self._table.detach(row, pipe)
         if not row.pipes and row.state is not State.DOWN:
             self._move(row, State.DOWN, reason, self._number)
 
-    def _move(self, row: Row, new: State, reason: Reason, round: int) -> None:
+    def _move(self, row: ProviderRow, new: State, reason: Reason, round: int) -> None:
         self._table.move(row, new, reason, self._now, round)
 
-    def _rise(self, row: Row, this: OpenRound) -> None:
+    def _bring_up(self, row: ProviderRow, this: OpenRound) -> None:
         self._move(row, State.UP, Reason.LATE if this.ended else Reason.ANSWERED, this.round.number)
 
-    def _hear(self, row: Row, this: OpenRound) -> None:
-        """A sign of life, whatever else it says."""
+    def _note_life(self, row: ProviderRow, this: OpenRound) -> None:
+        """Record a sign of life."""
         row.heard = self._number
         row.misses = 0
         row.last_reply = self._now
@@ -421,8 +423,8 @@ class Registry:
             row.stale = False
             self._table.touch(row)
 
-    def _miss(self, row: Row) -> bool:
-        """Count one silence; True if it is still a doubt that is worth a second question."""
+    def _count_miss(self, row: ProviderRow) -> bool:
+        """Count one miss; return True if the row is worth a re-ask."""
         row.misses += 1
         row.counted = self._number
         if row.stale:
@@ -434,8 +436,8 @@ class Registry:
             self._move(row, State.SUSPECT, Reason.MISSED, self._number)
         return row.misses < self._rules.suspect_after
 
-    def _all_down(self, died: list[Row]) -> tuple[int, ...]:
-        """The pipes of those that have just died, where everything they carry is down."""
+    def _pipes_all_down(self, died: list[ProviderRow]) -> tuple[int, ...]:
+        """Return the pipes of the rows that just went down, if all they carry is down."""
         rows, pipes = self._table.rows, self._table.pipes
         numbers = {number for row in died for number in row.pipes}
         return tuple(sorted(n for n in numbers if all(rows[key].state is State.DOWN for key in pipes[n].rows)))

@@ -1,16 +1,16 @@
-"""Resolver: a caller's view of who is there, from several independent daemons, kept current while it is open.
+"""Resolver: a caller's view of the services, merged from several independent daemons and kept current.
 
 ::
 
     async with Resolver(["tcp://a:5556", "tcp://b:5556"]) as resolver:
-        resolver.resolve("answer")              # at once, from what is known
-        await resolver.find("answer", timeout=5)     # waits for one that is not there yet
+        resolver.resolve("answer")              # immediate, from memory
+        await resolver.find("answer", timeout=5)     # waits until there is a provider
         async for event in resolver.events(): ...
 
-How it is told of changes: each daemon is asked to answer when something has changed (watch.py), and then for its
-snapshot. So a change arrives as fast as a push, yet nothing is pushed that could be lost, and there is no polling while
-nothing happens. views.py says what is believed when daemons disagree, restart or vanish; with all of them gone,
-`resolve` goes on with what was seen last.
+Changes arrive by long polling: each daemon is asked to reply once something has changed (watch.py), then for its
+snapshot. That is as fast as a push, nothing pushed can get lost, and nothing is polled while nothing happens.
+merged_view.py has the rules for daemons that disagree, restart or vanish. With all of them gone, `resolve` continues
+with the last known view.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Final, Self
 
 import trio
 
-from nngkit.background import Background, UnderTrio
-from nngkit.discovery._changes import Changes
+from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.discovery._event_feed import EventFeed
 from nngkit.discovery.client import DaemonClient
+from nngkit.discovery.merged_view import MergedView
 from nngkit.discovery.provider import Event, Provider, State
-from nngkit.discovery.rules import Chance
-from nngkit.discovery.views import Views
+from nngkit.discovery.selection import RandomSource
 from nngkit.discovery.watch import MAX_WAIT
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent
@@ -40,21 +40,21 @@ __all__ = ["Resolver"]
 log = logging.getLogger("nngkit.discovery")
 
 WATCH: Final = 5.0
-"""Seconds a daemon may keep a watch open: a daemon that is frozen is not believed after that and one `timeout`."""
+"""Seconds that a daemon may hold a watch open: a frozen daemon is distrusted after that and one `timeout`."""
 PAUSE: Final = 0.02
-"""Seconds between two fetches from one daemon: changes that come together are fetched together."""
+"""Seconds between two fetches from one daemon, so that concurrent changes are fetched together."""
 RETRY: Final = 0.5
-"""Seconds after an answer that makes no sense, or one that came too soon."""
+"""Seconds to wait after an invalid reply, or one that came too soon."""
 
 
 class Resolver(UnderTrio):
-    """Knows who can be called, from the daemons' query addresses. Use it with `async with`, under trio.
+    """View of the providers, from the daemons' query addresses. Use it with `async with`, under trio.
 
-    timeout   seconds for one answer of a daemon; entering waits so long at most, for the first daemon to answer
-    zone      of the caller: a provider of it is taken first, whatever its priority
+    timeout   seconds for a reply of a daemon; None: for ever. Entering waits that long for the first daemon to reply
+    zone      zone of the caller: its providers are tried first, whatever their priority
     watch     seconds, see WATCH
 
-    Entering raises ConfigError for an address that is none; a daemon that is not there is no error, it may come later.
+    Entering raises ConfigError for an invalid address. A daemon that is not there is no error; it may come later.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Resolver(UnderTrio):
         zone: str = "",
         watch: float = WATCH,
         tls: TLS | None = None,
-        rng: Chance | None = None,
+        rng: RandomSource | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.daemons = (daemons,) if isinstance(daemons, str) else tuple(dict.fromkeys(daemons))
@@ -84,10 +84,10 @@ class Resolver(UnderTrio):
 
     async def __aenter__(self) -> Self:
         self._entering()
-        self._views = Views(self.daemons)
-        self._changes = Changes()
+        self._views = MergedView(self.daemons)
+        self._feed = EventFeed()
         self._first = trio.Event()
-        self._memory = trio.Event()
+        self._viewed = WakeUp()
         try:
             for address in self.daemons:
                 client = DaemonClient(address, timeout=self._timeout, tls=self._tls, clock=self._clock)
@@ -95,77 +95,80 @@ class Resolver(UnderTrio):
                 self._clients.append(client)
             await self._background.open()
         except BaseException:
-            await self._hang_up()
+            await self._close_clients()
             raise
         for client in self._clients:
             self._background.start(self._follow, client)
         self._background.start(self._forget)
-        with trio.move_on_after(self._timeout):
+        with trio.move_on_after(float("inf") if self._timeout is None else self._timeout):
             await self._first.wait()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._changes.end()
+        self._feed.end()
         try:
             await self._background.close(kind, value, traceback)
         finally:
-            await self._hang_up()
+            await self._close_clients()
 
-    async def _hang_up(self) -> None:
+    async def _close_clients(self) -> None:
         for client in self._clients:
             await client.__aexit__(None, None, None)
 
-    # What is known
+    # State
 
     def resolve(self, name: str, zone: str | None = None) -> Provider:
-        """One provider of `name`, from what is known now; any thread may call it. Raises ServiceNotFound."""
+        """Return a provider of `name` from memory; safe in any thread. Raises ServiceNotFound."""
         return self._views.resolve(name, self._rng, self._zone if zone is None else zone)
 
     async def find(self, name: str, timeout: float | None = None, zone: str | None = None) -> Provider:
-        """`resolve`, waiting up to `timeout` seconds for a provider to come. Raises ServiceNotFound after that."""
-        changes = self._changes
+        """Return `resolve`'s choice, waiting up to `timeout` seconds (None: for ever) until there is a provider.
+
+        Raises ServiceNotFound when the time is over.
+        """
+        feed = self._feed
         with trio.move_on_after(float("inf") if timeout is None else timeout):
-            while not changes.ended:
-                version = changes.version
+            while not feed.ended:
+                version = feed.version
                 try:
                     return self.resolve(name, zone)
                 except ServiceNotFound:
-                    await changes.wait(version)
+                    await feed.wait(version)
         return self.resolve(name, zone)
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:
-        """What `resolve` chooses from, by name."""
+        """Return the providers that `resolve` chooses from, by name."""
         return self._views.snapshot()
 
     @property
     def fresh(self) -> bool:
-        """Whether a daemon stands behind what is known, or it is only what was seen last."""
+        """True while a daemon answers; False while the view is only the last known one."""
         return self._views.fresh
 
     def answers(self, daemon: str) -> bool:
-        """Whether the daemon at this address (one of `daemons`) does."""
+        """Return True if the daemon at this address (one of `daemons`) answers."""
         return self._views.answers(daemon)
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """What is known (as events from `joining`), then each change, until this is closed. Raises Full, see Changes.
+        """Yield the current state (as events from `joining`), then each change, until closed.
 
-        Several changes of one provider that come together may be seen as one.
+        Concurrent changes of one provider may be merged into one event. Raises Full, see EventFeed.
         """
-        key = self._changes.subscribe()
+        key = self._feed.subscribe()
         known = tuple(self._views.merged.values())
-        async with aclosing(self._changes.follow(key)) as changes:
+        async with aclosing(self._feed.follow(key)) as changes:
             for row in known:
                 name = row.provider.name
                 yield Event(name, row.provider, State.JOINING, row.state, row.reason, row.since, row.round)
             async for event in changes:
                 yield event
 
-    # Following
+    # Following the daemons
 
     async def _follow(self, client: DaemonClient) -> None:
-        """One daemon, for ever: wait for a change, fetch, tell."""
+        """Follow one daemon for ever: wait for a change, fetch the snapshot, update the view."""
         token = trio.lowlevel.current_trio_token()
 
         def peer(event: PeerEvent) -> None:  # on any thread
@@ -185,13 +188,13 @@ class Resolver(UnderTrio):
                         rows = await client.snapshot(everything=True)
                         daemon, version = state.daemon, state.version
                         self._views.saw(client.address, daemon, rows, self._clock())
-                        self._told()
+                        self._update()
                         await trio.sleep(max(PAUSE, 2 * (self._clock() - changed)))  # long lists, longer pauses
                     elif self._clock() - asked < RETRY:
-                        await trio.sleep(RETRY)  # it has too many callers to keep us waiting
+                        await trio.sleep(RETRY)  # it has too many watches to hold ours open
                 except NngkitError as error:
                     self._silent(client, error)
-                    daemon = ""  # ask for its state at once when it is back
+                    daemon = ""  # fetch its state at once when it is back
                     waited = isinstance(error, (TimedOut, Unreachable))
                     await trio.sleep(PAUSE if waited else RETRY)
         finally:
@@ -205,20 +208,19 @@ class Resolver(UnderTrio):
         if self._views.answers(client.address):
             log.info("discovery daemon does not answer: %s", error)
         self._views.silent(client.address, self._clock())
-        self._told()
+        self._update()
 
-    def _told(self) -> None:
+    def _update(self) -> None:
         if self._views.fresh:
             self._first.set()
-        self._memory.set()
-        self._changes.note(self._views.take_events())
+        self._viewed.wake()
+        self._feed.publish(self._views.take_events())
 
     async def _forget(self) -> None:
-        """Let go of what restarted daemons' predecessors saw, when its time is over."""
+        """Remove rows from before daemons' restarts when they expire."""
         while True:
-            await self._memory.wait()
-            self._memory = trio.Event()
+            await self._viewed.wait()
             while (left := self._views.expire(self._clock())) is not None:
-                self._changes.note(self._views.take_events())
+                self._feed.publish(self._views.take_events())
                 await trio.sleep(max(left, 0.01))
-            self._changes.note(self._views.take_events())
+            self._feed.publish(self._views.take_events())

@@ -1,18 +1,18 @@
-"""Service: a provider tells who asks what it offers, and says good-bye. A RESPONDENT that dials every daemon.
+"""Service: announces one provider to every daemon by answering surveys. A RESPONDENT that dials all daemons.
 
 ::
 
     async with Service("answer", "tcp://10.0.0.7:9000", discovery=["tcp://daemon:5555"]) as service:
         ...                         # serve callers at that address
-        service.update(weight=50)   # the daemons hear of it at once
-        service.drain()             # no new callers, please
+        service.update(weight=50)   # reaches the daemons at once
+        service.drain()             # accept no new callers
 
-It only ever answers. A CBOR query gets the whole record; the article's text query gets `name|address`, but not on a
-connection that has brought a CBOR query before: whoever sends both means the first.
+A service only ever replies. A CBOR query gets the whole record. The article's text query gets `name|address`, except on
+a connection that has carried a CBOR query: a daemon that sends both reads the CBOR reply.
 
-A change or a good-bye cannot wait for the next question, so it is one more answer to the newest question of each
-daemon. Who has heard a good-bye hangs up; a daemon that never asked, or is too busy, learns of it from the end of the
-connection: as soon, without the reason. May not know: trees of daemons, what the service does.
+A change or a goodbye cannot wait for the next query, so it is sent as one more reply to each daemon's newest query. A
+daemon that receives a goodbye disconnects. A daemon that never asked, or is too busy, notices the end of the
+connection instead: as soon, but without the reason. Knows nothing about the service's own protocol.
 """
 
 from __future__ import annotations
@@ -21,53 +21,57 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import trio
 
-from nngkit.background import Background, UnderTrio
+from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.discovery import _sigterm
-from nngkit.discovery.messages import Reply, TextReply, parse_query
+from nngkit.discovery.messages import SurveyReply, TextReply, parse_survey_query
 from nngkit.discovery.provider import PRIORITY, PROTOCOL_VERSION, Provider
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Query, Respondent, Stats
 
-__all__ = ["Service", "ServiceCounts"]
+__all__ = ["Service", "ServiceStats"]
 
 log = logging.getLogger("nngkit.discovery")
 
 QUERY_SIZE: Final = 64 * 1024  # a control message; a query is under 200 bytes
-ANSWERING: Final = 64  # answers under way at once: one to a daemon that does not read takes 0.25 s
-GOOD_BYE: Final = 1.0  # seconds that leaving may take, with a daemon that does not read
-LINGER: Final = 0.2  # seconds in which accepted answers are still written
-HEARD: Final = 0.25  # seconds that a daemon may take to hang up, as ours do when they have heard a good-bye
+ANSWERING: Final = 64  # cap on replies in progress: one to a daemon that does not read takes 0.25 s
+GOODBYE: Final = 1.0  # seconds for the goodbye on leaving, if a daemon does not read
+LINGER: Final = 0.2  # seconds in which accepted replies are still written
+HEARD: Final = 0.25  # seconds for daemons to disconnect after a goodbye, as ours do
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceCounts:
-    """What a Service has heard and said. `skipped`: queries left unanswered, as too many answers were under way."""
+class ServiceStats:
+    """Counters of a Service. `skipped`: queries left unanswered, over the cap on replies in progress.
+
+    `socket`: the counters of its socket.
+    """
 
     queries: int = 0
     text_queries: int = 0
     answers: int = 0
     bad: int = 0
     skipped: int = 0
+    socket: Stats = field(default_factory=Stats)
 
 
 class Service(UnderTrio):
-    """One provider of the service `name`, to be called at `address`. Use it with `async with`, under trio.
+    """One provider of the service `name` at `address`. Use it with `async with`, under trio.
 
     discovery   addresses of all daemons; they may come and go in any order
-    id          stays the same over restarts if given; the default is new at every start
-    version, zone, priority, weight, tags: see Provider, as for what they may be
-    load        a number, or what is called for it at every answer (it must be quick)
-    sigterm     say good-bye when SIGTERM comes, if the program leaves that signal at its default (see _sigterm.py)
+    id          fixed id, kept over restarts; default: new at every start
+    version, zone, priority, weight, tags: see Provider
+    load        a number, or a quick function called for one at every reply
+    sigterm     say goodbye on SIGTERM, if the program leaves that signal at its default (see _sigterm.py)
 
-    Entering never waits for a daemon; leaving takes milliseconds, with a daemon that does not read up to 1.25 s.
-    Raises ConfigError for a value that cannot be used, among them an address that nobody can call (a wildcard, port 0).
+    Entering never waits for a daemon. Leaving takes milliseconds, up to 1.25 s if a daemon does not read. Raises
+    ConfigError for an invalid value, such as an address that cannot be dialed (a wildcard, port 0).
     """
 
     def __init__(
@@ -102,23 +106,22 @@ class Service(UnderTrio):
         check_callable(address)
         self._daemons = (discovery,) if isinstance(discovery, str) else tuple(discovery)
         if not self._daemons:
-            raise ConfigError("discovery", "no daemon to be found by", discovery)
+            raise ConfigError("discovery", "no daemon address", discovery)
         self._tls = tls
         self._sigterm = sigterm
         self._sender = uuid.uuid4().hex
-        self._asked: dict[int, tuple[Query, int]] = {}  # the newest CBOR query of each connection, and its version
-        self._old = False  # whether a daemon of an older version has asked
+        self._asked: dict[int, tuple[Query, int]] = {}  # newest CBOR query of each connection, and its version
+        self._old = False  # True once a daemon of an older version has asked
         self._answering = 0
-        self._counts = dict.fromkeys(ServiceCounts.__slots__, 0)
+        self._counters = dict.fromkeys(("queries", "text_queries", "answers", "bad", "skipped"), 0)
         self._background = Background()
         self._left = False
 
     async def __aenter__(self) -> Self:
         self._entering()
-        self._again = trio.Event()
-        self._terminated = trio.Event()
-        self._gone = trio.Event()
-        self._token = trio.lowlevel.current_trio_token()
+        self._changed = WakeUp()
+        self._terminated = WakeUp()
+        self._peers_changed = WakeUp()
         self._respondent = Respondent(
             name=_short(f"service {self._record.name}"), recv_max_size=QUERY_SIZE, tls=self._tls, linger=LINGER
         )
@@ -131,7 +134,7 @@ class Service(UnderTrio):
             self._respondent.close(0.0)
             raise
         self._background.start(self._serve)
-        self._background.start(self._tell_changes)
+        self._background.start(self._send_changes)
         if self._sigterm:
             self._key = _sigterm.on_sigterm(self._sigterm_came)
             self._background.start(self._leave_on_sigterm, self._key)
@@ -146,11 +149,11 @@ class Service(UnderTrio):
             await self._background.close(kind, value, traceback)
 
     async def aclose(self) -> None:
-        """Say good-bye and disconnect, before the block ends; also when cancelled. Again is harmless."""
+        """Say goodbye and disconnect, before the block ends; also when cancelled. Idempotent."""
         if not self._left:
             self._left = True
-            with trio.CancelScope(shield=True), trio.move_on_after(GOOD_BYE):
-                await self._until_heard(await self._tell())
+            with trio.CancelScope(shield=True), trio.move_on_after(GOODBYE):
+                await self._until_disconnected(await self._reply_to_all())
             with trio.CancelScope(shield=True):
                 await self._respondent.aclose(LINGER if self._respondent.pipes else 0.0)
             self._background.end()
@@ -158,16 +161,16 @@ class Service(UnderTrio):
             _sigterm.gone(self._key)
         await trio.lowlevel.checkpoint()
 
-    # What it offers
+    # The record
 
     @property
     def provider(self) -> Provider:
-        """The record as it stands, with the load of this moment."""
+        """The current record, including the load."""
         if callable(self._load):
             try:
                 return replace(self._record, load=self._load())
             except Exception:
-                log.exception("load of %s cannot be told; the last known one is", self._record.name)
+                log.exception("load of %s failed; the last known load is reported", self._record.name)
         return self._record
 
     def update(
@@ -181,7 +184,7 @@ class Service(UnderTrio):
         load: float | Callable[[], float] | None = None,
         draining: bool | None = None,
     ) -> None:
-        """Change what was given; daemons that are connected hear of it at once. Raises ConfigError."""
+        """Change the given fields; connected daemons learn of it at once. Raises ConfigError."""
         changes: dict[str, Any] = {
             "version": version,
             "zone": zone,
@@ -197,42 +200,37 @@ class Service(UnderTrio):
             raise ConfigError("service", str(error)) from error
         if load is not None:
             self._load = load
-        self._again.set()
+        self._changed.wake()
 
     def drain(self) -> None:
-        """Ask for no new callers; those who have the address may go on. In the text form: stay silent."""
+        """Accept no new callers; those that have the address may continue. Text queries are left unanswered."""
         self.update(draining=True)
 
-    # Who asks
+    # Queries
 
-    async def await_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
+    async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until `n` daemons are connected. Raises TimedOut, Closed."""
         await self._respondent.await_for_peers(n, timeout)
 
     @property
-    def stats(self) -> Stats:
-        """The socket's counters."""
-        return self._respondent.stats
-
-    @property
-    def counts(self) -> ServiceCounts:
-        """What was heard and said so far."""
-        return ServiceCounts(**self._counts)
+    def stats(self) -> ServiceStats:
+        """Counters of queries and replies, and of the socket."""
+        return ServiceStats(**self._counters, socket=self._respondent.stats)
 
     async def _serve(self) -> None:
         async for query in self._respondent:
             if query.pipe is None:
                 continue
             try:
-                asked = parse_query(query.body, query.pipe.address)
+                asked = parse_survey_query(query.body, query.pipe.address)
             except (BadMessage, TooLarge) as error:
-                self._counts["bad"] += 1
+                self._counters["bad"] += 1
                 log.debug("%s", error)
                 continue
-            self._counts["queries" if asked else "text_queries"] += 1
+            self._counters["queries" if asked else "text_queries"] += 1
             if asked is not None:
                 self._remember(query, asked.speaks)
-                answer = self._say(asked.speaks)
+                answer = self._reply(asked.speaks)
             elif query.pipe.id in self._asked or self._record.draining or self._left:
                 continue
             else:
@@ -241,16 +239,17 @@ class Service(UnderTrio):
                 self._answering += 1
                 self._background.start(self._answer, query, answer)
             else:
-                self._counts["skipped"] += 1
+                self._counters["skipped"] += 1
 
     def _remember(self, query: Query, speaks: int) -> None:
         assert query.pipe is not None
         if speaks < PROTOCOL_VERSION and not self._old:
             self._old = True
-            what = (
-                "discovery daemon at %s speaks version %d: it is not told our priority, which meant the opposite there"
+            log.warning(
+                "discovery daemon at %s speaks version %d: our priority is not sent, as its order is reversed there",
+                query.pipe.address,
+                speaks,
             )
-            log.warning(what, query.pipe.address, speaks)
         if query.pipe.id not in self._asked:
             present = {pipe.id for pipe in self._respondent.pipes}
             self._asked = {number: kept for number, kept in self._asked.items() if number in present}
@@ -259,55 +258,44 @@ class Service(UnderTrio):
     async def _answer(self, query: Query, body: bytes) -> None:
         try:
             await query.areply(body)
-            self._counts["answers"] += 1
-        except NngkitError as error:  # closed, or nobody there any more
+            self._counters["answers"] += 1
+        except NngkitError as error:  # closed, or the daemon has disconnected
             log.debug("not answered: %s", error)
         finally:
             self._answering -= 1
 
-    async def _tell_changes(self) -> None:
+    async def _send_changes(self) -> None:
         while True:
-            await self._again.wait()
-            self._again = trio.Event()
-            await self._tell()
+            await self._changed.wait()
+            await self._reply_to_all()
 
-    def _say(self, version: int) -> bytes:
-        """Return the answer of this moment."""
-        return Reply(self._sender, () if self._left else (self.provider,), bye=self._left, version=version).encode()
+    def _reply(self, version: int) -> bytes:
+        """Return the current reply, encoded."""
+        return SurveyReply(
+            self._sender, () if self._left else (self.provider,), bye=self._left, version=version
+        ).encode()
 
-    async def _until_heard(self, told: frozenset[int]) -> None:
-        """Wait for those `told` to hang up. Hung up on first, they would see that first, and not know why."""
+    async def _until_disconnected(self, pipes: frozenset[int]) -> None:
+        """Wait for the daemons on `pipes` to disconnect. If we did first, they would see a lost pipe, not a goodbye."""
         with trio.move_on_after(HEARD):
-            while any(pipe.id in told for pipe in self._respondent.pipes):
-                await self._gone.wait()
-                self._gone = trio.Event()
+            while any(pipe.id in pipes for pipe in self._respondent.pipes):
+                await self._peers_changed.wait()
 
-    async def _tell(self) -> frozenset[int]:
-        """One more answer to the newest question of everybody; the connections told."""
+    async def _reply_to_all(self) -> frozenset[int]:
+        """Reply once more to the newest query of each daemon; return the connections."""
         present = {pipe.id for pipe in self._respondent.pipes}
         queries = {number: asked for number, asked in self._asked.items() if number in present}
         self._answering += len(queries)
-        async with trio.open_nursery() as nursery:  # one who does not read keeps nobody waiting
+        async with trio.open_nursery() as nursery:  # a daemon that does not read delays no other
             for query, speaks in queries.values():
-                nursery.start_soon(self._answer, query, self._say(speaks))
+                nursery.start_soon(self._answer, query, self._reply(speaks))
         return frozenset(queries)
 
     def _peer(self, event: PeerEvent) -> None:
-        self._soon(self._look_again)  # from any thread
-
-    def _look_again(self) -> None:
-        self._gone.set()
-
-    def _soon(self, call: Callable[[], object]) -> bool:
-        """Have it called in the loop; from any thread. False if there is no loop any more."""
-        try:
-            self._token.run_sync_soon(call)
-        except trio.RunFinishedError:
-            return False
-        return True
+        self._peers_changed.wake_soon()  # from any thread
 
     def _sigterm_came(self) -> None:
-        if not self._soon(self._terminated.set):
+        if not self._terminated.wake_soon():
             _sigterm.gone(self._key)
 
     async def _leave_on_sigterm(self, key: object) -> None:

@@ -1,4 +1,4 @@
-"""ServiceDiscovery: asks who is there, collects until the deadline, and knows whom to call.
+"""ServiceDiscovery: surveys for providers, collects replies until the deadline, and resolves names.
 
 ::
 
@@ -7,9 +7,9 @@
         discovery.resolve("answer")             # one of them, at random
         async for event in discovery.events(): ...
 
-When rounds happen: when `discover` is called; with `interval=`, in the background with that pause between them; at once
-for connections that no round has asked yet (while there are rounds at all); and once more after a round that some have
-missed. How a round goes is in surveys.py. May not know: how a command prints.
+Rounds run when `discover` is called; with `interval=`, in the background with that pause between them; immediately for
+connections that no round has asked yet (while rounds run at all); and once more after a round that some have missed.
+survey_runner.py runs a round. Knows nothing about a command's output.
 """
 
 from __future__ import annotations
@@ -19,46 +19,60 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
 import trio
 
-from nngkit.background import Background, UnderTrio
+from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.discovery.liveness import LivenessRules, RegistryLimits, RoundResult
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
-from nngkit.discovery.queries import Answer, Ask, Rounds, answer
+from nngkit.discovery.queries import DaemonQuery, DaemonReply, RoundsReply, answer_query
 from nngkit.discovery.registry import Registry
-from nngkit.discovery.rules import Chance, Limits, RoundEnd, Rules
-from nngkit.discovery.surveys import Surveys
+from nngkit.discovery.selection import RandomSource
+from nngkit.discovery.survey_runner import SurveyRunner
 from nngkit.errors import Closed, ConfigError
-from nngkit.protocols import TLS, Pipe, Stats
+from nngkit.protocols import DEFAULT, TLS, Default, Pipe, Stats, Timeout
 
-__all__ = ["ServiceDiscovery"]
+__all__ = ["DiscoveryStats", "ServiceDiscovery"]
 
 log = logging.getLogger("nngkit.discovery")
 
-ROUNDS: Final = 8  # rounds under way at once, more wait their turn: the registry judges the 16 newest
-GREETINGS: Final = 4  # and those for new connections beside them
-GATHER: Final = 0.02  # seconds in which connections that come together are asked together
+ROUNDS: Final = 8  # cap on rounds in progress, more wait their turn: the registry accepts replies to the 16 newest
+NEW_ROUNDS: Final = 4  # and on additional rounds for new connections
+GATHER: Final = 0.02  # seconds, so that connections made at the same time share a round
 COST: Final = 0.0005  # seconds between such rounds for each connection: they take a tenth of a core, not all of it
-SHORTEST: Final = 0.01  # seconds of pause, also for `interval=0`: with nobody there a round takes no time at all
+SHORTEST: Final = 0.01  # minimum pause in seconds, also for `interval=0`: without services a round takes no time
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryStats:
+    """Counters of a ServiceDiscovery.
+
+    `counters`: replies and refusals by kind (registry.py's COUNTERS), and connections: "pipes joined", "pipes left",
+    "pipes refused" (by `admit`), "pipes cut" (for flooding). `socket`: the counters of the survey socket.
+    """
+
+    counters: Mapping[str, int]
+    socket: Stats
 
 
 class ServiceDiscovery(UnderTrio):
-    """Surveys all who connect, and keeps a view of who is there. Use it with `async with`, under trio.
+    """Surveys all connected services and keeps a view of them. Use it with `async with`, under trio.
 
-    listen, dial   addresses to survey at; services dial in, so `listen` is the usual one
+    listen, dial   addresses of the survey socket; services dial in, so `listen` is the usual one
     deadline       seconds that a round waits for replies
-    interval       seconds of pause between rounds in the background; None: asks only when `discover` is called
-    early          rounds in the background end once every connection has answered, instead of at the deadline
-    text           ask in the article's text form too
-    id             of this daemon, in what it sends; the default is new at every start
+    interval       seconds of pause between rounds in the background; None: rounds run only when `discover` is called
+    early          background rounds end once every connection has answered, instead of at the deadline
+    text           send the article's text query too
+    id             of this daemon, sent in its queries; default: new at every start
     on_round       called with the figures of each round at its end, in the loop; must not block
     rules, limits  of the registry; tls, admit as for every socket; rng and clock are for tests
 
-    Entering raises ConfigError for a value or address that cannot be used, Unreachable where it cannot listen.
+    Entering raises ConfigError for an invalid value or address, Unreachable if it cannot listen.
     """
 
     def __init__(
@@ -72,11 +86,11 @@ class ServiceDiscovery(UnderTrio):
         text: bool = True,
         id: str | None = None,
         on_round: Callable[[RoundFigures], object] | None = None,
-        rules: Rules | None = None,
-        limits: Limits | None = None,
+        rules: LivenessRules | None = None,
+        limits: RegistryLimits | None = None,
         tls: TLS | None = None,
         admit: Callable[[Pipe], bool] | None = None,
-        rng: Chance | None = None,
+        rng: RandomSource | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.deadline = _seconds("deadline", deadline)
@@ -98,14 +112,14 @@ class ServiceDiscovery(UnderTrio):
         self._discovering = 0
         self._background = Background()
 
-    # Life
+    # Lifecycle
 
     async def __aenter__(self) -> Self:
         self._entering()
-        self._joined = trio.Event()
+        self._joined = WakeUp()
         self._rounds = trio.Semaphore(ROUNDS)
-        self._greetings = trio.Semaphore(GREETINGS)
-        self._surveys = surveys = Surveys(
+        self._new_rounds = trio.Semaphore(NEW_ROUNDS)
+        self._surveys = surveys = SurveyRunner(
             self._registry,
             id=self.id,
             text=self._text,
@@ -121,7 +135,7 @@ class ServiceDiscovery(UnderTrio):
         except BaseException:
             surveys.close()
             raise
-        self._background.start(self._greet)
+        self._background.start(self._survey_new_connections)
         if self.interval is not None:
             self._background.start(self._run, self.interval)
         return self
@@ -133,7 +147,7 @@ class ServiceDiscovery(UnderTrio):
         await self._background.close(kind, value, traceback)
 
     async def aclose(self) -> None:
-        """Close before the block ends: what waits raises Closed, followers end. Again is harmless."""
+        """Close before the block ends: waiting calls raise Closed, `events` iterations end. Idempotent."""
         self._end()
         await trio.lowlevel.checkpoint()
 
@@ -143,7 +157,7 @@ class ServiceDiscovery(UnderTrio):
 
     @property
     def address(self) -> str:
-        """The first address bound. Raises ConfigError if there is none."""
+        """First address bound. Raises ConfigError if there is none."""
         return self._surveys.socket.address
 
     @property
@@ -152,75 +166,69 @@ class ServiceDiscovery(UnderTrio):
         return self._surveys.socket.addresses
 
     @property
-    def stats(self) -> Stats:
-        """The survey socket's counters."""
-        return self._surveys.socket.stats
+    def stats(self) -> DiscoveryStats:
+        """Counters of replies and connections, and of the survey socket."""
+        stats = self._surveys.socket.stats
+        with self._surveys.lock:
+            counters = dict(self._registry.counters)
+        connections = {"joined": stats.joined, "left": stats.left, "refused": stats.refused, "cut": self._surveys.cut}
+        return DiscoveryStats(counters | {f"pipes {kind}": count for kind, count in connections.items()}, stats)
 
-    async def await_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
+    async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until `n` services are connected. Raises TimedOut, Closed."""
         await self._surveys.socket.await_for_peers(n, timeout)
 
     def _peers_changed(self) -> None:
-        self._joined.set()
+        self._joined.wake()
 
-    # What is known
+    # State
 
     def resolve(self, name: str, zone: str = "") -> Provider:
-        """One provider of `name` at random: of `zone` if any is there, then the lowest priority, then by weight.
+        """Return a provider of `name`: of `zone` if it has any, of the lowest priority, at random by weight.
 
-        Of those that are up, or if there is none, of the suspects. Raises ServiceNotFound. Any thread may call it.
+        Chooses among those that are up or, if there is none, the suspects. Any thread may call. Raises ServiceNotFound.
         """
         with self._surveys.lock:
             return self._registry.resolve(name, self._rng, zone)
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:
-        """What `resolve` chooses from, by name. A name without anybody is not in it."""
+        """Return the providers that `resolve` chooses from, by name. A name without any is not in it."""
         with self._surveys.lock:
             return dict(self._registry.snapshot(self._clock()))
 
     def view(self) -> tuple[Status, ...]:
-        """Everything that is known, those down and draining included; times are on `clock`."""
+        """Return all known providers, down and draining included; times are on `clock`."""
         with self._surveys.lock:
             return self._registry.view(self._clock())
 
     @property
-    def counts(self) -> dict[str, int]:
-        """What came in and what of it was refused, by kind; and connections: joined, left, refused by `admit`,
-        cut for flooding us."""
-        stats = self._surveys.socket.stats
-        with self._surveys.lock:
-            counts = dict(self._registry.counts)
-        connections = {"joined": stats.joined, "left": stats.left, "refused": stats.refused, "cut": self._surveys.cut}
-        return counts | {f"pipes {what}": count for what, count in connections.items()}
-
-    @property
     def rounds(self) -> tuple[RoundFigures, ...]:
-        """The figures of the last 64 rounds, oldest first."""
+        """Figures of the last 64 rounds, oldest first."""
         with self._surveys.lock:
             return self._registry.figures
 
     @property
     def version(self) -> int:
-        """Counts the changes so far."""
-        return self._surveys.changes.version
+        """Number of changes so far."""
+        return self._surveys.feed.version
 
-    def answer(self, ask: Ask) -> Answer:
-        """What a daemon says to a question (see queries.py)."""
+    def answer(self, query: DaemonQuery) -> DaemonReply:
+        """Return a daemon's reply to a query (see queries.py)."""
         with self._surveys.lock:
-            said = answer(self._registry, ask, self.id, self._rng, self._clock())
-        if isinstance(said, Rounds):
-            return Rounds(said.daemon, said.rounds, self.counts, said.silent)
-        return said
+            reply = answer_query(self._registry, query, self.id, self._rng, self._clock())
+        if isinstance(reply, RoundsReply):
+            return RoundsReply(reply.daemon, reply.rounds, self.stats.counters, reply.silent)
+        return reply
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """What is there (as events from `joining`; nobody down), then each change, until this is closed.
+        """Yield the current state (as events from `joining`; without providers that are down), then each change.
 
-        Event.time is on `clock`. Raises Full if the caller leaves 65,536 of them unread; a new call begins anew.
+        Ends when closed. Event.time is on `clock`. Raises Full with over 65,536 events unread; a new call starts again.
         """
         with self._surveys.lock:
-            key = self._surveys.changes.subscribe()
+            key = self._surveys.feed.subscribe()
             view = self._registry.view(self._clock())
-        async with aclosing(self._surveys.changes.follow(key)) as changes:
+        async with aclosing(self._surveys.feed.follow(key)) as changes:
             for row in view:
                 if row.state is not State.DOWN:
                     name = row.provider.name
@@ -229,31 +237,34 @@ class ServiceDiscovery(UnderTrio):
                 yield event
 
     async def wait_for_change(self, version: int) -> None:
-        """Return when `version` is not the newest any more. It may also return for nothing: look, and call again."""
-        await self._surveys.changes.wait(version)
+        """Wait until the count of changes is past `version`. May return early: check, and call again."""
+        await self._surveys.feed.wait(version)
 
     def wake(self) -> None:
-        """Have `wait_for_change` return everywhere, so that who waits can look at something else; from any thread."""
-        self._surveys.changes.ring()
+        """Make every `wait_for_change` return, so that its callers can check another condition; from any thread."""
+        self._surveys.feed.wake()
 
     def now(self) -> float:
-        """The time on this one's clock, which all its times are on."""
+        """Return the current time on `clock`, which all times are on."""
         return self._clock()
 
-    # Asking
+    # Rounds
 
-    async def discover(self, *, early: bool = False, deadline: float | None = None) -> dict[str, frozenset[Provider]]:
-        """Ask all who are connected; return the `snapshot` after `deadline` seconds (left out: as this was told).
+    async def discover(self, *, early: bool = False, deadline: Timeout = DEFAULT) -> dict[str, frozenset[Provider]]:
+        """Survey all connected services; return the `snapshot` after `deadline` seconds.
 
-        Replies count as they come in, not at the end. Who connects meanwhile is asked too. `early`: return once every
-        connection asked has answered and none has said that it relays for others; at once if nobody is connected.
-        A provider that kept silent is asked once more after this has returned. Cancelled, the replies that came count,
-        and nobody's silence does. Raises Closed.
+        `deadline`: DEFAULT is this object's own, None waits for ever. `early`: return once every asked connection has
+        answered and none has said that it relays for others; at once without connections. Replies count as they arrive.
+        Services that connect meanwhile are asked too. Providers that were silent are asked once more, after the return.
+        When cancelled, the replies received count, and no misses do. Raises Closed.
         """
+        if isinstance(deadline, Default):
+            deadline = self.deadline
+        seconds = float("inf") if deadline is None else deadline
         self._discovering += 1
         try:
             async with self._rounds:
-                end = await self._one_round(early=early, deadline=self.deadline if deadline is None else deadline)
+                end = await self._one_round(early=early, deadline=seconds)
         finally:
             self._discovering -= 1
         if end.ask_again:
@@ -267,21 +278,21 @@ class ServiceDiscovery(UnderTrio):
                 await self._in_background(self._rounds, True)
             await trio.sleep(max(interval, SHORTEST))
 
-    async def _greet(self) -> None:
-        """Ask at once those whom no round has asked: a service is found when it connects, not an interval later."""
+    async def _survey_new_connections(self) -> None:
+        """Survey new connections at once: a service is found when it connects, not an interval later."""
         while True:
             await self._joined.wait()
             await trio.sleep(GATHER)
-            self._joined = trio.Event()
+            self._joined.clear()
             with self._surveys.lock:
                 unasked = self._registry.unasked
             if unasked and (self.interval is not None or self._discovering):
-                async with self._greetings:
-                    pass  # not while so many are under way: those who come meanwhile are asked together
-                self._background.start(self._in_background, self._greetings)
+                async with self._new_rounds:
+                    pass  # wait while too many are in progress: later connections then share a round
+                self._background.start(self._in_background, self._new_rounds)
                 await trio.sleep(COST * len(self._surveys.socket.pipes))
 
-    async def _one_round(self, *, early: bool, deadline: float, reask: bool = False) -> RoundEnd:
+    async def _one_round(self, *, early: bool, deadline: float, reask: bool = False) -> RoundResult:
         end = await self._surveys.round(early=early, deadline=deadline, reask=reask)
         if self._on_round is not None:
             try:
@@ -290,7 +301,7 @@ class ServiceDiscovery(UnderTrio):
                 log.exception("on_round failed")
         return end
 
-    async def _in_background(self, turns: trio.Semaphore, reask: bool = False) -> RoundEnd | None:
+    async def _in_background(self, turns: trio.Semaphore, reask: bool = False) -> RoundResult | None:
         with contextlib.suppress(Closed):
             async with turns:
                 return await self._one_round(early=self._early, deadline=self.deadline, reask=reask)

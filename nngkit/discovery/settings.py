@@ -1,14 +1,14 @@
-"""What discovery reads from the environment: one table, and the three who read it (daemon, service, caller).
+"""Settings of discovery from environment variables: one table, and its three readers (daemon, service, caller).
 
-The names of the article this follows (PORT, DEADLINE, SERVICE_NAME ...) work as they are; `NNGKIT_...` beside them
-wins, and an empty value is as good as none. A value that cannot be read is a ConfigError that names the variable:
+The variable names of the article this follows (PORT, DEADLINE, SERVICE_NAME ...) work unchanged. The `NNGKIT_...` names
+beside them take precedence, and an empty value counts as unset. An invalid value raises ConfigError with its name:
 
     >>> DaemonSettings.from_environment({"DEADLINE": "5s"})
     Traceback (most recent call last):
     nngkit.errors.ConfigError: DEADLINE: '5s' is not a whole number of milliseconds
 
-Milliseconds end here, as they came with the article's names: the settings themselves are in seconds. Pure, but for the
-environment that it is handed. docs/discovery.md prints VARIABLES, and a test compares the two.
+Milliseconds, inherited from the article's variables, occur only here; the settings are in seconds. Pure, apart from
+reading the environment. docs/discovery.md prints VARIABLES, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["VARIABLES", "Certificates", "ClientSettings", "DaemonSettings", "Ser
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One row: our name, the article's ("" where it had none), who reads it, the default and its unit, the meaning."""
+    """A row of the table: our name, the article's ("" if it has none), readers, default, unit, meaning."""
 
     name: str
     article: str
@@ -41,27 +41,27 @@ class Variable:
     meaning: str
 
 
-EVERYBODY: Final = "daemon, service, caller"
+ALL_READERS: Final = "daemon, service, caller"
 VARIABLES: Final = (
-    Variable("NNGKIT_LISTEN", "", "daemon", "", "addresses", "where it surveys; wins over host and port"),
-    Variable("NNGKIT_HOST", "", "daemon", "127.0.0.1", "host", "the interface it surveys at"),
-    Variable("NNGKIT_PORT", "PORT", "daemon", "5555", "port", "where it surveys; `PORT` alone is on every interface"),
-    Variable("NNGKIT_DEADLINE", "DEADLINE", "daemon", "5000", "ms", "how long a round waits for replies"),
-    Variable("NNGKIT_INTERVAL", "INTERVAL", "daemon", "2000", "ms", "the pause after a round"),
-    Variable("NNGKIT_TEXT", "", "daemon", "yes", "yes or no", "ask in the article's text form too"),
-    Variable("NNGKIT_QUERY", "", "daemon, caller", "", "addresses", "where callers ask; unset: the survey port + 1"),
-    Variable("NNGKIT_DISCOVERY", "", "service", "", "addresses", "the daemons to be found by; wins over host and port"),
-    Variable("NNGKIT_DISCOVERY_HOST", "DISCOVERY_HOST", "service, caller", "127.0.0.1", "host", "where the daemon is"),
-    Variable("NNGKIT_DISCOVERY_PORT", "DISCOVERY_PORT", "service, caller", "5555", "port", "the port it surveys at"),
-    Variable("NNGKIT_SERVICE_NAME", "SERVICE_NAME", "service", "foo", "name", "what the service is called"),
-    Variable("NNGKIT_SERVICE_HOST", "SERVICE_HOST", "service", "127.0.0.1", "host", "where callers reach it"),
-    Variable("NNGKIT_SERVICE_PORT", "SERVICE_PORT", "service", "9000", "port", "where callers reach it"),
-    Variable("NNGKIT_SERVICE_PROTOCOL", "SERVICE_PROTOCOL", "service", "tcp", "scheme", "how callers reach it"),
-    Variable("NNGKIT_ZONE", "", "service, caller", "", "text", "where this runs; callers get their own zone first"),
-    Variable("NNGKIT_PRIORITY", "", "service", "8", "1 to 16", "the lowest is called first"),
-    Variable("NNGKIT_CACERT", "", EVERYBODY, "", "file", "TLS: the authority whose certificates are good (PEM)"),
-    Variable("NNGKIT_CERT", "", EVERYBODY, "", "file", "TLS: our own certificate (PEM)"),
-    Variable("NNGKIT_KEY", "", EVERYBODY, "", "file", "TLS: its key (PEM)"),
+    Variable("NNGKIT_LISTEN", "", "daemon", "", "addresses", "survey addresses; takes precedence over host and port"),
+    Variable("NNGKIT_HOST", "", "daemon", "127.0.0.1", "host", "survey interface"),
+    Variable("NNGKIT_PORT", "PORT", "daemon", "5555", "port", "survey port; `PORT` alone listens on every interface"),
+    Variable("NNGKIT_DEADLINE", "DEADLINE", "daemon", "5000", "ms", "time that a round waits for replies"),
+    Variable("NNGKIT_INTERVAL", "INTERVAL", "daemon", "2000", "ms", "pause after a round"),
+    Variable("NNGKIT_TEXT", "", "daemon", "yes", "yes or no", "send the article's text query too"),
+    Variable("NNGKIT_QUERY", "", "daemon, caller", "", "addresses", "query addresses; unset: the survey port + 1"),
+    Variable("NNGKIT_DISCOVERY", "", "service", "", "addresses", "the daemons; takes precedence over host and port"),
+    Variable("NNGKIT_DISCOVERY_HOST", "DISCOVERY_HOST", "service, caller", "127.0.0.1", "host", "host of the daemon"),
+    Variable("NNGKIT_DISCOVERY_PORT", "DISCOVERY_PORT", "service, caller", "5555", "port", "survey port of the daemon"),
+    Variable("NNGKIT_SERVICE_NAME", "SERVICE_NAME", "service", "foo", "name", "name of the service"),
+    Variable("NNGKIT_SERVICE_HOST", "SERVICE_HOST", "service", "127.0.0.1", "host", "host that callers dial"),
+    Variable("NNGKIT_SERVICE_PORT", "SERVICE_PORT", "service", "9000", "port", "port that callers dial"),
+    Variable("NNGKIT_SERVICE_PROTOCOL", "SERVICE_PROTOCOL", "service", "tcp", "scheme", "scheme that callers dial"),
+    Variable("NNGKIT_ZONE", "", "service, caller", "", "text", "own zone; callers are sent to their own zone first"),
+    Variable("NNGKIT_PRIORITY", "", "service", "8", "1 to 16", "the lowest is tried first"),
+    Variable("NNGKIT_CACERT", "", ALL_READERS, "", "file", "TLS: certificates of the trusted authorities (PEM)"),
+    Variable("NNGKIT_CERT", "", ALL_READERS, "", "file", "TLS: own certificate (PEM)"),
+    Variable("NNGKIT_KEY", "", ALL_READERS, "", "file", "TLS: own private key (PEM)"),
 )
 """Addresses: one or more URLs, separated by commas or spaces."""
 
@@ -71,7 +71,7 @@ _YES, _NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 
 
 class _Environment:
-    """Reads rows of the table: `value` is what counts, `source` the variable that it came from."""
+    """Reads rows of the table: `value` is the effective value, `source` the variable it came from."""
 
     def __init__(self, environ: Mapping[str, str] | None) -> None:
         self._environ = os.environ if environ is None else environ
@@ -123,12 +123,12 @@ class _Environment:
         text, source = self.value(name)
         if any(c.isspace() or c in "/@?#" for c in text) or not text.isprintable():
             raise ConfigError(source, f"{text!r} is not a host", text)
-        # a bare IPv6 address gets the brackets that a URL needs
+        # a bare IPv6 address needs brackets in a URL
         return f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
 
 
 def query_address(survey: str, source: str = "NNGKIT_QUERY") -> str:
-    """Where callers ask a daemon that surveys at `survey`: the next port; port 0 stays 0, a path gets `.query`."""
+    """Return the query address of a daemon that surveys at `survey`: the next port; 0 stays 0, a path gets `.query`."""
     parts = urlsplit(survey)
     try:
         port = parts.port
@@ -137,13 +137,13 @@ def query_address(survey: str, source: str = "NNGKIT_QUERY") -> str:
     if port is None:
         return survey + ".query"
     if port == 65535:
-        raise ConfigError(source, f"has to be set, as there is no port after that of {survey}", survey)
+        raise ConfigError(source, f"has to be set: there is no port after that of {survey}", survey)
     host = parts.netloc.rpartition(":")[0]
     return f"{parts.scheme}://{host}:{port + 1 if port else 0}{parts.path}"
 
 
 def dialable(address: str) -> str:
-    """`address`, or for one that is listened on at every interface, the same on this machine."""
+    """Return `address`, with a wildcard host replaced by this machine's loopback address."""
     scheme, _, rest = address.partition("://")
     for host, here in _EVERYWHERE.items():
         if rest.startswith(host + ":"):
@@ -152,13 +152,13 @@ def dialable(address: str) -> str:
 
 
 def _tcp(host: str, port: int) -> str:
-    # `localhost` may be ::1 first, where the article's and our own daemons do not listen
+    # `localhost` may resolve to ::1 first, where the article's and our own daemons do not listen
     return f"{'tcp4' if host == 'localhost' else 'tcp'}://{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """The files for tls+tcp and wss addresses; "" for one that is not given."""
+    """Files for tls+tcp and wss addresses; "" if not given."""
 
     cacert: str = ""
     cert: str = ""
@@ -166,7 +166,7 @@ class Certificates:
 
     @property
     def tls(self) -> TLS | None:
-        """The same as a setting of a socket; None if no file is given."""
+        """The files as a TLS configuration; None if no file is given."""
         if self == Certificates():
             return None
         from nngkit.protocols import TLS
@@ -176,7 +176,7 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class DaemonSettings:
-    """How a daemon is run. `listen`, `query`: addresses; `deadline`, `interval`: seconds; `warnings`: to be shown."""
+    """Settings of a daemon. `listen`, `query`: addresses; `deadline`, `interval`: seconds; `warnings`: to be shown."""
 
     listen: tuple[str, ...] = ("tcp://127.0.0.1:5555",)
     query: tuple[str, ...] = ()
@@ -188,7 +188,7 @@ class DaemonSettings:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """From NNGKIT_LISTEN or NNGKIT_HOST and (NNGKIT_)PORT, and the rest of the table. Raises ConfigError."""
+        """Read NNGKIT_LISTEN or NNGKIT_HOST and (NNGKIT_)PORT, and the rest of the table. Raises ConfigError."""
         read = _Environment(environ)
         warnings = []
         listen = read.addresses("NNGKIT_LISTEN")
@@ -198,7 +198,7 @@ class DaemonSettings:
             if read.value("NNGKIT_PORT")[1] == "PORT" and not read.value("NNGKIT_HOST")[1]:
                 host = "0.0.0.0"
                 warnings.append(
-                    f"PORT={port} alone: open to every interface; NNGKIT_HOST=127.0.0.1 keeps it to this host"
+                    f"PORT={port} alone listens on every interface; set NNGKIT_HOST=127.0.0.1 for this host only"
                 )
             listen = (f"tcp://{host}:{port}",)
         return cls(
@@ -214,7 +214,7 @@ class DaemonSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What a service says of itself, and to whom."""
+    """Settings of a service: its record, and its daemons."""
 
     name: str
     address: str
@@ -225,7 +225,7 @@ class ServiceSettings:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """From (NNGKIT_)SERVICE_... and (NNGKIT_)DISCOVERY_... Raises ConfigError."""
+        """Read (NNGKIT_)SERVICE_... and (NNGKIT_)DISCOVERY_... Raises ConfigError."""
         read = _Environment(environ)
         name, source = read.value("NNGKIT_SERVICE_NAME")
         try:
@@ -249,7 +249,7 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Where a caller asks: the query addresses of the daemons."""
+    """Settings of a caller: the query addresses of the daemons."""
 
     daemons: tuple[str, ...]
     zone: str = ""
@@ -257,9 +257,9 @@ class ClientSettings:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None, *, daemons: tuple[str, ...] = ()) -> Self:
-        """From NNGKIT_QUERY, or (NNGKIT_)DISCOVERY_HOST and the port after (NNGKIT_)DISCOVERY_PORT. ConfigError.
+        """Read NNGKIT_QUERY, or (NNGKIT_)DISCOVERY_HOST and the port after (NNGKIT_)DISCOVERY_PORT.
 
-        `daemons`, if given, are asked instead.
+        `daemons`, if given, replaces both. Raises ConfigError.
         """
         read = _Environment(environ)
         daemons = daemons or tuple(dialable(address) for address in read.addresses("NNGKIT_QUERY"))

@@ -1,13 +1,13 @@
-"""How a caller is told of changes: it asks the daemon to answer only once there is one. Pure.
+"""Change notification by long polling: the caller asks the daemon to reply only once something has changed. Pure.
 
 ::
 
-    AskWatch(daemon, version, wait)   ->   Changed(daemon, version)
+    WatchQuery(daemon, version, wait)   ->   WatchReply(daemon, version)
 
-The caller names the state that it has (a daemon's id, and that daemon's count of changes); the daemon answers as soon
-as its own is another one, or after `wait` seconds. No message is pushed, so none can be lost: a caller that was away
-asks with an old version and is answered at once, and so is one that meets a restarted daemon, which has another id.
-Then it fetches the snapshot. CBOR maps with `v` and `type`, beside those of queries.py.
+The caller names the state it has: the daemon's id and its count of changes. The daemon replies as soon as its own state
+differs, or after `wait` seconds. Nothing is pushed, so nothing can be lost: a caller that was away asks with an old
+version and gets its reply at once, and so does one that reaches a restarted daemon, which has a new id. The caller then
+fetches the snapshot. CBOR maps with `v` and `type`, beside those of queries.py.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ from nngkit.discovery.messages import FIRST_VERSION, VERSION_WHAT
 from nngkit.discovery.provider import MAX_ID, PROTOCOL_VERSION
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["MAX_WAIT", "AskWatch", "Changed", "parse_ask_watch", "parse_changed"]
+__all__ = ["MAX_WAIT", "WatchQuery", "WatchReply", "parse_watch_query", "parse_watch_reply"]
 
 MAX_WAIT: Final = 60.0
-"""Seconds a daemon keeps a caller waiting at most."""
+"""Cap on `wait`, in seconds."""
 _WHAT = "discovery watch"
 
 
 @dataclass(frozen=True, slots=True)
-class AskWatch:
-    """Answer when the daemon is not `daemon` or its count of changes not `version`, or in `wait` seconds."""
+class WatchQuery:
+    """Reply once the daemon's id is not `daemon` or its count of changes not `version`, or after `wait` seconds."""
 
     daemon: str = ""
     version: int = 0
     wait: float = 0.0
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode the message."""
         fields = {"daemon": self.daemon, "version": self.version, "wait": float(self.wait)}
         return envelope.encode({"v": FIRST_VERSION, "type": "ask-watch", **fields}, limit=envelope.CONTROL_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """The daemon, and its count of changes now."""
+class WatchReply:
+    """The daemon's id and its current count of changes."""
 
     daemon: str
     version: int
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode the message."""
         fields = {"daemon": self.daemon, "version": self.version}
         return envelope.encode({"v": FIRST_VERSION, "type": "changed", **fields}, limit=envelope.CONTROL_LIMIT)
 
 
-def parse_ask_watch(body: bytes, peer: str | None = None) -> AskWatch | None:
-    """What a caller asks, or None if it is no such question (but perhaps one of queries.py). Never raises."""
+def parse_watch_query(body: bytes, peer: str | None = None) -> WatchQuery | None:
+    """Decode a watch query; return None for any other message (perhaps one of queries.py). Never raises."""
     try:
         fields = _fields(body, "ask-watch", peer)
-        return AskWatch(
+        return WatchQuery(
             daemon=envelope.field(fields, "daemon", str, what=_WHAT, peer=peer, max_len=MAX_ID),
             version=envelope.field(fields, "version", int, what=_WHAT, peer=peer, low=0),
             wait=envelope.field(fields, "wait", float, what=_WHAT, peer=peer, low=0, high=MAX_WAIT),
@@ -67,10 +67,10 @@ def parse_ask_watch(body: bytes, peer: str | None = None) -> AskWatch | None:
         return None
 
 
-def parse_changed(body: bytes, peer: str | None = None) -> Changed:
-    """What the daemon answered. Raises BadMessage or TooLarge."""
+def parse_watch_reply(body: bytes, peer: str | None = None) -> WatchReply:
+    """Decode a watch reply. Raises BadMessage or TooLarge."""
     fields = _fields(body, "changed", peer)
-    return Changed(
+    return WatchReply(
         daemon=envelope.field(fields, "daemon", str, what=_WHAT, peer=peer, max_len=MAX_ID),
         version=envelope.field(fields, "version", int, what=_WHAT, peer=peer, low=0),
     )

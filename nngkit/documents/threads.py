@@ -30,7 +30,7 @@ from nngkit.documents import document as _document
 from nngkit.documents import shared as _shared
 from nngkit.documents import undo as _undo
 from nngkit.documents.records import Saved
-from nngkit.loops import on_behalf
+from nngkit.loop_waits import on_behalf
 
 __all__ = ["Array", "Awareness", "ClosableIterator", "Document", "Loop", "Map", "Text", "Undo", "as_in"]
 

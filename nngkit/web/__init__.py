@@ -1,1 +1,1 @@
-"""The pages that nngkit serves to a browser."""
+"""Pages that nngkit serves to browsers."""

@@ -1,16 +1,16 @@
-"""A small HTTP server for pages of ours: files of one folder and JSON values, by GET and HEAD. trio and h11.
+"""Small HTTP server for nngkit's pages: the files of one folder and JSON values, by GET and HEAD. trio and h11.
 
     async with trio.open_nursery() as nursery:
         site = Site.load(page_folder(), json={"config.json": config}, connect=peer.repair_addresses)
         server = await nursery.start(serve, site)
         print(server.url)                               # http://127.0.0.1:40123/
         ...
-        nursery.cancel_scope.cancel()                   # closes it, and every connection with it
+        nursery.cancel_scope.cancel()                   # closes it and all its connections
 
-It is for browsers of people who were given a link, not for the open Internet: there is no TLS (put a proxy in front),
-no ranges; text is compressed for clients that accept gzip. It does not trust them all the same: every request has a
-limit in size and time, bodies are refused, a connection more than `connections` gets 503. Nothing is logged;
-`Server.stats` counts. A secret belongs into the fragment of a link (`link`), which browsers do not send.
+It serves browsers of invited users, not the open Internet: there is no TLS (put a proxy in front) and no range
+requests; text is compressed for clients that accept gzip. Clients are not trusted all the same: every request is
+limited in size and time, request bodies are refused, connections above `connections` get 503. Nothing is logged;
+`Server.stats` counts. Put secrets into the fragment of a link (`link`), which browsers do not send.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import h11
 import trio
 
 from nngkit.errors import ConfigError, Unreachable
-from nngkit.web.site import Answer, Site, refusal
+from nngkit.web.site import Response, Site, refusal
 
-__all__ = ["Limits", "Server", "Stats", "link", "serve"]
+__all__ = ["Server", "ServerLimits", "ServerStats", "link", "serve"]
 
-READ: Final = 16 * 1024  # bytes at a time
+READ: Final = 16 * 1024  # bytes of one read
 REASONS: Final = {
     200: b"OK",
     304: b"Not Modified",
@@ -49,38 +49,38 @@ REASONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What one client may take. The defaults suit a page of some 200 KB for tens of people."""
+class ServerLimits:
+    """Limits for clients. The defaults suit a page of some 200 KB for tens of users."""
 
     connections: int = 256
-    """At once; a browser opens six for a page."""
+    """Open connections; a browser opens six for a page."""
     head: int = 16 * 1024
-    """Bytes of a request, or up to one reading more. A browser's has under 2 KiB, cookies of others aside."""
+    """Bytes of a request, exceeded by at most one read. A browser's has under 2 KiB without other sites' cookies."""
     reading: float = 10.0
-    """Seconds from a request's first byte, or the connection's start, to its last."""
+    """Seconds from the first byte of a request, or the start of the connection, to its last byte."""
     idle: float = 30.0
-    """Seconds that a connection may wait for its next request."""
+    """Seconds between two requests of a connection."""
     writing: float = 30.0
-    """Seconds for an answer to be taken: 200 KB at 56 kbit/s."""
+    """Seconds to send a response: 200 KB at 56 kbit/s."""
     requests: int = 1000
-    """On one connection; a client that wants more makes another."""
+    """Requests on one connection; a client that needs more opens another."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
-    """What a server has done so far. `answers` by status; `cut`: connections that ended with a request half said."""
+class ServerStats:
+    """Counters of a server. `answers`: responses by status; `cut`: connections that ended within a request."""
 
     connections: int
     open: int
     answers: Mapping[int, int]
     cut: int
     sent: int
-    """Bytes of bodies."""
+    """Bytes of response bodies."""
 
 
 @dataclass(slots=True)
 class Server:
-    """A server that runs: where it listens, and what it has done. `serve` gives it to its nursery."""
+    """A running server, with its address and counters. `serve` passes it to its nursery."""
 
     host: str
     port: int
@@ -92,18 +92,18 @@ class Server:
 
     @property
     def url(self) -> str:
-        """For a browser on this machine, or wherever `host` leads here."""
+        """URL for a browser on this machine, or wherever `host` resolves to it."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}/"
 
     @property
-    def stats(self) -> Stats:
-        """Until now."""
-        return Stats(self._connections, self._open, dict(self._answers), self._cut, self._sent)
+    def stats(self) -> ServerStats:
+        """Current counters."""
+        return ServerStats(self._connections, self._open, dict(self._answers), self._cut, self._sent)
 
 
 def link(url: str, **secrets: str | None) -> str:
-    """`url` with `secrets` (token="...", doc="...") in its fragment, which browsers do not send. None is left out."""
+    """Return `url` with `secrets` (token="...", doc="...") in its fragment, which browsers do not send; skips None."""
     fragment = urlencode({name: value for name, value in secrets.items() if value is not None})
     return f"{url}#{fragment}" if fragment else url
 
@@ -113,22 +113,22 @@ async def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve `site` until cancelled; `task_status` gets the `Server`, once it listens. Port 0 has one chosen.
+    """Serve `site` until cancelled; `task_status` gets the `Server` once it listens. Port 0 chooses a free port.
 
-    Cancelling closes the listeners and all connections, whatever they are at.
-    Raises Unreachable where it cannot listen, ConfigError for a port that is none.
+    Cancelling closes the listeners and all connections at once.
+    Raises Unreachable if it cannot listen, ConfigError for an invalid port.
     """
-    limits = limits or Limits()
+    limits = limits or ServerLimits()
     if not 0 <= port <= 65535:
         raise ConfigError("port", f"{port} is not from 0 to 65535", port)
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
     except OSError as error:  # a gaierror for the host among them
         raise Unreachable(f"http://{host}:{port}", error.strerror or str(error)) from error
-    if port == 0 and len(listeners) > 1:  # a name with two addresses got two ports; one URL has room for one
+    if port == 0 and len(listeners) > 1:  # a host with two addresses got two ports, but there is one URL
         for listener in listeners[1:]:
             await listener.aclose()
         del listeners[1:]
@@ -138,7 +138,7 @@ async def serve(
         server._connections += 1
         server._open += 1
         try:
-            # A peer that goes, or that cannot be told, is no news; anything else is a bug of ours and ends the server.
+            # A peer that has gone, or does not read, is expected; any other exception is a bug and ends the server.
             with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 await _Connection(stream, site, server, limits).run()
         finally:
@@ -149,7 +149,7 @@ async def serve(
 
 
 class _Started:
-    """Hands our Server on where trio would hand on its listeners."""
+    """Passes on our Server where trio passes on its listeners."""
 
     def __init__(self, status: trio.TaskStatus[Server], server: Server) -> None:
         self._status = status
@@ -160,53 +160,53 @@ class _Started:
 
 
 class _Connection:
-    """One client, from its first request to its last."""
+    """One client connection, from its first request to its last."""
 
-    def __init__(self, stream: trio.SocketStream, site: Site, server: Server, limits: Limits) -> None:
+    def __init__(self, stream: trio.SocketStream, site: Site, server: Server, limits: ServerLimits) -> None:
         self._stream = stream
         self._site = site
         self._server = server
         self._limits = limits
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head)
-        self._begun = False  # a request: some of its bytes are here
+        self._begun = False  # True while part of a request has been received
 
     async def run(self) -> None:
-        """Answer request after request until either side has enough."""
+        """Answer requests until either side closes."""
         if self._server._open > self._limits.connections:
-            await self._refuse(503, "too many at once; try again")
+            await self._refuse(503, "too many connections; try again")
             return
         for _ in range(self._limits.requests):
-            answer = await self._next()
-            if answer is None:
+            response = await self._next()
+            if response is None:
                 return
-            await self._write(answer)
+            await self._write(response)
             if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
                 break
             self._h11.start_next_cycle()
         await self._linger()
 
-    async def _next(self) -> Answer | None:
-        """The answer to the next request; None: there will be none, and the client has been told so if it can be."""
+    async def _next(self) -> Response | None:
+        """Return the response to the next request; None if there is none, after informing the client if possible."""
         self._begun = bool(self._h11.trailing_data[0])
         try:
             request = await self._read(self._limits.reading if self._begun else self._limits.idle)
         except h11.RemoteProtocolError as error:
             status = error.error_status_hint if error.error_status_hint in REASONS else 400
-            await self._refuse(status, "that is no request of HTTP/1.1")
+            await self._refuse(status, "not a valid HTTP request")
             return None
         if request is None:
             if self._begun:
                 self._server._cut += 1
-                await self._refuse(408, "the request took too long")
+                await self._refuse(408, "request timeout")
             return None
         headers: dict[str, str] = {}
-        for raw, value in request.headers:  # a list may come in several lines; h11 refuses the others twice
+        for raw, value in request.headers:  # lists may span several lines; h11 refuses other duplicates
             name, text = raw.decode("latin1"), value.decode("latin1")
             headers[name] = f"{headers[name]}, {text}" if name in headers else text
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-            await self._refuse(413, "no request here has a body")
+            await self._refuse(413, "requests with a body are not accepted")
             return None
-        target = request.target.decode("ascii")  # h11 lets nothing else through
+        target = request.target.decode("ascii")  # h11 admits ASCII only
         return self._site.answer(
             request.method.decode("ascii"),
             target,
@@ -216,7 +216,7 @@ class _Connection:
         )
 
     async def _read(self, patience: float) -> h11.Request | None:
-        """The next request with its end; None: the client is gone, or too slow. Raises h11.RemoteProtocolError."""
+        """Return the next complete request; None if the client left or was too slow. Raises h11.RemoteProtocolError."""
         request: h11.Request | None = None
         with trio.move_on_after(patience) as scope:
             while True:
@@ -225,7 +225,7 @@ class _Connection:
                     data = await self._stream.receive_some(READ)
                     if not data:
                         self._server._cut += self._begun
-                        self._begun = False  # nobody is there to be told
+                        self._begun = False  # the client is gone: no response
                         return None
                     if not self._begun:
                         self._begun = True
@@ -237,7 +237,7 @@ class _Connection:
                         return request
                 elif isinstance(event, h11.EndOfMessage):
                     return request
-                else:  # h11.PAUSED, ConnectionClosed: it has said its last
+                else:  # h11.PAUSED, ConnectionClosed: no more requests
                     self._begun = False
                     return None
         return None
@@ -245,31 +245,31 @@ class _Connection:
     async def _refuse(self, status: int, why: str) -> None:
         if self._h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
-        answer = refusal(status, why)
-        await self._write(dataclasses.replace(answer, headers=(*answer.headers, ("Connection", "close"))))
+        response = refusal(status, why)
+        await self._write(dataclasses.replace(response, headers=(*response.headers, ("Connection", "close"))))
         await self._linger()
 
-    async def _write(self, answer: Answer) -> None:
-        headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in answer.headers]
-        if answer.status != 304:
-            headers.append((b"Content-Length", b"%d" % answer.size))
-        response = h11.Response(status_code=answer.status, headers=headers, reason=REASONS[answer.status])
-        wire = self._h11.send(response) or b""
-        if answer.body:
-            wire += self._h11.send(h11.Data(data=answer.body)) or b""
+    async def _write(self, response: Response) -> None:
+        headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in response.headers]
+        if response.status != 304:
+            headers.append((b"Content-Length", b"%d" % response.size))
+        head = h11.Response(status_code=response.status, headers=headers, reason=REASONS[response.status])
+        wire = self._h11.send(head) or b""
+        if response.body:
+            wire += self._h11.send(h11.Data(data=response.body)) or b""
         wire += self._h11.send(h11.EndOfMessage()) or b""
         with trio.move_on_after(self._limits.writing) as scope:
             await self._stream.send_all(wire)
         if scope.cancelled_caught:
-            raise trio.BrokenResourceError("the client does not take its answer")
-        self._server._answers[answer.status] += 1
-        self._server._sent += len(answer.body)
+            raise trio.BrokenResourceError("the client does not read the response")
+        self._server._answers[response.status] += 1
+        self._server._sent += len(response.body)
 
     async def _linger(self) -> None:
-        """Let the last answer arrive: closing with unread bytes would reset the connection and take it back."""
+        """Wait for the last response to arrive: closing with unread bytes would reset the connection and discard it."""
         with contextlib.suppress(trio.BrokenResourceError, OSError), trio.move_on_after(1):
             self._stream.socket.shutdown(stdlib_socket.SHUT_WR)
-            for _ in range(64):  # 1 MiB, or whatever comes in a second
+            for _ in range(64):  # at most 1 MiB or a second
                 if not await self._stream.receive_some(READ):
                     return
 

@@ -1,15 +1,16 @@
-"""What a web server of ours answers: files of one folder and a few JSON values, and with which headers. No sockets.
+"""Responses of the web server: files of one folder and a few JSON values, with their headers. No sockets.
 
     site = Site.load(folder, json={"config.json": lambda: {"documents": ["minutes"]}}, connect=["ws://*:4712/repair"])
-    answer = site.answer("GET", "/", host="127.0.0.1:8080", etag=None)      # Answer(200, headers, body)
+    response = site.answer("GET", "/", host="127.0.0.1:8080", etag=None)      # Response(200, headers, body)
 
-The files are read once, at `load`: what is answered is looked up by its whole name in a dict, so there is no path that
-could lead out of the folder, however it is written. Nothing here may come from a peer.
+The files are read once, at `load`. A request is looked up in a dict by its whole name, so no path can lead out of the
+folder. Nothing here may come from a peer.
 
-Text is compressed once too, and served with gzip to clients that accept it. The JSON values are not: each is made anew.
+Text is compressed once too, and sent with gzip to clients that accept it. JSON values are computed for each request and
+not compressed.
 
-The Content-Security-Policy lets a page load what this site serves, and talk to it and to the WebSocket addresses in
-`connect`, and nothing else. An address "ws://*:4712/x" stands for the host that the browser asked for.
+The Content-Security-Policy lets a page load resources of this site, and connect to it and to the WebSocket addresses in
+`connect`, and nothing else. In an address "ws://*:4712/x", "*" stands for the host that the browser requested.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from typing import Final
 
 from nngkit.errors import ConfigError
 
-__all__ = ["Answer", "Site"]
+__all__ = ["Response", "Site", "refusal"]
 
-MOST_FILES: Final = 256  # a page has five; this is the wrong folder
+MOST_FILES: Final = 256  # a page has five; more means the wrong folder
 MOST_BYTES: Final = 32 << 20  # they are all kept in memory
 TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -40,13 +41,13 @@ TYPES: Final = {
     ".ico": "image/x-icon",
     ".woff2": "font/woff2",
 }
-NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # no hidden files, nothing that a URL would have to escape
-COMPRESSED: Final = frozenset({".html", ".js", ".css", ".json", ".txt", ".svg"})  # the others are compressed already
-SMALLEST: Final = 1024  # bytes: below it gzip saves no packet
+NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # no hidden files, nothing that a URL would escape
+COMPRESSED: Final = frozenset({".html", ".js", ".css", ".json", ".txt", ".svg"})  # other types are compressed already
+SMALLEST: Final = 1024  # bytes: below that gzip saves no packet
 QUALITY: Final = re.compile(r"[qQ]=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")  # RFC 9110, 12.4.2
 HOST: Final = re.compile(r"(?P<host>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?")
 SOCKET: Final = re.compile(r"(?P<scheme>wss?)://(?P<host>\*|[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?P<port>:\d+)?(?:/.*)?")
-EVERYWHERE: Final = (
+COMMON_HEADERS: Final = (
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
@@ -57,8 +58,8 @@ Headers = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer; `size` is the Content-Length, which for a HEAD is not that of `body`."""
+class Response:
+    """An HTTP response; `size` is the Content-Length, which for a HEAD is not that of `body`."""
 
     status: int
     headers: Headers
@@ -68,7 +69,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """The bytes of one representation of a file: as it is, or compressed."""
+    """One representation of a file: plain or compressed."""
 
     data: bytes
     headers: Headers
@@ -87,17 +88,17 @@ class _File:
         packed = gzip.compress(data, mtime=0) if suffix in COMPRESSED and len(data) >= SMALLEST else data
         if len(packed) >= len(data):
             return cls(kind, _Body(data, (("ETag", f'"{tag}"'),)), None)
-        varies = ("Vary", "Accept-Encoding")  # on both: a cache must not give either to who asked for the other
+        varies = ("Vary", "Accept-Encoding")  # on both: a cache must not mix them up
         plain = _Body(data, (varies, ("ETag", f'"{tag}"')))
         return cls(kind, plain, _Body(packed, (varies, ("Content-Encoding", "gzip"), ("ETag", f'"{tag}-gzip"'))))
 
     def body(self, encodings: str | None) -> _Body:
-        """The representation for a client with this Accept-Encoding."""
+        """Return the representation for a client with this Accept-Encoding."""
         return self.gzip if self.gzip is not None and _accepts_gzip(encodings) else self.plain
 
 
 class Site:
-    """Files and JSON values by name. Made by `load`."""
+    """Files and JSON values by name. Create it with `load`."""
 
     def __init__(
         self, files: Mapping[str, _File], json: Mapping[str, Callable[[], object]], connect: Sequence[str]
@@ -110,9 +111,10 @@ class Site:
     def load(
         cls, folder: Path, *, json: Mapping[str, Callable[[], object]] | None = None, connect: Sequence[str] = ()
     ) -> Site:
-        """Read `folder`, one level deep. `json`: values made anew for each request, by name. `connect`: ws addresses.
+        """Read `folder`, one level deep. `json`: functions called at each request, by name. `connect`: ws addresses.
 
-        Links and hidden files are left out. Raises ConfigError: no such folder, too much in it, no WebSocket address.
+        Symbolic links and hidden files are skipped. Raises ConfigError for a missing folder, one with too many files or
+        bytes, or an address that is no WebSocket address.
         """
         files: dict[str, _File] = {}
         total = 0
@@ -131,16 +133,16 @@ class Site:
 
     def answer(
         self, method: str, target: str, *, host: str | None, etag: str | None, encodings: str | None = None
-    ) -> Answer:
-        """Return the answer to one request; never raises.
+    ) -> Response:
+        """Return the response to a request; never raises.
 
-        `host`, `etag` and `encodings` are its Host, If-None-Match and Accept-Encoding.
+        `host`, `etag` and `encodings` are the request's Host, If-None-Match and Accept-Encoding.
         """
         if method not in ("GET", "HEAD"):
-            return refusal(405, "only GET and HEAD", (("Allow", "GET, HEAD"),))
+            return refusal(405, "only GET and HEAD are allowed", (("Allow", "GET, HEAD"),))
         asked = HOST.fullmatch(host or "")
         if not target.startswith("/") or asked is None:
-            return refusal(400, "no such address")
+            return refusal(400, "invalid request target or host")
         name = target.partition("?")[0][1:] or "index.html"
         if name in self._json:
             body = json_module.dumps(self._json[name]()).encode()
@@ -150,13 +152,13 @@ class Site:
             chosen = file.body(encodings)
             body = chosen.data
             headers = (("Content-Type", file.kind), ("Cache-Control", "no-cache"), *chosen.headers)
-            if etag is not None and _among(etag, dict(chosen.headers)["ETag"]):
+            if etag is not None and _matches(etag, dict(chosen.headers)["ETag"]):
                 unchanged = [header for header in headers if not header[0].startswith("Content-")]
-                return Answer(304, (*unchanged, *EVERYWHERE), b"", 0)
+                return Response(304, (*unchanged, *COMMON_HEADERS), b"", 0)
         else:
-            return refusal(404, "there is nothing of that name")
-        headers += (("Content-Security-Policy", self._policy(asked["host"])), *EVERYWHERE)
-        return Answer(200, headers, body if method == "GET" else b"", len(body))
+            return refusal(404, "not found")
+        headers += (("Content-Security-Policy", self._policy(asked["host"])), *COMMON_HEADERS)
+        return Response(200, headers, body if method == "GET" else b"", len(body))
 
     def _policy(self, host: str) -> str:
         named = ((scheme, host if name == "*" else name, port) for scheme, name, port in self._connect)
@@ -176,22 +178,22 @@ class Site:
         )
 
 
-def refusal(status: int, why: str, more: Headers = ()) -> Answer:
-    """An answer without a page: one line of text."""
+def refusal(status: int, why: str, more: Headers = ()) -> Response:
+    """Return an error response of one line of text."""
     body = f"{why}\n".encode()
-    headers = (("Content-Type", TYPES[".txt"]), ("Cache-Control", "no-store"), *more, *EVERYWHERE)
-    return Answer(status, headers, body, len(body))
+    headers = (("Content-Type", TYPES[".txt"]), ("Cache-Control", "no-store"), *more, *COMMON_HEADERS)
+    return Response(status, headers, body, len(body))
 
 
-def _among(tags: str, etag: str) -> bool:
-    """Whether an If-None-Match names `etag`."""
+def _matches(tags: str, etag: str) -> bool:
+    """Return True if an If-None-Match header names `etag`."""
     return etag in (tag.strip().removeprefix("W/") for tag in tags.split(","))
 
 
 def _accepts_gzip(header: str | None) -> bool:
-    """Whether an Accept-Encoding prefers gzip to nothing. What is not understood in it is not accepted.
+    """Return True if an Accept-Encoding header prefers gzip to no compression. Unknown syntax is not accepted.
 
-    RFC 9110, 12.5.3: "*" is every coding that is not named, a quality of 0 is a refusal.
+    RFC 9110, 12.5.3: "*" stands for every coding not named, a quality of 0 refuses.
     """
     qualities: dict[str, float] = {}
     for part in (header or "").split(","):

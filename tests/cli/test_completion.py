@@ -19,7 +19,7 @@ from nngkit.cli.bench import PROTOCOLS
 from nngkit.cli.cat_options import FORMATS
 from nngkit.cli.completion import SHELLS
 from nngkit.cli.main import COMMANDS
-from nngkit.devices.plan import KINDS
+from nngkit.devices.kinds import KINDS
 from tests.cli.commands import nngkit
 
 WAIT = 50

@@ -18,7 +18,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nngkit.devices.plan import KINDS
+from nngkit.devices.kinds import KINDS
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Sub
 from tests.cli.certificates import issue
 from tests.cli.commands import ROOT, SCHEMAS, assert_fails, command, environment, nngkit, valid

@@ -1,7 +1,7 @@
-"""What the tests of discovery share: peers that speak the wire's bytes by hand, other processes, and waiting.
+"""Helpers of the discovery tests: raw peers, other processes, and waiting.
 
-A `RawPeer` is a connection of one SURVEYOR or RESPONDENT that knows nothing of nngkit: honest or hostile, as its test
-wants. `provider`, `fleet` and `article` start the programs of the folder beside this file as processes of their own.
+A `RawPeer` is a connection of a SURVEYOR or RESPONDENT with hand-made frames, honest or hostile. `program` starts the
+programs of the folder beside this file as processes.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from typing import Self
 import trio
 
 from nngkit.discovery import Event, Provider, Resolver, ServiceDiscovery, State
-from nngkit.discovery.messages import Query, Reply, parse_query
+from nngkit.discovery.messages import SurveyQuery, SurveyReply, parse_survey_query
 from nngkit.errors import ServiceNotFound
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).with_name("programs")
-WAIT = 15.0  # seconds that any one thing may take here, on a machine with other work to do
+WAIT = 15.0  # seconds for any one event, on a busy machine
 SURVEYOR, RESPONDENT, REQ = 98, 99, 48
 
 
 def record(name: str = "answer", number: int = 1, **fields: object) -> Provider:
-    """A provider as it would describe itself."""
+    """Return a provider record."""
     return Provider(name, f"tcp://10.0.0.{number}:9000", f"id{number}", 1, **fields)  # type: ignore[arg-type]
 
 
 def says(*records: Provider, sender: str = "raw", relay: bool = False) -> bytes:
-    """The CBOR answer of a process that offers `records`."""
-    return Reply(sender, records, relay=relay).encode()
+    """Return the CBOR reply of a process with `records`."""
+    return SurveyReply(sender, records, relay=relay).encode()
 
 
 class RawPeer:
-    """One tcp connection, framed as NNG frames it: 8 bytes with the length, then protocol header and body."""
+    """A tcp connection with NNG's framing: 8 bytes of length, then protocol header and body."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
@@ -46,7 +46,7 @@ class RawPeer:
 
     @classmethod
     async def connect(cls, address: str, protocol: int = RESPONDENT) -> Self:
-        """Dial, and say hello as `protocol`."""
+        """Dial, and send the hello of `protocol`."""
         host, port = address.removeprefix("tcp://").rsplit(":", 1)
         peer = cls(await trio.open_tcp_stream(host, int(port)))
         await peer._stream.send_all(b"\0SP\0" + struct.pack(">HH", protocol, 0))
@@ -60,27 +60,27 @@ class RawPeer:
         await self._stream.aclose()
 
     async def send_bytes(self, data: bytes) -> None:
-        """Whatever it is."""
+        """Send raw bytes."""
         await self._stream.send_all(data)
 
     async def send(self, header: bytes, body: bytes) -> None:
-        """A message."""
+        """Send a message."""
         await self._stream.send_all(struct.pack(">Q", len(header) + len(body)) + header + body)
 
     async def recv(self) -> tuple[bytes, bytes]:
-        """The next message: its header (one word), its body."""
+        """Return the next message: its header (one word), its body."""
         (size,) = struct.unpack(">Q", await self._take(8))
         whole = await self._take(size)
         return whole[:4], whole[4:]
 
-    async def query(self) -> tuple[bytes, Query | None]:
-        """The next survey: the header that its reply needs, and what is asked; None is the text query."""
+    async def query(self) -> tuple[bytes, SurveyQuery | None]:
+        """Return the next survey: the header for its reply, and the query; None for the text query."""
         with trio.fail_after(WAIT):
             header, body = await self.recv()
-        return header, parse_query(body)
+        return header, parse_survey_query(body)
 
-    async def cbor_query(self) -> tuple[bytes, Query]:
-        """The next CBOR survey."""
+    async def cbor_query(self) -> tuple[bytes, SurveyQuery]:
+        """Return the next CBOR survey."""
         while True:
             header, query = await self.query()
             if query is not None:
@@ -93,13 +93,13 @@ class RawPeer:
             if query is not None:
                 await self.send(header, body)
 
-    async def query_for_ever(self) -> tuple[bytes, Query | None]:
-        """The next survey, however late."""
+    async def query_for_ever(self) -> tuple[bytes, SurveyQuery | None]:
+        """Return the next survey, without a timeout."""
         header, body = await self.recv()
-        return header, parse_query(body)
+        return header, parse_survey_query(body)
 
     async def ended(self) -> bool:
-        """Wait for the other side to hang up."""
+        """Wait for the other side to close; return False if it does not."""
         with trio.move_on_after(WAIT):
             while True:
                 try:
@@ -112,21 +112,21 @@ class RawPeer:
     async def _take(self, size: int) -> bytes:
         while len(self._bytes) < size:
             if not (more := await self._stream.receive_some()):
-                raise ConnectionError("the other side has hung up")
+                raise ConnectionError("the other side has closed the connection")
             self._bytes += more
         taken, self._bytes = self._bytes[:size], self._bytes[size:]
         return taken
 
 
 async def until(true: Callable[[], object], timeout: float = WAIT) -> None:
-    """Wait for something that has no event."""
+    """Wait for a condition that has no event."""
     with trio.fail_after(timeout):
-        while not true():  # noqa: ASYNC110 - there is none to wait for
+        while not true():  # noqa: ASYNC110 - there is no event
             await trio.sleep(0.002)
 
 
 def found(discovery: ServiceDiscovery, name: str = "answer") -> Callable[[], bool]:
-    """Whether `name` can be resolved."""
+    """Return a condition: True once `name` can be resolved."""
 
     def there() -> bool:
         try:
@@ -138,31 +138,31 @@ def found(discovery: ServiceDiscovery, name: str = "answer") -> Callable[[], boo
 
 
 def states(discovery: ServiceDiscovery) -> dict[str, State]:
-    """Who is in which state, by address."""
+    """Return the state of each provider, by address."""
     return {row.provider.address: row.state for row in discovery.view()}
 
 
 class Watcher:
-    """Collects the events of a discovery or a resolver; a test waits for the one that it wants."""
+    """Collects the events of a discovery or a resolver, for tests that wait for one."""
 
     def __init__(self, discovery: ServiceDiscovery | Resolver) -> None:
         self.seen: list[Event] = []
         self._discovery = discovery
 
     async def run(self) -> None:
-        """In a nursery."""
+        """Collect events; start it in a nursery."""
         async for event in self._discovery.events():
             self.seen.append(event)
 
     async def wait(self, state: State, name: str = "answer", timeout: float = WAIT) -> Event:
-        """The first event in which `name` comes into `state`."""
+        """Return the first event in which `name` enters `state`."""
         await until(lambda: any(event.new is state and event.name == name for event in self.seen), timeout)
         return next(event for event in self.seen if event.new is state and event.name == name)
 
 
 @contextmanager
 def program(name: str, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """One of the programs beside this file, until the block ends; it says a line when it is ready."""
+    """Run one of the programs beside this file until the block ends; it prints a line when it is ready."""
     process = subprocess.Popen(
         [sys.executable, str(PROGRAMS / f"{name}.py"), *arguments],
         cwd=ROOT,

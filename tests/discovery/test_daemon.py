@@ -1,4 +1,4 @@
-"""Daemon and DaemonClient: what callers may ask, what they are told, and who is turned away."""
+"""Daemon and DaemonClient: queries, replies and refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import trio
 from nngkit import BadMessage, ConfigError, Service, ServiceNotFound, TimedOut, Unreachable
 from nngkit.discovery import Daemon, DaemonClient, DaemonSettings, Event, Reason, RoundFigures, State
 from nngkit.discovery.daemon import WATCHES
-from nngkit.discovery.queries import PAGE, AskResolve, Refused, Rounds, parse_answer
+from nngkit.discovery.queries import PAGE, RefusedReply, ResolveQuery, RoundsReply, parse_daemon_reply
 from nngkit.protocols import Rep, Req
 from tests.discovery.peers import WAIT, RawPeer, found, record, says, until
 
@@ -28,7 +28,7 @@ async def daemon_and_client(settings: DaemonSettings = SETTINGS) -> AsyncIterato
         yield daemon, client
 
 
-async def test_callers_are_told_who_is_there() -> None:
+async def test_callers_get_the_current_providers() -> None:
     async with daemon_and_client() as (daemon, client):
         assert await client.snapshot() == ()
         with pytest.raises(ServiceNotFound, match="service not found: answer"):
@@ -50,7 +50,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if "version 1" in record.message]
 
 
-async def test_a_service_of_version_1_has_priority_8_which_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_version_1_service_gets_priority_8_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     old = {"v": 1, "type": "reply", "sender": "old", "providers": [record().as_map() | {"priority": 100}]}
     async with (
         daemon_and_client() as (daemon, client),
@@ -58,7 +58,7 @@ async def test_a_service_of_version_1_has_priority_8_which_is_said_once(caplog: 
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(peer.answer_all, cbor2.dumps(old))
-        await until(lambda: daemon.discovery.counts["older version"] >= 3)
+        await until(lambda: daemon.discovery.stats.counters["older version"] >= 3)
         assert await client.resolve("answer") == record(priority=8)
         nursery.cancel_scope.cancel()
     (said,) = warned(caplog)
@@ -66,7 +66,7 @@ async def test_a_service_of_version_1_has_priority_8_which_is_said_once(caplog: 
     assert said.endswith(" speaks version 1: its priority is read as 8")
 
 
-async def test_a_caller_of_version_1_is_told_no_priority_which_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_version_1_caller_gets_no_priority_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async with (
         daemon_and_client() as (daemon, _),
         Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0], priority=1),
@@ -77,19 +77,21 @@ async def test_a_caller_of_version_1_is_told_no_priority_which_is_said_once(capl
             said = await req.arequest(cbor2.dumps({"v": 1, **ask}), timeout=WAIT)
             assert cbor2.loads(said)["v"] == 1
             assert b"priority" not in said
-        assert cbor2.loads(await req.arequest(AskResolve("answer").encode(), timeout=WAIT))["provider"]["priority"] == 1
+        assert (
+            cbor2.loads(await req.arequest(ResolveQuery("answer").encode(), timeout=WAIT))["provider"]["priority"] == 1
+        )
     (said_once,) = warned(caplog)
     assert said_once.startswith("caller at tcp://127.0.0.1:")
 
 
-async def test_a_daemon_of_version_1_tells_no_priority_which_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_version_1_daemons_priorities_are_ignored_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     answer = cbor2.dumps(
         {"v": 1, "type": "resolved", "daemon": "old", "provider": record().as_map() | {"priority": -5}}
     )
 
     async def old_daemon(rep: Rep) -> None:
         async for request in rep:
-            assert cbor2.loads(request.body)["v"] == 1  # it would refuse a newer one
+            assert cbor2.loads(request.body)["v"] == 1  # a version 1 daemon refuses newer messages
             await request.areply(answer)
 
     async with (
@@ -104,7 +106,7 @@ async def test_a_daemon_of_version_1_tells_no_priority_which_is_said_once(caplog
     assert warned(caplog) == [f"discovery daemon at {rep.address} speaks version 1: priorities are read as 8"]
 
 
-async def test_long_lists_come_in_pages() -> None:
+async def test_long_lists_are_sent_in_pages() -> None:
     async with daemon_and_client() as (daemon, client), trio.open_nursery() as nursery:
         records = [record("crowd", number) for number in range(PAGE * 2 + 10)]
         for start in range(0, len(records), 60):
@@ -124,21 +126,21 @@ async def close_at_the_end(peer: RawPeer) -> None:
         await peer.__aexit__()
 
 
-async def test_the_rounds_and_the_counters_can_be_read() -> None:
+async def test_rounds_and_counters_can_be_queried() -> None:
     async with daemon_and_client() as (daemon, client), await RawPeer.connect(daemon.addresses[0]) as peer:
         header, _ = await peer.cbor_query()
         await peer.send(header, b"\xa1nonsense")
-        await until(lambda: daemon.discovery.counts["bad cbor"])
+        await until(lambda: daemon.discovery.stats.counters["bad cbor"])
         rounds = await client.rounds(4)
         assert rounds.daemon == daemon.discovery.id
-        assert rounds.counts["bad cbor"] == 1
-        assert rounds.counts["pipes joined"] == 1
+        assert rounds.counters["bad cbor"] == 1
+        assert rounds.counters["pipes joined"] == 1
         assert rounds.silent == 1
 
 
-async def test_a_watch_is_answered_when_something_changes_and_not_before() -> None:
+async def test_watch_is_answered_when_the_state_changes_and_not_before() -> None:
     async with daemon_and_client() as (daemon, client), trio.open_nursery() as nursery:
-        state = await client.watch("", 0, wait=WAIT)  # who knows nothing is told at once
+        state = await client.watch("", 0, wait=WAIT)  # an unknown state is answered at once
         assert state.daemon == daemon.discovery.id
         assert await client.watch(state.daemon, state.version, wait=0.05) == state
         told = []
@@ -147,7 +149,7 @@ async def test_a_watch_is_answered_when_something_changes_and_not_before() -> No
             told.append(await client.watch(state.daemon, state.version, wait=WAIT))
 
         nursery.start_soon(watch)
-        await until(lambda: daemon.counts["requests"] == 3)
+        await until(lambda: daemon.stats["requests"] == 3)
         assert told == []
         async with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0]):
             await until(lambda: told)
@@ -155,12 +157,12 @@ async def test_a_watch_is_answered_when_something_changes_and_not_before() -> No
         assert (await client.watch("another daemon", told[0].version, wait=WAIT)).daemon == state.daemon
 
 
-async def test_more_watches_than_one_caller_may_have_are_answered_at_once() -> None:
+async def test_watches_over_a_callers_cap_are_answered_at_once() -> None:
     async with daemon_and_client() as (daemon, client), trio.open_nursery() as nursery:
         state = await client.watch("", 0, wait=0.0)
         for _ in range(WATCHES):
             nursery.start_soon(lambda: client.watch(state.daemon, state.version, wait=WAIT))
-        await until(lambda: daemon.counts["requests"] == 1 + WATCHES)
+        await until(lambda: daemon.stats["requests"] == 1 + WATCHES)
         with trio.fail_after(WAIT / 2):
             assert await client.watch(state.daemon, state.version, wait=WAIT) == state
         async with DaemonClient(daemon.query_addresses[0]) as other:
@@ -170,7 +172,7 @@ async def test_more_watches_than_one_caller_may_have_are_answered_at_once() -> N
         nursery.cancel_scope.cancel()
 
 
-async def test_watches_of_callers_that_left_are_forgotten() -> None:
+async def test_watches_of_disconnected_callers_are_dropped() -> None:
     async with Daemon(SETTINGS) as daemon:
         async with DaemonClient(daemon.query_addresses[0], timeout=WAIT) as client, trio.open_nursery() as nursery:
             state = await client.watch("", 0, wait=0.0)
@@ -180,29 +182,29 @@ async def test_watches_of_callers_that_left_are_forgotten() -> None:
         await until(lambda: daemon._watching.total() == 0)
 
 
-async def test_requests_that_make_no_sense_are_refused_and_counted() -> None:
+async def test_invalid_requests_are_refused_and_counted() -> None:
     async with Daemon(SETTINGS) as daemon, Req(dial=daemon.query_addresses[0]) as req:
         for body in (b"", b"\xff" * 1000, b"service query", b"\xa1\x61v\x01", b"\x9f"):
-            said = parse_answer(await req.arequest(body, timeout=WAIT), 0.0)
-            assert isinstance(said, Refused)
+            said = parse_daemon_reply(await req.arequest(body, timeout=WAIT), 0.0)
+            assert isinstance(said, RefusedReply)
             assert said.kind == "bad message"
-        assert daemon.counts["bad requests"] == 5
+        assert daemon.stats["bad requests"] == 5
 
 
-async def test_a_request_too_large_costs_the_connection_and_nothing_else() -> None:
+async def test_oversized_request_closes_only_its_connection() -> None:
     async with daemon_and_client() as (daemon, client), Req(dial=daemon.query_addresses[0], resend=None) as req:
         with pytest.raises(TimedOut):
             await req.arequest(bytes(10_000_000), timeout=0.2)
-        assert isinstance(await client.rounds(), Rounds)
+        assert isinstance(await client.rounds(), RoundsReply)
 
 
-async def test_events_and_rounds_can_be_followed() -> None:
+async def test_callbacks_get_events_and_rounds() -> None:
     events: list[Event] = []
     figures: list[RoundFigures] = []
 
     def failing(event: Event) -> None:
         events.append(event)
-        raise ZeroDivisionError  # of its own making: the daemon goes on
+        raise ZeroDivisionError  # raised by the callback: the daemon continues
 
     async with Daemon(SETTINGS, on_round=figures.append) as daemon, trio.open_nursery() as nursery:
         nursery.start_soon(daemon.run, failing)
@@ -214,16 +216,16 @@ async def test_events_and_rounds_can_be_followed() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_the_door_for_callers_is_next_to_the_surveys() -> None:
+async def test_default_query_port_is_the_survey_port_plus_one() -> None:
     async with Daemon(SETTINGS) as first:
         port = int(first.addresses[0].rpartition(":")[2])
-    # Nobody else takes a port this quickly; if somebody does, it is that one which cannot be listened on.
+    # Another process could take the port meanwhile; then the test fails to listen.
     with suppress(Unreachable):
         async with Daemon(DaemonSettings(listen=(f"tcp://127.0.0.1:{port}",))) as daemon:
             assert daemon.query_addresses == (f"tcp://127.0.0.1:{port + 1}",)
 
 
-async def test_long_addresses_are_no_matter(tmp_path: Path) -> None:
+async def test_long_addresses_work(tmp_path: Path) -> None:
     settings = DaemonSettings(listen=(f"ipc://{tmp_path}/surveys",))
     async with Daemon(settings) as daemon:
         assert daemon.query_addresses == (f"ipc://{tmp_path}/surveys.query",)
@@ -231,7 +233,7 @@ async def test_long_addresses_are_no_matter(tmp_path: Path) -> None:
             assert await client.snapshot() == ()
 
 
-async def test_it_may_live_on_several_addresses() -> None:
+async def test_daemon_may_listen_on_several_addresses() -> None:
     settings = DaemonSettings(listen=(ANY, "inproc://surveys"), query=(ANY, "inproc://queries"), interval=0.05)
     async with Daemon(settings) as daemon:
         assert len(daemon.addresses) == len(daemon.query_addresses) == 2
@@ -244,7 +246,7 @@ async def test_it_may_live_on_several_addresses() -> None:
 
 
 @pytest.mark.parametrize("where", ["listen", "query"])
-async def test_a_port_in_use_is_unreachable_and_leaves_nothing_open(where: str) -> None:
+async def test_port_in_use_raises_unreachable_and_leaves_nothing_open(where: str) -> None:
     async with Daemon(SETTINGS) as taken:
         addresses = {"listen": taken.addresses, "query": taken.query_addresses}[where]
         with pytest.raises(Unreachable, match=addresses[0]):
@@ -252,7 +254,7 @@ async def test_a_port_in_use_is_unreachable_and_leaves_nothing_open(where: str) 
                 pass
 
 
-async def test_nobody_there_and_nobody_who_answers_are_told_apart() -> None:
+async def test_unreachable_and_timed_out_are_distinguished() -> None:
     async with Daemon(SETTINGS) as daemon:
         address = daemon.query_addresses[0]
     async with DaemonClient(address, timeout=0.1) as client:
@@ -267,7 +269,7 @@ async def test_nobody_there_and_nobody_who_answers_are_told_apart() -> None:
             pass
 
 
-async def test_a_daemon_that_talks_nonsense_is_bad_message() -> None:
+async def test_invalid_reply_of_a_daemon_raises_bad_message() -> None:
     async with Rep(listen=ANY) as rep, trio.open_nursery() as nursery:
 
         async def talk() -> None:

@@ -1,4 +1,4 @@
-"""Bytes from a peer may be anything: nobody else notices, and a counter says that it happened."""
+"""Arbitrary bytes from a peer: they affect no other peer, and are counted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import trio
 
 from nngkit import ServiceDiscovery
 from nngkit.discovery import Reason, State
-from nngkit.discovery.messages import Reply
+from nngkit.discovery.messages import SurveyReply
 from tests.discovery.peers import WAIT, RawPeer, Watcher, found, record, says, until
 
 ANY = "tcp://127.0.0.1:0"
@@ -33,19 +33,19 @@ REPLIES = {
 
 
 @pytest.mark.parametrize("kind", REPLIES)
-async def test_a_reply_that_makes_no_sense_is_counted(kind: str) -> None:
+async def test_invalid_reply_is_counted(kind: str) -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.3) as discovery,
         await RawPeer.connect(discovery.address) as good,
         await RawPeer.connect(discovery.address) as bad,
         trio.open_nursery() as nursery,
     ):
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         nursery.start_soon(good.answer_all, says(GOOD))
         nursery.start_soon(bad.answer_all, REPLIES[kind])
         assert await discovery.discover() == {"answer": frozenset({GOOD})}
-        assert discovery.counts[kind.partition(",")[0]] == 1
-        assert discovery.stats.left == 0  # a mistake costs nobody the connection
+        assert discovery.stats.counters[kind.partition(",")[0]] == 1
+        assert discovery.stats.socket.left == 0  # a malformed reply does not close the connection
         nursery.cancel_scope.cancel()
 
 
@@ -57,95 +57,95 @@ CUT = {
 
 
 @pytest.mark.parametrize("what", CUT)
-async def test_an_impossible_length_costs_the_connection_and_nothing_else(what: str) -> None:
+async def test_impossible_length_closes_only_that_connection(what: str) -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.3) as discovery,
         await RawPeer.connect(discovery.address) as good,
         await RawPeer.connect(discovery.address) as bad,
         trio.open_nursery() as nursery,
     ):
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         nursery.start_soon(good.answer_all, says(GOOD))
 
         async def send() -> None:
-            with suppress(trio.BrokenResourceError):  # hung up on in the middle
+            with suppress(trio.BrokenResourceError):  # disconnected while sending
                 await bad.send_bytes(CUT[what])
             assert await bad.ended()
 
         nursery.start_soon(send)
-        await until(lambda: discovery.counts["pipes left"] == 1)
+        await until(lambda: discovery.stats.counters["pipes left"] == 1)
         assert await discovery.discover() == {"answer": frozenset({GOOD})}
         nursery.cancel_scope.cancel()
 
 
-async def test_two_replies_count_once_and_the_second_is_counted() -> None:
+async def test_second_reply_to_a_round_is_counted_as_duplicate() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         await RawPeer.connect(discovery.address) as peer,
         trio.open_nursery() as nursery,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         nursery.start_soon(discovery.discover)
         header, _ = await peer.cbor_query()
         await peer.send(header, says(GOOD))
         await peer.send(header, says(GOOD))
-        await until(lambda: discovery.counts["duplicate"] == 1)
+        await until(lambda: discovery.stats.counters["duplicate"] == 1)
         assert discovery.snapshot() == {"answer": frozenset({GOOD})}
 
 
-async def test_a_flood_of_replies_is_cut_short_and_counted() -> None:
+async def test_flood_of_replies_is_cut_and_counted() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=1) as discovery,
         await RawPeer.connect(discovery.address) as good,
         await RawPeer.connect(discovery.address) as bad,
         trio.open_nursery() as nursery,
     ):
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         nursery.start_soon(good.answer_all, says(GOOD))
         nursery.start_soon(discovery.discover)
         header, _ = await bad.cbor_query()
         body = says(*(record("other", number) for number in range(60)), sender="bad")
         message = struct.pack(">Q", 4 + len(body)) + header + body
         await bad.send_bytes(message * 500)
-        await until(lambda: discovery.counts["flood"])
-        await until(lambda: discovery.counts["replies"] == 501)
+        await until(lambda: discovery.stats.counters["flood"])
+        await until(lambda: discovery.stats.counters["replies"] == 501)
         assert found(discovery)()
         with suppress(trio.BrokenResourceError):
             for _ in range(100):
                 await bad.send_bytes(message * 50)
         assert await bad.ended()
-        await until(lambda: discovery.counts["pipes cut"] == 1)
+        await until(lambda: discovery.stats.counters["pipes cut"] == 1)
         assert found(discovery)()
         nursery.cancel_scope.cancel()
 
 
-async def test_replies_to_surveys_that_never_were_are_nobodys() -> None:
+async def test_replies_to_unknown_surveys_are_ignored() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         for number in (0x80000000, 0x80000001, 0xFFFFFFFF):
             await peer.send(struct.pack(">I", number), says(GOOD))
         assert await discovery.discover() == {}
-        assert discovery.stats.late == 3
+        assert discovery.stats.socket.late == 3
 
 
 @pytest.mark.parametrize("number", [0, 1, 0x7FFFFFFF])
-async def test_who_replies_without_the_bit_that_ends_a_header_is_cut_off(number: int) -> None:
+async def test_reply_without_the_header_end_bit_closes_the_connection(number: int) -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         await peer.send(struct.pack(">I", number), says(GOOD))
         assert await peer.ended()
-        await until(lambda: discovery.stats.cut == 1)
+        await until(lambda: discovery.stats.socket.cut == 1)
         assert await discovery.discover() == {}
-        assert (discovery.stats.bad, discovery.stats.late) == (1, 0)
+        assert (discovery.stats.socket.bad, discovery.stats.socket.late) == (1, 0)
 
 
-async def test_what_one_peer_says_touches_no_other_peers_provider() -> None:
+async def test_peer_cannot_change_another_peers_provider() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=1, interval=0.01) as discovery,
         await RawPeer.connect(discovery.address) as good,
@@ -157,8 +157,8 @@ async def test_what_one_peer_says_touches_no_other_peers_provider() -> None:
         await watcher.wait(State.UP)
         bad = await RawPeer.connect(discovery.address)
         for body in (
-            Reply("good", bye=True).encode(),
-            Reply("good", ()).encode(),
+            SurveyReply("good", bye=True).encode(),
+            SurveyReply("good", ()).encode(),
             says(record(draining=True), sender="bad"),
         ):
             header, _ = await bad.cbor_query()
@@ -167,14 +167,14 @@ async def test_what_one_peer_says_touches_no_other_peers_provider() -> None:
             if body != says(record(draining=True), sender="bad"):
                 assert [event.new for event in watcher.seen] == [State.UP]
         await bad.__aexit__()
-        await until(found(discovery))  # the draining that it lent lasts as long as the owner takes to answer again
+        await until(found(discovery))  # the forged draining lasts until the owner's next reply
         assert not any(event.new is State.DOWN for event in watcher.seen)
         assert all(event.reason is not Reason.BYE for event in watcher.seen)
         nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_random_bytes_on_the_wire_hurt_nobody(seed: int) -> None:
+async def test_random_bytes_on_the_wire_affect_no_other_peer(seed: int) -> None:
     rng = random.Random(seed)
     async with (
         ServiceDiscovery(listen=ANY, deadline=1, interval=0.01) as discovery,

@@ -1,4 +1,4 @@
-"""The figures that docs/discovery.md promises, measured: no false alarm in a crowd, and how fast the dead are gone."""
+"""Measurements of the guarantees in docs/discovery.md: no false misses at scale, and fast removal of dead providers."""
 
 # ruff: noqa: T201 - the figures are printed, for those who run it with -s
 
@@ -19,12 +19,12 @@ from tests.discovery.peers import WAIT, Watcher, program, states, until
 ANY = "tcp://127.0.0.1:0"
 CROWD, ROUNDS, STALL = 400, 20, 0.3
 KILLS = 11
-SLACK = 0.25  # seconds that a busy machine may add to what is promised: of two cores, both can be taken
+SLACK = 0.25  # seconds that a busy machine may add to a bound: both of its cores may be taken
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-async def test_20_rounds_over_400_services_with_a_stalling_loop_raise_no_false_alarm() -> None:
+async def test_20_rounds_over_400_services_with_a_stalling_loop_cause_no_false_misses() -> None:
     figures: list[RoundFigures] = []
     rng = random.Random(4)
     async with (
@@ -56,12 +56,12 @@ async def test_20_rounds_over_400_services_with_a_stalling_loop_raise_no_false_a
 
 
 async def resolved_until(discovery: ServiceDiscovery, address: str, limit: float = WAIT) -> float:
-    """When `address` was last resolved; the loop runs meanwhile."""
+    """Return the time when `address` was last resolved; the loop runs meanwhile."""
     last = time.monotonic()
     with trio.fail_after(limit):
         while True:
             try:
-                # twenty picks of two: that it is there and not picked is one in a million
+                # twenty choices between two: missing a present one has odds of one in a million
                 there = any(discovery.resolve("victim").address == address for _ in range(20))
             except ServiceNotFound:
                 there = False
@@ -72,14 +72,14 @@ async def resolved_until(discovery: ServiceDiscovery, address: str, limit: float
 
 
 @pytest.mark.slow
-async def test_a_killed_provider_is_last_resolved_within_20_ms_of_its_death() -> None:
+async def test_killed_provider_is_last_resolved_within_20_ms() -> None:
     stale = []
     async with ServiceDiscovery(listen=ANY, deadline=0.5, interval=0.5) as discovery:
         for number in range(KILLS):
             address = f"tcp://10.0.0.{number + 1}:9000"
             with program("provider", "victim", address, discovery.address) as process:
                 await until(lambda: "victim" in discovery.snapshot())
-                await trio.sleep(random.uniform(0.0, 0.5))  # anywhere in the interval
+                await trio.sleep(random.uniform(0.0, 0.5))  # at a random point of the interval
                 process.kill()
                 killed = time.monotonic()
                 stale.append(max(0.0, await resolved_until(discovery, address) - killed))
@@ -91,7 +91,7 @@ async def test_a_killed_provider_is_last_resolved_within_20_ms_of_its_death() ->
 
 
 @pytest.mark.slow
-async def test_a_stopped_provider_is_out_of_resolve_within_an_interval_and_two_deadlines() -> None:
+async def test_frozen_provider_leaves_resolve_within_an_interval_and_two_deadlines() -> None:
     interval, deadline, stale = 0.4, 0.3, []
     async with (
         ServiceDiscovery(listen=ANY, deadline=deadline, interval=interval) as discovery,
@@ -106,7 +106,7 @@ async def test_a_stopped_provider_is_out_of_resolve_within_an_interval_and_two_d
                     process.send_signal(signal.SIGSTOP)
                     stopped = time.monotonic()
                     stale.append(await resolved_until(discovery, address) - stopped)
-                    assert states(discovery)[address] is State.SUSPECT  # not dead: nobody can know that
+                    assert states(discovery)[address] is State.SUSPECT  # not down: that cannot be known
                     process.send_signal(signal.SIGCONT)
                     await until(lambda: states(discovery)[address] is State.UP)  # noqa: B023 - called here
         nursery.cancel_scope.cancel()

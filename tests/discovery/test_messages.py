@@ -1,4 +1,4 @@
-"""The messages of discovery: what is said is understood, what is not right is refused, and nothing else happens."""
+"""Messages of discovery: encoding, decoding, and refusal of invalid input."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit.discovery import messages, queries
-from nngkit.discovery.messages import Query, Reply, TextReply, parse_query, parse_reply
+from nngkit.discovery.messages import SurveyQuery, SurveyReply, TextReply, parse_survey_query, parse_survey_reply
 from nngkit.discovery.provider import Provider, Reason, RoundFigures, State, Status
 from nngkit.discovery.queries import (
-    Ask,
-    AskResolve,
-    AskRounds,
-    AskSnapshot,
-    Refused,
-    Resolved,
-    Rounds,
-    Snapshot,
-    parse_answer,
-    parse_ask,
+    DaemonQuery,
+    RefusedReply,
+    ResolveQuery,
+    ResolveReply,
+    RoundsQuery,
+    RoundsReply,
+    SnapshotQuery,
+    SnapshotReply,
+    parse_daemon_query,
+    parse_daemon_reply,
 )
 from nngkit.discovery.registry import Registry
-from nngkit.discovery.watch import AskWatch
+from nngkit.discovery.watch import WatchQuery
 from nngkit.errors import BadMessage, Broken, ServiceNotFound, TooLarge
 
 WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
 
-unhurried = settings(deadline=None)  # the machine may be busy with something else
+unhurried = settings(deadline=None)  # the machine may be busy
 printable = st.characters(exclude_categories=["C", "Z"], exclude_characters="|")
 names = st.text(printable, min_size=1, max_size=32)
 ids = st.text(string.ascii_letters + string.digits + "._:@-", min_size=1, max_size=64)
@@ -65,7 +65,7 @@ def providers(draw: st.DrawFn) -> Provider:
 
 
 replies = st.builds(
-    Reply,
+    SurveyReply,
     sender=ids,
     providers=st.lists(providers(), max_size=8, unique_by=lambda p: p.key).map(tuple),
     relay=st.booleans(),
@@ -74,7 +74,7 @@ replies = st.builds(
 
 
 def largest(index: int = 0) -> Provider:
-    """A provider with every field at its limit."""
+    """Return a provider with every field at its limit."""
     return Provider(
         name=f"{index:0128}",
         address=f"tcp://{index:0250}",
@@ -95,62 +95,67 @@ def largest(index: int = 0) -> Provider:
 
 @unhurried
 @given(replies)
-def test_a_reply_is_understood_as_it_was_meant(reply: Reply) -> None:
-    again = parse_reply(reply.encode())
+def test_reply_survives_encoding(reply: SurveyReply) -> None:
+    again = parse_survey_reply(reply.encode())
     assert again == reply
-    assert isinstance(again, Reply)
-    assert [p.load for p in again.providers] == [p.load for p in reply.providers]  # which equality leaves out
+    assert isinstance(again, SurveyReply)
+    assert [p.load for p in again.providers] == [p.load for p in reply.providers]  # not part of equality
 
 
 @unhurried
-@given(st.builds(Query, daemon=ids, round=epochs, flags=st.frozensets(words, max_size=16)))
-def test_a_query_is_understood_as_it_was_meant(query: Query) -> None:
-    assert parse_query(query.encode()) == query
+@given(st.builds(SurveyQuery, daemon=ids, round=epochs, flags=st.frozensets(words, max_size=16)))
+def test_query_survives_encoding(query: SurveyQuery) -> None:
+    assert parse_survey_query(query.encode()) == query
 
 
 @unhurried
 @given(names.filter(lambda name: name == name.strip()), addresses.filter(lambda text: len(text.encode()) <= 256))
-def test_a_text_reply_is_understood_as_it_was_meant(name: str, address: str) -> None:
+def test_text_reply_survives_encoding(name: str, address: str) -> None:
     reply = TextReply(name, address)
-    assert parse_reply(reply.encode()) == reply
+    assert parse_survey_reply(reply.encode()) == reply
     assert reply.provider == Provider(name, address, id="", epoch=0)
 
 
 @unhurried
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_message_or_a_bad_message(data: bytes) -> None:
-    for parse in (parse_query, parse_reply, parse_ask, lambda body: parse_answer(body, 0.0)):
+def test_arbitrary_bytes_are_a_message_or_raise_bad_message(data: bytes) -> None:
+    for parse in (
+        parse_survey_query,
+        parse_survey_reply,
+        parse_daemon_query,
+        lambda body: parse_daemon_reply(body, 0.0),
+    ):
         with suppress(BadMessage):
             parse(data)
 
 
 @unhurried
 @given(replies, st.integers(0, 255), st.integers(0, 10_000))
-def test_one_changed_byte_is_a_message_or_a_bad_message(reply: Reply, byte: int, where: int) -> None:
+def test_one_changed_byte_is_a_message_or_raises_bad_message(reply: SurveyReply, byte: int, where: int) -> None:
     data = bytearray(reply.encode())
     data[where % len(data)] = byte
-    with suppress(BadMessage, TooLarge):  # TooLarge: as text, which it may be now, a lower limit holds
-        parse_reply(bytes(data))
+    with suppress(BadMessage, TooLarge):  # TooLarge: it may now be text, which has a lower limit
+        parse_survey_reply(bytes(data))
 
 
-def test_a_reply_of_64_ordinary_providers_fits_and_of_64_largest_is_too_large() -> None:
+def test_reply_of_64_ordinary_providers_fits_and_of_64_largest_is_too_large() -> None:
     ordinary = tuple(
         Provider(f"service-{n}", f"tcp://10.0.0.1:{9000 + n}", id="a" * 32, epoch=2**41) for n in range(64)
     )
-    assert len(Reply("s", ordinary).encode()) < 8 * 1024
+    assert len(SurveyReply("s", ordinary).encode()) < 8 * 1024
     with pytest.raises(TooLarge):
-        Reply("s", tuple(largest(n) for n in range(64))).encode()
+        SurveyReply("s", tuple(largest(n) for n in range(64))).encode()
     with pytest.raises(ValueError, match="65 providers"):
-        Reply("s", (*ordinary, replace(ordinary[0], name="more"))).encode()
+        SurveyReply("s", (*ordinary, replace(ordinary[0], name="more"))).encode()
 
 
-def test_no_record_is_larger_than_two_kib() -> None:
+def test_largest_record_is_under_two_kib() -> None:
     assert len(cbor2.dumps(largest().as_map())) < 2048
 
 
-def test_both_forms_are_told_apart_by_the_first_byte() -> None:
-    assert messages.is_cbor(Query("d", 1).encode())
-    assert messages.is_cbor(Reply("s").encode())
+def test_first_byte_tells_the_form() -> None:
+    assert messages.is_cbor(SurveyQuery("d", 1).encode())
+    assert messages.is_cbor(SurveyReply("s").encode())
     assert not messages.is_cbor(messages.TEXT_QUERY)
     assert not messages.is_cbor(b"")
     for byte in range(0xA0, 0xC0):
@@ -159,16 +164,16 @@ def test_both_forms_are_told_apart_by_the_first_byte() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"", b"\0", b"\n", b"\r\n", b" \0\0"])
-def test_the_text_query_may_end_as_other_languages_end_a_text(tail: bytes) -> None:
-    assert parse_query(b"service query" + tail) is None
+def test_text_query_may_have_trailing_padding(tail: bytes) -> None:
+    assert parse_survey_query(b"service query" + tail) is None
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"service", b"Service Query", b"service query!", b"service query" + b"\0" * 10_000]
 )
-def test_other_text_is_no_query(body: bytes) -> None:
+def test_other_text_is_not_a_query(body: bytes) -> None:
     with pytest.raises(BadMessage):
-        parse_query(body)
+        parse_survey_query(body)
 
 
 @pytest.mark.parametrize(
@@ -180,8 +185,8 @@ def test_other_text_is_no_query(body: bytes) -> None:
         ("größe|tcp://[::1]:1".encode(), "größe", "tcp://[::1]:1"),
     ],
 )
-def test_text_is_split_at_the_first_bar_and_stripped(body: bytes, name: str, address: str) -> None:
-    assert parse_reply(body) == TextReply(name, address)
+def test_text_reply_is_split_at_the_first_bar_and_stripped(body: bytes, name: str, address: str) -> None:
+    assert parse_survey_reply(body) == TextReply(name, address)
 
 
 @pytest.mark.parametrize(
@@ -206,14 +211,14 @@ def test_text_is_split_at_the_first_bar_and_stripped(body: bytes, name: str, add
         b"\x83\x01\x02\x03",
     ],
 )
-def test_text_that_names_no_provider_is_a_bad_message(body: bytes) -> None:
+def test_text_without_a_provider_is_a_bad_message(body: bytes) -> None:
     with pytest.raises(BadMessage):
-        parse_reply(body)
+        parse_survey_reply(body)
 
 
-def test_a_text_of_ten_megabytes_is_too_large() -> None:
+def test_text_of_ten_megabytes_is_too_large() -> None:
     with pytest.raises(TooLarge):
-        parse_reply(b"answer|tcp://" + b"h" * 10_000_000)
+        parse_survey_reply(b"answer|tcp://" + b"h" * 10_000_000)
 
 
 def record(**changes: object) -> dict[str, object]:
@@ -246,9 +251,9 @@ def reply_with(**changes: object) -> bytes:
         (cbor2.dumps({}), "'v' is missing"),
     ],
 )
-def test_a_reply_that_is_not_right_is_refused_with_the_reason(body: bytes, why: str) -> None:
+def test_invalid_reply_is_refused_with_the_reason(body: bytes, why: str) -> None:
     with pytest.raises(BadMessage, match=why):
-        parse_reply(body, "tcp://192.0.2.1:1")
+        parse_survey_reply(body, "tcp://192.0.2.1:1")
 
 
 @pytest.mark.parametrize(
@@ -300,81 +305,83 @@ def test_a_reply_that_is_not_right_is_refused_with_the_reason(body: bytes, why: 
         ("draining", 1),
     ],
 )
-def test_a_record_over_any_of_its_limits_is_refused(field: str, value: object) -> None:
+def test_record_over_any_limit_is_refused(field: str, value: object) -> None:
     with pytest.raises(BadMessage):
-        parse_reply(reply_with(providers=[record(**{field: value})]))
+        parse_survey_reply(reply_with(providers=[record(**{field: value})]))
 
 
-def test_fields_and_flags_that_are_not_known_are_ignored() -> None:
-    reply = parse_reply(reply_with(later=[1, {"x": None}], providers=[record(shiny=True)]))
-    assert reply == Reply("s", (Provider("answer", "tcp://host:1", "i", 1),))
-    query = parse_query(cbor2.dumps({"v": 1, "type": "query", "daemon": "d", "round": 3, "flags": ["new"], "x": 1}))
-    assert query == Query("d", 3, frozenset({"new"}))
+def test_unknown_fields_and_flags_are_ignored() -> None:
+    reply = parse_survey_reply(reply_with(later=[1, {"x": None}], providers=[record(shiny=True)]))
+    assert reply == SurveyReply("s", (Provider("answer", "tcp://host:1", "i", 1),))
+    query = parse_survey_query(
+        cbor2.dumps({"v": 1, "type": "query", "daemon": "d", "round": 3, "flags": ["new"], "x": 1})
+    )
+    assert query == SurveyQuery("d", 3, frozenset({"new"}))
 
 
 @pytest.mark.parametrize("priority", [1, 5, 16, -32768, 32767, "first"])
-def test_the_priority_of_version_1_is_read_as_8(priority: object) -> None:
-    reply = parse_reply(reply_with(v=1, providers=[record(priority=priority, zone="ny")]))
-    assert reply == Reply("s", (Provider("answer", "tcp://host:1", "i", 1, zone="ny", priority=8),))
-    assert isinstance(reply, Reply)
+def test_version_1_priority_is_read_as_8(priority: object) -> None:
+    reply = parse_survey_reply(reply_with(v=1, providers=[record(priority=priority, zone="ny")]))
+    assert reply == SurveyReply("s", (Provider("answer", "tcp://host:1", "i", 1, zone="ny", priority=8),))
+    assert isinstance(reply, SurveyReply)
     assert reply.version == 1
     status = STATUS.as_map(0.0) | {"provider": record(priority=priority)}
     for answer in (
         {"type": "resolved", "provider": record(priority=priority)},
         {"type": "snapshot", "rows": [status]},
     ):
-        found = parse_answer(cbor2.dumps({"v": 1, "daemon": "d", **answer}), 0.0)
-        assert isinstance(found, (Resolved, Snapshot))
+        found = parse_daemon_reply(cbor2.dumps({"v": 1, "daemon": "d", **answer}), 0.0)
+        assert isinstance(found, (ResolveReply, SnapshotReply))
         assert found.version == 1
-        providers = [found.provider] if isinstance(found, Resolved) else [row.provider for row in found.rows]
+        providers = [found.provider] if isinstance(found, ResolveReply) else [row.provider for row in found.rows]
         assert [provider.priority for provider in providers] == [8]
 
 
-def test_a_reader_of_version_1_is_told_no_priority() -> None:
+def test_priority_is_not_sent_to_version_1_readers() -> None:
     first = Provider("answer", "tcp://host:1", "i", 1, priority=1)
     for body in (
-        Reply("s", (first,), version=1).encode(),
-        Resolved("d", first, version=1).encode(),
-        Snapshot("d", (replace(STATUS, provider=first),), version=1).encode(0.0),
+        SurveyReply("s", (first,), version=1).encode(),
+        ResolveReply("d", first, version=1).encode(),
+        SnapshotReply("d", (replace(STATUS, provider=first),), version=1).encode(0.0),
     ):
         assert cbor2.loads(body)["v"] == 1
         assert b"priority" not in body
-    assert cbor2.loads(Reply("s", (first,)).encode())["providers"][0]["priority"] == 1
-    assert b"priority" not in Reply("s", (replace(first, priority=8),)).encode()  # the default
+    assert cbor2.loads(SurveyReply("s", (first,)).encode())["providers"][0]["priority"] == 1
+    assert b"priority" not in SurveyReply("s", (replace(first, priority=8),)).encode()  # the default
 
 
-def test_questions_are_of_version_1_and_say_which_versions_their_sender_reads() -> None:
+def test_queries_are_of_version_1_and_announce_the_senders_version() -> None:
     for body in (
-        Query("d", 1).encode(),
-        AskSnapshot().encode(),
-        AskResolve("a").encode(),
-        AskRounds().encode(),
-        AskWatch().encode(),
+        SurveyQuery("d", 1).encode(),
+        SnapshotQuery().encode(),
+        ResolveQuery("a").encode(),
+        RoundsQuery().encode(),
+        WatchQuery().encode(),
     ):
         assert cbor2.loads(body)["v"] == 1
     for parse, fields in (
-        (parse_query, {"type": "query", "daemon": "d", "round": 1}),
-        (parse_ask, {"type": "ask-snapshot"}),
-        (parse_ask, {"type": "ask-resolve", "name": "a"}),
+        (parse_survey_query, {"type": "query", "daemon": "d", "round": 1}),
+        (parse_daemon_query, {"type": "ask-snapshot"}),
+        (parse_daemon_query, {"type": "ask-resolve", "name": "a"}),
     ):
         for versions, speaks in (({"v": 1}, 1), ({"v": 1, "speaks": 2}, 2), ({"v": 2}, 2), ({"v": 1, "speaks": 9}, 2)):
             asked = parse(cbor2.dumps(fields | versions))
-            assert isinstance(asked, (Query, AskSnapshot, AskResolve))
+            assert isinstance(asked, (SurveyQuery, SnapshotQuery, ResolveQuery))
             assert asked.speaks == speaks
         with pytest.raises(BadMessage):
             parse(cbor2.dumps(fields | {"v": 1, "speaks": "2"}))
 
 
 @pytest.mark.parametrize("speaks", [1, 2])
-def test_an_answer_is_of_the_version_that_its_reader_speaks(speaks: int) -> None:
+def test_reply_is_of_the_version_that_its_reader_speaks(speaks: int) -> None:
     registry = Registry()
     registry.reply(1, registry.start_round(0.0), reply_with(providers=[record(priority=3)]), 0.1)
-    for question in (AskResolve("answer", speaks=speaks), AskSnapshot(speaks=speaks)):
-        body = queries.answer_bytes(registry, question.encode(), "d", random.Random(1), 0.2)
+    for question in (ResolveQuery("answer", speaks=speaks), SnapshotQuery(speaks=speaks)):
+        body = queries.answer_query_bytes(registry, question.encode(), "d", random.Random(1), 0.2)
         assert cbor2.loads(body)["v"] == speaks
-        found = parse_answer(body, 0.2)
-        assert isinstance(found, (Resolved, Snapshot))
-        (provider,) = [found.provider] if isinstance(found, Resolved) else [row.provider for row in found.rows]
+        found = parse_daemon_reply(body, 0.2)
+        assert isinstance(found, (ResolveReply, SnapshotReply))
+        (provider,) = [found.provider] if isinstance(found, ResolveReply) else [row.provider for row in found.rows]
         assert provider.priority == (3 if speaks == 2 else 8)
 
 
@@ -392,18 +399,18 @@ def test_an_answer_is_of_the_version_that_its_reader_speaks(speaks: int) -> None
         {"flags": ["x"] * 17},
     ],
 )
-def test_a_query_that_is_not_right_is_refused(changes: dict[str, object]) -> None:
+def test_invalid_query_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(BadMessage):
-        parse_query(cbor2.dumps({"v": 1, "type": "query", "daemon": "d", "round": 3} | changes))
+        parse_survey_query(cbor2.dumps({"v": 1, "type": "query", "daemon": "d", "round": 3} | changes))
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Query("", 1).encode(),
-        lambda: Reply("a b").encode(),
-        lambda: Reply("s", (Provider("a", "tcp://h"),)).encode(),
-        lambda: Reply("s", (Provider("a", "tcp://h", "i"),) * 2).encode(),
+        lambda: SurveyQuery("", 1).encode(),
+        lambda: SurveyReply("a b").encode(),
+        lambda: SurveyReply("s", (Provider("a", "tcp://h"),)).encode(),
+        lambda: SurveyReply("s", (Provider("a", "tcp://h", "i"),) * 2).encode(),
         lambda: TextReply("a|b", "tcp://h").encode(),
         lambda: TextReply("a", "h").encode(),
         lambda: Provider("a", "tcp://h", load=10**400),
@@ -411,13 +418,13 @@ def test_a_query_that_is_not_right_is_refused(changes: dict[str, object]) -> Non
         lambda: Provider("a\ud800", "tcp://h"),
     ],
 )
-def test_what_the_other_side_would_refuse_is_not_sent(make: object) -> None:
+def test_messages_that_would_be_refused_are_not_encoded(make: object) -> None:
     assert callable(make)
     with pytest.raises(ValueError, match=r"\w"):
         make()
 
 
-def test_providers_that_differ_in_load_alone_are_equal() -> None:
+def test_providers_that_differ_only_in_load_are_equal() -> None:
     one, other = Provider("a", "tcp://h", load=1.0), Provider("a", "tcp://h", load=2.0)
     assert one == other
     assert {one} == {other}
@@ -435,17 +442,17 @@ FIGURES = RoundFigures(17, True, 95.0, 97.5, 5, 4, 3, 2, 1)
 @pytest.mark.parametrize(
     "ask",
     [
-        AskSnapshot(),
-        AskSnapshot("answer", everything=True, after=KEY),
-        AskResolve("answer"),
-        AskResolve("answer", "eu"),
-        AskRounds(),
-        AskRounds(64),
+        SnapshotQuery(),
+        SnapshotQuery("answer", everything=True, after=KEY),
+        ResolveQuery("answer"),
+        ResolveQuery("answer", "eu"),
+        RoundsQuery(),
+        RoundsQuery(64),
     ],
     ids=repr,
 )
-def test_a_question_is_understood_as_it_was_meant(ask: Ask) -> None:
-    assert parse_ask(ask.encode()) == ask
+def test_daemon_query_survives_encoding(ask: DaemonQuery) -> None:
+    assert parse_daemon_query(ask.encode()) == ask
 
 
 @pytest.mark.parametrize(
@@ -468,36 +475,36 @@ def test_a_question_is_understood_as_it_was_meant(ask: Ask) -> None:
     ],
     ids=repr,
 )
-def test_a_question_that_is_not_right_is_refused_by_the_parser_and_in_an_answer(fields: dict[str, object]) -> None:
+def test_invalid_daemon_query_is_refused_by_the_parser_and_in_a_reply(fields: dict[str, object]) -> None:
     body = cbor2.dumps({"v": 1} | fields)
     with pytest.raises(BadMessage):
-        parse_ask(body)
-    reply = parse_answer(queries.answer_bytes(Registry(), body, "d", random.Random(1), 0.0), 0.0)
-    assert isinstance(reply, Refused)
+        parse_daemon_query(body)
+    reply = parse_daemon_reply(queries.answer_query_bytes(Registry(), body, "d", random.Random(1), 0.0), 0.0)
+    assert isinstance(reply, RefusedReply)
     assert reply.kind == "bad message"
     assert isinstance(reply.error(), BadMessage)
 
 
-def test_times_in_answers_are_on_the_readers_clock() -> None:
-    snapshot = Snapshot("d", (STATUS, replace(STATUS, last_reply=None, rtt=None)), KEY)
-    again = parse_answer(snapshot.encode(now=100.0), now=1000.0)
+def test_times_in_replies_are_on_the_readers_clock() -> None:
+    snapshot = SnapshotReply("d", (STATUS, replace(STATUS, last_reply=None, rtt=None)), KEY)
+    again = parse_daemon_reply(snapshot.encode(now=100.0), now=1000.0)
     moved = replace(STATUS, since=990.0, last_reply=980.0)
-    assert again == Snapshot("d", (moved, replace(moved, last_reply=None, rtt=None)), KEY)
-    rounds = parse_answer(Rounds("d", (FIGURES,), {"late": 3}, 2).encode(now=100.0), now=1000.0)
-    assert rounds == Rounds("d", (replace(FIGURES, started=995.0, ended=997.5),), {"late": 3}, 2)
+    assert again == SnapshotReply("d", (moved, replace(moved, last_reply=None, rtt=None)), KEY)
+    rounds = parse_daemon_reply(RoundsReply("d", (FIGURES,), {"late": 3}, 2).encode(now=100.0), now=1000.0)
+    assert rounds == RoundsReply("d", (replace(FIGURES, started=995.0, ended=997.5),), {"late": 3}, 2)
 
 
-def test_an_answer_carries_the_provider_and_a_refusal_its_error() -> None:
-    resolved = parse_answer(Resolved("d", PROVIDER).encode(), 0.0)
-    assert resolved == Resolved("d", PROVIDER)
-    assert isinstance(resolved, Resolved)
+def test_reply_carries_the_provider_and_a_refusal_its_error() -> None:
+    resolved = parse_daemon_reply(ResolveReply("d", PROVIDER).encode(), 0.0)
+    assert resolved == ResolveReply("d", PROVIDER)
+    assert isinstance(resolved, ResolveReply)
     assert resolved.provider.load == 0.5
-    refused = parse_answer(Refused("d", "not found", "service not found: x").encode(), 0.0)
-    assert isinstance(refused, Refused)
+    refused = parse_daemon_reply(RefusedReply("d", "not found", "service not found: x").encode(), 0.0)
+    assert isinstance(refused, RefusedReply)
     error = refused.error("x")
     assert isinstance(error, ServiceNotFound)
     assert error.name == "x"
-    assert isinstance(Refused("d", "unavailable", "stopping").error(), Broken)
+    assert isinstance(RefusedReply("d", "unavailable", "stopping").error(), Broken)
 
 
 def status_with(**changes: object) -> dict[str, object]:
@@ -527,16 +534,16 @@ def status_with(**changes: object) -> dict[str, object]:
     ],
     ids=repr,
 )
-def test_an_answer_that_is_not_right_is_a_bad_message(fields: dict[str, object]) -> None:
+def test_invalid_daemon_reply_is_a_bad_message(fields: dict[str, object]) -> None:
     with pytest.raises(BadMessage):
-        parse_answer(cbor2.dumps(fields), 0.0)
+        parse_daemon_reply(cbor2.dumps(fields), 0.0)
 
 
-def test_a_full_page_of_the_largest_statuses_fits_an_answer() -> None:
+def test_full_page_of_the_largest_statuses_fits_a_reply() -> None:
     rows = tuple(
         replace(STATUS, provider=largest(n), pipes=tuple(range(2**31 - 100, 2**31))) for n in range(queries.PAGE)
     )
-    assert len(Snapshot("d" * 64, rows, rows[-1].provider.key).encode(1e9)) <= queries.ANSWER_LIMIT // 2 + 65536
+    assert len(SnapshotReply("d" * 64, rows, rows[-1].provider.key).encode(1e9)) <= queries.REPLY_LIMIT // 2 + 65536
 
 
 def filled(count: int) -> Registry:
@@ -545,25 +552,25 @@ def filled(count: int) -> Registry:
     for n in range(count):
         name, state = ("odd", n % 4 == 3) if n % 2 else ("even", False)
         provider = Provider(name, f"tcp://host:{n}", f"i{n}", 1, draining=state)
-        registry.reply(n + 1, this, Reply(f"s{n}", (provider,)).encode(), 0.1)
+        registry.reply(n + 1, this, SurveyReply(f"s{n}", (provider,)).encode(), 0.1)
     registry.end_round(this, 0.5)
     return registry
 
 
-def ask(registry: Registry, question: Ask) -> queries.Answer:
-    data = queries.answer_bytes(registry, question.encode(), "daemon-1", random.Random(1), 1.0)
-    return parse_answer(data, 1.0)
+def ask(registry: Registry, question: DaemonQuery) -> queries.DaemonReply:
+    data = queries.answer_query_bytes(registry, question.encode(), "daemon-1", random.Random(1), 1.0)
+    return parse_daemon_reply(data, 1.0)
 
 
-def test_a_daemon_tells_all_page_by_page_while_things_change() -> None:
+def test_paging_returns_all_rows_while_they_change() -> None:
     registry = filled(600)
     seen: list[str] = []
     after = None
     pages = 0
     while pages < 10:
         pages += 1
-        found = ask(registry, AskSnapshot(everything=True, after=after))
-        assert isinstance(found, Snapshot)
+        found = ask(registry, SnapshotQuery(everything=True, after=after))
+        assert isinstance(found, SnapshotReply)
         assert found.daemon == "daemon-1"
         seen += [row.provider.address for row in found.rows]
         after = found.after
@@ -574,59 +581,59 @@ def test_a_daemon_tells_all_page_by_page_while_things_change() -> None:
     assert len(seen) == len(set(seen)) == 600
 
 
-def test_a_page_that_is_just_full_is_the_last() -> None:
-    found = ask(filled(queries.PAGE), AskSnapshot(everything=True))
-    assert isinstance(found, Snapshot)
+def test_exactly_full_page_is_the_last() -> None:
+    found = ask(filled(queries.PAGE), SnapshotQuery(everything=True))
+    assert isinstance(found, SnapshotReply)
     assert (len(found.rows), found.after) == (queries.PAGE, None)
 
 
-def test_a_daemon_tells_what_can_be_resolved_or_everything_of_one_name_or_all() -> None:
+def test_snapshot_is_of_resolvable_or_all_providers_of_one_name_or_all() -> None:
     registry = filled(40)
 
-    def told(question: AskSnapshot) -> dict[tuple[str, State], int]:
+    def told(question: SnapshotQuery) -> dict[tuple[str, State], int]:
         found = ask(registry, question)
-        assert isinstance(found, Snapshot)
+        assert isinstance(found, SnapshotReply)
         kinds = [(row.provider.name, row.state) for row in found.rows]
         return {kind: kinds.count(kind) for kind in kinds}
 
-    assert told(AskSnapshot()) == {("even", State.UP): 20, ("odd", State.UP): 10}
-    assert told(AskSnapshot("odd")) == {("odd", State.UP): 10}
-    assert told(AskSnapshot("odd", everything=True)) == {("odd", State.UP): 10, ("odd", State.DRAINING): 10}
-    assert told(AskSnapshot("unknown")) == {}
+    assert told(SnapshotQuery()) == {("even", State.UP): 20, ("odd", State.UP): 10}
+    assert told(SnapshotQuery("odd")) == {("odd", State.UP): 10}
+    assert told(SnapshotQuery("odd", everything=True)) == {("odd", State.UP): 10, ("odd", State.DRAINING): 10}
+    assert told(SnapshotQuery("unknown")) == {}
 
 
-def test_a_daemon_resolves_a_name_or_says_that_it_is_not_found() -> None:
+def test_daemon_resolves_a_name_or_replies_not_found() -> None:
     registry = filled(8)
-    found = ask(registry, AskResolve("even"))
-    assert isinstance(found, Resolved)
+    found = ask(registry, ResolveQuery("even"))
+    assert isinstance(found, ResolveReply)
     assert found.provider.name == "even"
-    assert ask(registry, AskResolve("nobody")) == Refused("daemon-1", "not found", "service not found: nobody")
+    assert ask(registry, ResolveQuery("nobody")) == RefusedReply("daemon-1", "not found", "service not found: nobody")
 
 
-def test_a_daemon_tells_of_its_rounds() -> None:
+def test_daemon_replies_with_its_rounds() -> None:
     registry = filled(8)
     registry.pipe_joined(1000, 0.6)
     registry.end_round(registry.start_round(0.7), 0.9)
-    found = ask(registry, AskRounds(last=1))
-    assert isinstance(found, Rounds)
+    found = ask(registry, RoundsQuery(last=1))
+    assert isinstance(found, RoundsReply)
     assert [r.number for r in found.rounds] == [2]
     assert found.rounds[0].asked == 9
-    assert found.counts["replies"] == 8
+    assert found.counters["replies"] == 8
     assert found.silent == 1
 
 
 @unhurried
 @given(st.binary(max_size=200))
-def test_a_daemon_answers_any_bytes(body: bytes) -> None:
-    parse_answer(queries.answer_bytes(Registry(), body, "d", random.Random(1), 0.0), 0.0)
+def test_daemon_answers_arbitrary_bytes(body: bytes) -> None:
+    parse_daemon_reply(queries.answer_query_bytes(Registry(), body, "d", random.Random(1), 0.0), 0.0)
 
 
 def test_sixteen_thousand_hostile_replies_are_refused_in_two_seconds() -> None:
     started = time.process_time()
     for n in range(16_000):
         with pytest.raises(BadMessage):
-            parse_reply(reply_with_junk(n))
-    assert time.process_time() - started < 2.0 or sys.gettrace() is not None  # coverage makes everything slow
+            parse_survey_reply(reply_with_junk(n))
+    assert time.process_time() - started < 2.0 or sys.gettrace() is not None  # coverage slows it down
 
 
 def reply_with_junk(n: int) -> bytes:
@@ -636,18 +643,18 @@ def reply_with_junk(n: int) -> bytes:
 # docs/wire.md
 
 EXAMPLES = {
-    "query": Query("d1", 17, frozenset({"text"})).encode(),
-    "reply": Reply("p7", (Provider("answer", "tcp://10.0.0.7:9000", "p7", 1767225600123),)).encode(),
-    "bye": Reply("p7", bye=True).encode(),
+    "query": SurveyQuery("d1", 17, frozenset({"text"})).encode(),
+    "reply": SurveyReply("p7", (Provider("answer", "tcp://10.0.0.7:9000", "p7", 1767225600123),)).encode(),
+    "bye": SurveyReply("p7", bye=True).encode(),
     "text query": messages.TEXT_QUERY,
     "text reply": TextReply("answer", "tcp://10.0.0.7:9000").encode(),
-    "ask": AskResolve("answer").encode(),
-    "resolved": Resolved("d1", Provider("answer", "tcp://10.0.0.7:9000", "p7", 1767225600123)).encode(),
-    "refused": Refused("d1", "not found", "service not found: x").encode(),
+    "ask": ResolveQuery("answer").encode(),
+    "resolved": ResolveReply("d1", Provider("answer", "tcp://10.0.0.7:9000", "p7", 1767225600123)).encode(),
+    "refused": RefusedReply("d1", "not found", "service not found: x").encode(),
 }
 
 
-def test_the_examples_in_the_documentation_are_what_is_sent() -> None:
+def test_examples_in_the_docs_are_the_encoded_bytes() -> None:
     text = WIRE.read_text(encoding="utf-8").partition("\n## Documents\n")[0]
     lines = [line.partition("=") for line in text.splitlines()]
     shown = {name.strip(): data.strip() for name, equals, data in lines if equals and name.strip() in EXAMPLES}

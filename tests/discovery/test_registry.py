@@ -1,4 +1,4 @@
-"""The registry's behaviour, sentence by sentence. Its invariants are in test_registry_invariants.py."""
+"""Behaviour of the registry. Its invariants are in test_registry_invariants.py."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from dataclasses import replace
 import cbor2
 import pytest
 
-from nngkit.discovery.messages import Reply, TextReply
+from nngkit.discovery.liveness import LivenessRules, RegistryLimits, Round, RoundResult, is_mass_loss
+from nngkit.discovery.messages import SurveyReply, TextReply
 from nngkit.discovery.provider import Event, Provider, Reason, State, Status
-from nngkit.discovery.registry import COUNTS, Registry
-from nngkit.discovery.rules import Limits, Round, RoundEnd, Rules, choose, is_mass_loss
+from nngkit.discovery.registry import COUNTERS, Registry
+from nngkit.discovery.selection import choose_provider
 from nngkit.errors import ServiceNotFound
 
 UP, SUSPECT, DRAINING, DOWN, JOINING = State.UP, State.SUSPECT, State.DRAINING, State.DOWN, State.JOINING
@@ -26,13 +27,13 @@ def provider(n: int = 1, name: str = "answer", **changes: object) -> Provider:
 
 
 def says(*records: Provider, sender: str = "s", relay: bool = False) -> bytes:
-    return Reply(sender, records, relay=relay).encode()
+    return SurveyReply(sender, records, relay=relay).encode()
 
 
 class World:
-    """A registry, a clock, and pipes that answer as told: ``world.voice[3] = says(...)``, or None for silence."""
+    """A registry, a clock, and scripted pipes: ``world.voice[3] = says(...)``, or None for silence."""
 
-    def __init__(self, rules: Rules | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, rules: LivenessRules | None = None, limits: RegistryLimits | None = None) -> None:
         self.registry = Registry(rules=rules, limits=limits)
         self.now = 100.0
         self.voice: dict[int, bytes | None] = {}
@@ -51,8 +52,8 @@ class World:
         self.events += events
         return events
 
-    def round(self, reask: bool = False) -> RoundEnd:
-        """One survey: everybody with a voice answers after 0.1 s, and it ends after 0.5 s. No re-ask follows."""
+    def round(self, reask: bool = False) -> RoundResult:
+        """Run a survey: pipes with a voice answer after 0.1 s, and it ends after 0.5 s. No re-ask follows."""
         this = self.registry.start_round(self.now, reask=reask)
         self.now += 0.1
         for pipe, voice in self.voice.items():
@@ -63,8 +64,8 @@ class World:
         self.events += end.events
         return end
 
-    def full_round(self) -> RoundEnd:
-        """A survey, and the second one if it is asked for."""
+    def full_round(self) -> RoundResult:
+        """Run a survey, and its re-ask if there is one."""
         end = self.round()
         if end.ask_again:
             end = self.round(reask=True)
@@ -83,7 +84,7 @@ class World:
 
 
 def crowd(count: int, **more: object) -> World:
-    """So many providers, each on its own pipe, all up."""
+    """Return a world of `n` providers that are up, each on its own pipe."""
     world = World(**more)  # type: ignore[arg-type]
     for n in range(1, count + 1):
         world.join(n, says(provider(n), sender=f"s{n}"))
@@ -93,7 +94,7 @@ def crowd(count: int, **more: object) -> World:
 
 
 class Script:
-    """Chance that was decided beforehand."""
+    """Scripted RandomSource."""
 
     def __init__(self, *numbers: float) -> None:
         self.numbers: Iterator[float] = iter(numbers)
@@ -102,10 +103,10 @@ class Script:
         return next(self.numbers)
 
 
-# Coming
+# Joining
 
 
-def test_a_provider_is_up_with_its_first_reply() -> None:
+def test_provider_is_up_with_its_first_reply() -> None:
     world = World()
     world.join(1, says(provider()))
     assert list(world.registry.joining) == [1]
@@ -127,7 +128,7 @@ def test_one_pipe_may_carry_several_services_of_one_process() -> None:
     assert world.registry.snapshot(world.now) == {}
 
 
-def test_a_reply_that_overtakes_the_news_of_its_pipe_counts_as_its_join() -> None:
+def test_reply_before_the_join_of_its_pipe_counts_as_the_join() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(7, this, says(provider()))
@@ -135,7 +136,7 @@ def test_a_reply_that_overtakes_the_news_of_its_pipe_counts_as_its_join() -> Non
     assert world.registry.unasked == 0
 
 
-def test_a_pipe_that_nobody_has_asked_yet_is_a_reason_for_a_round() -> None:
+def test_unasked_pipe_is_a_reason_for_a_round() -> None:
     world = World()
     assert world.registry.unasked == 0
     world.join(1)
@@ -145,7 +146,7 @@ def test_a_pipe_that_nobody_has_asked_yet_is_a_reason_for_a_round() -> None:
     assert world.registry.unasked == 0
 
 
-def test_a_changed_record_is_an_event_and_a_changed_load_is_none() -> None:
+def test_changed_record_is_an_event_and_a_changed_load_is_not() -> None:
     world = crowd(1)
     assert [p.load for p in world.registry.snapshot(world.now)["answer"]] == [0.0]
     world.voice[1] = says(provider(load=3.0), sender="s1")
@@ -157,7 +158,7 @@ def test_a_changed_record_is_an_event_and_a_changed_load_is_none() -> None:
     assert [(e.old, e.new, e.reason, e.provider.weight) for e in world.events] == [(UP, UP, Reason.CHANGED, 7)]
 
 
-def test_of_two_pipes_that_describe_one_provider_the_last_word_counts() -> None:
+def test_latest_record_wins_on_two_pipes_with_one_provider() -> None:
     world = crowd(1)
     this = world.registry.start_round(world.now)
     for pipe, weight in ((2, 7), (1, 100), (2, 7)):
@@ -168,7 +169,7 @@ def test_of_two_pipes_that_describe_one_provider_the_last_word_counts() -> None:
 # Silence
 
 
-def test_one_missed_survey_changes_nothing_but_is_asked_about_at_once() -> None:
+def test_one_miss_changes_no_state_and_is_reasked_at_once() -> None:
     world = crowd(3)
     world.voice[1] = None
     end = world.round()
@@ -177,7 +178,7 @@ def test_one_missed_survey_changes_nothing_but_is_asked_about_at_once() -> None:
     assert world.status().misses == 1
 
 
-def test_an_answer_to_the_second_question_clears_the_doubt() -> None:
+def test_reply_to_the_reask_clears_the_miss() -> None:
     world = crowd(3)
     voice, world.voice[1] = world.voice[1], None
     world.round()
@@ -188,7 +189,7 @@ def test_an_answer_to_the_second_question_clears_the_doubt() -> None:
     assert world.status().misses == 0
 
 
-def test_missed_twice_is_suspect_and_passed_over_while_others_are_left() -> None:
+def test_two_misses_make_suspect_and_skipped_while_others_are_up() -> None:
     world = crowd(3)
     world.voice[1] = None
     world.full_round()
@@ -198,7 +199,7 @@ def test_missed_twice_is_suspect_and_passed_over_while_others_are_left() -> None
     assert {world.registry.resolve("answer", rng).id for _ in range(100)} == {"id2", "id3"}
 
 
-def test_suspects_are_resolved_when_nothing_else_is_left() -> None:
+def test_suspects_are_resolved_if_none_is_up() -> None:
     world = crowd(2)
     world.voice[1] = world.voice[2] = None
     world.full_round()
@@ -207,7 +208,7 @@ def test_suspects_are_resolved_when_nothing_else_is_left() -> None:
     assert world.registry.resolve("answer", random.Random(1)).id in {"id1", "id2"}
 
 
-def test_the_eighth_miss_is_down_and_its_pipe_may_be_disconnected() -> None:
+def test_eighth_miss_is_down_and_its_pipe_may_be_disconnected() -> None:
     world = crowd(3)
     world.voice[1] = None
     ends = [world.full_round() for _ in range(7)]
@@ -217,7 +218,7 @@ def test_the_eighth_miss_is_down_and_its_pipe_may_be_disconnected() -> None:
     assert world.full_round().silent_pipes == ()
 
 
-def test_the_second_question_holds_only_those_to_account_for_whom_it_was_asked() -> None:
+def test_reask_counts_misses_of_its_targets_only() -> None:
     world = crowd(3)
     world.voice[1] = None
     world.round()
@@ -228,7 +229,7 @@ def test_the_second_question_holds_only_those_to_account_for_whom_it_was_asked()
     assert (end.figures.due, end.figures.missed) == (1, 1)
 
 
-def test_a_suspect_is_up_again_with_any_answer() -> None:
+def test_any_reply_makes_a_suspect_up_again() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     world.full_round()
@@ -237,7 +238,7 @@ def test_a_suspect_is_up_again_with_any_answer() -> None:
     assert [(e.old, e.new, e.reason) for e in world.events[1:]] == [(SUSPECT, UP, Reason.ANSWERED)]
 
 
-def test_a_late_reply_is_life_and_says_so() -> None:
+def test_late_reply_is_a_sign_of_life_with_that_reason() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     late = world.registry.start_round(world.now)
@@ -247,10 +248,10 @@ def test_a_late_reply_is_life_and_says_so() -> None:
     assert voice is not None
     world.say(1, late, voice)
     assert [(e.new, e.reason, e.round) for e in world.events[1:]] == [(UP, Reason.LATE, late.number)]
-    assert world.registry.counts["late"] == 1
+    assert world.registry.counters["late"] == 1
 
 
-def test_who_always_answers_late_is_never_doubted_twice() -> None:
+def test_provider_that_always_answers_late_is_never_suspect() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     assert voice is not None
@@ -265,7 +266,7 @@ def test_who_always_answers_late_is_never_doubted_twice() -> None:
     assert world.status().state is UP
 
 
-def test_a_provider_that_is_down_by_silence_is_up_again_with_a_late_reply() -> None:
+def test_late_reply_brings_back_a_provider_down_by_silence() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     for _ in range(7):
@@ -275,7 +276,7 @@ def test_a_provider_that_is_down_by_silence_is_up_again_with_a_late_reply() -> N
     assert (world.events[-1].old, world.events[-1].new) == (DOWN, UP)
 
 
-def test_silence_is_counted_once_where_rounds_overlap() -> None:
+def test_silence_in_overlapping_rounds_is_counted_once() -> None:
     world = crowd(1)
     rounds = [world.registry.start_round(world.now) for _ in range(10)]
     for this in rounds:
@@ -283,7 +284,7 @@ def test_silence_is_counted_once_where_rounds_overlap() -> None:
     assert world.status().misses == 1
 
 
-def test_who_joined_after_the_question_is_not_held_to_account() -> None:
+def test_pipe_that_joined_after_the_start_misses_nothing() -> None:
     world = crowd(1)
     world.voice[1] = None
     this = world.registry.start_round(world.now)
@@ -294,37 +295,37 @@ def test_who_joined_after_the_question_is_not_held_to_account() -> None:
     assert (end.figures.asked, end.figures.due, end.figures.missed) == (1, 1, 1)
 
 
-def test_ending_a_round_twice_or_one_that_never_was_does_nothing() -> None:
+def test_ending_a_round_twice_or_an_unknown_round_does_nothing() -> None:
     world = crowd(2)
     world.voice[1] = None
     first = world.round()
     again = world.registry.end_round(first.figures.number, world.now)
-    assert again == RoundEnd(first.figures)
+    assert again == RoundResult(first.figures)
     assert world.registry.end_round(12345, world.now).figures.asked == 0
     assert world.status().misses == 1
 
 
-def test_a_reply_to_a_round_long_gone_is_counted_and_no_life() -> None:
+def test_reply_to_an_expired_round_is_counted_and_no_sign_of_life() -> None:
     world = crowd(1)
     voice, world.voice[1] = world.voice[1], None
     assert voice is not None
     for _ in range(20):
         world.round()
     assert world.say(1, 1, voice) == ()
-    assert world.registry.counts["unknown round"] == 1
+    assert world.registry.counters["unknown round"] == 1
 
 
 # Pipes
 
 
-def test_a_lost_pipe_is_down_at_once() -> None:
+def test_lost_pipe_takes_its_provider_down_at_once() -> None:
     world = crowd(2)
     world.leave(1)
     assert [(e.old, e.new, e.reason) for e in world.events] == [(UP, DOWN, Reason.PIPE_LOST)]
     assert world.found() == {"id2"}
 
 
-def test_a_reply_that_crosses_with_the_loss_of_its_pipe_raises_nobody() -> None:
+def test_reply_after_the_loss_of_its_pipe_brings_nothing_up() -> None:
     world = crowd(1)
     this = world.registry.start_round(world.now)
     voice = world.voice[1]
@@ -334,10 +335,10 @@ def test_a_reply_that_crosses_with_the_loss_of_its_pipe_raises_nobody() -> None:
     world.registry.pipe_joined(1, world.now)
     assert world.say(1, this, voice) == ()
     assert world.states() == {"id1": DOWN}
-    assert world.registry.counts["after leaving"] == 2
+    assert world.registry.counters["after leaving"] == 2
 
 
-def test_a_process_that_reconnects_gets_its_row_back() -> None:
+def test_reconnected_process_gets_its_row_back() -> None:
     world = crowd(1)
     voice = world.voice[1]
     world.leave(1)
@@ -347,19 +348,20 @@ def test_a_process_that_reconnects_gets_its_row_back() -> None:
     assert [(e.old, e.new) for e in world.events] == [(UP, DOWN), (DOWN, UP)]
 
 
-def test_a_process_that_starts_again_is_another_provider() -> None:
+def test_restarted_process_is_another_provider() -> None:
     world = crowd(1)
     world.join(2, says(provider(epoch=2), sender="s1b"))
     world.round()
     assert world.found() == {"id1"}
     assert len(world.registry.view(world.now)) == 2
     rng = random.Random(1)
-    assert {world.registry.resolve("answer", rng).epoch for _ in range(20)} == {2}  # one address, its newest epoch
+    # an address is one candidate, with its newest epoch
+    assert {world.registry.resolve("answer", rng).epoch for _ in range(20)} == {2}
     world.leave(1)
     assert {row.provider.epoch: row.state for row in world.registry.view(world.now)} == {1: DOWN, 2: UP}
 
 
-def test_two_processes_with_one_id_are_both_seen() -> None:
+def test_two_processes_with_one_id_are_both_visible() -> None:
     world = World()
     world.join(1, says(provider(1, id="copied", epoch=1), sender="a"))
     world.join(2, says(provider(2, id="copied", epoch=2), sender="b"))
@@ -368,7 +370,7 @@ def test_two_processes_with_one_id_are_both_seen() -> None:
     assert addresses == {"tcp://10.0.0.1:9000", "tcp://10.0.0.2:9000"}
 
 
-def test_a_provider_on_two_pipes_lives_as_long_as_one_of_them() -> None:
+def test_provider_on_two_pipes_lives_as_long_as_one_of_them() -> None:
     world = World()
     world.join(1, says(provider()))
     world.join(2, says(provider()))
@@ -384,7 +386,7 @@ def test_a_provider_on_two_pipes_lives_as_long_as_one_of_them() -> None:
     assert world.status().state is DOWN
 
 
-def test_one_address_of_two_providers_is_one_choice() -> None:
+def test_address_of_two_providers_is_one_candidate() -> None:
     world = World()
     world.join(1, says(provider(1), sender="a"))
     world.join(2, says(provider(1, id="other"), sender="b"))
@@ -398,59 +400,59 @@ def test_one_address_of_two_providers_is_one_choice() -> None:
     assert world.found() == {"id1", "id3"}
 
 
-# Leaving
+# Goodbyes and draining
 
 
-def test_bye_is_out_of_resolve_at_once_and_names_the_loss_of_the_pipe() -> None:
+def test_goodbye_leaves_resolve_at_once_and_is_the_reason_of_the_loss() -> None:
     world = crowd(2)
     this = world.registry.start_round(world.now)
     voice = world.voice[1]
     assert voice is not None
     world.say(1, this, voice)
-    world.say(1, this, Reply("s1", bye=True).encode())
+    world.say(1, this, SurveyReply("s1", bye=True).encode())
     assert world.found() == {"id2"}
     assert world.status().state is DRAINING
     world.leave(1)
     assert [(e.new, e.reason) for e in world.events] == [(DRAINING, Reason.BYE), (DOWN, Reason.BYE)]
-    assert world.registry.counts["duplicate"] == 0
+    assert world.registry.counters["duplicate"] == 0
 
 
-def test_bye_of_one_process_behind_a_relay_is_not_the_others() -> None:
+def test_goodbye_behind_a_relay_affects_one_process_only() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, says(provider(1), sender="a"))
     world.say(1, this, says(provider(2), sender="b"))
-    world.say(1, this, Reply("a", bye=True).encode())
+    world.say(1, this, SurveyReply("a", bye=True).encode())
     assert world.states() == {"id1": DRAINING, "id2": UP}
 
 
-def test_who_said_bye_and_then_answers_has_thought_better_of_it() -> None:
+def test_reply_after_a_goodbye_brings_the_provider_up_again() -> None:
     world = crowd(1)
-    world.say(1, world.registry.start_round(world.now), Reply("s1", bye=True).encode())
+    world.say(1, world.registry.start_round(world.now), SurveyReply("s1", bye=True).encode())
     world.round()
     assert world.found() == {"id1"}
     world.leave(1)
     assert [(e.new, e.reason) for e in world.events[1:]] == [(UP, Reason.ANSWERED), (DOWN, Reason.PIPE_LOST)]
 
 
-def test_who_said_bye_may_go_on_saying_that_it_drains() -> None:
+def test_draining_replies_may_follow_a_goodbye() -> None:
     world = crowd(1)
     this = world.registry.start_round(world.now)
-    world.say(1, this, Reply("s1", bye=True).encode())
+    world.say(1, this, SurveyReply("s1", bye=True).encode())
     world.say(1, this, says(provider(draining=True), sender="s1"))
     world.leave(1)
     assert (world.status().state, world.status().reason) == (DOWN, Reason.BYE)
 
 
-def test_text_does_not_bring_back_who_said_bye() -> None:
+def test_text_does_not_bring_back_a_provider_after_its_goodbye() -> None:
     world = crowd(1)
     this = world.registry.start_round(world.now)
-    world.say(1, this, Reply("s1", bye=True).encode())
+    world.say(1, this, SurveyReply("s1", bye=True).encode())
     world.say(1, this, text())
     assert world.status().state is DRAINING
 
 
-def test_text_does_not_bring_back_who_drained_and_is_down() -> None:
+def test_text_does_not_bring_back_a_drained_provider_that_is_down() -> None:
     world = World()
     world.join(1, says(provider(draining=True)))
     world.round()
@@ -461,24 +463,24 @@ def test_text_does_not_bring_back_who_drained_and_is_down() -> None:
     assert (world.status().state, world.status().misses) == (DOWN, 8)
 
 
-def test_bye_of_who_is_down_is_too_late() -> None:
+def test_goodbye_of_a_provider_that_is_down_is_ignored() -> None:
     world = crowd(2)
     world.voice[1] = None
     for _ in range(7):
         world.full_round()
-    world.voice[1] = Reply("s1", bye=True).encode()
+    world.voice[1] = SurveyReply("s1", bye=True).encode()
     world.round()
     assert world.status().state is DOWN
 
 
-def test_bye_of_who_is_not_known_makes_no_row() -> None:
+def test_goodbye_of_an_unknown_provider_makes_no_row() -> None:
     world = World()
     this = world.registry.start_round(world.now)
-    world.say(1, this, Reply("s", (provider(),), bye=True).encode())
+    world.say(1, this, SurveyReply("s", (provider(),), bye=True).encode())
     assert world.registry.view(world.now) == ()
 
 
-def test_draining_is_never_resolved_not_even_as_the_last() -> None:
+def test_draining_provider_is_never_resolved() -> None:
     world = World()
     world.join(1, says(provider(draining=True)))
     world.round()
@@ -490,7 +492,7 @@ def test_draining_is_never_resolved_not_even_as_the_last() -> None:
     assert world.registry.resolve("answer", random.Random(1)) == provider()
 
 
-def test_a_draining_provider_that_falls_silent_drains_until_it_is_down() -> None:
+def test_silent_draining_provider_drains_until_it_is_down() -> None:
     world = World()
     world.join(1, says(provider(draining=True)))
     world.round()
@@ -502,7 +504,7 @@ def test_a_draining_provider_that_falls_silent_drains_until_it_is_down() -> None
     assert (world.status().state, world.status().reason) == (DOWN, Reason.MISSED)
 
 
-def test_what_a_process_lists_no_longer_is_withdrawn() -> None:
+def test_provider_that_its_process_no_longer_lists_is_withdrawn() -> None:
     world = World()
     world.join(1, says(provider(1), provider(2)))
     world.round()
@@ -528,7 +530,7 @@ def text(n: int = 1) -> bytes:
     return TextReply("answer", f"tcp://10.0.0.{n}:9000").encode()
 
 
-def test_a_text_provider_is_found_missed_and_lost_like_any_other() -> None:
+def test_text_provider_is_found_missed_and_lost_like_any_other() -> None:
     world = World()
     world.join(1, text())
     world.join(2, text(2))
@@ -547,16 +549,16 @@ def text_provider(n: int) -> Provider:
 
 
 @pytest.mark.parametrize("text_first", [True, False])
-def test_the_cbor_reply_of_a_pipe_beats_its_text_whichever_came_first(text_first: bool) -> None:
+def test_cbor_reply_of_a_pipe_overrides_its_text_in_any_order(text_first: bool) -> None:
     world = World()
     this = world.registry.start_round(world.now)
     for body in (text(), says(provider())) if text_first else (says(provider()), text()):
         world.say(1, this, body)
     assert world.registry.snapshot(0) == {"answer": {provider()}}
-    assert world.registry.counts["text beaten"] == (0 if text_first else 1)
+    assert world.registry.counters["text beaten"] == (0 if text_first else 1)
 
 
-def test_a_text_row_that_is_replaced_goes_down_before_its_successor_comes_up() -> None:
+def test_replaced_text_row_goes_down_before_its_successor_comes_up() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, text())
@@ -567,7 +569,7 @@ def test_a_text_row_that_is_replaced_goes_down_before_its_successor_comes_up() -
     ]
 
 
-def test_text_of_a_pipe_that_speaks_cbor_is_still_a_sign_of_life() -> None:
+def test_text_on_a_cbor_pipe_is_a_sign_of_life() -> None:
     world = crowd(2)
     world.voice[1] = text()
     for _ in range(10):
@@ -575,7 +577,7 @@ def test_text_of_a_pipe_that_speaks_cbor_is_still_a_sign_of_life() -> None:
     assert world.states() == {"id1": UP, "id2": UP}
 
 
-def test_behind_a_relay_text_is_somebody_elses() -> None:
+def test_text_behind_a_relay_belongs_to_another_process() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, says(provider(1), sender="a", relay=True))
@@ -585,7 +587,7 @@ def test_behind_a_relay_text_is_somebody_elses() -> None:
     assert world.registry.snapshot(0) == {"answer": {provider(1), text_provider(2), provider(3)}}
 
 
-def test_behind_a_relay_text_at_the_address_of_a_cbor_provider_is_replaced_by_it() -> None:
+def test_text_behind_a_relay_is_replaced_by_cbor_at_the_same_address() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, text(1))
@@ -594,7 +596,7 @@ def test_behind_a_relay_text_at_the_address_of_a_cbor_provider_is_replaced_by_it
     assert world.registry.snapshot(0) == {"answer": {provider(1), text_provider(2)}}
 
 
-def test_text_at_an_address_that_was_withdrawn_brings_nobody_back() -> None:
+def test_text_at_a_withdrawn_address_brings_nothing_back() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, says(provider(1), provider(2)))
@@ -606,7 +608,7 @@ def test_text_at_an_address_that_was_withdrawn_brings_nobody_back() -> None:
 # Mass loss
 
 
-def test_most_silent_at_once_is_held_back_and_labelled() -> None:
+def test_mass_loss_is_held_back_and_labelled_stale() -> None:
     world = crowd(20)
     for n in range(1, 12):
         world.voice[n] = None
@@ -619,7 +621,7 @@ def test_most_silent_at_once_is_held_back_and_labelled() -> None:
     assert {row.misses for row in world.registry.view(0)} == {0}
 
 
-def test_who_has_answered_is_chosen_before_who_is_stale() -> None:
+def test_providers_that_answered_are_chosen_before_stale_ones() -> None:
     world = crowd(20)
     for n in range(1, 12):
         world.voice[n] = None
@@ -635,7 +637,7 @@ def test_who_has_answered_is_chosen_before_who_is_stale() -> None:
 
 
 @pytest.mark.parametrize(("of", "silent"), [(9, 9), (20, 10), (40, 20)])
-def test_fewer_than_ten_or_no_more_than_half_are_looked_at_one_by_one(of: int, silent: int) -> None:
+def test_fewer_than_ten_or_at_most_half_is_no_mass_loss(of: int, silent: int) -> None:
     world = crowd(of)
     for n in range(1, silent + 1):
         world.voice[n] = None
@@ -644,7 +646,7 @@ def test_fewer_than_ten_or_no_more_than_half_are_looked_at_one_by_one(of: int, s
     assert list(world.states().values()).count(SUSPECT) == silent
 
 
-def test_after_a_mass_loss_every_answer_clears_its_label_and_the_rest_is_judged() -> None:
+def test_after_a_mass_loss_replies_clear_stale_and_the_rest_is_judged() -> None:
     world = crowd(20)
     voices = dict(world.voice)
     for n in range(1, 21):
@@ -658,7 +660,7 @@ def test_after_a_mass_loss_every_answer_clears_its_label_and_the_rest_is_judged(
     assert [(e.provider.id, e.new) for e in world.events] == [("id1", SUSPECT)]
 
 
-def test_after_a_mass_loss_the_second_question_counts_for_those_who_stay_silent() -> None:
+def test_after_a_mass_loss_the_reask_counts_for_silent_providers() -> None:
     world = crowd(20)
     voices = dict(world.voice)
     world.voice = dict.fromkeys(voices)
@@ -670,7 +672,7 @@ def test_after_a_mass_loss_the_second_question_counts_for_those_who_stay_silent(
     assert (world.status().misses, world.status().stale, world.status().state) == (1, False, UP)
 
 
-def test_a_stale_provider_whose_pipe_is_lost_is_down_and_no_longer_stale() -> None:
+def test_stale_provider_with_a_lost_pipe_is_down_and_not_stale() -> None:
     world = crowd(20)
     world.voice = dict.fromkeys(world.voice)
     world.round()
@@ -678,14 +680,14 @@ def test_a_stale_provider_whose_pipe_is_lost_is_down_and_no_longer_stale() -> No
     assert (world.status().state, world.status().stale) == (DOWN, False)
 
 
-def test_lost_pipes_are_no_mass_loss() -> None:
+def test_lost_pipes_are_not_a_mass_loss() -> None:
     world = crowd(20)
     for n in range(1, 21):
         world.leave(n)
     assert set(world.states().values()) == {DOWN}
 
 
-def test_who_was_passed_over_before_does_not_make_a_mass() -> None:
+def test_suspects_do_not_count_for_a_mass_loss() -> None:
     world = crowd(40)
     for n in range(1, 19):
         world.voice[n] = None
@@ -694,15 +696,15 @@ def test_who_was_passed_over_before_does_not_make_a_mass() -> None:
     assert world.full_round().figures.held == 0
     assert list(world.states().values()).count(SUSPECT) == 19
     for n in range(20, 35):
-        world.voice[n] = None  # 15 of the 21 that are left
+        world.voice[n] = None  # 15 of the remaining 21
     assert world.round().figures.held == 34
 
 
 @pytest.mark.parametrize(
     ("silent", "of", "is_mass"), [(9, 9, False), (10, 10, True), (10, 19, True), (10, 20, False), (201, 400, True)]
 )
-def test_what_a_mass_is(silent: int, of: int, is_mass: bool) -> None:
-    assert is_mass_loss(silent, of, Rules()) is is_mass
+def test_mass_loss_thresholds(silent: int, of: int, is_mass: bool) -> None:
+    assert is_mass_loss(silent, of, LivenessRules()) is is_mass
 
 
 # Bad replies
@@ -717,21 +719,21 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize(("kind", "body"), GARBAGE.items(), ids=GARBAGE)
-def test_a_bad_reply_kills_nobody_and_is_counted(kind: str, body: bytes) -> None:
+def test_bad_reply_is_counted_and_takes_nothing_down(kind: str, body: bytes) -> None:
     world = crowd(2)
     before = world.registry.view(0)
     this = world.registry.start_round(world.now)
     assert world.say(1, this, body) == ()
     assert world.registry.view(0) == before
-    assert world.registry.counts[kind] == 1
-    assert world.registry.counts["replies"] == 3
+    assert world.registry.counters[kind] == 1
+    assert world.registry.counters["replies"] == 3
     voice = world.voice[1]
     assert voice is not None
     world.say(1, this, voice)
     assert world.status().state is UP
 
 
-def test_a_bad_reply_of_one_is_not_noticed_by_the_others() -> None:
+def test_bad_reply_does_not_affect_other_peers() -> None:
     world = crowd(3)
     world.voice[1] = b"\xa1\x01"
     for _ in range(20):
@@ -739,87 +741,87 @@ def test_a_bad_reply_of_one_is_not_noticed_by_the_others() -> None:
     assert world.states() == {"id1": DOWN, "id2": UP, "id3": UP}
 
 
-def test_two_answers_to_one_round_are_counted_and_taken() -> None:
+def test_second_reply_to_a_round_is_counted_and_accepted() -> None:
     world = World()
     this = world.registry.start_round(world.now)
     world.say(1, this, says(provider()))
     world.say(1, this, says(provider()))
     world.say(2, this, text(2))
     world.say(2, this, text(2))
-    assert world.registry.counts["duplicate"] == 2
+    assert world.registry.counters["duplicate"] == 2
     assert len(world.events) == 2
 
 
-def test_counts_have_every_kind_and_are_a_copy() -> None:
+def test_counters_have_every_kind_and_are_a_copy() -> None:
     registry = Registry()
-    counts = registry.counts
-    assert tuple(counts) == COUNTS
+    counts = registry.counters
+    assert tuple(counts) == COUNTERS
     registry.reply(1, 1, b"", 0.0)
     assert counts["replies"] == 0
-    assert registry.counts["unknown round"] == 1
+    assert registry.counters["unknown round"] == 1
 
 
 # Caps
 
 
-def test_over_the_cap_the_known_stay_and_the_new_are_refused_and_counted() -> None:
-    world = crowd(5, limits=Limits(providers=5))
+def test_over_the_cap_known_rows_stay_and_new_ones_are_refused_and_counted() -> None:
+    world = crowd(5, limits=RegistryLimits(providers=5))
     world.join(9, says(provider(9), sender="s9"))
     world.round()
     assert len(world.found()) == 5
-    assert world.registry.counts["over cap"] == 1
-    world.leave(1)  # the dead give way
+    assert world.registry.counters["over cap"] == 1
+    world.leave(1)  # down rows give way
     world.round()
     assert world.found() == {"id2", "id3", "id4", "id5", "id9"}
 
 
-def test_one_pipe_carries_no_more_than_its_cap() -> None:
-    world = World(limits=Limits(per_pipe=3))
+def test_rows_of_a_pipe_are_capped() -> None:
+    world = World(limits=RegistryLimits(per_pipe=3))
     this = world.registry.start_round(world.now)
     for n in range(1, 6):
         world.say(1, this, says(provider(n), sender=f"s{n}"))
     assert world.found() == {"id1", "id2", "id3"}
-    assert world.registry.counts["over cap"] == 2
+    assert world.registry.counters["over cap"] == 2
 
 
-def test_there_are_no_more_names_than_their_cap() -> None:
-    world = World(limits=Limits(names=2))
+def test_names_are_capped() -> None:
+    world = World(limits=RegistryLimits(names=2))
     world.join(1, says(*(provider(n, f"name{n}") for n in range(1, 6))))
     world.round()
     assert set(world.registry.snapshot(0)) == {"name1", "name2"}
 
 
-def test_there_are_no_more_pipes_than_their_cap() -> None:
-    world = crowd(2, limits=Limits(pipes=2))
+def test_pipes_are_capped() -> None:
+    world = crowd(2, limits=RegistryLimits(pipes=2))
     world.join(3, says(provider(3), sender="s3"))
     world.round()
     assert world.found() == {"id1", "id2"}
-    assert world.registry.counts["over cap"] == 1
+    assert world.registry.counters["over cap"] == 1
     world.leave(1)
     world.round()
     assert world.found() == {"id2", "id3"}
 
 
-def test_who_answers_without_end_is_not_read_until_the_next_round() -> None:
+def test_flooding_pipe_is_not_read_until_the_next_round() -> None:
     world = crowd(2)
     this = world.registry.start_round(world.now)
     started = time.process_time()
     for n in range(20_000):
         world.say(1, this, says(provider(), sender=f"s{n % 7}") if n % 2 else b"\xa1" + bytes([n % 256]))
-    assert time.process_time() - started < 3 or sys.gettrace() is not None  # coverage makes everything slow
-    assert world.registry.counts["flood"] > 10_000
+    assert time.process_time() - started < 3 or sys.gettrace() is not None  # coverage slows it down
+    assert world.registry.counters["flood"] > 10_000
     voice = world.voice[2]
     assert voice is not None
     world.say(2, this, voice)
     world.registry.end_round(this, world.now)
-    refused = world.registry.counts["flood"]
+    refused = world.registry.counters["flood"]
     world.round()
-    assert world.registry.counts["flood"] == refused
+    assert world.registry.counters["flood"] == refused
     assert world.states() == {"id1": UP, "id2": UP}
 
 
-def test_the_dead_are_kept_for_a_while_and_not_too_many_of_them() -> None:
-    world = crowd(6, limits=Limits(keep_down=10.0, max_down=3))
+def test_down_rows_are_kept_for_a_time_and_capped() -> None:
+    world = crowd(6, limits=RegistryLimits(keep_down=10.0, max_down=3))
     for n in range(1, 5):
         world.leave(n)
         world.now += 1
@@ -830,8 +832,8 @@ def test_the_dead_are_kept_for_a_while_and_not_too_many_of_them() -> None:
     assert world.states() == {"id5": UP, "id6": UP}
 
 
-def test_a_name_whose_dead_are_forgotten_makes_room_for_another() -> None:
-    world = crowd(1, limits=Limits(names=1, keep_down=10.0))
+def test_forgetting_the_down_rows_of_a_name_frees_the_name() -> None:
+    world = crowd(1, limits=RegistryLimits(names=1, keep_down=10.0))
     world.leave(1)
     world.now += 20
     assert world.registry.view(world.now) == ()
@@ -840,7 +842,7 @@ def test_a_name_whose_dead_are_forgotten_makes_room_for_another() -> None:
     assert set(world.registry.snapshot(0)) == {"question"}
 
 
-def test_who_came_back_is_not_forgotten_for_having_been_down() -> None:
+def test_returned_provider_is_not_forgotten() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     for _ in range(7):
@@ -851,7 +853,7 @@ def test_who_came_back_is_not_forgotten_for_having_been_down() -> None:
     assert world.states() == {"id1": UP, "id2": UP}
 
 
-def test_a_pipe_lost_after_its_provider_was_given_up_is_no_news() -> None:
+def test_loss_of_a_pipe_whose_rows_are_down_is_no_event() -> None:
     world = crowd(2)
     world.voice[1] = None
     for _ in range(7):
@@ -862,7 +864,7 @@ def test_a_pipe_lost_after_its_provider_was_given_up_is_no_news() -> None:
     assert (world.status().reason, world.status().pipes) == (Reason.MISSED, ())
 
 
-def test_who_is_down_by_silence_and_forgotten_is_found_again() -> None:
+def test_forgotten_provider_is_found_again() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     for _ in range(7):
@@ -875,10 +877,10 @@ def test_who_is_down_by_silence_and_forgotten_is_found_again() -> None:
     assert world.found() == {"id1", "id2"}
 
 
-# Asking
+# Queries
 
 
-def test_an_unknown_name_is_not_found_and_adds_nothing() -> None:
+def test_unknown_name_raises_not_found_and_adds_nothing() -> None:
     world = crowd(1)
     for n in range(100):
         with pytest.raises(ServiceNotFound) as caught:
@@ -887,7 +889,7 @@ def test_an_unknown_name_is_not_found_and_adds_nothing() -> None:
     assert set(world.registry.snapshot(0)) == {"answer"}
 
 
-def test_all_equal_is_at_random() -> None:
+def test_equal_candidates_are_chosen_at_random() -> None:
     world = crowd(4)
     rng = random.Random(7)
     chosen = Counter(world.registry.resolve("answer", rng).id for _ in range(4000))
@@ -900,7 +902,7 @@ def chosen(world: World, zone: str = "") -> Counter[str]:
     return Counter(world.registry.resolve("answer", rng, zone).id for _ in range(4000))
 
 
-def test_the_own_zone_first_then_priority_then_weight() -> None:
+def test_selection_is_by_zone_then_priority_then_weight() -> None:
     world = World()
     records = [
         provider(1, priority=1, zone="eu", weight=10),
@@ -918,7 +920,7 @@ def test_the_own_zone_first_then_priority_then_weight() -> None:
     assert set(chosen(world, "asia")) == set(chosen(world)) == {"id1", "id2", "id5"}
 
 
-def test_a_zone_is_asked_while_anybody_of_it_is_there() -> None:
+def test_zone_is_preferred_while_any_of_its_providers_is_up() -> None:
     world = World()
     world.join(1, says(provider(1, zone="ny", priority=16), sender="a"))
     world.join(2, says(provider(2, zone="ny", priority=15), sender="b"))
@@ -931,7 +933,7 @@ def test_a_zone_is_asked_while_anybody_of_it_is_there() -> None:
     assert set(chosen(world, "ny")) == {"id3"}
 
 
-def test_a_zone_that_is_stale_is_asked_before_another_that_has_answered() -> None:
+def test_stale_providers_of_the_own_zone_precede_other_zones() -> None:
     world = World()
     for n in range(1, 13):
         world.join(n, says(provider(n, zone="ny" if n > 1 else "london"), sender=f"s{n}"))
@@ -944,7 +946,7 @@ def test_a_zone_that_is_stale_is_asked_before_another_that_has_answered() -> Non
     assert set(chosen(world)) == set(chosen(world, "london")) == {"id1"}
 
 
-def test_priority_1_is_taken_before_2_and_8_is_the_default() -> None:
+def test_priority_1_is_tried_before_2_and_8_is_the_default() -> None:
     world = World()
     for n, record in enumerate(
         (provider(1, priority=1), provider(2, priority=2), provider(3), provider(4, priority=9)), 1
@@ -957,9 +959,9 @@ def test_priority_1_is_taken_before_2_and_8_is_the_default() -> None:
         world.leave(n)
 
 
-def test_a_reply_of_version_1_counts_with_priority_8_and_is_counted() -> None:
+def test_version_1_reply_gets_priority_8_and_is_counted() -> None:
     world = World()
-    world.join(1, Reply("a", (provider(1, priority=9),)).encode())
+    world.join(1, SurveyReply("a", (provider(1, priority=9),)).encode())
     old = cbor2.dumps(
         {"v": 1, "type": "reply", "sender": "b", "providers": [provider(2).as_map() | {"priority": 3000}]}
     )
@@ -967,7 +969,7 @@ def test_a_reply_of_version_1_counts_with_priority_8_and_is_counted() -> None:
     world.round()
     assert set(chosen(world)) == {"id2"}
     world.full_round()
-    assert world.registry.counts["older version"] == world.registry.older == 2
+    assert world.registry.counters["older version"] == world.registry.older == 2
 
 
 @pytest.mark.parametrize(
@@ -984,12 +986,12 @@ def test_a_reply_of_version_1_counts_with_priority_8_and_is_counted() -> None:
         ((1, 3), 0.24, "id1"),
     ],
 )
-def test_weight_is_a_share(weights: tuple[int, int], number: float, chosen: str) -> None:
+def test_weight_is_a_share_of_choices(weights: tuple[int, int], number: float, chosen: str) -> None:
     candidates = [provider(n, weight=weight) for n, weight in enumerate(weights, 1)]
-    assert choose({"": candidates}, Script(number)).id == chosen
+    assert choose_provider({"": candidates}, Script(number)).id == chosen
 
 
-def test_a_snapshot_does_not_change_afterwards_and_cannot_be_changed() -> None:
+def test_snapshot_is_immutable() -> None:
     world = crowd(2)
     before = world.registry.snapshot(0)
     assert world.registry.snapshot(0) is before
@@ -1000,7 +1002,7 @@ def test_a_snapshot_does_not_change_afterwards_and_cannot_be_changed() -> None:
         before["x"] = frozenset()  # type: ignore[index]
 
 
-def test_a_round_is_complete_when_every_pipe_that_still_stands_has_answered() -> None:
+def test_round_is_complete_when_every_remaining_pipe_has_answered() -> None:
     world = World()
     assert world.registry.complete(world.registry.start_round(world.now))
     for n in (1, 2, 3):
@@ -1015,7 +1017,7 @@ def test_a_round_is_complete_when_every_pipe_that_still_stands_has_answered() ->
     assert world.registry.complete(this)
 
 
-def test_a_round_with_a_relay_is_never_complete_before_its_deadline() -> None:
+def test_round_with_a_relay_is_complete_only_at_its_deadline() -> None:
     world = World()
     world.join(1)
     this = world.registry.start_round(world.now)
@@ -1025,7 +1027,7 @@ def test_a_round_with_a_relay_is_never_complete_before_its_deadline() -> None:
     assert world.registry.complete(this)
 
 
-def test_figures_are_those_of_the_last_64_rounds() -> None:
+def test_figures_of_the_last_64_rounds_are_kept() -> None:
     world = crowd(3)
     for _ in range(70):
         world.full_round()
@@ -1034,9 +1036,9 @@ def test_figures_are_those_of_the_last_64_rounds() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"suspect_after": 0}, {"down_after": 1}, {"mass_count": 0}, {"mass_share": 2.0}])
-def test_rules_that_contradict_themselves_are_refused(bad: dict[str, int]) -> None:
+def test_contradictory_rules_are_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="is"):
-        Rules(**bad)
+        LivenessRules(**bad)
 
 
 def test_time_that_goes_backwards_stands_still() -> None:

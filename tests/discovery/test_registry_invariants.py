@@ -1,4 +1,4 @@
-"""The registry at length: the numbered invariants of its docstring whatever happens, and a thousand rounds."""
+"""The numbered invariants of the registry's docstring under random inputs, and a thousand rounds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nngkit.discovery.messages import Reply, TextReply
+from nngkit.discovery.liveness import LivenessRules, RegistryLimits
+from nngkit.discovery.messages import SurveyReply, TextReply
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
 from nngkit.discovery.registry import Registry
-from nngkit.discovery.rules import Limits, Rules
 from nngkit.errors import ServiceNotFound
 
 UP, SUSPECT, DOWN, JOINING = State.UP, State.SUSPECT, State.DOWN, State.JOINING
@@ -42,10 +42,10 @@ def text(n: int) -> bytes:
 # The requirement: 1,000 rounds, 400 services, 5 % of the replies lost
 
 
-def test_a_thousand_rounds_over_400_services_with_replies_lost_make_no_false_downs() -> None:
+def test_1000_rounds_over_400_services_with_lost_replies_cause_no_false_downs() -> None:
     chance = random.Random(20260101)
     registry = Registry()
-    voices = [Reply(f"s{n}", (provider(n, f"service{n % 40}"),)).encode() for n in range(400)]
+    voices = [SurveyReply(f"s{n}", (provider(n, f"service{n % 40}"),)).encode() for n in range(400)]
     for pipe in range(400):
         registry.pipe_joined(pipe, 0.0)
     events: list[Event] = []
@@ -71,11 +71,11 @@ def test_a_thousand_rounds_over_400_services_with_replies_lost_make_no_false_dow
     took = time.process_time() - started
     assert [event for event in events if event.new is DOWN] == []
     assert lost > 35_000
-    assert sum(event.new is SUSPECT for event in events) > 500  # the test has teeth: there were doubts
-    assert took < 5 or sys.gettrace() is not None  # coverage makes everything slow
+    assert sum(event.new is SUSPECT for event in events) > 500  # checks the test itself: there were misses
+    assert took < 5 or sys.gettrace() is not None  # coverage slows it down
 
 
-# The invariants, under anything that can happen
+# The invariants, under random inputs
 
 IDS = st.integers(1, 6)
 RECORDS = st.builds(
@@ -88,18 +88,18 @@ RECORDS = st.builds(
     draining=st.sampled_from([False, False, False, True]),
 )
 REPLIES = st.builds(
-    Reply,
+    SurveyReply,
     sender=st.sampled_from(["a", "b", "c"]),
     providers=st.lists(RECORDS, max_size=4, unique_by=lambda p: p.key).map(tuple),
     relay=st.sampled_from([False, False, False, True]),
     bye=st.sampled_from([False, False, False, True]),
-).map(Reply.encode)
+).map(SurveyReply.encode)
 TEXTS = st.builds(text, st.integers(1, 4))
-LIMITS = Limits(providers=8, names=2, per_pipe=4, pipes=4, work_per_round=12, keep_down=30.0, max_down=3)
+LIMITS = RegistryLimits(providers=8, names=2, per_pipe=4, pipes=4, work_per_round=12, keep_down=30.0, max_down=3)
 
 
 class Anything(RuleBasedStateMachine):
-    """Pipes come and go, rounds overlap, replies are right, wrong, late and misplaced; the invariants hold."""
+    """Pipes join and leave, rounds overlap, replies are valid, invalid, late and misplaced; the invariants hold."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,14 +114,14 @@ class Anything(RuleBasedStateMachine):
         small=st.booleans(), mass=st.sampled_from([2, 3, 10]), suspect=st.integers(1, 2), more=st.integers(0, 2)
     )
     def begin(self, small: bool, mass: int, suspect: int, more: int) -> None:
-        self.limits = LIMITS if small else Limits()
-        self.settings_used = Rules(suspect_after=suspect, down_after=suspect + more, mass_count=mass)
+        self.limits = LIMITS if small else RegistryLimits()
+        self.settings_used = LivenessRules(suspect_after=suspect, down_after=suspect + more, mass_count=mass)
         self.registry = Registry(rules=self.settings_used, limits=self.limits)
 
     def replay(self, events: Iterable[Event]) -> None:
         for event in events:
             old = self.replayed.get(event.provider.key, (JOINING, event.provider))[0]
-            # A row that was forgotten begins anew.
+            # A forgotten row starts again.
             assert event.old is old or (old is DOWN and event.old is JOINING)
             assert (event.old is event.new) == (event.reason is Reason.CHANGED)
             assert event.time == self.now
@@ -184,13 +184,13 @@ class Anything(RuleBasedStateMachine):
     @precondition(lambda self: self.newest > 0)
     @rule(pipe=IDS, body=st.sampled_from(GARBAGE) | st.binary(max_size=20))
     def hear_garbage(self, pipe: int, body: bytes) -> None:
-        before, refused = self.view(), dict(self.registry.counts)
+        before, refused = self.view(), dict(self.registry.counters)
         self.replies += 1
         assert self.registry.reply(pipe, self.newest, body, self.now) == ()
         assert self.view() == before
-        counts = self.registry.counts
+        counts = self.registry.counters
         kinds = [kind for kind in counts if counts[kind] != refused[kind]]
-        assert len(kinds) == 2  # invariant 7: as a reply, and as what was wrong with it
+        assert len(kinds) == 2  # invariant 7: as a reply, and under the kind of its refusal
         assert kinds[0] == "replies"
 
     @precondition(lambda self: self.newest > 0)
@@ -250,7 +250,7 @@ class Anything(RuleBasedStateMachine):
         carried = Counter(pipe for row in view.values() for pipe in row.pipes)
         assert len(carried) <= limits.pipes
         assert all(count <= limits.per_pipe for count in carried.values())
-        assert self.registry.counts["replies"] == self.replies  # 7
+        assert self.registry.counters["replies"] == self.replies  # 7
 
 
 TestAnything = Anything.TestCase

@@ -1,4 +1,4 @@
-"""Resolver: one view from several daemons, told of changes, and a memory for when they are gone."""
+"""Resolver: the merged view of several daemons, its changes, and the last known view without daemons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = DaemonSettings(listen=(ANY,), deadline=1.0, interval=1000)
 
 @pytest.fixture
 def places() -> Iterator[Callable[[], DaemonSettings]]:
-    """Settings for daemons that go and come back: nobody else is given their ports meanwhile."""
+    """Settings for daemons that restart: their ports stay reserved meanwhile."""
     with ExitStack() as held:
 
         def place() -> DaemonSettings:
@@ -37,7 +37,7 @@ def knows(resolver: Resolver, name: str = "answer") -> bool:
     return name in resolver.snapshot()
 
 
-async def test_what_a_daemon_knows_is_there_from_the_start() -> None:
+async def test_resolver_has_the_daemons_view_from_the_start() -> None:
     async with Daemon(SETTINGS) as daemon, Service("answer", HERE, discovery=daemon.addresses) as service:
         await until(daemon.discovery.snapshot)
         async with Resolver(daemon.query_addresses) as resolver:
@@ -47,7 +47,7 @@ async def test_what_a_daemon_knows_is_there_from_the_start() -> None:
                 resolver.resolve("other")
 
 
-async def test_it_is_told_of_changes() -> None:
+async def test_resolver_follows_changes() -> None:
     async with (
         Daemon(SETTINGS) as daemon,
         Resolver(daemon.query_addresses, watch=60) as resolver,
@@ -65,7 +65,7 @@ async def test_it_is_told_of_changes() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_killed_provider_is_gone_without_waiting_for_a_poll() -> None:
+async def test_killed_provider_is_dropped_without_polling() -> None:
     async with Daemon(SETTINGS) as daemon, Resolver(daemon.query_addresses, watch=60) as resolver:
         with program("provider", "answer", HERE, daemon.addresses[0]) as process:
             await resolver.find("answer", timeout=WAIT)
@@ -73,7 +73,7 @@ async def test_a_killed_provider_is_gone_without_waiting_for_a_poll() -> None:
             await until(lambda: not knows(resolver))
 
 
-async def test_find_gives_up_in_time() -> None:
+async def test_find_raises_after_its_timeout() -> None:
     async with Daemon(SETTINGS) as daemon, Resolver(daemon.query_addresses) as resolver:
         before = time.monotonic()
         with pytest.raises(ServiceNotFound, match="service not found: nobody"):
@@ -81,7 +81,7 @@ async def test_find_gives_up_in_time() -> None:
         assert time.monotonic() - before < WAIT / 2
 
 
-async def test_several_daemons_are_one_view() -> None:
+async def test_views_of_several_daemons_are_merged() -> None:
     async with (
         Daemon(SETTINGS) as a,
         Daemon(SETTINGS) as b,
@@ -96,7 +96,7 @@ async def test_several_daemons_are_one_view() -> None:
 
 
 class Ending:
-    """The end of a hosted daemon."""
+    """Ends a hosted daemon."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
@@ -109,7 +109,7 @@ class Ending:
 
 
 async def host(settings: DaemonSettings, task_status: trio.TaskStatus[tuple[Daemon, Ending]]) -> None:
-    """A daemon until its end is called."""
+    """Run a daemon until its end is called."""
     end = Ending()
     with end.scope:
         async with Daemon(settings) as daemon:
@@ -118,7 +118,7 @@ async def host(settings: DaemonSettings, task_status: trio.TaskStatus[tuple[Daem
     end.reached.set()
 
 
-async def test_daemons_may_die_and_come_back(places: Callable[[], DaemonSettings]) -> None:
+async def test_daemons_may_die_and_restart(places: Callable[[], DaemonSettings]) -> None:
     async with trio.open_nursery() as nursery:
         here, there = places(), places()
         a, end_a = await nursery.start(host, here)
@@ -138,17 +138,17 @@ async def test_daemons_may_die_and_come_back(places: Callable[[], DaemonSettings
             assert await resolver.find("answer", timeout=WAIT) == service.provider
             await end_a()
             await until(lambda: not resolver.fresh)
-            assert resolver.resolve("answer") == service.provider  # the daemons are gone, the service is not
+            assert resolver.resolve("answer") == service.provider  # the daemons are gone, the service is up
             await nursery.start(host, here)
             await until(lambda: resolver.fresh)
-            assert resolver.resolve("answer") == service.provider  # empty as it is, it does not take the rest along
+            assert resolver.resolve("answer") == service.provider  # its empty view does not remove the service
             service.update(weight=7)
             await until(lambda: resolver.resolve("answer").weight == 7)
         assert [event.new for event in watcher.seen if event.new is not event.old] == [State.UP]
         nursery.cancel_scope.cancel()
 
 
-async def test_a_service_that_died_with_the_daemon_is_forgotten_in_time(places: Callable[[], DaemonSettings]) -> None:
+async def test_service_that_died_with_its_daemon_expires(places: Callable[[], DaemonSettings]) -> None:
     async with trio.open_nursery() as nursery:
         here = places()
         daemon, end = await nursery.start(host, here)
@@ -164,7 +164,7 @@ async def test_a_service_that_died_with_the_daemon_is_forgotten_in_time(places: 
         nursery.cancel_scope.cancel()
 
 
-async def test_a_daemon_that_does_not_answer_any_more_is_not_believed() -> None:
+async def test_daemon_that_stopped_answering_is_ignored() -> None:
     async with Daemon(SETTINGS) as real, Rep(listen=ANY) as rep, trio.open_nursery() as nursery:
         frozen = False
 
@@ -190,7 +190,7 @@ async def test_a_daemon_that_does_not_answer_any_more_is_not_believed() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_daemon_that_talks_nonsense_is_no_daemon() -> None:
+async def test_daemon_with_invalid_replies_is_ignored() -> None:
     async with Daemon(SETTINGS) as real, Rep(listen=ANY) as rep, trio.open_nursery() as nursery:
 
         async def talk() -> None:
@@ -207,7 +207,7 @@ async def test_a_daemon_that_talks_nonsense_is_no_daemon() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_its_own_zone_is_preferred() -> None:
+async def test_own_zone_is_preferred() -> None:
     async with (
         Daemon(SETTINGS) as daemon,
         Service("answer", "tcp://10.0.0.1:1", discovery=daemon.addresses, zone="a"),
@@ -220,7 +220,7 @@ async def test_its_own_zone_is_preferred() -> None:
         assert {resolver.resolve("answer", zone="").zone for _ in range(50)} == {"a", "b"}
 
 
-async def test_without_any_daemon_it_opens_and_waits_for_one(places: Callable[[], DaemonSettings]) -> None:
+async def test_resolver_opens_without_a_daemon_and_waits_for_one(places: Callable[[], DaemonSettings]) -> None:
     here = places()
     before = time.monotonic()
     async with Resolver(here.query, timeout=0.1) as resolver, trio.open_nursery() as nursery:
@@ -242,7 +242,7 @@ async def test_without_any_daemon_it_opens_and_waits_for_one(places: Callable[[]
         ("tcp://127.0.0.1:1", {"watch": 61.0}, "watch: 61.0 is not"),
     ],
 )
-async def test_what_cannot_be_used_is_a_config_error(daemons: str, options: dict[str, float], says_what: str) -> None:
+async def test_invalid_arguments_raise_config_error(daemons: str, options: dict[str, float], says_what: str) -> None:
     with pytest.raises(ConfigError, match=says_what):
         async with Resolver(daemons, **options):  # type: ignore[arg-type]
             pass

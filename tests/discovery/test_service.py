@@ -1,4 +1,4 @@
-"""Service: what it answers to whom, how changes and good-byes reach the daemons, and how it ends."""
+"""Service: replies to both kinds of queries, propagation of changes and goodbyes, and its end."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ import trio
 
 from nngkit import ConfigError, Service, ServiceDiscovery
 from nngkit.discovery import Reason, State
-from nngkit.discovery.messages import TEXT_QUERY, Query, Reply, TextReply, parse_reply
+from nngkit.discovery.messages import TEXT_QUERY, SurveyQuery, SurveyReply, TextReply, parse_survey_reply
 from nngkit.protocols import Surveyor
 from tests.discovery.peers import ROOT, WAIT, Watcher, found, program, states, until
 
 ANY = "tcp://127.0.0.1:0"
 HERE = "tcp://127.0.0.1:9000"
-QUERY = Query("test", 1).encode()
+QUERY = SurveyQuery("test", 1).encode()
 
 
-async def ask(surveyor: Surveyor, body: bytes, *, silent: bool = False) -> list[Reply | TextReply]:
-    """What the one service there is answers, or that it is `silent`."""
+async def ask(surveyor: Surveyor, body: bytes, *, silent: bool = False) -> list[SurveyReply | TextReply]:
+    """Return the replies of the only service; with `silent`, expect none."""
     await surveyor.await_for_peers(timeout=WAIT)
     timeout = 0.2 if silent else WAIT
-    return [parse_reply(reply.body) for reply in (await surveyor.asurvey(body, timeout=timeout, early=True)).replies]
+    return [
+        parse_survey_reply(reply.body) for reply in (await surveyor.asurvey(body, timeout=timeout, early=True)).replies
+    ]
 
 
-async def test_answers_the_two_forms_each_in_its_own() -> None:
+async def test_cbor_and_text_queries_get_replies_of_their_own_form() -> None:
     async with (
         Surveyor(listen=ANY) as article,
         Surveyor(listen=ANY) as ours,
         Service("answer", HERE, discovery=[article.address, ours.address], zone="z") as service,
     ):
-        await service.await_for_peers(2, timeout=WAIT)
+        await service.wait_for_peers(2, timeout=WAIT)
         assert await ask(article, TEXT_QUERY) == [TextReply("answer", HERE)]
         assert await ask(article, TEXT_QUERY + b"\0") == [TextReply("answer", HERE)]
         (reply,) = await ask(ours, QUERY)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, SurveyReply)
         assert reply.providers == (service.provider,)
         assert service.provider.zone == "z"
 
 
-async def test_a_daemon_of_version_1_is_not_told_the_priority_which_is_said_once(
+async def test_priority_is_not_sent_to_a_version_1_daemon_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     old = cbor2.dumps({"v": 1, "type": "query", "daemon": "old", "round": 1})
@@ -59,45 +61,45 @@ async def test_a_daemon_of_version_1_is_not_told_the_priority_which_is_said_once
             assert said["providers"][0].keys() == {"name", "addr", "id", "epoch"}
         assert [record.levelname for record in caplog.records if "speaks version 1" in record.message] == ["WARNING"]
         (now,) = await ask(daemon, QUERY)
-        assert isinstance(now, Reply)
+        assert isinstance(now, SurveyReply)
         assert (now.version, now.providers) == (2, (service.provider,))
         assert now.providers[0].priority == 1
 
 
-async def test_stays_silent_on_the_text_of_one_who_also_asks_in_cbor() -> None:
+async def test_text_query_is_ignored_on_a_connection_with_cbor_queries() -> None:
     async with Surveyor(listen=ANY) as daemon, Service("answer", HERE, discovery=daemon.address) as service:
-        await service.await_for_peers(timeout=WAIT)
+        await service.wait_for_peers(timeout=WAIT)
         assert await ask(daemon, QUERY)
         assert await ask(daemon, TEXT_QUERY, silent=True) == []
 
 
-async def test_asked_nonsense_it_counts_and_says_nothing() -> None:
+async def test_invalid_queries_are_counted_and_not_answered() -> None:
     async with Surveyor(listen=ANY) as daemon, Service("answer", HERE, discovery=daemon.address) as service:
-        await service.await_for_peers(timeout=WAIT)
+        await service.wait_for_peers(timeout=WAIT)
         nonsense = [b"", b"\0", b"service queries", b"\xff" * 100, b"\xa1\x61v\x01", b"\xbf", b"\xa0" * 60_000]
         await daemon.await_for_peers(timeout=WAIT)
         for body in nonsense:
             await daemon.asurvey(body, timeout=0.0)
-        await until(lambda: service.counts.bad == len(nonsense))
+        await until(lambda: service.stats.bad == len(nonsense))
         assert len(await ask(daemon, QUERY)) == 1
         assert daemon.stats.received == 1
 
 
-async def test_a_survey_too_large_costs_that_daemon_its_connection_and_nobody_else() -> None:
+async def test_oversized_survey_closes_only_that_daemons_connection() -> None:
     async with (
         Surveyor(listen=ANY) as bad,
         Surveyor(listen=ANY) as good,
         Service("answer", HERE, discovery=[bad.address, good.address]) as service,
     ):
-        await service.await_for_peers(2, timeout=WAIT)
+        await service.wait_for_peers(2, timeout=WAIT)
         await bad.await_for_peers(timeout=WAIT)
         await bad.asurvey(b"x" * 10_000_000, timeout=0.0)
         await until(lambda: bad.stats.left)
         assert len(await ask(good, QUERY)) == 1
-        await until(lambda: service.stats.left == 1)
+        await until(lambda: service.stats.socket.left == 1)
 
 
-async def test_daemons_start_in_any_order_and_come_back() -> None:
+async def test_daemons_may_start_in_any_order_and_restart() -> None:
     async with ServiceDiscovery(listen=ANY) as discovery:
         address = discovery.address
     async with Service("answer", HERE, discovery=address):
@@ -106,7 +108,7 @@ async def test_daemons_start_in_any_order_and_come_back() -> None:
                 await until(found(discovery))
 
 
-async def test_a_change_is_heard_at_once() -> None:
+async def test_update_reaches_the_daemon_at_once() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         Service("answer", HERE, discovery=discovery.address) as service,
@@ -126,35 +128,35 @@ async def test_a_change_is_heard_at_once() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_draining_it_is_silent_in_the_text_form() -> None:
+async def test_draining_service_does_not_answer_text_queries() -> None:
     async with Surveyor(listen=ANY) as article, Service("answer", HERE, discovery=article.address) as service:
-        await service.await_for_peers(timeout=WAIT)
+        await service.wait_for_peers(timeout=WAIT)
         service.drain()
         assert await ask(article, TEXT_QUERY, silent=True) == []
 
 
-async def test_the_load_is_asked_for_at_every_answer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_load_function_is_called_for_every_reply(caplog: pytest.LogCaptureFixture) -> None:
     loads: list[Any] = [1.5, 2.5, "no number", 3.5]
     async with (
         Surveyor(listen=ANY) as daemon,
         Service("answer", HERE, discovery=daemon.address, load=lambda: loads.pop(0)) as service,
     ):
-        await service.await_for_peers(timeout=WAIT)
+        await service.wait_for_peers(timeout=WAIT)
         heard = []
         with caplog.at_level(logging.CRITICAL):
             for _ in range(4):
                 (reply,) = await ask(daemon, QUERY)
-                assert isinstance(reply, Reply)
+                assert isinstance(reply, SurveyReply)
                 heard.append(reply.providers[0].load)
         assert heard == [1.5, 2.5, 0.0, 3.5]
         service.update(load=9.0)
         (reply,) = await ask(daemon, QUERY)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, SurveyReply)
         assert reply.providers[0].load == 9.0
 
 
 @pytest.mark.parametrize("how", ["leaving", "cancelled", "failing", "closed"])
-async def test_it_says_good_bye_however_it_ends(how: str) -> None:
+async def test_service_says_goodbye_however_its_block_ends(how: str) -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         trio.open_nursery() as nursery,
@@ -182,7 +184,7 @@ async def test_it_says_good_bye_however_it_ends(how: str) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_service_asked_while_it_leaves_does_not_rise_again() -> None:
+async def test_query_during_leaving_does_not_bring_the_service_up_again() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=1, interval=0) as discovery,
         trio.open_nursery() as nursery,
@@ -197,7 +199,7 @@ async def test_a_service_asked_while_it_leaves_does_not_rise_again() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_sigterm_is_a_good_bye_and_still_ends_the_process() -> None:
+async def test_sigterm_sends_a_goodbye_and_still_ends_the_process() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         trio.open_nursery() as nursery,
@@ -213,7 +215,7 @@ async def test_sigterm_is_a_good_bye_and_still_ends_the_process() -> None:
         nursery.cancel_scope.cancel()
 
 
-def test_sigterm_is_left_to_a_program_that_handles_it() -> None:
+def test_sigterm_handler_of_the_program_is_kept() -> None:
     code = textwrap.dedent("""
         import os, signal, sys, trio
         from nngkit import Service
@@ -254,12 +256,12 @@ def test_sigterm_is_left_to_a_program_that_handles_it() -> None:
         ({"tags": ["x"] * 3 + [""]}, "tag is empty"),
     ],
 )
-def test_what_cannot_be_used_is_a_config_error(arguments: dict[str, Any], says_what: str) -> None:
+def test_invalid_arguments_raise_config_error(arguments: dict[str, Any], says_what: str) -> None:
     with pytest.raises(ConfigError, match=says_what):
         Service(**{"name": "answer", "address": HERE, "discovery": "tcp://127.0.0.1:1", **arguments})
 
 
-async def test_a_name_may_be_as_long_as_the_wire_allows() -> None:
+async def test_longest_name_of_the_wire_format_is_accepted() -> None:
     name = "ß" * 64
     async with (
         ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
@@ -268,7 +270,7 @@ async def test_a_name_may_be_as_long_as_the_wire_allows() -> None:
         await until(found(discovery, name))
 
 
-async def test_a_wrong_daemon_address_is_a_config_error() -> None:
+async def test_invalid_daemon_address_raises_config_error() -> None:
     with pytest.raises(ConfigError, match=r"127\.0\.0\.1:5555: not an address"):
         async with Service("answer", HERE, discovery="127.0.0.1:5555"):
             pass
@@ -277,5 +279,5 @@ async def test_a_wrong_daemon_address_is_a_config_error() -> None:
 @pytest.mark.parametrize(
     "address", ["ipc:///tmp/x.sock", "inproc://x", "abstract://x", "ws://host:80/path", "wss://host"]
 )
-def test_addresses_without_a_port_can_be_called(address: str) -> None:
+def test_addresses_without_a_port_are_callable(address: str) -> None:
     assert Service("answer", address, discovery="tcp://127.0.0.1:1").provider.address == address

@@ -1,4 +1,4 @@
-"""ServiceDiscovery over real sockets: rounds, resolve, events, and who comes, goes, is late or keeps silent."""
+"""ServiceDiscovery over real sockets: rounds, resolve, events; peers that join, leave, are late or stay silent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from nngkit import Closed, ConfigError, Service, ServiceDiscovery, ServiceNotFound, Unreachable
+from nngkit import Closed, ConfigError, Provider, Service, ServiceDiscovery, ServiceNotFound, Unreachable
 from nngkit.discovery import Reason, RoundFigures, State
 from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TextReply
 from tests.discovery.peers import SURVEYOR, WAIT, RawPeer, Watcher, found, program, record, says, states, until
@@ -20,7 +20,7 @@ ANY = "tcp://127.0.0.1:0"
 
 @asynccontextmanager
 async def answering(discovery: ServiceDiscovery, body: bytes) -> AsyncIterator[RawPeer]:
-    """A peer that answers every CBOR query with `body`."""
+    """Connect a peer that answers every CBOR query with `body`."""
     async with await RawPeer.connect(discovery.address) as peer, trio.open_nursery() as nursery:
         nursery.start_soon(peer.answer_all, body)
         yield peer
@@ -30,49 +30,70 @@ async def answering(discovery: ServiceDiscovery, body: bytes) -> AsyncIterator[R
 # ---- asking ----------------------------------------------------------------------------------------------------------
 
 
-async def test_discover_returns_who_is_there_at_the_deadline() -> None:
+async def test_discover_returns_all_providers_at_the_deadline() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         Service("answer", "tcp://127.0.0.1:9000", discovery=discovery.address) as service,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         before = time.monotonic()
         assert await discovery.discover() == {"answer": frozenset({service.provider})}
         assert 0.2 <= time.monotonic() - before < 2
         assert discovery.resolve("answer") == service.provider
 
 
-async def test_early_returns_once_everybody_has_answered() -> None:
+async def test_early_returns_once_all_have_answered() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery,
         answering(discovery, says(record(number=1))),
         answering(discovery, says(record(number=2))),
     ):
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         before = time.monotonic()
         assert len((await discovery.discover(early=True))["answer"]) == 2
         assert time.monotonic() - before < WAIT / 2
 
 
-async def test_early_waits_for_the_deadline_where_somebody_relays() -> None:
+async def test_discover_without_a_deadline_waits_until_all_have_answered() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, deadline=0.0) as discovery,
+        await RawPeer.connect(discovery.address) as late,
+        trio.open_nursery() as nursery,
+    ):
+        await discovery.wait_for_peers(timeout=WAIT)
+        results: list[dict[str, frozenset[Provider]]] = []
+
+        async def discover() -> None:
+            results.append(await discovery.discover(early=True, deadline=None))
+
+        nursery.start_soon(discover)
+        header, _ = await late.cbor_query()
+        await trio.sleep(0.2)  # the object's own deadline of 0 s has long passed
+        assert not results
+        await late.send(header, says(record()))
+        await until(lambda: results)
+        assert results[0] == {"answer": frozenset({record()})}
+
+
+async def test_early_waits_for_the_deadline_if_a_peer_relays() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.15) as discovery,
         answering(discovery, says(record(), relay=True)),
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         before = time.monotonic()
         await discovery.discover(early=True)
         assert time.monotonic() - before >= 0.15
 
 
-async def test_early_goes_on_when_the_silent_one_leaves() -> None:
+async def test_early_returns_when_the_silent_peer_disconnects() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery,
         trio.open_nursery() as nursery,
         answering(discovery, says(record())),
     ):
         silent = await RawPeer.connect(discovery.address)
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         before = time.monotonic()
 
         async def leave() -> None:
@@ -86,25 +107,25 @@ async def test_early_goes_on_when_the_silent_one_leaves() -> None:
         assert found(discovery)()
 
 
-async def test_early_with_nobody_there_returns_at_once() -> None:
+async def test_early_without_connections_returns_at_once() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery:
         with trio.fail_after(1):
             assert await discovery.discover(early=True) == {}
 
 
-async def test_replies_count_as_they_come_in() -> None:
+async def test_replies_count_as_they_arrive() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery,
         trio.open_nursery() as nursery,
         answering(discovery, says(record())),
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         nursery.start_soon(discovery.discover)
         await until(found(discovery), WAIT / 2)
         nursery.cancel_scope.cancel()
 
 
-async def test_who_connects_while_it_asks_is_asked_too() -> None:
+async def test_peer_connecting_during_a_round_is_asked_too() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=0.5) as discovery, trio.open_nursery() as nursery:
         result: list[object] = []
 
@@ -112,18 +133,18 @@ async def test_who_connects_while_it_asks_is_asked_too() -> None:
             result.append(await discovery.discover())
 
         nursery.start_soon(discover)
-        await until(lambda: discovery.stats.sent >= 2)
+        await until(lambda: discovery.stats.socket.sent >= 2)
         async with answering(discovery, says(record())):
             await until(lambda: result)
     assert result == [{"answer": frozenset({record()})}]
 
 
-async def test_both_forms_are_asked_cbor_first() -> None:
+async def test_both_queries_are_sent_cbor_first() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.1) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         for number in range(1, 20):
             await discovery.discover(deadline=0.0)
             _, query = await peer.query()
@@ -133,25 +154,25 @@ async def test_both_forms_are_asked_cbor_first() -> None:
             assert (await peer.query())[1] is None, f"round {number}"
 
 
-async def test_text_form_may_be_left_out() -> None:
+async def test_text_query_can_be_disabled() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.1, text=False) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         await discovery.discover(deadline=0.0)
         await discovery.discover(deadline=0.0)
         asked = [(await peer.query())[1], (await peer.query())[1]]
         assert all(query is not None and not query.flags for query in asked)
 
 
-async def test_a_text_service_is_found_and_its_cbor_answer_beats_it() -> None:
+async def test_cbor_reply_replaces_the_text_reply_of_a_service() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.2) as discovery,
         trio.open_nursery() as nursery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         nursery.start_soon(discovery.discover)
         (first, _), (second, _) = await peer.query(), await peer.query()
         await peer.send(second, TextReply("answer", record().address).encode())
@@ -165,36 +186,36 @@ async def test_a_text_service_is_found_and_its_cbor_answer_beats_it() -> None:
 # ---- resolving -------------------------------------------------------------------------------------------------------
 
 
-async def test_resolve_picks_at_random_among_those_that_are_up() -> None:
+async def test_resolve_chooses_at_random_among_providers_that_are_up() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery:
         records = [record(number=number) for number in range(3)]
         async with answering(discovery, says(*records)):
-            await discovery.await_for_peers(timeout=WAIT)
+            await discovery.wait_for_peers(timeout=WAIT)
             await discovery.discover(early=True)
             assert {discovery.resolve("answer") for _ in range(100)} == set(records)
 
 
-async def test_an_unknown_name_is_not_found_and_adds_no_key() -> None:
+async def test_unknown_name_raises_not_found_and_adds_no_key() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=0.05) as discovery:
         with pytest.raises(ServiceNotFound, match="service not found: nobody"):
             discovery.resolve("nobody")
         assert await discovery.discover() == {}
 
 
-async def test_what_the_body_raises_is_not_wrapped() -> None:
+async def test_exception_of_the_body_is_not_wrapped() -> None:
     with pytest.raises(ServiceNotFound):
         async with ServiceDiscovery(listen=ANY) as discovery:
             discovery.resolve("nobody")
 
 
-async def test_a_killed_provider_leaves_resolve_while_the_loop_is_busy() -> None:
+async def test_killed_provider_leaves_resolve_while_the_loop_is_busy() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
         with program("provider", "answer", record().address, discovery.address) as process:
             await until(found(discovery))
             process.kill()
             end = time.monotonic() + WAIT
             while found(discovery)() and time.monotonic() < end:
-                time.sleep(0.001)  # noqa: ASYNC251 - the loop stands still: only NNG's own threads can have told
+                time.sleep(0.001)  # noqa: ASYNC251 - the loop is blocked: only NNG's threads can report the loss
             assert not found(discovery)()
             assert [row.reason for row in discovery.view()] == [Reason.PIPE_LOST]
 
@@ -202,7 +223,7 @@ async def test_a_killed_provider_leaves_resolve_while_the_loop_is_busy() -> None
 # ---- rounds in the background ----------------------------------------------------------------------------------------
 
 
-async def test_an_interval_makes_rounds_in_the_background() -> None:
+async def test_interval_runs_rounds_in_the_background() -> None:
     figures: list[RoundFigures] = []
     async with (
         ServiceDiscovery(listen=ANY, deadline=1, interval=0.02, on_round=figures.append) as discovery,
@@ -213,14 +234,14 @@ async def test_an_interval_makes_rounds_in_the_background() -> None:
         assert figures[-1].answered == 1
 
 
-async def test_a_service_is_found_at_once_and_not_an_interval_later() -> None:
+async def test_new_service_is_found_at_once_and_not_an_interval_later() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
         await until(lambda: discovery.rounds)
         async with answering(discovery, says(record())):
             await until(found(discovery))
 
 
-async def test_a_silent_service_does_not_keep_others_from_being_found() -> None:
+async def test_silent_service_does_not_delay_the_discovery_of_others() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=1000, interval=0) as discovery,
         await RawPeer.connect(discovery.address) as silent,
@@ -230,7 +251,7 @@ async def test_a_silent_service_does_not_keep_others_from_being_found() -> None:
             await until(found(discovery))
 
 
-async def test_a_crowd_of_connections_is_asked_together() -> None:
+async def test_many_new_connections_share_one_round() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery, trio.open_nursery() as nursery:
         await until(lambda: discovery.rounds)
 
@@ -245,14 +266,14 @@ async def test_a_crowd_of_connections_is_asked_together() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_one_missed_survey_is_asked_again_and_two_are_suspect() -> None:
+async def test_one_missed_survey_is_reasked_and_two_make_suspect() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.1) as discovery,
         trio.open_nursery() as nursery,
         answering(discovery, says(record(number=2), sender="other")),
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(2, timeout=WAIT)
+        await discovery.wait_for_peers(2, timeout=WAIT)
         nursery.start_soon(discovery.discover)
         header, _ = await peer.cbor_query()
         await peer.send(header, says(record()))
@@ -260,19 +281,19 @@ async def test_one_missed_survey_is_asked_again_and_two_are_suspect() -> None:
         await until(lambda: discovery.rounds)
         await discovery.discover()
         assert (await peer.cbor_query())[1].flags == {FLAG_TEXT}
-        assert states(discovery)[record().address] is State.UP  # once is no doubt
+        assert states(discovery)[record().address] is State.UP  # one miss changes no state
         assert (await peer.cbor_query())[1].flags == {FLAG_TEXT, FLAG_REASK}
         await until(lambda: states(discovery)[record().address] is State.SUSPECT)
         assert {discovery.resolve("answer") for _ in range(50)} == {record(number=2)}
 
 
-async def test_the_last_one_is_resolved_although_suspect() -> None:
+async def test_last_provider_is_resolved_although_suspect() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.05) as discovery,
         trio.open_nursery() as nursery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         nursery.start_soon(discovery.discover)
         header, _ = await peer.cbor_query()
         await peer.send(header, says(record()))
@@ -282,21 +303,21 @@ async def test_the_last_one_is_resolved_although_suspect() -> None:
         assert discovery.resolve("answer") == record()
 
 
-async def test_a_late_reply_is_life() -> None:
+async def test_late_reply_counts_as_a_sign_of_life() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.05) as discovery,
         await RawPeer.connect(discovery.address) as peer,
     ):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         assert await discovery.discover() == {}
         header, _ = await peer.cbor_query()
         await peer.send(header, says(record()))
         await until(found(discovery))
         assert [row.reason for row in discovery.view()] == [Reason.LATE]
-        assert discovery.counts["late"] == 1
+        assert discovery.stats.counters["late"] == 1
 
 
-async def test_a_connection_silent_for_long_is_let_go() -> None:
+async def test_connection_that_goes_down_by_silence_is_closed() -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=0.03, interval=0) as discovery,
         await RawPeer.connect(discovery.address) as peer,
@@ -309,11 +330,11 @@ async def test_a_connection_silent_for_long_is_let_go() -> None:
         assert [row.reason for row in discovery.view()] == [Reason.MISSED]
 
 
-async def test_a_busy_loop_is_not_taken_for_silence() -> None:
-    # long enough for the other process to have its turn on a busy machine
+async def test_replies_during_a_busy_loop_are_not_misses() -> None:
+    # long enough for the other process to run on a busy machine
     async with ServiceDiscovery(listen=ANY, deadline=0.5) as discovery:
-        with program("fleet", "answer", "5", discovery.address.rpartition(":")[2]):  # under the guard for mass losses
-            await discovery.await_for_peers(5, timeout=WAIT)
+        with program("fleet", "answer", "5", discovery.address.rpartition(":")[2]):  # too few for a mass loss
+            await discovery.wait_for_peers(5, timeout=WAIT)
 
             async def stall(after: float) -> None:
                 await trio.sleep(after)
@@ -329,7 +350,7 @@ async def test_a_busy_loop_is_not_taken_for_silence() -> None:
 # ---- events ----------------------------------------------------------------------------------------------------------
 
 
-async def test_events_begin_with_what_is_there_and_go_on_with_changes() -> None:
+async def test_events_start_with_the_current_state_and_continue_with_changes() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=0.05) as discovery, trio.open_nursery() as nursery:
         watcher = Watcher(discovery)
         async with answering(discovery, says(record(weight=7))):
@@ -342,7 +363,7 @@ async def test_events_begin_with_what_is_there_and_go_on_with_changes() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_followers_end_when_it_is_closed() -> None:
+async def test_event_iterations_end_on_close() -> None:
     async with ServiceDiscovery(listen=ANY) as discovery, trio.open_nursery() as nursery:
         watcher = Watcher(discovery)
         nursery.start_soon(watcher.run)
@@ -365,22 +386,22 @@ async def test_followers_end_when_it_is_closed() -> None:
         ({"listen": ANY, "id": "a b"}, "id: id has characters other than"),
     ],
 )
-async def test_what_cannot_be_used_is_a_config_error(options: dict[str, object], says_what: str) -> None:
+async def test_invalid_arguments_raise_config_error(options: dict[str, object], says_what: str) -> None:
     with pytest.raises(ConfigError, match=says_what):
         async with ServiceDiscovery(**options):  # type: ignore[arg-type]
             pass
 
 
-async def test_a_port_in_use_is_unreachable() -> None:
+async def test_port_in_use_raises_unreachable() -> None:
     async with ServiceDiscovery(listen=ANY) as discovery:
         with pytest.raises(Unreachable, match=discovery.address):
             async with ServiceDiscovery(listen=discovery.address):
                 pass
 
 
-async def test_closed_while_discovering() -> None:
+async def test_close_during_discover_raises_closed() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery, await RawPeer.connect(discovery.address):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         async with trio.open_nursery() as nursery:
 
             async def discover() -> None:
@@ -388,22 +409,22 @@ async def test_closed_while_discovering() -> None:
                     await discovery.discover()
 
             nursery.start_soon(discover)
-            await until(lambda: discovery.stats.sent)
+            await until(lambda: discovery.stats.socket.sent)
             await discovery.aclose()
         with pytest.raises(Closed):
             await discovery.discover()
 
 
-async def test_a_cancelled_discover_leaves_it_usable() -> None:
+async def test_cancelled_discover_leaves_the_object_usable() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery, answering(discovery, says(record())):
-        await discovery.await_for_peers(timeout=WAIT)
+        await discovery.wait_for_peers(timeout=WAIT)
         with trio.move_on_after(0.05):
             await discovery.discover()
         assert await discovery.discover(early=True) == {"answer": frozenset({record()})}
 
 
-async def test_it_may_dial_as_well() -> None:
-    # a device's far end, for example; another surveyor there is no peer, and no harm
+async def test_survey_socket_may_dial() -> None:
+    # for example a device's far end; another surveyor there is refused without harm
     async with (
         ServiceDiscovery(listen=ANY, deadline=WAIT) as other,
         ServiceDiscovery(dial=other.address, deadline=0.05) as discovery,
@@ -411,7 +432,7 @@ async def test_it_may_dial_as_well() -> None:
         assert await discovery.discover() == {}
 
 
-async def test_a_stranger_of_another_protocol_is_no_peer() -> None:
+async def test_peer_of_another_protocol_is_refused() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=0.05) as discovery:
         peer = await RawPeer.connect(discovery.address, SURVEYOR)
         assert await peer.ended()

@@ -1,4 +1,4 @@
-"""Settings: the table of variables, who wins, and one line for what cannot be read."""
+"""Settings: the table of variables, their precedence, and one-line errors for invalid values."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ daemon, service, client = (
 )
 
 
-def test_without_any_variable_the_articles_defaults_hold() -> None:
+def test_defaults_are_the_articles() -> None:
     assert daemon({}) == DaemonSettings(("tcp://127.0.0.1:5555",), (), 5.0, 2.0, True, ())
     assert service({}) == ServiceSettings("foo", "tcp://127.0.0.1:9000", ("tcp://127.0.0.1:5555",))
     assert client({}) == ClientSettings(("tcp://127.0.0.1:5556",))
 
 
-def test_the_articles_names_work() -> None:
+def test_article_variable_names_work() -> None:
     settings = daemon({"PORT": "7000", "DEADLINE": "300", "INTERVAL": "0"})
     assert (settings.listen, settings.deadline, settings.interval) == (("tcp://0.0.0.0:7000",), 0.3, 0.0)
     article = {
@@ -47,7 +47,7 @@ def test_the_articles_names_work() -> None:
     assert client(article) == ClientSettings(("tcp://discovery:7001",))
 
 
-def test_port_alone_opens_every_interface_and_says_so() -> None:
+def test_port_alone_listens_on_every_interface_with_a_warning() -> None:
     (warning,) = daemon({"PORT": "7000"}).warnings
     assert "every interface" in warning
     assert "\n" not in warning
@@ -59,10 +59,10 @@ def test_port_alone_opens_every_interface_and_says_so() -> None:
         assert daemon(closed).listen == ("tcp://127.0.0.1:7000",)
         assert daemon(closed).warnings == ()
     opened = daemon({"PORT": "7000", "NNGKIT_HOST": "0.0.0.0"})
-    assert (opened.listen, opened.warnings) == (("tcp://0.0.0.0:7000",), ())  # somebody meant it
+    assert (opened.listen, opened.warnings) == (("tcp://0.0.0.0:7000",), ())  # set explicitly
 
 
-def test_our_names_win_and_empty_is_unset() -> None:
+def test_nngkit_names_take_precedence_and_empty_is_unset() -> None:
     both = {"DEADLINE": "1", "NNGKIT_DEADLINE": "250", "NNGKIT_INTERVAL": "", "INTERVAL": " 40 "}
     assert (daemon(both).deadline, daemon(both).interval) == (0.25, 0.04)
     listen = daemon({"PORT": "x", "NNGKIT_LISTEN": "tcp://a:1, ipc:///b tcp://c:2"})
@@ -79,9 +79,9 @@ def test_our_names_win_and_empty_is_unset() -> None:
     assert daemon({"NNGKIT_TEXT": "No"}).text is False
 
 
-def test_hosts_get_what_a_url_needs() -> None:
+def test_hosts_are_formatted_for_urls() -> None:
     assert service({"SERVICE_HOST": "::1"}).address == "tcp://[::1]:9000"
-    # our daemons and the article's listen on IPv4, and `localhost` may be ::1 first
+    # our daemons and the article's listen on IPv4, and `localhost` may resolve to ::1 first
     assert service({"DISCOVERY_HOST": "localhost"}).discovery == ("tcp4://localhost:5555",)
 
 
@@ -96,16 +96,16 @@ def test_hosts_get_what_a_url_needs() -> None:
         ("inproc://x", "inproc://x.query"),
     ],
 )
-def test_callers_ask_next_door(survey: str, query: str) -> None:
+def test_query_address_is_the_next_port(survey: str, query: str) -> None:
     assert query_address(survey) == query
 
 
-def test_there_is_no_door_after_the_last() -> None:
+def test_query_address_after_port_65535_is_an_error() -> None:
     with pytest.raises(ConfigError, match="NNGKIT_QUERY: has to be set"):
         query_address("tcp://127.0.0.1:65535")
 
 
-def test_only_wildcards_are_turned_into_this_host() -> None:
+def test_dialable_replaces_only_wildcards() -> None:
     for address in ("tcp://10.0.0.1:1", "ipc://*", "tcp://a*:1"):
         assert dialable(address) == address
 
@@ -140,7 +140,7 @@ def test_only_wildcards_are_turned_into_this_host() -> None:
         ("NNGKIT_KEY", "key.pem"),
     ],
 )
-def test_what_cannot_be_read_is_one_line_with_the_variables_name(variable: str, value: str) -> None:
+def test_invalid_value_is_reported_in_one_line_with_its_variable(variable: str, value: str) -> None:
     reader = {"daemon": daemon, "service": service, "caller": client}
     row = next(row for row in VARIABLES if variable in (row.name, row.article))
     for who in row.readers.split(", "):
@@ -150,7 +150,7 @@ def test_what_cannot_be_read_is_one_line_with_the_variables_name(variable: str, 
         assert "\n" not in str(caught.value)
 
 
-def test_certificates_are_for_everybody_and_priority_is_a_services() -> None:
+def test_certificates_are_read_by_all_and_priority_by_services() -> None:
     given = {"NNGKIT_CACERT": "ca.pem", "NNGKIT_CERT": "cert.pem", "NNGKIT_KEY": "key.pem"}
     for read in (daemon, service, client):
         assert read({}).certificates.tls is None
@@ -159,13 +159,13 @@ def test_certificates_are_for_everybody_and_priority_is_a_services() -> None:
     assert (service({}).priority, service({"NNGKIT_PRIORITY": "1"}).priority) == (8, 1)
 
 
-def test_daemons_that_are_given_are_asked_instead_of_those_of_the_environment() -> None:
+def test_given_daemons_replace_those_of_the_environment() -> None:
     variables = {"NNGKIT_QUERY": "tcp://other:1", "NNGKIT_ZONE": "ny"}
     assert client(variables, daemons=("tcp://this:1",)) == ClientSettings(("tcp://this:1",), "ny")
     assert client(variables) == ClientSettings(("tcp://other:1",), "ny")
 
 
-def test_the_page_has_the_table() -> None:
+def test_docs_page_has_the_table() -> None:
     page = (ROOT / "docs" / "discovery.md").read_text()
     rows = re.findall(r"^\| `(NNGKIT_[A-Z_]+)` \| (.*?) \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
     article = {row.name: f"`{row.article}`" if row.article else "" for row in VARIABLES}

@@ -1,4 +1,4 @@
-"""AskWatch and Changed: bytes and back, and nothing else let in."""
+"""WatchQuery and WatchReply: encoding, decoding, and refusal of anything else."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit import envelope
-from nngkit.discovery.watch import MAX_WAIT, AskWatch, Changed, parse_ask_watch, parse_changed
+from nngkit.discovery.watch import MAX_WAIT, WatchQuery, WatchReply, parse_watch_query, parse_watch_reply
 from nngkit.errors import BadMessage, NngkitError
 
 ASK = {"v": 1, "type": "ask-watch", "daemon": "d", "version": 3, "wait": 1.5}
 
 
-def test_both_go_over_the_wire_and_back() -> None:
-    assert parse_ask_watch(AskWatch("d", 3, 1.5).encode()) == AskWatch("d", 3, 1.5)
-    assert parse_ask_watch(AskWatch().encode()) == AskWatch("", 0, 0.0)
-    assert parse_changed(Changed("d", 2**40).encode()) == Changed("d", 2**40)
+def test_watch_messages_survive_encoding() -> None:
+    assert parse_watch_query(WatchQuery("d", 3, 1.5).encode()) == WatchQuery("d", 3, 1.5)
+    assert parse_watch_query(WatchQuery().encode()) == WatchQuery("", 0, 0.0)
+    assert parse_watch_reply(WatchReply("d", 2**40).encode()) == WatchReply("d", 2**40)
 
 
 def test_unknown_fields_are_ignored() -> None:
-    assert parse_ask_watch(envelope.encode({**ASK, "more": [1]})) == AskWatch("d", 3, 1.5)
+    assert parse_watch_query(envelope.encode({**ASK, "more": [1]})) == WatchQuery("d", 3, 1.5)
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_unknown_fields_are_ignored() -> None:
         {"wait": True},
     ],
 )
-def test_anything_else_is_no_watch(change: dict[str, object]) -> None:
-    assert parse_ask_watch(envelope.encode({**ASK, **change})) is None
+def test_invalid_fields_are_no_watch_query(change: dict[str, object]) -> None:
+    assert parse_watch_query(envelope.encode({**ASK, **change})) is None
     with pytest.raises(BadMessage):
-        parse_changed(envelope.encode({**ASK, **change}))
+        parse_watch_reply(envelope.encode({**ASK, **change}))
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_raise_anything_but_ours(body: bytes) -> None:
-    assert parse_ask_watch(body) is None or isinstance(parse_ask_watch(body), AskWatch)
+def test_arbitrary_bytes_raise_only_our_errors(body: bytes) -> None:
+    assert parse_watch_query(body) is None or isinstance(parse_watch_query(body), WatchQuery)
     with suppress(NngkitError):
-        parse_changed(body)
+        parse_watch_reply(body)

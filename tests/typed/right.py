@@ -109,7 +109,7 @@ async def discovering() -> None:
         ServiceDiscovery(listen=ANY, deadline=0.5) as discovery,
         Service("answer", "tcp://127.0.0.1:9000", discovery=[discovery.address]),
     ):
-        await discovery.await_for_peers(timeout=5)
+        await discovery.wait_for_peers(timeout=5)
         await discovery.discover()
         found: Provider = discovery.resolve("answer")
         assert found.weight > 0

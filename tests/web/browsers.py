@@ -1,4 +1,4 @@
-"""A headless Chromium for tests, and what a person would do with the page in it.
+"""A headless Chromium for tests, and a user's actions in it.
 
 Every call of the driver is a request to another process, so it runs in a thread: the peers under test go on meanwhile.
 """
@@ -17,10 +17,10 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-PATIENCE = 20.0  # seconds for anything that takes a moment: Chromium has two cores, and shares them
+PATIENCE = 20.0  # seconds for any one event: Chromium shares two cores
 FLAGS = (
     "--headless=new",
-    "--no-sandbox",  # CI is root
+    "--no-sandbox",  # CI runs as root
     "--disable-dev-shm-usage",
     "--disable-gpu",
     "--disable-background-networking",
@@ -28,14 +28,14 @@ FLAGS = (
     "--window-size=1280,860",
     "--lang=en",
 )
-NOT_OURS = "net::ERR_"  # the console tells of each connection that could not be; the tests make them so
+NOT_OURS = "net::ERR_"  # the console logs failed connections, which the tests cause
 
 T = TypeVar("T")
 
 
 @contextlib.contextmanager
 def chromium() -> Generator[webdriver.Chrome]:
-    """A browser with an empty profile."""
+    """Start a browser with an empty profile."""
     options = webdriver.ChromeOptions()
     for flag in FLAGS:
         options.add_argument(flag)
@@ -49,16 +49,16 @@ def chromium() -> Generator[webdriver.Chrome]:
 
 
 async def until(holds: Callable[[], Any], what: str) -> None:
-    """Wait for something of the peers under test."""
+    """Wait for a condition on the peers under test."""
     with trio.move_on_after(PATIENCE):
-        while not holds():  # noqa: ASYNC110  a look is the only way in
+        while not holds():  # noqa: ASYNC110  polling is the only way
             await trio.sleep(0.02)
         return
     raise AssertionError(f"never: {what}")
 
 
 class Page:
-    """One tab with a document's page."""
+    """A tab with a document's page."""
 
     def __init__(self, driver: webdriver.Chrome, tab: str) -> None:
         self.driver = driver
@@ -66,7 +66,7 @@ class Page:
 
     @classmethod
     async def open(cls, driver: webdriver.Chrome, url: str, *, name: str | None = "Grace") -> Self:
-        """A new tab at `url`, with somebody of that name in front of it, or nobody who says one."""
+        """Open a tab at `url`, with the user name `name` if given."""
 
         def load() -> str:
             driver.switch_to.new_window("tab")
@@ -83,7 +83,7 @@ class Page:
         return page
 
     async def do(self, act: Callable[[], T]) -> T:
-        """Do something with this tab in front."""
+        """Run an action with this tab active."""
 
         def there() -> T:
             self.driver.switch_to.window(self.tab)
@@ -98,7 +98,7 @@ class Page:
         return await self.do(lambda: self.driver.execute_script(script, *arguments))
 
     async def sees(self, script: str, expected: object) -> None:
-        """Wait until the script's value is this."""
+        """Wait until the script returns this value."""
         value = None
         with trio.move_on_after(PATIENCE):
             while True:
@@ -131,7 +131,7 @@ class Page:
         )
 
     async def types(self, keys: str, selector: str = "#text", at: int | None = None) -> None:
-        """Type where the caret is, or at `at` (UTF-16 units)."""
+        """Type at the caret, or at `at` (UTF-16 units)."""
         field = await self.find(selector)
         if at is not None:
             await self.script(
@@ -146,21 +146,21 @@ class Page:
         await self.sees("return document.getElementById('digest').dataset.digest", digest.hex())
 
     async def command(self, name: str, **parameters: object) -> Any:
-        """A command of the DevTools protocol for this tab."""
+        """Run a command of the DevTools protocol in this tab."""
         return await self.do(lambda: self.driver.execute_cdp_cmd(name, parameters))
 
     async def has_size(self, width: int, height: int) -> None:
-        """Lay the tab out for a screen of this size, in CSS pixels."""
+        """Emulate a screen of this size, in CSS pixels."""
         size = {"width": width, "height": height}
         await self.command("Emulation.setDeviceMetricsOverride", deviceScaleFactor=1, mobile=width < 600, **size)
 
     async def is_dark(self, dark: bool = True) -> None:
-        """Have the person prefer a dark screen, or a light one."""
+        """Emulate the preference for a dark or light colour scheme."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.command("Emulation.setEmulatedMedia", features=[scheme])
 
     async def complaints(self) -> list[str]:
-        """What the console has heard since the last time: errors of scripts, and what the policy has stopped."""
+        """Return new console entries: script errors and blocked loads."""
         entries: list[dict[str, str]] = await self.do(lambda: self.driver.get_log("browser"))  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries if NOT_OURS not in entry["message"]]
 

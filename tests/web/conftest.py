@@ -1,4 +1,4 @@
-"""One browser for all tests of the page."""
+"""A browser shared by all tests of the page."""
 
 from collections.abc import Generator
 
@@ -11,7 +11,7 @@ from tests.web.pages import built_page
 
 @pytest.fixture(scope="session")
 def browser() -> Generator[webdriver.Chrome]:
-    """A browser; each test has its own tab in it, and its own web server, which is another site to it."""
+    """A browser; each test has its own tab and web server, which is another site to it."""
     built_page()
     with chromium() as driver:
         yield driver

@@ -1,4 +1,4 @@
-"""Homes for pages: a peer, the web server beside it, and a tab that has joined."""
+"""Homes of pages: a peer, its web server, and a tab that has joined."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NEEDED = [
 
 
 def peer(port: int = 0, **options: Any) -> DocumentPeer:
-    """A peer that a page can join."""
+    """Run a peer that a page can join."""
     usual: dict[str, Any] = {"token": KEY, "accept": lambda _: True, "name": "desk"}
     return DocumentPeer(listen=f"ws://127.0.0.1:{port}", **(usual | options))
 
@@ -39,7 +39,7 @@ def port_of(home: DocumentPeer) -> int:
 async def serving(
     home: DocumentPeer, *, store: bool = False, documents: tuple[str, ...] = ("minutes",), port: int = 0
 ) -> AsyncGenerator[Server]:
-    """The page for `home`; it goes on when that is stopped, as the one that comes after has the same addresses."""
+    """Serve the page of `home`; it outlives that peer, as its successor has the same addresses."""
     identity = home.me.origin.hex() if store else None
     site = page_site(repair=home.repair_addresses, bus=home.addresses, documents=lambda: documents, store=identity)
     async with trio.open_nursery() as nursery:
@@ -57,7 +57,7 @@ async def joined(
     name: str | None = "Grace",
     doc: str | None = "minutes",
 ) -> AsyncGenerator[Page]:
-    """A tab with the page; it has to have nothing to complain of in the end. `name` None: nobody says who is there."""
+    """Open a tab with the page; it must have logged no error in the end. `name` None: no user name is set."""
     page = await Page.open(driver, link(server.url, token=key, doc=doc), name=name)
     try:
         yield page

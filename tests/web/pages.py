@@ -1,4 +1,4 @@
-"""The page for tests: builds it where npm is there, and skips with the reason where it is not."""
+"""The page for tests: built if npm is installed, else skipped with the reason."""
 
 import shutil
 import subprocess
@@ -14,9 +14,9 @@ SOURCES = ROOT / "nngkit" / "web" / "doc"
 
 
 def built_page() -> Path:
-    """The folder of the built page, built now if something has changed since."""
+    """Return the folder of the built page, after building it if its sources have changed."""
     if shutil.which("npm") is None:
-        pytest.skip("the program npm is not installed (Debian: npm), and the page is built with it")
+        pytest.skip("npm is not installed (Debian: npm); it is needed to build the page")
     done = subprocess.run([sys.executable, "dev.py", "web"], cwd=ROOT, capture_output=True, text=True, timeout=55)
     assert done.returncode == 0, done.stderr
     return page_folder()

@@ -1,4 +1,4 @@
-"""axe-core finds nothing on the page: every screen of it, light and dark, on a desk and on a phone."""
+"""axe-core reports no violation on any screen of the page, light and dark, on a desktop and on a phone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = {"desk": (1280, 860), "phone": (390, 780)}  # CSS pixels
 
 
 async def found(page: Page) -> list[str]:
-    """What axe-core has to say of the page as it is: every rule that is not an experiment, WCAG 2.2's too."""
+    """Return the violations that axe-core finds on the current page, with all stable rules, WCAG 2.2's included."""
     source = AXE.read_text()
 
     def run() -> Any:
@@ -36,7 +36,7 @@ async def found(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_a_document_with_people_in_it(browser: webdriver.Chrome, size: str, dark: bool) -> None:
+async def test_document_screen_with_people(browser: webdriver.Chrome, size: str, dark: bool) -> None:
     async with peer() as home, serving(home, documents=("minutes", "plan")) as server:
         doc = home.open("minutes")
         doc.text("body").insert(0, "Tea at four, or later\n" * 80)
@@ -58,7 +58,7 @@ async def test_a_document_with_people_in_it(browser: webdriver.Chrome, size: str
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_the_first_screen_and_what_goes_wrong(browser: webdriver.Chrome, size: str, dark: bool) -> None:
+async def test_start_screen_and_error_messages(browser: webdriver.Chrome, size: str, dark: bool) -> None:
     async with peer() as home, serving(home, documents=("minutes", "plan")) as server:
         async with joined(browser, server, doc="../etc", name=None) as page:
             await page.has_size(*SIZES[size])

@@ -1,4 +1,4 @@
-"""The page in a real browser, together with real peers: editing, cursors, being offline, keys, loss."""
+"""The page in a real browser with real peers: editing, cursors, offline use, keys, losses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HTML = "<img src=x onerror=alert(1)>"
 
 
 async def equal(page: Page, document: Document) -> None:
-    """Both hold the same, by the digest of the content."""
+    """Wait until page and peer have equal content digests."""
     await page.shows_digest(document.digest())
 
 
@@ -37,14 +37,14 @@ async def test_a_page_and_a_program_edit_text_and_table_together(browser: webdri
             await page.shows_table(["item", "price"], ["tea", "3.5"])
 
             await page.types("!", at=len("Tea 👩‍🚀 at four".encode("utf-16-le")) // 2)
-            await until(lambda: str(body) == "Tea 👩‍🚀 at four!", "what was typed arrives")
+            await until(lambda: str(body) == "Tea 👩‍🚀 at four!", "typed text arrives")
             body.insert(4, "中 ")
             await page.shows("Tea 中 👩‍🚀 at four!")
-            await page.types("?")  # the caret has stayed behind its letter
+            await page.types("?")  # the caret stays after its letter
             await until(lambda: str(body) == "Tea 中 👩‍🚀 at four!?", "the caret has moved with the text")
 
             await page.types("0", "tbody tr:nth-child(1) td:nth-child(2) input")
-            await until(lambda: rows[0]["price"] == 3.5, "3.50 is no other number")
+            await until(lambda: rows[0]["price"] == 3.5, "3.50 is the number 3.5")
             await page.types("1\n", "tbody tr:nth-child(1) td:nth-child(2) input")
             await until(lambda: rows[0]["price"] == 3.501, "a number stays a number")
             rows.append(Map({"item": "milk"}))
@@ -53,7 +53,7 @@ async def test_a_page_and_a_program_edit_text_and_table_together(browser: webdri
             await page.do(button.click)
             await until(lambda: len(rows) == 3, "a row is added")
             await page.types(HTML, "tbody tr:nth-child(3) input")
-            await until(lambda: rows[2].get("item") == HTML, "and written in")
+            await until(lambda: rows[2].get("item") == HTML, "and filled in")
             await page.catches_up()
             await equal(page, doc)
 
@@ -61,12 +61,12 @@ async def test_a_page_and_a_program_edit_text_and_table_together(browser: webdri
             for _ in range(6):
                 if await page.do(undo.is_enabled):
                     await page.do(undo.click)
-            await until(lambda: str(body) == "Tea 中 👩‍🚀 at four", "what the page did is undone, and nothing else")
+            await until(lambda: str(body) == "Tea 中 👩‍🚀 at four", "only the page's own edits are undone")
             await equal(page, doc)
         assert home.refusals == ()
 
 
-async def test_who_is_here_and_where_is_seen_on_both_sides(browser: webdriver.Chrome) -> None:
+async def test_cursors_and_people_are_visible_on_both_sides(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
         doc.text("body").insert(0, "One 😀 two")
@@ -84,22 +84,22 @@ async def test_who_is_here_and_where_is_seen_on_both_sides(browser: webdriver.Ch
             )
 
             await page.types("", at=6)
-            await until(lambda: places(doc) == {("body", 5, 5)}, "its caret is seen, in code points")
+            await until(lambda: places(doc) == {("body", 5, 5)}, "its caret is visible, in code points")
             assert {state["user"]["name"] for state in doc.awareness.states.values()} == {HTML}
             doc.text("body").insert(0, "Zero ")
-            await until(lambda: places(doc) == {("body", 10, 10)}, "and stays with its letter")
+            await until(lambda: places(doc) == {("body", 10, 10)}, "and stays at its letter")
             doc.awareness.local = None
             await page.sees("return document.querySelectorAll('#people li, #mirror .caret').length", 0)
-        await until(lambda: places(doc) == set(), "a page that is closed says good-bye")
+        await until(lambda: places(doc) == set(), "a closed page says goodbye")
 
 
 def places(doc: Document) -> set[tuple[str, int, int]]:
-    """Where others are."""
+    """Return the cursors of the others."""
     states = [state for client, state in doc.awareness.states.items() if client != doc.client_id]
     return {found for state in states if (found := doc.awareness.find(state["cursor"])) is not None}
 
 
-async def test_what_is_written_offline_arrives_when_the_peer_is_back(browser: webdriver.Chrome, tmp_path: Path) -> None:
+async def test_offline_edits_arrive_when_the_peer_is_back(browser: webdriver.Chrome, tmp_path: Path) -> None:
     store = tmp_path / "store.sqlite"
     async with peer(store=store) as home:
         port = port_of(home)
@@ -115,7 +115,7 @@ async def test_what_is_written_offline_arrives_when_the_peer_is_back(browser: we
             await page.types(" page", at=5)
             await page.do((await page.find("#add-row")).click)
             await page.types("tea\n", "tbody input")
-            await trio.sleep(0.5)  # a cell is written a moment after the last key, and kept a moment later
+            await trio.sleep(0.5)  # a cell is written shortly after the last key, and stored shortly after that
             await page.do(page.driver.refresh)
             await page.shows("start page")
             await page.shows_table(["item"], ["tea"])
@@ -127,22 +127,20 @@ async def test_what_is_written_offline_arrives_when_the_peer_is_back(browser: we
                 doc.text("body").insert(0, "desk ")
                 await page.is_in("online")
                 await page.shows("desk start page!")
-                await until(lambda: str(doc.text("body")) == "desk start page!", "what was written offline arrives")
+                await until(lambda: str(doc.text("body")) == "desk start page!", "offline edits arrive")
                 assert doc.array("rows")[0]["item"] == "tea"
                 await page.sees("return document.getElementById('state-text').textContent", "All changes saved")
                 await equal(page, doc)
                 assert again.refusals == ()
 
 
-async def test_what_the_browser_keeps_is_put_together_and_stays_right(
-    browser: webdriver.Chrome, tmp_path: Path
-) -> None:
+async def test_stored_rows_are_merged_without_changing_the_content(browser: webdriver.Chrome, tmp_path: Path) -> None:
     async with peer(store=tmp_path / "store") as home, serving(home, store=True) as server:
         doc = home.open("minutes")
         async with joined(browser, server) as page:
             await page.is_in("online")
             for round_ in range(3):
-                await page.script(  # each character is an edit, and a row of the database
+                await page.script(  # each character is an edit and a row in the database
                     "const field = document.getElementById('text'); const [from, to] = arguments;"
                     "for (let i = from; i < to; i++) {"
                     " field.value += i % 10; field.dispatchEvent(new Event('input')); }",
@@ -160,7 +158,7 @@ async def test_what_the_browser_keeps_is_put_together_and_stays_right(
 
 
 async def rows_kept(page: Page) -> int:
-    """Rows in the browser's database."""
+    """Return the number of rows in the browser's database."""
     script = (
         "const done = arguments[0];"
         "indexedDB.databases().then(found => {"
@@ -171,7 +169,7 @@ async def rows_kept(page: Page) -> int:
     return int(await page.do(lambda: page.driver.execute_async_script(script)))
 
 
-async def test_without_a_network_it_goes_on_and_catches_up(browser: webdriver.Chrome) -> None:
+async def test_page_is_editable_offline_and_synchronizes_afterwards(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server, joined(browser, server) as page:
         doc = home.open("minutes")
         doc.text("body").insert(0, "one")
@@ -183,7 +181,7 @@ async def test_without_a_network_it_goes_on_and_catches_up(browser: webdriver.Ch
         assert str(doc.text("body")) == "desk one"
         await network(page, there=True)
         await page.shows("desk one page")
-        await until(lambda: str(doc.text("body")) == "desk one page", "both have caught up")
+        await until(lambda: str(doc.text("body")) == "desk one page", "both are in sync")
         await page.catches_up()
         await equal(page, doc)
 
@@ -194,7 +192,7 @@ async def network(page: Page, *, there: bool) -> None:
     await page.do(lambda: page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", conditions))
 
 
-async def test_a_wrong_key_is_told_and_gets_nothing_a_right_one_gets_in(browser: webdriver.Chrome) -> None:
+async def test_wrong_key_is_refused_and_a_right_one_admitted(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
         doc.text("body").insert(0, "secret")
@@ -215,7 +213,7 @@ async def test_a_wrong_key_is_told_and_gets_nothing_a_right_one_gets_in(browser:
                 await until(lambda: str(doc.text("body")) == "secret!", "it may write")
 
 
-async def test_the_key_leaves_the_address_bar_and_reaches_no_server(browser: webdriver.Chrome) -> None:
+async def test_key_leaves_the_address_bar_and_reaches_no_server(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server, joined(browser, server) as page:
         await page.is_in("online")
         assert await page.do(lambda: page.driver.current_url) == f"{server.url}#doc=minutes"
@@ -226,7 +224,7 @@ async def test_the_key_leaves_the_address_bar_and_reaches_no_server(browser: web
         await page.is_in("online")
 
 
-async def test_what_the_bus_loses_is_given(browser: webdriver.Chrome) -> None:
+async def test_edits_lost_on_the_bus_are_given(browser: webdriver.Chrome) -> None:
     faults = NetworkFaults(loss=0.7)
     async with peer(faults=faults) as home, serving(home) as server, joined(browser, server) as page:
         doc = home.open("minutes")
@@ -241,7 +239,7 @@ async def test_what_the_bus_loses_is_given(browser: webdriver.Chrome) -> None:
         await equal(page, doc)
 
 
-async def test_two_pages_edit_together_by_way_of_a_relay(browser: webdriver.Chrome) -> None:
+async def test_two_pages_edit_together_through_a_relay(browser: webdriver.Chrome) -> None:
     async with peer(relay=True) as home, serving(home) as server:
         doc = home.open("minutes")
         async with joined(browser, server, name="Ann") as ann, joined(browser, server, name="Ben") as ben:
@@ -259,7 +257,7 @@ async def test_two_pages_edit_together_by_way_of_a_relay(browser: webdriver.Chro
             await equal(ben, doc)
 
 
-async def test_a_book_that_is_pasted_arrives_in_parts(browser: webdriver.Chrome) -> None:
+async def test_long_paste_arrives_in_parts(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server, joined(browser, server) as page:
         doc = home.open("minutes")
         await page.is_in("online")
@@ -275,7 +273,7 @@ async def test_a_book_that_is_pasted_arrives_in_parts(browser: webdriver.Chrome)
         await equal(page, doc)
 
 
-async def test_half_a_character_is_replaced_in_the_field_too_and_said(browser: webdriver.Chrome) -> None:
+async def test_lone_surrogate_is_replaced_in_the_field_with_a_notice(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server, joined(browser, server) as page:
         doc = home.open("minutes")
         doc.array("columns").append("who")
@@ -298,7 +296,7 @@ async def test_half_a_character_is_replaced_in_the_field_too_and_said(browser: w
         await equal(page, doc)
 
 
-async def test_a_large_document_is_fetched_in_chunks(browser: webdriver.Chrome) -> None:
+async def test_large_document_is_fetched_in_chunks(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
         body = doc.text("body")
@@ -309,7 +307,7 @@ async def test_a_large_document_is_fetched_in_chunks(browser: webdriver.Chrome) 
             await equal(page, doc)
 
 
-async def test_another_store_at_the_same_address_gets_nothing_of_the_page(
+async def test_another_store_at_the_same_address_gets_no_edits_of_the_page(
     browser: webdriver.Chrome, tmp_path: Path
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
@@ -339,13 +337,13 @@ async def test_another_store_at_the_same_address_gets_nothing_of_the_page(
             await until(lambda: str(other.open("minutes").text("body")) == "its own", "it may be edited")
 
 
-async def test_another_store_with_another_key_says_that_it_is_another(
+async def test_another_store_with_another_key_is_reported_as_another_store(
     browser: webdriver.Chrome, tmp_path: Path
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     async with peer(store=one) as home:
         port, repair, bus, store = port_of(home), home.repair_addresses, home.addresses, home.me.origin.hex()
-    # the web server goes on saying what it said: only the peers know better
+    # the web server still announces the old store: only the peers know
     site = page_site(repair=repair, bus=bus, documents=lambda: ("minutes",), store=store)
     async with trio.open_nursery() as nursery:
         server: Server = await nursery.start(lambda task_status: serve(site, port=0, task_status=task_status))
@@ -364,7 +362,7 @@ async def test_another_store_with_another_key_says_that_it_is_another(
         nursery.cancel_scope.cancel()
 
 
-async def test_everything_that_can_be_used_has_a_name(browser: webdriver.Chrome) -> None:
+async def test_every_control_has_an_accessible_name(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home, documents=("minutes", "plan")) as server:
         doc = home.open("minutes")
         doc.array("columns").append("item")

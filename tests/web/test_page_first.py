@@ -1,4 +1,4 @@
-"""What a page shows where there is nothing to edit yet, or where something is wrong: what it is, and what to do."""
+"""The page's start screen and its error messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN = (
 NAMES = "return [...document.querySelectorAll('#list a')].map(link => link.textContent)"
 
 
-async def test_a_link_to_a_fresh_folder_leads_to_a_first_document(browser: webdriver.Chrome) -> None:
+async def test_link_to_an_empty_server_leads_to_a_first_document(browser: webdriver.Chrome) -> None:
     async with (
         peer() as home,
         serving(home, documents=()) as server,
@@ -35,7 +35,7 @@ async def test_a_link_to_a_fresh_folder_leads_to_a_first_document(browser: webdr
         await page.sees("return document.querySelector('h1').textContent", "minutes/first")
         await page.is_in("online")
         await page.types("hello")
-        await until(lambda: str(home.open("minutes/first").text("body")) == "hello", "it is written in")
+        await until(lambda: str(home.open("minutes/first").text("body")) == "hello", "the edit arrives")
 
         await page.do((await page.find("#all")).click)
         await page.sees(NAMES, ["minutes/first"])
@@ -43,7 +43,7 @@ async def test_a_link_to_a_fresh_folder_leads_to_a_first_document(browser: webdr
         await page.shows("hello")
 
 
-async def test_documents_that_are_there_can_be_chosen(browser: webdriver.Chrome) -> None:
+async def test_existing_documents_can_be_chosen(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home, documents=("plan", "a & b=c")) as server:
         home.open("a & b=c").text("body").insert(0, "both")
         async with joined(browser, server, doc=None, name=None) as page:
@@ -53,18 +53,18 @@ async def test_documents_that_are_there_can_be_chosen(browser: webdriver.Chrome)
 
 
 @pytest.mark.parametrize("name", ["../etc", "a//b", "a\u202eb", "x" * 300])
-async def test_a_name_that_cannot_be_one_is_told_and_not_waited_for(browser: webdriver.Chrome, name: str) -> None:
+async def test_invalid_name_in_the_link_is_reported_at_once(browser: webdriver.Chrome, name: str) -> None:
     async with peer() as home, serving(home) as server, joined(browser, server, doc=name, name=None) as page:
         await page.is_in("online")
         told = await page.script("return document.getElementById('new-why').textContent")
         assert f"“{name}”" in told
-        assert "Choose one of the list" in told
+        assert "Choose a document from the list" in told
         await page.sees(NAMES, ["minutes"])
         assert "textarea" not in await page.script(SHOWN)
         assert home.refusals == ()
 
 
-async def test_a_name_that_is_typed_is_judged_before_it_is_opened(browser: webdriver.Chrome) -> None:
+async def test_typed_name_is_checked_before_it_is_opened(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server, joined(browser, server, doc=None, name=None) as page:
         await page.is_in("online")
         await page.types("../etc\n", "#new-name")
@@ -76,7 +76,7 @@ async def test_a_name_that_is_typed_is_judged_before_it_is_opened(browser: webdr
         assert home.refusals == ()
 
 
-async def test_a_document_that_is_not_served_is_told_and_takes_no_text(browser: webdriver.Chrome) -> None:
+async def test_document_that_is_not_served_is_reported_and_not_editable(browser: webdriver.Chrome) -> None:
     async with peer(accept=lambda name: name == "plan") as home, serving(home, documents=("plan",)) as server:
         home.open("plan")
         async with joined(browser, server, doc="minutes") as page:
@@ -88,7 +88,7 @@ async def test_a_document_that_is_not_served_is_told_and_takes_no_text(browser: 
             await page.sees(NAMES, ["plan"])
 
 
-async def test_a_wrong_key_gets_no_list_to_write_in(browser: webdriver.Chrome) -> None:
+async def test_wrong_key_disables_the_start_screen(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server:
         home.open("minutes")
         async with joined(browser, server, key="wrong", doc=None, name=None) as page:
@@ -99,8 +99,8 @@ async def test_a_wrong_key_gets_no_list_to_write_in(browser: webdriver.Chrome) -
             await page.sees("return document.getElementById('new').checkVisibility()", True)
 
 
-async def test_a_peer_that_speaks_otherwise_is_told(browser: webdriver.Chrome) -> None:
-    """A home of the future: its welcome is of version 2. The page does not try it for ever."""
+async def test_peer_of_another_version_is_reported(browser: webdriver.Chrome) -> None:
+    """A newer home, with a welcome of version 2. The page stops retrying."""
     async with peer() as home, serving(home) as server:
         page = await Page.open(browser, link(server.url, token=KEY, doc="minutes"))
         try:
@@ -112,7 +112,7 @@ async def test_a_peer_that_speaks_otherwise_is_told(browser: webdriver.Chrome) -
             await page.is_in("refused")
             await page.sees(
                 "return document.getElementById('refused-title').textContent",
-                "The page and its peer are of different versions",
+                "The page and its peer have different versions",
             )
             assert await page.do((await page.find("#reload")).is_displayed)
         finally:
@@ -133,7 +133,7 @@ Object.defineProperty(MessageEvent.prototype, "data", { get() {
 """
 
 
-async def test_the_link_is_copied_with_its_key_and_document(browser: webdriver.Chrome) -> None:
+async def test_copied_link_has_key_and_document(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server, joined(browser, server) as page:
         await page.is_in("online")
         copy = await page.find("#copy")
@@ -149,7 +149,7 @@ async def test_the_link_is_copied_with_its_key_and_document(browser: webdriver.C
         await page.sees("return getSelection().toString()", link(server.url, token=KEY, doc="minutes"))
 
 
-async def test_the_skip_link_leads_to_the_text_and_not_away(browser: webdriver.Chrome) -> None:
+async def test_skip_link_focuses_the_text_and_keeps_the_address(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server, joined(browser, server) as page:
         home.open("minutes").text("body").insert(0, "here")
         await page.shows("here")

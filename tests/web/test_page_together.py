@@ -1,4 +1,4 @@
-"""Several people at one page: nothing that others do takes sight, place or focus from who reads or types."""
+"""Several people in one document: remote edits take neither scroll position nor focus from the user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table(doc: Document, *rows: dict[str, Any], columns: tuple[str, ...] = ("ite
         doc.array("rows").append(Map(row))
 
 
-async def test_who_is_in_which_cell_is_seen(browser: webdriver.Chrome) -> None:
+async def test_cells_show_the_other_people_in_them(browser: webdriver.Chrome) -> None:
     async with peer(relay=True) as home, serving(home) as server:
         table(home.open("minutes"), {"item": "tea"}, {"item": "milk"})
         async with joined(browser, server, name="Ann") as ann, joined(browser, server, name="Ben") as ben:
@@ -55,7 +55,7 @@ FOCUS = (
 )
 
 
-async def test_columns_and_rows_that_come_do_not_take_the_focus(browser: webdriver.Chrome) -> None:
+async def test_remote_columns_and_rows_do_not_take_the_focus(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
         columns, rows = doc.array("columns"), doc.array("rows")
@@ -72,15 +72,15 @@ async def test_columns_and_rows_that_come_do_not_take_the_focus(browser: webdriv
             await page.sees("return document.querySelectorAll('tbody tr').length", 3)
             await page.sees("return document.querySelectorAll('th:not(.side)').length", 4)
             assert await page.script(FOCUS) == ["price, row 3", "half an ed", 4, True]
-            del columns[1]  # "item" is shown behind the others now: its cells move
+            del columns[1]  # "item" is now shown after the others: its cells move
             await page.sees("return document.querySelector('th:nth-child(4)').innerText.trim().slice(0, 4)", "item")
             assert await page.script(FOCUS) == ["price, row 3", "half an ed", 4, True]
             await page.script("document.activeElement.setSelectionRange(10, 10)")
             await page.do(lambda: page.driver.switch_to.active_element.send_keys("it"))
-            await until(lambda: rows[2].get("price") == "half an edit", "it is written where it was begun")
+            await until(lambda: rows[2].get("price") == "half an edit", "the edit arrives in its row")
 
 
-async def test_a_plain_row_that_becomes_a_map_keeps_who_types_in_it(browser: webdriver.Chrome) -> None:
+async def test_typing_continues_when_a_plain_row_becomes_a_map(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
         doc.array("columns").append("item")
@@ -89,14 +89,14 @@ async def test_a_plain_row_that_becomes_a_map_keeps_who_types_in_it(browser: web
             await page.shows_table(["item", "price"], ["tea", "1"])
             await page.types("s", CELL.format(1, 1))
             await page.script("window.before = document.activeElement")
-            await until(lambda: doc.array("rows")[0]["item"] == "teas", "it is written")
+            await until(lambda: doc.array("rows")[0]["item"] == "teas", "the edit arrives")
             assert await page.script(FOCUS) == ["item, row 1", "teas", 4, True]
             await page.do(lambda: page.driver.switch_to.active_element.send_keys("!"))
-            await until(lambda: doc.array("rows")[0]["item"] == "teas!", "and goes on")
+            await until(lambda: doc.array("rows")[0]["item"] == "teas!", "and the next one")
 
 
 async def look(page: Page, text: str) -> float:
-    """How far below the top of the window the line with these letters is."""
+    """Return the distance of the line with these letters from the top of the window."""
     script = (
         "const walker = document.createTreeWalker(document.getElementById('mirror'), NodeFilter.SHOW_TEXT);"
         "while (walker.nextNode()) { const at = walker.currentNode.data.indexOf(arguments[0]); if (at < 0) continue;"
@@ -106,7 +106,7 @@ async def look(page: Page, text: str) -> float:
     return float(await page.script(script, text))
 
 
-async def test_lines_that_come_in_above_do_not_move_what_is_read(browser: webdriver.Chrome) -> None:
+async def test_remote_lines_above_do_not_move_the_visible_text(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
         body = doc.text("body")
@@ -131,7 +131,7 @@ async def test_lines_that_come_in_above_do_not_move_what_is_read(browser: webdri
                 assert abs(await look(page, "line 100\n") - before) <= 1
 
                 at = str(body).index("line 105\n")
-                await page.types("", at=at)  # a caret in sight is what is held
+                await page.types("", at=at)  # a visible caret is the anchor
                 before = await look(page, "line 105\n")
                 body.insert(str(body).index("line 103\n"), "between\n" * 3)
                 await page.shows(str(body))
@@ -140,7 +140,7 @@ async def test_lines_that_come_in_above_do_not_move_what_is_read(browser: webdri
                 await page.script("document.activeElement.blur()")
 
 
-async def test_a_cell_that_is_edited_stays_where_it_is(browser: webdriver.Chrome) -> None:
+async def test_edited_cell_stays_in_place(browser: webdriver.Chrome) -> None:
     top = "return document.activeElement.getBoundingClientRect().top"
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
@@ -163,7 +163,7 @@ async def test_a_cell_that_is_edited_stays_where_it_is(browser: webdriver.Chrome
                 await page.script("document.activeElement.blur()")
 
 
-async def test_state_people_and_undo_stay_in_sight(browser: webdriver.Chrome) -> None:
+async def test_state_people_and_undo_stay_visible(browser: webdriver.Chrome) -> None:
     in_sight = (
         "return arguments[0].every(id => { const { top, bottom, left, right } = document.getElementById(id)"
         ".getBoundingClientRect(); return top >= 0 && bottom <= innerHeight && left >= 0 && right <= innerWidth"
@@ -185,7 +185,7 @@ async def test_state_people_and_undo_stay_in_sight(browser: webdriver.Chrome) ->
                 assert await page.script("return document.documentElement.scrollWidth") <= size[0]
 
 
-async def test_of_twenty_people_a_phone_shows_some_and_counts_the_rest(browser: webdriver.Chrome) -> None:
+async def test_phone_shows_some_of_twenty_people_and_counts_the_rest(browser: webdriver.Chrome) -> None:
     async with peer(relay=True) as home, serving(home) as server, contextlib.AsyncExitStack() as stack:
         home.open("minutes")
         async with joined(browser, server) as page:
@@ -210,7 +210,7 @@ async def test_of_twenty_people_a_phone_shows_some_and_counts_the_rest(browser: 
             await page.sees(shown, 2)
 
 
-async def test_the_name_at_a_caret_fades_and_comes_back_when_it_moves(browser: webdriver.Chrome) -> None:
+async def test_name_at_a_caret_fades_and_returns_when_it_moves(browser: webdriver.Chrome) -> None:
     shown = "return Number(getComputedStyle(document.querySelector('#mirror .caret'), '::after').opacity) > 0.5"
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
@@ -232,8 +232,8 @@ async def test_the_name_at_a_caret_fades_and_comes_back_when_it_moves(browser: w
             await page.sees(shown, True)
 
 
-async def test_half_a_character_never_gets_into_the_document(browser: webdriver.Chrome) -> None:
-    """What is typed or pasted may hold half a surrogate pair; UTF-8 has no such thing."""
+async def test_lone_surrogates_never_enter_the_document(browser: webdriver.Chrome) -> None:
+    """Typed or pasted text may contain lone surrogates, which UTF-8 cannot encode."""
     put = (
         "const [selector, text] = arguments; const field = document.querySelector(selector); field.focus();"
         "field.value = text; field.setSelectionRange(text.length, text.length);"
@@ -249,10 +249,10 @@ async def test_half_a_character_never_gets_into_the_document(browser: webdriver.
             same = "return document.getElementById('text').value"
 
             await page.script(put.replace("text] = arguments", f"] = arguments; const text = 'a' + {half}"), "#text")
-            await until(lambda: str(body) == "a\ufffd", "a half is told apart by everybody")
+            await until(lambda: str(body) == "a\ufffd", "a lone high surrogate is replaced")
             await page.sees(same, "a\ufffd")
             await page.script(put.replace("text] = arguments", f"] = arguments; const text = {other} + 'b'"), "#text")
-            await until(lambda: str(body) == "\ufffdb", "either half")
+            await until(lambda: str(body) == "\ufffdb", "a lone low surrogate too")
             await page.sees(same, "\ufffdb")
 
             cell = CELL.format(1, 1)
@@ -266,7 +266,7 @@ async def test_half_a_character_never_gets_into_the_document(browser: webdriver.
             await page.types("\n", name)
             await until(lambda: "c\ufffd" in list(doc.array("columns")), "a column too")
 
-            # some browsers bring the halves one after the other
+            # some browsers deliver the halves one by one
             await page.script(
                 put.replace("text] = arguments", f"] = arguments; const text = 'e' + {half}") + ";"
                 "field.value += '\\ude00'; field.setSelectionRange(3, 3); field.dispatchEvent(new Event('input'))",

@@ -1,4 +1,4 @@
-"""The parts of the page that need no browser, by their own tests under Node: wire, digest, replica, strings, names.
+"""Parts of the page that need no browser, tested under Node: wire, digest, replica, strings, names.
 
 And the line protocol of tests/schedule.js, by which schedules of Python let real Yjs take part.
 """
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.needs_program("node", package="nodejs")
 
 @pytest.fixture(scope="module", autouse=True)
 def packages() -> None:
-    """What the tests import comes with the page."""
+    """Require the page's dependencies, which the tests import."""
     built_page()
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (SOURCES / "tests").glob("*.test.js")))
-def test_what_node_tests_holds(name: str, tmp_path: Path) -> None:
+def test_node_tests_pass(name: str, tmp_path: Path) -> None:
     made = tmp_path / "made.json"
     made.write_text(json.dumps(list(made_in_python())))
     judged = tmp_path / "judged.json"
@@ -56,7 +56,7 @@ NAMES = [
 
 
 def why_not(name: str) -> str | None:
-    """Return what Python says of a document's name; None for one that can be."""
+    """Return Python's verdict on a document's name; None for a valid one."""
     try:
         check_name(name)
     except ConfigError as error:
@@ -65,12 +65,12 @@ def why_not(name: str) -> str | None:
 
 
 def failures(report: str) -> str:
-    """What a TAP report says of the tests that failed."""
+    """Return the failures in a TAP report."""
     return "".join(part[:3000] for part in report.split("# Subtest: ") if "\nnot ok" in part) or report[-3000:]
 
 
 def made_in_python() -> Iterator[dict[str, str]]:
-    """Documents of every kind of content, for Yjs to find the same digest of."""
+    """Return documents of every kind of content, whose digests Yjs must reproduce."""
     numbers = [
         0,
         -1,
@@ -119,7 +119,7 @@ def made_in_python() -> Iterator[dict[str, str]]:
 
 
 def run(*commands: dict[str, Any]) -> list[Any]:
-    """The answers of a page without a browser."""
+    """Return the replies of a page without a browser."""
     lines = "".join(json.dumps(command) + "\n" for command in commands)
     command = ["node", str(SOURCES / "tests" / "schedule.js")]
     done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=30)
@@ -131,7 +131,7 @@ START = {"do": "start", "now": 0, "doc": "d", "origin": "0102030405060708", "epo
 HOME = {"do": "connected", "now": 0, "home": ["ff00000000000000", 1], "max_update": 1 << 20}
 
 
-def test_a_schedule_counts_in_code_points_and_answers_each_line_with_one() -> None:
+def test_schedule_counts_code_points_and_replies_once_to_each_line() -> None:
     answers = run(
         START,
         {"do": "edit", "now": 0, "edit": ["insert", "text", 0, "a😀b"]},
@@ -148,7 +148,7 @@ def test_a_schedule_counts_in_code_points_and_answers_each_line_with_one() -> No
     assert (state["versions"], state["own"]) == ([["0102030405060708", 1, 4]], 4)
 
 
-def test_a_schedule_is_the_same_each_time() -> None:
+def test_schedule_is_deterministic() -> None:
     commands = [START, HOME, *({"do": "edit", "now": number, "edit": ["random"]} for number in range(50))]
     first, second = (run(*commands, {"do": "state", "now": 50}) for _ in range(2))
     assert first == second
@@ -157,7 +157,7 @@ def test_a_schedule_is_the_same_each_time() -> None:
     assert other[-1]["content"] != first[-1]["content"]
 
 
-def test_a_schedule_restarts_with_what_was_kept() -> None:
+def test_schedule_restarts_with_the_stored_state() -> None:
     restart = {"do": "restart", "now": 2, "epoch": 2, "client": 8}
     commands = [START, {"do": "edit", "now": 0, "edit": ["insert", "text", 0, "one"]}, {"do": "kept", "now": 0}]
     commands += [{"do": "edit", "now": 1, "edit": ["insert", "text", 3, "two"]}]

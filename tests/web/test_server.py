@@ -1,4 +1,4 @@
-"""The web server, over real sockets: what it serves, what it refuses, and that nobody can hold it up."""
+"""The web server over real sockets: responses, refusals, and slow clients."""
 
 import contextlib
 import gzip
@@ -14,15 +14,15 @@ import pytest
 import trio
 
 from nngkit.errors import ConfigError, Unreachable
-from nngkit.web.server import Limits, Server, link, serve
+from nngkit.web.server import Server, ServerLimits, link, serve
 from nngkit.web.site import Site
 
-PATIENCE = 10.0  # seconds for anything that should come at once, on a loaded machine
+PATIENCE = 10.0  # seconds for any one event, on a loaded machine
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder to serve, beside a secret."""
+    """Return a folder to serve, next to a secret file."""
     pages = tmp_path / "pages"
     pages.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
@@ -41,14 +41,14 @@ async def serving(folder: Path, **limits: Any) -> AsyncGenerator[Server]:
     site = Site.load(folder, json={"config.json": lambda: {"documents": ["é"]}}, connect=["ws://*:4712/repair/x"])
     async with trio.open_nursery() as nursery:
         server: Server = await nursery.start(
-            lambda task_status: serve(site, limits=Limits(**limits), task_status=task_status)
+            lambda task_status: serve(site, limits=ServerLimits(**limits), task_status=task_status)
         )
         yield server
         nursery.cancel_scope.cancel()
 
 
 async def get(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """Ask by the standard library's client, in a thread."""
+    """Send a request with the standard library's client, in a thread."""
 
     def ask() -> tuple[int, dict[str, str], bytes]:
         client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
@@ -76,7 +76,7 @@ async def say(server: Server, data: bytes, *, end: bool = False) -> bytes:
     return heard
 
 
-async def test_a_page_comes_with_its_type_and_the_headers_that_confine_it(folder: Path) -> None:
+async def test_files_are_served_with_content_type_and_security_headers(folder: Path) -> None:
     async with serving(folder) as server:
         status, headers, body = await get(server, "/?query=ignored")
         assert (status, body) == (200, b"<!doctype html>hello")
@@ -92,7 +92,7 @@ async def test_a_page_comes_with_its_type_and_the_headers_that_confine_it(folder
         assert "date" not in headers
 
 
-async def test_the_policy_names_the_host_that_was_asked_for(folder: Path) -> None:
+async def test_security_policy_names_the_requested_host(folder: Path) -> None:
     async with serving(folder) as server:
         for host in ("example.org", "[::1]"):
             policy = (await get(server, "/", Host=f"{host}:80"))[1]["content-security-policy"]
@@ -101,7 +101,7 @@ async def test_the_policy_names_the_host_that_was_asked_for(folder: Path) -> Non
             assert (await get(server, "/", Host=host))[0] == 400
 
 
-async def test_what_has_not_changed_is_not_sent_again(folder: Path) -> None:
+async def test_unchanged_files_get_304(folder: Path) -> None:
     async with serving(folder) as server:
         _, headers, _ = await get(server, "/page.js")
         assert headers["cache-control"] == "no-cache"
@@ -126,7 +126,7 @@ NO_GZIP += ["gzip;q=2", "gzip;q=nan", "gzip;level=9", "gzip;q=1;q=0", "gzipped",
 
 
 @pytest.mark.parametrize("accepted", [None, *GZIP, *NO_GZIP])
-async def test_text_is_compressed_for_who_accepts_it(folder: Path, accepted: str | None) -> None:
+async def test_text_is_compressed_for_clients_that_accept_it(folder: Path, accepted: str | None) -> None:
     (folder / "large.js").write_text(TEXT)
     async with serving(folder) as server:
         asked = {} if accepted is None else {"Accept-Encoding": accepted}
@@ -141,7 +141,7 @@ async def test_text_is_compressed_for_who_accepts_it(folder: Path, accepted: str
         assert (await get(server, "/large.js", "HEAD", **asked))[1] == headers
 
 
-async def test_each_form_of_a_file_has_its_own_tag(folder: Path) -> None:
+async def test_each_representation_of_a_file_has_its_own_etag(folder: Path) -> None:
     (folder / "large.js").write_text(TEXT)
     async with serving(folder) as server:
         tags = {}
@@ -158,8 +158,8 @@ async def test_each_form_of_a_file_has_its_own_tag(folder: Path) -> None:
                 assert body == b"" or status == 200
 
 
-async def test_what_gains_nothing_is_sent_as_it_is(folder: Path) -> None:
-    (folder / "large.png").write_bytes(bytes(5000))  # a picture is compressed already
+async def test_incompressible_files_are_sent_plain(folder: Path) -> None:
+    (folder / "large.png").write_bytes(bytes(5000))  # an image is compressed already
     async with serving(folder) as server:
         for path in ("/", "/large.png", "/config.json"):
             _, headers, _ = await get(server, path, **{"Accept-Encoding": "gzip"})
@@ -167,7 +167,7 @@ async def test_what_gains_nothing_is_sent_as_it_is(folder: Path) -> None:
             assert "vary" not in headers
 
 
-async def test_a_list_in_two_lines_is_one_list(folder: Path) -> None:
+async def test_header_list_in_two_lines_is_one_list(folder: Path) -> None:
     (folder / "large.js").write_text(TEXT)
     async with serving(folder) as server:
         lines = b"GET /large.js HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -175,7 +175,7 @@ async def test_a_list_in_two_lines_is_one_list(folder: Path) -> None:
         assert b"\r\nContent-Encoding: gzip\r\n" in heard
 
 
-async def test_json_is_made_at_each_request_and_kept_nowhere(folder: Path) -> None:
+async def test_json_is_computed_for_each_request_and_not_cached(folder: Path) -> None:
     async with serving(folder) as server:
         status, headers, body = await get(server, "/config.json")
         assert (status, json.loads(body)) == (200, {"documents": ["é"]})
@@ -192,7 +192,7 @@ async def test_head_is_get_without_a_body_and_nothing_else_is_served(folder: Pat
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """What another task counts has no event to wait for."""
+    """Wait for a condition on counters, which have no event."""
     with trio.fail_after(PATIENCE):
         while not holds():  # noqa: ASYNC110
             await trio.sleep(0.01)
@@ -215,7 +215,7 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize("path", ELSEWHERE)
-async def test_nothing_but_the_files_of_the_folder_is_there(folder: Path, path: str) -> None:
+async def test_only_files_of_the_folder_are_served(folder: Path, path: str) -> None:
     async with serving(folder) as server:
         heard = await say(server, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         assert heard.startswith(b"HTTP/1.1 404 ")
@@ -227,7 +227,7 @@ HOSTILE = {
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
     "no host": (b"GET / HTTP/1.1\r\n\r\n", 400),
     "two hosts": (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
-    "an address that is none": (b"GET http://x/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 400),
+    "an invalid address": (b"GET http://x/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 400),
     "a space in the address": (b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
     "a header over the limit": (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 40000 + b"\r\n\r\n", 431),
     "an address over the limit": (b"GET /" + b"x" * 40000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431),
@@ -240,7 +240,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-async def test_what_is_no_plain_request_is_refused_and_the_connection_closed(folder: Path, what: str) -> None:
+async def test_invalid_requests_are_refused_and_the_connection_closed(folder: Path, what: str) -> None:
     request, status = HOSTILE[what]
     async with serving(folder) as server:
         heard = await say(server, request)
@@ -250,7 +250,7 @@ async def test_what_is_no_plain_request_is_refused_and_the_connection_closed(fol
         assert (await get(server, "/"))[0] == 200
 
 
-async def test_requests_one_behind_the_other_are_answered_in_order(folder: Path) -> None:
+async def test_pipelined_requests_are_answered_in_order(folder: Path) -> None:
     async with serving(folder, requests=3) as server:
         one = b"GET /page.js HTTP/1.1\r\nHost: x\r\n\r\n"
         heard = await say(server, one * 5)
@@ -260,25 +260,25 @@ async def test_requests_one_behind_the_other_are_answered_in_order(folder: Path)
         assert old.endswith(b"\r\n\r\n1")
 
 
-async def test_who_says_half_a_request_is_told_and_cut(folder: Path) -> None:
+async def test_incomplete_request_gets_408_and_is_closed(folder: Path) -> None:
     async with serving(folder, reading=0.2) as server:
         assert (await say(server, b"GET / HTTP/1.1\r\nHos")).startswith(b"HTTP/1.1 408 ")
         assert await say(server, b"GET / HT", end=True) == b""
         assert server.stats.cut == 2
 
 
-async def test_a_byte_now_and_then_does_not_keep_a_connection(folder: Path) -> None:
+async def test_slow_request_does_not_hold_a_connection(folder: Path) -> None:
     async with serving(folder, reading=0.5) as server:
         with trio.fail_after(PATIENCE):
             async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
-                with contextlib.suppress(trio.BrokenResourceError):  # it ends so; if it did not, the time would run out
+                with contextlib.suppress(trio.BrokenResourceError):  # the server closes; otherwise the test times out
                     while True:
                         await stream.send_all(b"G")
                         await trio.sleep(0.05)
         assert server.stats.cut == 1
 
 
-async def test_a_silent_connection_is_closed(folder: Path) -> None:
+async def test_idle_connection_is_closed(folder: Path) -> None:
     async with serving(folder, idle=0.1) as server:
         assert await say(server, b"") == b""
         heard = await say(server, b"GET /page.js HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -286,8 +286,8 @@ async def test_a_silent_connection_is_closed(folder: Path) -> None:
         assert server.stats.cut == 0
 
 
-async def test_who_does_not_take_its_answer_is_cut(folder: Path) -> None:
-    (folder / "large.bin").write_bytes(bytes(16 << 20))  # more than the kernel keeps
+async def test_client_that_does_not_read_is_disconnected(folder: Path) -> None:
+    (folder / "large.bin").write_bytes(bytes(16 << 20))  # more than the kernel buffers
     async with serving(folder, writing=0.3) as server:
         with trio.fail_after(PATIENCE), trio.socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -298,7 +298,7 @@ async def test_who_does_not_take_its_answer_is_cut(folder: Path) -> None:
         assert server.stats.answers == {}
 
 
-async def test_one_connection_more_than_the_limit_is_told_to_come_again(folder: Path) -> None:
+async def test_connection_over_the_limit_gets_503(folder: Path) -> None:
     async with serving(folder, connections=2) as server, contextlib.AsyncExitStack() as stack:
         for count in (1, 2):
             await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", server.port))
@@ -309,7 +309,7 @@ async def test_one_connection_more_than_the_limit_is_told_to_come_again(folder: 
         assert (await get(server, "/"))[0] == 200
 
 
-async def test_many_clients_are_served_at_once(folder: Path) -> None:
+async def test_many_clients_are_served_concurrently(folder: Path) -> None:
     async with serving(folder) as server, trio.open_nursery() as nursery:
         answers: list[int] = []
 
@@ -336,7 +336,7 @@ async def test_cancelling_closes_everything(folder: Path) -> None:
         await trio.open_tcp_stream("127.0.0.1", server.port)
 
 
-async def test_where_it_cannot_listen_it_says_so(folder: Path) -> None:
+async def test_failure_to_listen_is_reported(folder: Path) -> None:
     site = Site.load(folder)
     async with serving(folder) as server:
         with pytest.raises(Unreachable, match=f"http://127.0.0.1:{server.port}: .*in use"):
@@ -347,7 +347,7 @@ async def test_where_it_cannot_listen_it_says_so(folder: Path) -> None:
         await serve(site, host="256.1.1.1")
 
 
-def test_a_secret_stands_where_no_server_sees_it() -> None:
+def test_link_puts_secrets_into_the_fragment() -> None:
     made = link("http://127.0.0.1:8000/", token="a b&c", doc=None)
     assert made == "http://127.0.0.1:8000/#token=a+b%26c"
     assert link("http://127.0.0.1:8000/") == "http://127.0.0.1:8000/"
@@ -355,7 +355,7 @@ def test_a_secret_stands_where_no_server_sees_it() -> None:
     assert Server("0.0.0.0", 80).url == "http://127.0.0.1:80/"
 
 
-def test_a_folder_that_is_none_or_holds_too_much_is_refused(tmp_path: Path) -> None:
+def test_missing_or_oversized_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         Site.load(tmp_path / "nothing")
     for number in range(300):
@@ -365,6 +365,6 @@ def test_a_folder_that_is_none_or_holds_too_much_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("address", ["tcp://x:1", "ws://x y:1", "ws://a;b:1/", "ws:x"])
-def test_only_websocket_addresses_may_be_connected_to(tmp_path: Path, address: str) -> None:
+def test_connect_accepts_websocket_addresses_only(tmp_path: Path, address: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(repr(address))):
         Site.load(tmp_path, connect=[address])

@@ -1,4 +1,4 @@
-// Builds the page: node build.js FOLDER. One script, the style, the icon and the licences of what is inside.
+// Builds the page: node build.js FOLDER. Output: one script, the style, the icon and the licences of the bundled packages.
 
 import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -17,7 +17,7 @@ const { metafile } = await build({
 });
 for (const file of ["style.css", "icon.svg"]) copyFileSync(join(here, "page", file), join(out, file));
 
-// Their licences ask to go wherever they go.
+// The bundled packages' licences require a copy.
 const packages = new Set(Object.keys(metafile.inputs).map((path) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1]).filter(Boolean));
 const licences = [...packages].sort().map((name) => {
   const folder = join(here, "node_modules", name);
@@ -27,4 +27,4 @@ const licences = [...packages].sort().map((name) => {
 });
 writeFileSync(join(out, "licenses.txt"), licences.join(`\n${"-".repeat(80)}\n\n`));
 
-copyFileSync(join(here, "page", "index.html"), join(out, "index.html")); // last: where it is, the rest is too
+copyFileSync(join(here, "page", "index.html"), join(out, "index.html")); // last: its presence means a complete build

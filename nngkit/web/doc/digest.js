@@ -1,14 +1,14 @@
-// The content digest: 16 bytes that are equal where two copies hold the same, in Python and here. Pure.
+// Content digest: 16 bytes, equal for equal content, in Python and here. Pure.
 //
-// It is the first half of the SHA-256 of this text of the document, roots sorted by name, keys by key (as UTF-8):
+// It is the first half of the SHA-256 of this encoding of the document, roots sorted by name, keys by key (as UTF-8):
 //
 //     root    = str(name) value, for each root with content
 //     value   = "n" | "t" | "f" | "d" double | "i" int64 | "s" str | "b" bytes | "a" count value* | "m" count (str(key) value)*
 //     str(x)  = length as u32, UTF-8           numbers are big-endian
 //
-// A number is a double; "i" is a whole number that no double can hold. A root is a text if it holds any text, else an array if it
-// holds items, else a map if it holds keys; one that holds nothing is left out. What a root was opened as does not count:
-// here it may be open, elsewhere not. So this reads Yjs's items, not the types' own methods.
+// A number is a double; "i" is a whole number that no double can represent. A root is a text if it holds any text, else an
+// array if it holds items, else a map if it holds keys; an empty one is skipped. The type that a root was opened as does not
+// matter: it may be open here and not elsewhere. So this reads Yjs's items, not the types' own methods.
 
 import { sha256 } from "@noble/hashes/sha2";
 import * as Y from "yjs";
@@ -45,13 +45,13 @@ class Writer {
   get written() { return this.#buffer.subarray(0, this.#used); }
 }
 
-/** 16 bytes; null where the document holds what only Yjs knows (XML, documents inside documents). */
+/** 16 bytes; null if the document holds types that only Yjs knows (XML, documents inside documents). */
 export function contentDigest(ydoc) {
   const bytes = contentBytes(ydoc);
   return bytes && sha256(bytes).slice(0, SIZE);
 }
 
-/** What is hashed: for tests and for who writes a third implementation. */
+/** The bytes that are hashed: for tests, and for other implementations. */
 export function contentBytes(ydoc) {
   const writer = new Writer();
   const roots = [...ydoc.share.keys()].map((name) => [UTF8.encode(name), ydoc.share.get(name)]);
@@ -95,7 +95,7 @@ function rootKind(type) {
 }
 
 function nestedKind(type) {
-  if (type instanceof Y.XmlText || type instanceof Y.XmlHook) throw new Foreign(); // they are texts and maps to Yjs
+  if (type instanceof Y.XmlText || type instanceof Y.XmlHook) throw new Foreign(); // subclasses of Y.Text and Y.Map
   if (type instanceof Y.Text) return "s";
   if (type instanceof Y.Array) return "a";
   if (type instanceof Y.Map) return "m";
@@ -163,6 +163,6 @@ function writeValue(writer, value) {
 function writeDouble(writer, value) {
   writer.letter("d");
   const view = writer.view(8);
-  if (Number.isNaN(value)) view.setBigUint64(0, 0x7ff8000000000000n); // one of the many
+  if (Number.isNaN(value)) view.setBigUint64(0, 0x7ff8000000000000n); // the canonical NaN
   else view.setFloat64(0, value === 0 ? 0 : value); // -0 is 0
 }

@@ -1,13 +1,13 @@
-// A Y.Doc as the replica sees it: updates in, updates out, a state and a digest. Knows Yjs and nothing of peers.
+// A Y.Doc as the replica sees it: updates in, updates out, a state vector and a digest. Knows Yjs, but no peers.
 //
 //     const engine = new Engine(new Y.Doc());
-//     engine.onEdit = (update) => replica.edited(update, now);      // after each transaction of this page, not of others
-//     engine.apply(update);                                         // what others did
+//     engine.onEdit = (update) => replica.edited(update, now);      // after each transaction of this page only
+//     engine.apply(update);                                         // edits of other peers
 
 import * as Y from "yjs";
 import { contentDigest } from "./digest.js";
 
-export const REMOTE = Symbol("from a peer"); // the origin of transactions that are not this page's
+export const REMOTE = Symbol("from a peer"); // origin of transactions that are not this page's
 
 export class Engine {
   onEdit = () => {};
@@ -20,21 +20,21 @@ export class Engine {
   }
 
   /**
-   * Take in what somebody else did. Throws where it is no update, or does not connect to what is here: parts of it may
-   * then be in, which does no harm, as the same parts coming again change nothing.
+   * Apply an update of another peer. Throws for an invalid update, and for one that depends on missing edits. Parts of it may
+   * have been applied then, which is harmless: applying them again changes nothing.
    */
   apply(update) {
-    Y.decodeUpdate(update); // reads all of it before anything is changed
+    Y.decodeUpdate(update); // validates it before anything is changed
     Y.applyUpdate(this.ydoc, update, REMOTE);
     const { store } = this.ydoc;
     if (store.pendingStructs === null && store.pendingDs === null) return;
-    store.pendingStructs = store.pendingDs = null; // Yjs would keep it for later; here what is lacking is asked for
-    throw new Error("an update that does not connect to what is here");
+    store.pendingStructs = store.pendingDs = null; // Yjs would keep it; the replica requests what is missing
+    throw new Error("an update that depends on missing edits");
   }
 
   state() { return Y.encodeStateVector(this.ydoc); }
 
-  /** An update with all that `state` lacks, and every deletion; null: from nothing. */
+  /** Return an update with all edits that `state` lacks, and every deletion; null: the whole document. */
   changesSince(state) { return state === null ? Y.encodeStateAsUpdate(this.ydoc) : Y.encodeStateAsUpdate(this.ydoc, state); }
 
   merge(updates) { return updates.length === 1 ? updates[0] : Y.mergeUpdates(updates); }

@@ -1,4 +1,4 @@
-// SP's sockets as a browser can have them: BUS and REQ over WebSocket. Knows frames, ids and timeouts, not documents.
+// SP sockets in a browser: BUS and REQ over WebSocket. Knows frames, ids and timeouts, but no documents.
 //
 // One message is one binary WebSocket message: header, then body. BUS has no header; REQ's is an id of 4 bytes,
 // big-endian, top bit set, and the reply carries the same. The subprotocol to offer is that of the listener.
@@ -9,7 +9,7 @@
 
 export const BUS = "bus.sp.nanomsg.org";
 export const REP = "rep.sp.nanomsg.org";
-const MARK = 0x80000000; // of the last word of a header
+const MARK = 0x80000000; // marks the last word of a header
 
 export class LinkLost extends Error {
   constructor(why) {
@@ -18,13 +18,13 @@ export class LinkLost extends Error {
   }
 }
 
-/** `address` with `host` for the "*" that stands for the host one has got through to; null for what a page cannot dial. */
+/** Return `address` with "*" replaced by `host`, the host of the page's server; null for an address that a page cannot dial. */
 export function dialable(address, host) {
   if (!/^wss?:\/\//.test(address)) return null;
   return address.replace(/^(wss?:\/\/)\*(?=[:/]|$)/, (_, scheme) => scheme + host);
 }
 
-/** An open WebSocket. Raises LinkLost: it could not be, or took longer than `timeout` seconds. */
+/** Open a WebSocket. Rejects with LinkLost if it fails, or takes longer than `timeout` seconds. */
 export function open(address, protocol, { WebSocket, timeout }) {
   return new Promise((resolve, reject) => {
     let socket;
@@ -62,7 +62,7 @@ export class Requests {
     socket.onmessage = ({ data }) => this.#heard(data);
   }
 
-  /** The reply's body. Raises LinkLost after `timeout` seconds, and where the connection ends. */
+  /** Send a request; resolve to the reply's body. Rejects with LinkLost after `timeout` seconds, or when the connection ends. */
   ask(body, timeout) {
     if (this.#socket.readyState !== 1) return Promise.reject(new LinkLost("the connection is closed"));
     const id = this.#next;
@@ -77,7 +77,7 @@ export class Requests {
     });
   }
 
-  /** Whoever waits is told. */
+  /** Close the connection and reject all waiting requests. */
   close() {
     for (const id of [...this.#waiting.keys()]) this.#end(id).reject(new LinkLost("the connection has ended"));
     this.#socket.close();
@@ -94,6 +94,6 @@ export class Requests {
     if (!(data instanceof ArrayBuffer) || data.byteLength < 4) return;
     const word = new DataView(data).getUint32(0);
     if (word < MARK) return;
-    this.#end(word - MARK)?.resolve(new Uint8Array(data, 4)); // none: too late, it was given up
+    this.#end(word - MARK)?.resolve(new Uint8Array(data, 4)); // none: the request has timed out
   }
 }

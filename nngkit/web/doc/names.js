@@ -1,12 +1,12 @@
-// What a document may be called: the rules of nngkit/documents/names.py, in the same words. Pure.
+// Names of documents: the rules of nngkit/documents/names.py, with the same messages. Pure.
 //
 //     wrong("minutes/2026-11")      // null
 //     wrong("../etc")               // 'has a segment that is empty, "." or ".."'
 
 const LONGEST = 200; // bytes of UTF-8
-const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/u; // what Python's str.isprintable refuses; halves of surrogates too
+const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/u; // as Python's str.isprintable; lone surrogates too
 
-/** Why there can be no document of this name; null if there can. */
+/** Return why `name` is no valid name of a document; null if it is. */
 export function wrong(name) {
   if (!name) return "is empty";
   if (UNPRINTABLE.test(name)) return "has characters that cannot be printed";

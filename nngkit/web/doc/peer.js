@@ -1,13 +1,13 @@
-// A page as a peer: it joins a home over REQ, hears and speaks on its BUS, and comes back when either is lost.
+// A page as a peer: joins a home over REQ, receives and sends on its BUS, and reconnects when either is lost.
 //
 //     const peer = new Peer({ addresses: ["ws://*:4712/repair"], token, name: "Ann", host: location.hostname, WebSocket });
-//     peer.onState = (state, why, code) => ...;     // "connecting", "online", "offline" (tries again), "refused" (does not)
-//     // code, of "refused", says why: "token", "version", "store" (another one is served at this address now) ...
-//     const room = await peer.open("minutes", keep);        // room.ydoc is edited; room.presence says who is there
+//     peer.onState = (state, why, code) => ...;     // "connecting", "online", "offline" (retries), "refused" (does not)
+//     // code, with "refused": "token", "version", "store" (this address serves another one now) ...
+//     const room = await peer.open("minutes", keep);        // edit room.ydoc; room.presence has the other people
 //     peer.start();
 //
-// Hello with the token gets the address of the BUS, which is secret: the BUS lets in whoever knows it. All of the
-// protocol's decisions are in replica.js; here are clocks, timers and sockets.
+// A hello with the token gets the address of the BUS, which is secret: the BUS admits any peer that knows it. replica.js makes
+// all decisions of the protocol; clocks, timers and sockets are here.
 
 import * as Y from "yjs";
 import { Engine, REMOTE } from "./engine.js";
@@ -15,28 +15,28 @@ import { BUS, LinkLost, REP, Requests, dialable, open } from "./link.js";
 import { Presence } from "./presence.js";
 import { Replica } from "./replica.js";
 import { hex, streamName, streamParts, unhex, versionsDigest } from "./versions.js";
-import { BadMessage, REQUEST_LIMIT, decodeBus, decodeReply, encodeAwareness, encodeBeat, encodeBye, encodeRequest } from "./wire.js";
+import { BadMessage, REQUEST_LIMIT, decodeBus, decodeReply, encodeAwareness, encodeHeartbeat, encodeBye, encodeRequest } from "./wire.js";
 
 const TICK = 50; // ms
-const BEAT = 0.2; // seconds, while somebody edits, and
-const IDLE_BEAT = 1; // at rest
-const RECENT = 2; // seconds for which an edit counts as lately
-const CONNECTING = 5; // seconds for a connection, a hello
-const REPLYING = 5; // for a reply, and
-const BULK = 30; // for one with a lot in it
-const SILENCE = 4; // without a word from a home that beats five times a second: is it there?
+const HEARTBEAT = 0.2; // seconds between heartbeats after an edit, and
+const IDLE_HEARTBEAT = 1; // at rest
+const RECENT = 2; // seconds for which an edit counts as recent
+const CONNECTING = 5; // seconds for a connection, and for a hello
+const REPLYING = 5; // seconds for a reply, and
+const BULK = 30; // for a large one
+const SILENCE = 4; // seconds without a message from a home that sends five heartbeats a second, before it is probed
 const FIRST_RETRY = 0.1;
 const LAST_RETRY = 5;
-const MOST_WAITING = 1 << 20; // bytes that a browser may hold for the BUS; beyond it edits are given instead
-const SAVING = 5; // seconds that the home may take to say that it has all on its disk
-const GIVING = REQUEST_LIMIT - 128 * 1024; // of a request for the update; the rest is for a full vector of versions
+const MOST_WAITING = 1 << 20; // bytes that the browser may buffer for the BUS; above that edits are given by request
+const SAVING = 5; // seconds for the home to confirm that everything is on its disk
+const GIVING = REQUEST_LIMIT - 128 * 1024; // bytes of a request for the update; the rest is for a full version vector
 
-/** A stream for this load: of the origin of `before`, if there was one, with an epoch that nobody had yet. */
+/** Return a stream for this load: with the origin of `before`, if there is one, and an epoch that has not been used. */
 export function freshStream(random, milliseconds, before = null) {
   const epoch = milliseconds * 4096 + Math.floor(random() * 4096);
   if (before === null) return streamName(Uint8Array.from({ length: 8 }, () => Math.floor(random() * 256)), epoch);
   const [origin, last] = streamParts(before);
-  return streamName(origin, Math.max(epoch, last + 1)); // a clock may go back
+  return streamName(origin, Math.max(epoch, last + 1)); // clocks may be set back
 }
 
 export class Peer {
@@ -44,7 +44,7 @@ export class Peer {
   state = "offline";
   home = null; // { stream, name, documents }
   onState = () => {}; // (state, why, code)
-  onRoom = () => {}; // (room): something about it changed that is not in its ydoc
+  onRoom = () => {}; // (room): a change of the room outside its ydoc
 
   #options;
   #requests = null;
@@ -55,9 +55,9 @@ export class Peer {
   #timer = null;
   #heard = 0;
   #probing = false;
-  #beaten = -Infinity;
+  #lastHeartbeat = -Infinity;
 
-  /** `store`: the origin (16 hex digits) of the only store to join; anything else: whichever is there. */
+  /** `store`: the origin (16 hex digits) of the only store to join; any other value: whichever is served. */
   constructor({ addresses, token = null, name = null, store = null, host, WebSocket, random, stream, now = () => performance.now() / 1000, beforeJoining = async () => {} }) {
     this.#options = { addresses, token, store: /^[0-9a-f]{16}$/.test(store) ? store : null, host, WebSocket, random, now, beforeJoining };
     this.name = name;
@@ -67,7 +67,7 @@ export class Peer {
   get token() { return this.#options.token; }
   set token(token) { this.#options.token = token; }
 
-  /** A document, with what `keep` (null: nothing) has of it from before. */
+  /** Open a document, with what `keep` (null: nothing) has stored of it. */
   async open(doc, keep) {
     const kept = keep ? await keep.load(doc, Y.mergeUpdates) : { update: null, versions: new Map(), own: [] };
     const room = new Room(doc, this.stream, kept, this.#options.random, this.#options.now, () => this.#soon(room));
@@ -86,7 +86,7 @@ export class Peer {
     this.retryNow();
   }
 
-  /** Say good-bye and close. */
+  /** Say goodbye and close. */
   stop() {
     this.#stopped = true;
     clearInterval(this.#timer);
@@ -96,7 +96,7 @@ export class Peer {
     this.#lost("offline", "closed");
   }
 
-  /** Without waiting: the network is back, or there is another token. */
+  /** Reconnect without waiting: the network is back, or the token has changed. */
   retryNow() {
     clearTimeout(this.#retry);
     this.#retry = null;
@@ -104,7 +104,7 @@ export class Peer {
     if (!this.#stopped && this.state !== "online" && this.state !== "connecting") this.#connect();
   }
 
-  /** The browser says that there is no network. */
+  /** The browser reports that the network is down. */
   disconnect(why) {
     if (this.state === "online") this.#lost("offline", why);
   }
@@ -131,7 +131,7 @@ export class Peer {
       if (welcome.kind === "refused") return give(welcome.code === "busy" ? "offline" : "refused", welcome.why, welcome.code);
       if (welcome.kind !== "welcome") throw new BadMessage("reply", `${welcome.kind} to a hello`);
       if (sure === false && this.home && hex(streamParts(this.home.stream)[0]) !== hex(streamParts(welcome.stream)[0])) {
-        throw new LinkLost("it is not known yet whether this is the peer of before");
+        throw new LinkLost("cannot verify yet that this is the same peer as before");
       }
       const busAddress = welcome.bus.map((one) => dialable(one, host)).find((one) => one !== null);
       if (!busAddress) throw new BadMessage("reply", "the peer has no BUS that a page can dial");
@@ -144,11 +144,11 @@ export class Peer {
       this.#heard = now();
       this.#failures = 0;
       this.home = { stream: welcome.stream, name: welcome.name, documents: welcome.documents, maxUpdate: Math.min(welcome.maxUpdate, GIVING) };
-      this.#beat(now()); // the first word on a BUS says who speaks; what comes before it is not heard
+      this.#sendHeartbeat(now()); // messages on a BUS are ignored until a first one has named their sender
       this.#become("online", null);
       for (const room of this.rooms.values()) this.#enter(room);
     } catch (error) {
-      // What is lost may come back; another peer than was meant, or one that speaks otherwise, does not change by asking again.
+      // A lost connection may come back; a wrong peer, or one of another protocol, does not change by retrying.
       give(error instanceof BadMessage || error.final ? "refused" : "offline", error.message, error.code ?? null);
     }
     return undefined;
@@ -193,13 +193,13 @@ export class Peer {
     this.onState(state, why, code);
   }
 
-  // ---- what goes out -----------------------------------------------------------------------------------------------
+  // ---- sending -----------------------------------------------------------------------------------------------------
 
   #send(bytes) {
     if (this.#bus?.readyState === 1 && this.#bus.bufferedAmount < MOST_WAITING) this.#bus.send(bytes);
   }
 
-  /** After what is happening now: the edits of one moment go out as one message. */
+  /** Run a step soon, so that the edits of one moment go out as one message. */
   #soon(room) {
     if (room.stepping) return;
     room.stepping = true;
@@ -224,7 +224,7 @@ export class Peer {
     } catch (error) {
       if (!(error instanceof LinkLost || error instanceof BadMessage)) throw error;
     }
-    if (requests !== this.#requests) return; // of a connection that is gone; the replica knows
+    if (requests !== this.#requests) return; // of a lost connection; the replica has been told
     if (reply?.kind === "refused" && reply.code === "token") {
       this.#lost("refused", reply.why, reply.code);
       return;
@@ -245,22 +245,22 @@ export class Peer {
       this.#askWhetherSaved(room, now);
     }
     const edited = [...this.rooms.values()].some((room) => now - room.edited < RECENT);
-    if (now - this.#beaten >= (edited ? BEAT : IDLE_BEAT)) this.#beat(now);
+    if (now - this.#lastHeartbeat >= (edited ? HEARTBEAT : IDLE_HEARTBEAT)) this.#sendHeartbeat(now);
     if (now - this.#heard > SILENCE && !this.#probing) this.#probe();
   }
 
-  #beat(now) {
-    this.#beaten = now;
+  #sendHeartbeat(now) {
+    this.#lastHeartbeat = now;
     const rooms = [...this.rooms.values()];
     const clients = new Map(rooms.map((room) => [room.doc, room.ydoc.clientID]));
-    this.#send(encodeBeat(this.stream, this.name, clients, rooms.map((room) => room.replica.beat(now))));
+    this.#send(encodeHeartbeat(this.stream, this.name, clients, rooms.map((room) => room.replica.heartbeat(now))));
   }
 
   #sendState(room, due) {
     if (due) this.#send(encodeAwareness(this.stream, room.doc, due[0], due[1]));
   }
 
-  /** A connection may be dead and say nothing. */
+  /** Check a silent connection: it may be dead. */
   async #probe() {
     const requests = this.#requests;
     this.#probing = true;
@@ -296,7 +296,7 @@ export class Peer {
     this.onRoom(room);
   }
 
-  // ---- what comes in -----------------------------------------------------------------------------------------------
+  // ---- receiving ---------------------------------------------------------------------------------------------------
 
   #heardBus(data) {
     const now = this.#options.now();
@@ -316,7 +316,7 @@ export class Peer {
         room.replica.received(message, now);
         this.#step(room);
         break;
-      case "beat":
+      case "heartbeat":
         for (const row of message.docs) {
           const one = this.rooms.get(row.doc);
           one?.replica.received(row, now, message.stream);
@@ -326,15 +326,15 @@ export class Peer {
       case "awareness":
         if (room?.presence.received(message, now)) this.onRoom(room);
         break;
-      default: // a good-bye
+      default: // a goodbye
         for (const one of this.rooms.values()) if (one.presence.gone(message.stream, now)) this.onRoom(one);
     }
   }
 }
 
 export class Room {
-  refusal = null; // why the home does not give it
-  saved = null; // the digest of the versions that the home has on its disk
+  refusal = null; // the home's refusal of this document
+  saved = null; // digest of the versions that the home has on its disk
   saving = false;
   askAgain = -Infinity;
   stepping = false;
@@ -343,7 +343,7 @@ export class Room {
 
   constructor(doc, stream, { update, versions, own }, random, now, soon) {
     this.doc = doc;
-    this.ydoc = new Y.Doc(); // with a client id of its own, as every load must have
+    this.ydoc = new Y.Doc(); // with its own client id, as every load must have
     if (update) Y.applyUpdate(this.ydoc, update, REMOTE);
     const engine = new Engine(this.ydoc);
     this.replica = new Replica({ doc, stream, engine, random, versions, own });
@@ -354,6 +354,6 @@ export class Room {
     };
   }
 
-  /** Whether the home has all of it on its disk. */
+  /** True if the home has everything on its disk. */
   get isSaved() { return this.replica.inSync && this.saved === hex(versionsDigest(this.replica.versions)); }
 }

@@ -1,12 +1,12 @@
-// Who else is in a document, and where. Pure: time is handed in.
+// Presence of the other people in a document, and their cursors. Pure: the time is a parameter.
 //
 //     presence.local = { client: 7, user: { name: "Ann", color: 3 }, cursor: { ... } };
-//     presence.due(now)        // [clock, state] to be sent now, or null
+//     presence.due(now)        // [clock, state] to send now, or null
 //     presence.received(message, now);  presence.others      // Map from stream to state
 
-const AGAIN = 10; // seconds after which one's own state is sent again, for who came later or missed it
-const GONE = 30; // seconds without a word: three of those were lost
-const PAUSE = 0.05; // between two of one's own: a cursor that moves with every key is seen to move all the same
+const AGAIN = 10; // seconds after which the local state is sent again, for peers that joined later or missed it
+const GONE = 30; // seconds of silence until a peer counts as gone: three states were lost
+const PAUSE = 0.05; // seconds between two local states: a cursor that moves with every key still looks smooth
 const MOST = 256; // people
 
 export class Presence {
@@ -23,7 +23,7 @@ export class Presence {
     this.#changed = true;
   }
 
-  /** Say it again soon: somebody came who cannot know it. */
+  /** Send the local state again soon: a peer has joined that cannot know it. */
   repeat() { this.#changed = true; }
 
   due(now) {
@@ -34,10 +34,10 @@ export class Presence {
     return [++this.#clock, this.#local];
   }
 
-  /** [clock, state] with which one leaves. */
+  /** [clock, state] of a goodbye. */
   goodBye() { return [++this.#clock, null]; }
 
-  /** Whether it changed anything. */
+  /** Apply a received state; return true if it changed anything. */
   received({ stream, clock, state }, now) {
     const seen = this.#seen.get(stream);
     if (seen ? clock <= seen.clock : this.#seen.size >= MOST) return false;
@@ -48,18 +48,18 @@ export class Presence {
     return true;
   }
 
-  /** `stream` has said good-bye, or null: whoever has been silent for long. Whether anybody went. */
+  /** Remove `stream`, which has said goodbye, or if it is null all that were silent too long; return true if any left. */
   gone(stream, now) {
     let went = false;
     for (const [other, { when }] of this.#seen) {
       if (other !== stream && (stream !== null || now - when < GONE)) continue;
-      if (stream === null) this.#seen.delete(other); // else its clock stays: what comes late is old
+      if (stream === null) this.#seen.delete(other); // else its clock stays, so that late messages are ignored
       went = this.others.delete(other) || went;
     }
     return went;
   }
 
-  /** Out of touch: nobody is known to be there. */
+  /** Forget everybody: the connection is lost. */
   forget() {
     this.others.clear();
     this.#seen.clear();

@@ -1,66 +1,66 @@
-// One document of a page: what to send, what to ask for, what to apply and when. Pure: time and chance are handed in.
+// One document of a page: decides what to send, request and apply, and when. Pure: time and randomness are parameters.
 //
-// Everything from outside changes the state (`edited`, `received`, `answered`, `failed`, `connected`, `disconnected`);
-// then `evaluate(now)` says what is to be done about it. A page has one other side, its home: the peer that welcomed it.
+// Every outside event changes the state (`edited`, `received`, `answered`, `failed`, `connected`, `disconnected`); then
+// `evaluate(now)` returns the actions. A page has one counterpart, its home: the peer that welcomed it.
 //
 //     replica.connected(welcome.stream, welcome.maxUpdate, now);
-//     const { bus, ask, wake } = replica.evaluate(now);   // bytes for the BUS, one request or null, when to look again
+//     const { bus, ask, wake } = replica.evaluate(now);   // bytes for the BUS, one request or null, when to call again
 //
 // Invariants, true after every call:
 // 1. `versions` is what has been applied: of each stream all edits from 1 to its number, and no other.
-// 2. An edit is applied after all before it in its stream and after all its deps; until then it is in `held`.
-// 3. Every edit of this page, of this load or of an earlier one, is in `own` until its home has said that it has it.
-// 4. At most one request is under way, and none while there is no connection.
-// 5. What is held and known is bounded; what does not fit is asked for again later, as a whole.
+// 2. An edit is applied after all earlier edits of its stream and all its deps; until then it is in `held`.
+// 3. Every edit of this page, of this load or an earlier one, is in `own` until its home has confirmed it.
+// 4. At most one request is in progress, and none without a connection.
+// 5. Held and known edits are bounded; those over the cap are requested again later, as a whole.
 
 import { Transfer, same } from "./transfer.js";
 import { covers, isOld, prune, raise, versionsDigest } from "./versions.js";
 import { BUS_LIMIT, MOST_EDITS, MOST_HEADS, MOST_RANGES, encodeUpdate } from "./wire.js";
 
-const GRACE = 0.02; // seconds that a gap may close by itself; a connection keeps the order, so little is gained by more
-const PATIENCE = 0.4; // seconds for an edit to show in its home's beats (each 0.2 s at rest) before it is given again
-const QUIET = 0.25; // seconds without a change until digests say anything: a beat of the home and a bit
+const GRACE = 0.02; // seconds for a gap to close by itself; a connection keeps the order, so longer gains little
+const PATIENCE = 0.4; // seconds for an edit to appear in the home's heartbeats (0.2 s apart) before it is given again
+const QUIET = 0.25; // seconds without a change until digests are compared: a little over one heartbeat of the home
 const FIRST_RETRY = 0.1;
 const LAST_RETRY = 10;
 const MOST_HELD = 4096; // edits, and
 const MOST_HELD_BYTES = 8 * 1024 * 1024;
-const MOST_MISSING = 1024; // edits in gaps; with more, one diff is cheaper
-const MOST_NACKS = 3; // in vain, then all is asked for
-const ROOM = BUS_LIMIT - 1024; // of a BUS message for edits; the rest is for its beginning
+const MOST_MISSING = 1024; // edits in gaps; above that, one diff is cheaper
+const MOST_NACKS = 3; // without success, then the whole is requested
+const ROOM = BUS_LIMIT - 1024; // bytes of a BUS message for edits; the rest is for its head
 const PER_EDIT = 16; // bytes around a payload without deps
 
 export class Replica {
   versions;
-  own; // [{ stream, seq, update, at }], oldest first; `at`: when it was written
-  refused = 0; // edits and replies that were not what they should be
-  onOwn = () => {}; // (records, true: written | false: arrived) for who keeps them
-  onApplied = () => {}; // (update, Map of what it brought)
+  own; // [{ stream, seq, update, at }], oldest first; `at`: when it was made
+  refused = 0; // invalid edits and replies
+  onOwn = () => {}; // (records, true: written | false: arrived), for the offline store
+  onApplied = () => {}; // (update, Map of the versions it brought)
 
   #seq = 0;
-  #declared = new Map(); // of other streams, in the deps of an earlier edit of ours
+  #declared = new Map(); // versions of other streams declared in the deps of earlier edits of ours
   #outbox = []; // { seq, payload, deps } not yet on the BUS
   #held = new Map(); // stream -> Map from seq to { payload, deps }
   #heldCount = 0;
   #heldBytes = 0;
-  #known = new Map(); // stream -> the highest number that the home is known to have
-  #changed = new Map(); // stream -> when it last changed, latest last
+  #known = new Map(); // stream -> highest number that the home is known to have
+  #changed = new Map(); // stream -> time of its last change, latest last
   #lastChange = -Infinity;
-  #digest; // of the content, while it does not change
+  #digest; // of the content, cached until it changes
   #home = null; // { stream, maxUpdate, versions, differsSince, refusedGive }
-  #asking = null; // the request under way
+  #asking = null; // the request in progress
   #transfer = null; // { transfer, versions }
   #wanted = false; // a diff is due
-  #whole = false; // from nothing, because the content differs where the versions do not
+  #whole = false; // of the whole document, because contents differ where versions do not
   #joined = false;
   #gapSince = null;
-  #giveNow = false; // the home lacks what no edit on its way can bring
-  #giveWhole = false; // all of the document
+  #giveNow = false; // the home lacks edits that nothing in progress will bring
+  #giveWhole = false; // the whole document
   #tries = 0;
-  #notBefore = -Infinity; // the next request
+  #notBefore = -Infinity; // time of the next request
 
   /**
-   * `engine` is as in engine.js. `versions` and `own` are what was kept from an earlier load, whose content is in the
-   * engine. `random` gives numbers from 0 to 1.
+   * `engine`: see engine.js. `versions` and `own`: stored by an earlier load, with their content in the engine. `random`
+   * returns numbers from 0 to 1.
    */
   constructor({ doc, stream, engine, random, versions = new Map(), own = [] }) {
     this.doc = doc;
@@ -69,24 +69,24 @@ export class Replica {
     this.versions = new Map(versions);
     this.own = own.map((record) => ({ ...record, at: -Infinity }));
     this.random = random;
-    // What was written before is in the document, but its edits may lack here: only those not arrived are kept.
+    // The content of earlier edits is in the document, but `own` has only those that have not arrived.
     for (const record of this.own) raise(this.versions, [[record.stream, record.seq]]);
     prune(this.versions);
   }
 
   get joined() { return this.#joined; }
   get home() { return this.#home?.stream ?? null; }
-  /** What the home is known to have, at least. */
+  /** Versions that the home has at least. */
   get homeVersions() { return this.#home ? new Map(this.#home.versions) : new Map(); }
   get heldCount() { return this.#heldCount; }
-  /** Whether the home has refused what is written here, so that it will not get it. */
+  /** True if the home has refused this page's edits, so that it will not get them. */
   get stuck() { return Boolean(this.#home?.refusedGive); }
-  /** In touch, nothing on its way in or out, as far as is known. */
+  /** True if connected with nothing pending in either direction, as far as is known. */
   get inSync() { return this.#joined && this.own.length === 0 && this.#gap(this.#ranges()) === 0 && !this.#wanted; }
 
-  // ---- what happens ----------------------------------------------------------------------------------------------
+  // ---- events ----------------------------------------------------------------------------------------------------
 
-  /** This page has edited: `update` is already in the engine. */
+  /** An edit of this page; `update` is already in the engine. */
   edited(update, now) {
     const seq = ++this.#seq;
     const deps = new Map();
@@ -102,7 +102,7 @@ export class Replica {
     this.onApplied(update, new Map([[this.stream, seq]]));
   }
 
-  /** A message of this document from the BUS: an update, or this document's part of a beat of `from`. */
+  /** A BUS message about this document: an update, or its part of a heartbeat of `from`. */
   received(message, now, from = null) {
     if (message.kind === "update") this.#take(message, now);
     else if (this.#home && from === this.#home.stream) this.#heard(message, now);
@@ -119,11 +119,11 @@ export class Replica {
   disconnected() {
     this.#home = this.#asking = this.#transfer = this.#gapSince = null;
     this.#joined = this.#whole = this.#giveNow = this.#giveWhole = false;
-    this.#outbox.length = 0; // it is given when there is a home again
+    this.#outbox.length = 0; // given when there is a home again
     this.#known.clear();
   }
 
-  /** The reply to the request that `evaluate` asked for. */
+  /** The reply to the request that `evaluate` returned. */
   answered(reply, now) {
     const asked = this.#asking;
     this.#asking = null;
@@ -138,7 +138,7 @@ export class Replica {
         else this.#transfer = { transfer: new Transfer(reply.body), versions: reply.versions };
       } else if (reply.kind === "chunks" && asked.kind === "pull") this.#takeChunks(reply, now);
       else if (reply.kind === "given" && asked.kind === "give") {
-        raise(this.#home.versions, asked.carried); // also of streams so old that no vector names them
+        raise(this.#home.versions, asked.carried); // also streams so old that no vector names them
         this.#homeHas(reply.versions);
       }
       else if (reply.kind === "refused") this.#notDone(asked, reply.code);
@@ -148,20 +148,20 @@ export class Replica {
       this.#transfer = null;
       this.#wanted = true;
     }
-    if (this.#tally() > before) this.#tries = 0; // it helped
+    if (this.#tally() > before) this.#tries = 0; // progress
     else this.#retryLater(now);
   }
 
-  /** The request got no reply, or one that is none. */
+  /** The request got no reply, or an invalid one. */
   failed(now) {
     if (this.#asking) this.#notDone(this.#asking, "no reply");
     this.#asking = null;
     this.#retryLater(now);
   }
 
-  // ---- what is to be done ----------------------------------------------------------------------------------------
+  // ---- actions ---------------------------------------------------------------------------------------------------
 
-  /** { bus: [bytes], ask: a request for encodeRequest or null, wake: when to call again at the latest, or null }. */
+  /** Return { bus: [bytes], ask: a request for encodeRequest or null, wake: latest time of the next call, or null }. */
   evaluate(now) {
     if (!this.#home) return { bus: [], ask: null, wake: null };
     const bus = this.#flush();
@@ -177,7 +177,7 @@ export class Replica {
     return { bus, ask, wake: null };
   }
 
-  /** [when, () => request]: the next that is worth asking, by what helps most. */
+  /** Return [when, () => request] of the most useful request. */
   #next(ranges) {
     const { doc } = this;
     const want = () => ({ kind: "want", doc, state: this.#whole ? null : this.engine.state(), versions: this.versions });
@@ -196,7 +196,7 @@ export class Replica {
     return choices.reduce((first, choice) => (choice[0] < first[0] ? choice : first), [Infinity, null]);
   }
 
-  /** What the home lacks: the edits of this page where that is all, else the document. */
+  /** Return a give request with what the home lacks: this page's edits if they suffice, else the document. */
   #give() {
     const { maxUpdate, versions: theirs } = this.#home;
     const besides = new Map(this.versions);
@@ -210,8 +210,8 @@ export class Replica {
       besides.delete(stream);
       carried.set(stream, seq);
       full ||= records.length > 0 && size + update.length > maxUpdate;
-      if (full) continue; // the next one has them
-      whole ||= seq !== (mine.get(stream) ?? theirs.get(stream) ?? 0) + 1; // those before went to a home before this one
+      if (full) continue; // for the next request
+      whole ||= seq !== (mine.get(stream) ?? theirs.get(stream) ?? 0) + 1; // earlier ones went to an earlier home
       records.push(update);
       size += update.length;
       mine.set(stream, seq);
@@ -223,8 +223,8 @@ export class Replica {
     return { kind: "give", doc: this.doc, update: this.engine.changesSince(null), versions: new Map(this.versions), carried, whole: true };
   }
 
-  /** This document's row of a beat. */
-  beat(now) {
+  /** Return this document's row of a heartbeat. */
+  heartbeat(now) {
     const quiet = now - this.#lastChange >= QUIET;
     const heads = new Map();
     for (const stream of this.#changed.keys()) if (this.versions.has(stream)) heads.set(stream, this.versions.get(stream));
@@ -234,7 +234,7 @@ export class Replica {
     };
   }
 
-  // ---- inside ----------------------------------------------------------------------------------------------------
+  // ---- internals -------------------------------------------------------------------------------------------------
 
   #flush() {
     const messages = [];
@@ -260,11 +260,11 @@ export class Replica {
   }
 
   #take({ stream, first, edits }, now) {
-    if (stream === this.stream) { // an echo; a number that we never gave is a lie
+    if (stream === this.stream) { // an echo; a number that we never assigned is forged
       if (first + edits.length - 1 > this.#seq) this.refused += 1;
       return;
     }
-    if (isOld(stream, this.versions)) { // it has no number here any more: only a whole document can bring it
+    if (isOld(stream, this.versions)) { // its number is no longer kept: only a whole document can bring it
       this.#wanted = true;
       return;
     }
@@ -276,7 +276,7 @@ export class Replica {
       raise(this.#known, [...edit.deps].filter(([other]) => other !== this.stream && !isOld(other, this.versions)));
       const full = () => this.#heldCount >= MOST_HELD || this.#heldBytes + edit.payload.length > MOST_HELD_BYTES;
       if (full()) this.#release(now);
-      // What can be applied at once always has room: it may be what all that is held waits for.
+      // An edit that can be applied at once always has room: held edits may depend on it.
       if (full() && !(seq === have() + 1 && this.#ready(edit))) return;
       if (!this.#held.has(stream)) this.#held.set(stream, new Map());
       this.#held.get(stream).set(seq, edit);
@@ -286,7 +286,7 @@ export class Replica {
     this.#release(now);
   }
 
-  /** Apply all that is held and whose time has come. */
+  /** Apply all held edits that have become ready. */
   #release(now) {
     for (let again = true; again; ) {
       again = false;
@@ -301,7 +301,7 @@ export class Replica {
             if (edit.payload.length) this.engine.apply(edit.payload); // empty: one that its peer could not apply
           } catch {
             this.refused += 1;
-            this.#wanted = true; // whoever has it in its document can say it better
+            this.#wanted = true; // a peer that has applied it can send it in a diff
             break;
           }
           this.#advance(stream, seq, now);
@@ -312,7 +312,7 @@ export class Replica {
     }
   }
 
-  /** Whether all that it depends on is here. */
+  /** Return true if all its deps have been applied. */
   #ready({ deps }) {
     for (const [stream, seq] of deps) if ((this.versions.get(stream) ?? 0) < seq && !isOld(stream, this.versions)) return false;
     return true;
@@ -327,7 +327,7 @@ export class Replica {
   }
 
   #takeDiff(update, versions, now) {
-    this.#wanted = true; // until it is in
+    this.#wanted = true; // until it is applied
     if ((versions.get(this.stream) ?? 0) > this.#seq) throw new Error("edits of ours that we never made");
     this.engine.apply(update);
     const brought = new Map([...versions].filter(([stream, seq]) => seq > (this.versions.get(stream) ?? 0) && !isOld(stream, this.versions)));
@@ -337,9 +337,9 @@ export class Replica {
     this.#homeHas(versions);
     this.#home.differsSince = null;
     const besides = new Map(this.versions);
-    if (this.#joined) besides.delete(this.stream); // which may be on its way
+    if (this.#joined) besides.delete(this.stream); // its edits may be on their way
     this.#giveNow = !covers(this.#home.versions, besides);
-    this.#giveWhole = this.#whole; // it may be the home that lacks a deletion
+    this.#giveWhole = this.#whole; // the home may lack a deletion
     this.#wanted = this.#whole = false;
     this.#joined = true;
     this.#release(now);
@@ -348,19 +348,19 @@ export class Replica {
   #takeChunks(reply, now) {
     const { transfer, versions } = this.#transfer;
     if (!same(reply.transfer, transfer.id)) throw new Error("chunks of another transfer");
-    if (!reply.chunks.length) throw new Error("the transfer is not kept any more");
+    if (!reply.chunks.length) throw new Error("the transfer has expired");
     transfer.take(reply.chunks);
     if (!transfer.done) return;
     this.#transfer = null;
     this.#takeDiff(transfer.body(), versions, now);
   }
 
-  /** The home's beat. */
+  /** The home's heartbeat. */
   #heard({ versionsDigest: theirs, contentDigest, heads }, now) {
     this.#homeHas(heads);
     raise(this.#known, [...heads].filter(([stream]) => stream !== this.stream && !isOld(stream, this.versions)));
     if (theirs === null) this.#home.differsSince = null;
-    if (theirs === null || now - this.#lastChange < QUIET) return; // one of us is changing
+    if (theirs === null || now - this.#lastChange < QUIET) return; // either side is changing
     const equal = same(theirs, versionsDigest(this.versions));
     if (equal) this.#homeHas(this.versions);
     const mine = equal && contentDigest ? this.#contentDigest() : null;
@@ -381,7 +381,7 @@ export class Replica {
     this.onOwn(arrived, false);
   }
 
-  /** What the home has and we have not, nor hold: [{ stream, first, last }]. */
+  /** Return the edits that the home has and we neither have nor hold: [{ stream, first, last }]. */
   #ranges() {
     const ranges = [];
     for (const [stream, last] of this.#known) {
@@ -408,7 +408,7 @@ export class Replica {
     this.versions.set(stream, seq);
     if (isNew) prune(this.versions);
     this.#changed.delete(stream);
-    this.#changed.set(stream, now); // a Map keeps the order of setting
+    this.#changed.set(stream, now); // a Map keeps insertion order
     if (this.#changed.size > MOST_HEADS) this.#changed.delete(this.#changed.keys().next().value);
     this.#lastChange = now;
     this.#digest = undefined;
@@ -419,7 +419,7 @@ export class Replica {
     return this.#digest;
   }
 
-  /** Grows with all that a reply can bring. */
+  /** Return a sum that grows with every kind of progress a reply can bring. */
   #tally() {
     let sum = this.#joined ? 1 : 0;
     for (const seq of this.versions.values()) sum += seq;

@@ -1,4 +1,4 @@
-// One transfer in verified chunks, from its manifest to its bytes. Pure.
+// Transfer of a large update in verified chunks, from its manifest to its bytes. Pure.
 //
 //     const transfer = new Transfer(manifest);
 //     while (!transfer.done) transfer.take((await ask({ kind: "pull", ...transfer.next() })).chunks);
@@ -9,7 +9,7 @@ import { BadMessage, MOST_CHUNKS } from "./wire.js";
 
 export class Transfer {
   #manifest;
-  #chunks = new Map(); // by index; verified. Grows with what has come, not with what the manifest claims.
+  #chunks = new Map(); // by index; verified. Grows with the received chunks, not with the manifest's claims.
 
   constructor(manifest) { this.#manifest = manifest; }
 
@@ -17,14 +17,14 @@ export class Transfer {
   get taken() { return this.#chunks.size; }
   get done() { return this.taken === this.#manifest.chunks.length; }
 
-  /** The chunks to ask for next. */
+  /** Return the chunks to request next. */
   next() {
     const indexes = [];
     for (let i = 0; i < this.#manifest.chunks.length && indexes.length < MOST_CHUNKS; i++) if (!this.#chunks.has(i)) indexes.push(i);
     return { transfer: this.#manifest.transfer, indexes };
   }
 
-  /** Throws BadMessage for a chunk that is not what the manifest says; those before it are kept. */
+  /** Add chunks. Throws BadMessage for a chunk that does not match the manifest; those before it are kept. */
   take(chunks) {
     const { size, chunkSize, chunks: hashes } = this.#manifest;
     for (const { index, data } of chunks) {
@@ -36,7 +36,7 @@ export class Transfer {
     }
   }
 
-  /** All of it. Throws BadMessage where the hash of the whole is another. */
+  /** Return all bytes. Throws BadMessage if the hash of the whole differs. */
   body() {
     const { size, chunkSize, sha256: hash } = this.#manifest;
     const body = new Uint8Array(size);

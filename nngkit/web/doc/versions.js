@@ -1,7 +1,7 @@
-// How much of whose edits a document has: the JavaScript twin of nngkit/documents/versions.py. Pure.
+// Version vectors: how many edits of each stream a document has, as in nngkit/documents/versions.py. Pure.
 //
-// A stream is the edits of one peer from one start to the next. Here it is its own name, "origin in hex @ epoch", so
-// that it can be a key; versions are a Map from stream to the number of its last edit that is in the document:
+// A stream is the edits of one peer from one start to the next. Here it is a text, "origin in hex @ epoch", so that it can
+// be a key; versions are a Map from stream to the number of its last edit in the document:
 //
 //     const a = streamName(Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8), 1);     // "0102030405060708@1"
 //     covers(new Map([[a, 3]]), new Map([[a, 2]]))                        // true
@@ -9,8 +9,8 @@
 import { sha256 } from "@noble/hashes/sha2";
 import { encode } from "cborg";
 
-export const MOST_STREAMS = 1024; // that a vector keeps, the newest, and that it may have on the wire
-const EPOCHS_KEPT = 16; // streams of one origin that a vector keeps, the newest
+export const MOST_STREAMS = 1024; // cap on the streams of a vector, the newest are kept; also on the wire
+const EPOCHS_KEPT = 16; // cap on the streams of one origin in a vector, the newest are kept
 const ORIGIN = 8; // bytes
 
 export function hex(bytes) {
@@ -30,19 +30,19 @@ export function streamName(origin, epoch) {
   return `${hex(origin)}@${epoch}`;
 }
 
-/** [origin, epoch] of a stream, as it stands on the wire. */
+/** Return [origin, epoch] of a stream, as on the wire. */
 export function streamParts(stream) {
   const at = stream.indexOf("@");
   return [unhex(stream.slice(0, at)), Number(stream.slice(at + 1))];
 }
 
-/** Whether all that is in `b` is in `a`. */
+/** Return true if `a` has all edits of `b`. */
 export function covers(a, b) {
   for (const [stream, seq] of b) if ((a.get(stream) ?? 0) < seq) return false;
   return true;
 }
 
-/** Raise `a` to all that is in `b`. */
+/** Raise `a` to include all edits of `b`. */
 export function raise(a, b) {
   for (const [stream, seq] of b) if ((a.get(stream) ?? 0) < seq) a.set(stream, seq);
 }
@@ -51,7 +51,7 @@ const originOf = (stream) => stream.slice(0, 2 * ORIGIN);
 const epochOf = (stream) => Number(stream.slice(2 * ORIGIN + 1));
 const byAge = (a, b) => epochOf(a) - epochOf(b) || (originOf(a) < originOf(b) ? -1 : 1);
 
-/** Whether `prune` would let go of `stream` again: what came of it is in the content, and not in the vector. */
+/** Return true if `prune` would drop `stream` again: its edits are in the content, but not in the vector. */
 export function isOld(stream, versions) {
   if (versions.has(stream) || versions.size < EPOCHS_KEPT) return false;
   const streams = [...versions.keys()];
@@ -60,7 +60,7 @@ export function isOld(stream, versions) {
   return streams.length >= MOST_STREAMS && streams.every((other) => byAge(stream, other) < 0);
 }
 
-/** Let go of the oldest streams beyond 16 of one origin and 1024 in all: everybody lets go of the same. */
+/** Drop the oldest streams beyond 16 of one origin and 1024 in all; all peers drop the same ones. */
 export function prune(versions) {
   if (versions.size <= EPOCHS_KEPT) return;
   const counts = new Map();
@@ -73,18 +73,18 @@ export function prune(versions) {
   }
 }
 
-/** [[origin, epoch, seq], ...], sorted by origin, then epoch. */
+/** Return [[origin, epoch, seq], ...], sorted by origin, then epoch. */
 export function toWire(versions) {
   const rows = [];
   for (const [stream, seq] of versions) {
     rows.push({ origin: originOf(stream), epoch: epochOf(stream), seq });
   }
-  // hexadecimal sorts as the bytes do
+  // hexadecimal sorts like the bytes
   rows.sort((a, b) => (a.origin < b.origin ? -1 : a.origin > b.origin ? 1 : a.epoch - b.epoch));
   return rows.map(({ origin, epoch, seq }) => [unhex(origin), epoch, seq]);
 }
 
-/** 8 bytes, the same for equal versions. */
+/** Return the digest, 8 bytes, equal for equal versions. */
 export function versionsDigest(versions) {
   return sha256(encode(toWire(versions))).slice(0, 8);
 }

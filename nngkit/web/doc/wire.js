@@ -1,38 +1,38 @@
-// The messages of the documents protocol and their bytes: what docs/wire.md describes as CDDL, for a page. Pure.
+// Messages of the documents protocol and their encoding, for a page; docs/wire.md has the CDDL. Pure.
 //
-// A message is an object whose `kind` says which it is. Everything that comes in is hostile until `decodeBus` or
-// `decodeReply` has let it in: what is not exactly as described throws BadMessage.
+// A message is an object with a `kind`. Incoming bytes are hostile until `decodeBus` or `decodeReply` has accepted them:
+// both throw BadMessage for anything that is not exactly as described.
 //
 //     decodeBus(encodeUpdate(me, "minutes", 1, [{ payload, deps }]))
 //     // { kind: "update", stream: me, doc: "minutes", first: 1, edits: [{ payload, deps }] }
 //
-// A page is never asked, so it writes requests and reads replies, not the other way round.
+// A page receives no requests, so it encodes requests and decodes replies only.
 
 import { Tokenizer, decode, encode } from "cborg";
 import { MOST_STREAMS, streamName, streamParts, toWire } from "./versions.js";
 
 export const VERSION = 1;
-export const BUS_LIMIT = 256 * 1024; // bytes of a BUS message; an edit that does not fit travels by request alone
+export const BUS_LIMIT = 256 * 1024; // bytes of a BUS message; a larger edit travels by request only
 export const REQUEST_LIMIT = 4 * 1024 * 1024;
 export const REPLY_LIMIT = 4 * 1024 * 1024;
 export const AWARENESS_LIMIT = 16 * 1024;
 export const MOST_EDITS = 256; // in one update message
 export const MOST_RANGES = 64; // in one nack
-export const MOST_HEADS = 32; // in one document's part of a beat
+export const MOST_HEADS = 32; // in one document's part of a heartbeat
 export const MOST_CHUNKS = 8; // in one pull
-const MOST_DOCUMENTS = 64; // in a beat
+const MOST_DOCUMENTS = 64; // in a heartbeat
 const MOST_OFFERED = 1024; // documents in a welcome
 const MOST_ADDRESSES = 8;
 const MOST_TRANSFER = 1024 * 1024 * 1024; // bytes that a manifest may announce
 const KIND = {
-  update: 0, beat: 1, awareness: 2, bye: 3, hello: 4, nack: 5, want: 6, diff: 7,
+  update: 0, heartbeat: 1, awareness: 2, bye: 3, hello: 4, nack: 5, want: 6, diff: 7,
   pull: 8, chunks: 9, give: 10, given: 11, have: 12, has: 13, refused: 15,
 };
 const READING = {
   strict: true, // shortest numbers
   allowIndefinite: false,
   allowUndefined: false,
-  allowBigInt: false, // a number that JavaScript cannot count exactly is refused
+  allowBigInt: false, // numbers that JavaScript cannot represent exactly are refused
   rejectDuplicateMapKeys: true,
   useMaps: true, // a key may be "__proto__"
   retainStringBytes: true, // for the check below
@@ -43,11 +43,11 @@ export class BadMessage extends Error {
   constructor(what, why, code = "bad") {
     super(`bad ${what}: ${why}`);
     this.name = "BadMessage";
-    this.code = code; // as in the peer's own refusals: "bad", or "version" for one that is newer
+    this.code = code; // as in the peer's refusals: "bad", or "version" for a newer version
   }
 }
 
-/** cborg puts U+FFFD where text is no UTF-8; here such a message is refused. */
+/** cborg replaces invalid UTF-8 by U+FFFD; this refuses the message. */
 class Tokens extends Tokenizer {
   next() {
     const token = super.next();
@@ -132,14 +132,14 @@ function open(bytes, what, limit) {
   let value;
   try {
     value = read(bytes);
-  } catch (error) { // a RangeError too: nested deeper than the stack
+  } catch (error) { // also a RangeError: nested deeper than the stack
     throw new BadMessage(what, error.message);
   }
   if (!Array.isArray(value) || value.length === 0) throw new BadMessage(what, "not a list that begins with its kind");
   return value;
 }
 
-/** A message from the BUS. */
+/** Decode a message from the BUS. */
 export function decodeBus(bytes) {
   const value = open(bytes, "bus message", BUS_LIMIT);
   const { is, check, refuse } = reader("bus message");
@@ -147,19 +147,19 @@ export function decodeBus(bytes) {
   switch (value[0]) {
     case KIND.update:
       return is.update(value);
-    case KIND.beat: {
+    case KIND.heartbeat: {
       sized(4);
       const about = is.map(value[2], "about");
       is.version(about);
       const docs = is.array(value[3], 0, MOST_DOCUMENTS, "documents").map((row) => {
-        is.array(row, 4, 4, "document's beat");
+        is.array(row, 4, 4, "document's heartbeat");
         return {
           doc: is.doc(row[0]), versionsDigest: is.bytesOrNull(row[1], "digest of versions", 8),
           contentDigest: is.bytesOrNull(row[2], "digest of content", 16), heads: is.versions(row[3], MOST_HEADS),
         };
       });
       return {
-        kind: "beat", stream: is.stream(value[1]), name: is.optional(about, "name", (name) => is.text(name, "name"), null), docs,
+        kind: "heartbeat", stream: is.stream(value[1]), name: is.optional(about, "name", (name) => is.text(name, "name"), null), docs,
         clients: is.optional(about, "client", (rows) => new Map(is.array(rows, 0, MOST_DOCUMENTS, "clients").map((row) => {
           is.array(row, 2, 2, "client");
           return [is.doc(row[0]), is.whole(row[1], "client")];
@@ -180,7 +180,7 @@ export function decodeBus(bytes) {
   }
 }
 
-/** The map inside an awareness message, as an object: { client, user, cursor, ... }. */
+/** Decode the map inside an awareness message into an object: { client, user, cursor, ... }. */
 function readState(bytes) {
   const { is, refuse } = reader("awareness");
   if (bytes.length > AWARENESS_LIMIT) refuse(`${bytes.length} bytes, over the limit of ${AWARENESS_LIMIT}`);
@@ -202,7 +202,7 @@ function plain(value) {
   return object;
 }
 
-/** The reply to a request. */
+/** Decode the reply to a request. */
 export function decodeReply(bytes) {
   const value = open(bytes, "reply", REPLY_LIMIT);
   const { is, check, refuse } = reader("reply");
@@ -266,19 +266,19 @@ function readManifest(value, is, check) {
 
 const speaker = (kind, stream, ...rest) => encode([KIND[kind], streamParts(stream), ...rest]);
 
-/** `edits` [{ payload, deps }] of `stream`, numbered from `first`. */
+/** Encode `edits` [{ payload, deps }] of `stream`, numbered from `first`. */
 export function encodeUpdate(stream, doc, first, edits) {
   return speaker("update", stream, doc, first, edits.map(({ payload, deps }) => [payload, toWire(deps)]));
 }
 
-/** `docs`: [{ doc, versionsDigest, contentDigest, heads }]; `clients`: Map from document to client id. */
-export function encodeBeat(stream, name, clients, docs) {
+/** Encode a heartbeat. `docs`: [{ doc, versionsDigest, contentDigest, heads }]; `clients`: Map from document to client id. */
+export function encodeHeartbeat(stream, name, clients, docs) {
   const about = new Map([["v", VERSION], ["client", [...clients]]]);
   if (name) about.set("name", name);
-  return speaker("beat", stream, about, docs.map((row) => [row.doc, row.versionsDigest, row.contentDigest, toWire(row.heads)]));
+  return speaker("heartbeat", stream, about, docs.map((row) => [row.doc, row.versionsDigest, row.contentDigest, toWire(row.heads)]));
 }
 
-/** `state`: an object with at least `client`, or null for one who has gone. */
+/** Encode presence. `state`: an object with at least `client`, or null for a goodbye. */
 export function encodeAwareness(stream, doc, clock, state) {
   const bytes = state === null ? null : encode(state);
   if (bytes && bytes.length > AWARENESS_LIMIT) throw new BadMessage("awareness", `over ${AWARENESS_LIMIT} bytes`);
@@ -287,7 +287,7 @@ export function encodeAwareness(stream, doc, clock, state) {
 
 export const encodeBye = (stream) => speaker("bye", stream);
 
-/** A request that a replica asks for (replica.js), with who asks and its token. */
+/** Encode a request of a replica (replica.js), with its sender and token. */
 export function encodeRequest(stream, token, request) {
   const write = (...rest) => speaker(request.kind, stream, token, ...rest);
   switch (request.kind) {
@@ -299,7 +299,7 @@ export function encodeRequest(stream, token, request) {
     }
     case "nack": // ranges: [{ stream, first, last }]
       return write(request.doc, request.ranges.map((range) => [...streamParts(range.stream), range.first, range.last]));
-    case "want": // state: the engine's state vector, null where there is nothing yet
+    case "want": // state: the engine's state vector, null if the document is empty
       return write(request.doc, request.state, toWire(request.versions));
     case "pull":
       return write(request.transfer, request.indexes);
@@ -308,6 +308,6 @@ export function encodeRequest(stream, token, request) {
     case "have": // wait: seconds
       return write(request.doc, toWire(request.versions), request.durable, request.wait);
     default:
-      throw new Error(`no request is called ${request.kind}`);
+      throw new Error(`unknown request ${request.kind}`);
   }
 }

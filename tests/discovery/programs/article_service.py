@@ -1,7 +1,7 @@
 """The article's service as far as discovery goes: blocking sockets, the text form, and its environment variables.
 
-It compares the query with the text it knows, ignores everything else, and reconnects when the daemon comes back. Knows
-nothing of nngkit. Says `ready` at the first query that it answered.
+It answers the text query, ignores everything else, and reconnects when the daemon restarts. Does not use nngkit. Prints
+`ready` after its first reply.
 """
 
 # ruff: noqa: T201

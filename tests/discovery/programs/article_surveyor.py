@@ -1,7 +1,7 @@
 """The article's discovery daemon as far as the wire goes: listens, sends `service query`, prints each reply as it is.
 
-article_surveyor.py PORT DEADLINE ROUNDS: seconds, and how many rounds; one line a round, replies separated by spaces.
-Knows nothing of nngkit.
+article_surveyor.py PORT DEADLINE ROUNDS: deadline in seconds, number of rounds; prints a line for each round, replies
+separated by spaces. Does not use nngkit.
 """
 
 # ruff: noqa: T201

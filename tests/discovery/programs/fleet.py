@@ -1,6 +1,6 @@
-"""fleet.py NAME COUNT PORT: that many respondents with hand-made sockets in one thread; `ready` when all are connected.
+"""fleet.py NAME COUNT PORT: COUNT respondents with raw sockets in one thread; prints `ready` when all are connected.
 
-They speak SP over tcp themselves, so that 400 of them cost one process a few megabytes and next to no time.
+They implement SP over tcp themselves, so that 400 of them need only a few megabytes and little CPU.
 """
 
 # ruff: noqa: T201
@@ -10,7 +10,7 @@ import socket
 import struct
 import sys
 
-from nngkit.discovery.messages import TEXT_QUERY, Reply
+from nngkit.discovery.messages import TEXT_QUERY, SurveyReply
 from nngkit.discovery.provider import Provider
 
 name, count, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -19,7 +19,7 @@ for number in range(count):
     connection = socket.create_connection(("127.0.0.1", port))
     connection.sendall(b"\0SP\0" + struct.pack(">HH", 99, 0))
     provider = Provider(name, f"tcp://10.2.{number // 250}.{number % 250}:9000", f"fleet{number}", 1)
-    body = Reply(f"sender{number}", (provider,)).encode()
+    body = SurveyReply(f"sender{number}", (provider,)).encode()
     selector.register(connection, selectors.EVENT_READ, [body, b"", False])
 print("ready", flush=True)
 while True:

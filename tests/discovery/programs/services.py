@@ -1,4 +1,4 @@
-"""services.py NAME COUNT DAEMON: that many Service objects in one process; says `ready` when all are connected."""
+"""services.py NAME COUNT DAEMON: COUNT Service objects in one process; prints `ready` when all are connected."""
 
 # ruff: noqa: T201
 
@@ -18,7 +18,7 @@ async def main() -> None:
             for n in range(int(count))
         ]
         for service in services:
-            await service.await_for_peers(timeout=30)
+            await service.wait_for_peers(timeout=30)
         print("ready", flush=True)
         await trio.sleep_forever()
 

@@ -1,7 +1,7 @@
-// One document on the page: its text and its table, who is here and where, undo, the digest.
+// One document on the page: text and table, people and cursors, undo, digest.
 //
 //     const hear = showDocument({ config, peer, keep, room }, "minutes", random);    // once
-//     peer.onRoom = hear;                                                            // after whatever came in
+//     peer.onRoom = hear;                                                            // after every change
 
 import * as Y from "yjs";
 import { hex } from "../versions.js";
@@ -9,11 +9,11 @@ import { at, notice, remember } from "./page.js";
 import { People } from "./people.js";
 import { Table } from "./table.js";
 import { TextPane } from "./text.js";
-import { View } from "./view.js";
+import { ScrollAnchor } from "./scroll_anchor.js";
 
 export const LONGEST_NAME = 40;
 const HUES = 8; // colours in style.css
-const QUIET = 300; // ms without a change until words and digest are shown
+const QUIET = 300; // ms without a change until word count and digest are updated
 
 export function showDocument(view, name, random) {
   const { peer, keep, room } = view;
@@ -22,16 +22,16 @@ export function showDocument(view, name, random) {
   for (const id of ["main", "here", "undo", "redo", "all", "skip"]) at(id).hidden = false;
   view.onOnline = () => showNames(view, name);
   at("skip").addEventListener("click", (event) => {
-    event.preventDefault(); // the address keeps its document
+    event.preventDefault(); // keeps the document in the address
     at("text").focus();
   });
 
   const edited = [room.ydoc.getText("body"), room.ydoc.getArray("columns"), room.ydoc.getArray("rows")];
   const say = introduce(peer, room, random);
-  const sight = new View({ field: at("text"), mirror: at("mirror"), table: at("table"), top: () => at("bar").getBoundingClientRect().bottom });
-  const onHalf = () => notice("What you entered had half a character in it, which no document can hold: \ufffd stands in its place.");
-  const text = new TextPane({ field: at("text"), mirror: at("mirror"), ytext: edited[0], view: sight, onCursor: say, onHalf });
-  const table = new Table({ table: at("table"), columns: edited[1], rows: edited[2], view: sight, onCursor: say, onHalf });
+  const scroll = new ScrollAnchor({ field: at("text"), mirror: at("mirror"), table: at("table"), top: () => at("bar").getBoundingClientRect().bottom });
+  const onHalf = () => notice("Your input contained an incomplete character, which a document cannot store. It was replaced by \ufffd.");
+  const text = new TextPane({ field: at("text"), mirror: at("mirror"), ytext: edited[0], scroll, onCursor: say, onHalf });
+  const table = new Table({ table: at("table"), columns: edited[1], rows: edited[2], scroll, onCursor: say, onHalf });
   tabling(table);
   undoing(edited);
   const changed = () => {
@@ -41,7 +41,7 @@ export function showDocument(view, name, random) {
   let timer = null;
   const quiet = () => {
     clearTimeout(timer);
-    timer = setTimeout(() => { // what reads the whole document waits until nobody types
+    timer = setTimeout(() => { // these read the whole document, so they wait for a pause in typing
       at("count").textContent = counted(edited[0].toString());
       showDigest(room);
     }, QUIET);
@@ -61,13 +61,13 @@ export function showDocument(view, name, random) {
     text.show(here.filter(({ cursor }) => cursor?.text === "body"));
     table.show(here.filter(({ cursor }) => cursor?.array === "rows"));
   };
-  // Others' edits change what a cursor's position means; and undoing may move it.
+  // Edits of others change the meaning of a cursor's position, and undo may move it.
   room.ydoc.on("afterTransaction", () => { last = ""; peer.onRoom(room); });
   keeping(keep, room);
   return hear;
 }
 
-/** The person's own name, colour and place: a function that tells the others of a cursor, or of none. */
+/** Set up the user's own name and colour; return a function that announces a cursor, or null for none. */
 function introduce(peer, room, random) {
   const hue = Math.floor(random() * HUES);
   const before = peer.name;
@@ -101,7 +101,7 @@ function tabling(table) {
 }
 
 function undoing(types) {
-  const undo = new Y.UndoManager(types); // only what this page did: others' transactions have another origin
+  const undo = new Y.UndoManager(types); // this page's edits only: other peers' transactions have another origin
   const buttons = () => {
     at("undo").disabled = !undo.canUndo();
     at("redo").disabled = !undo.canRedo();
@@ -109,7 +109,7 @@ function undoing(types) {
   for (const event of ["stack-item-added", "stack-item-popped", "stack-cleared"]) undo.on(event, buttons);
   at("undo").addEventListener("click", () => undo.undo());
   at("redo").addEventListener("click", () => undo.redo());
-  // The field's own undo knows nothing of what came from elsewhere.
+  // The field's own undo does not know other peers' edits.
   at("text").addEventListener("keydown", (event) => {
     if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
     const key = event.key.toLowerCase();
@@ -122,10 +122,10 @@ function undoing(types) {
 }
 
 function keeping(keep, room) {
-  if (keep) keep.onFailure = (error) => notice(`This browser does not keep what you write any more (${error.message}). Keep the page open until all is sent.`);
+  if (keep) keep.onFailure = (error) => notice(`This browser no longer stores your changes (${error.message}). Keep this page open until they are sent.`);
   addEventListener("visibilitychange", () => keep?.written());
   addEventListener("beforeunload", (event) => {
-    if (!keep && room.replica.own.length) event.preventDefault(); // it would be lost
+    if (!keep && room.replica.own.length) event.preventDefault(); // closing would lose edits
   });
 }
 
@@ -141,7 +141,7 @@ function showDigest(room) {
   const text = digest ? hex(digest) : "";
   at("digest").replaceChildren("content ", Object.assign(document.createElement("code"), { textContent: text.slice(0, 12) }));
   at("digest").dataset.digest = text;
-  at("digest").title = `${text}: equal wherever the content is`;
+  at("digest").title = `${text}: equal for equal content`;
 }
 
 function others(room) {
@@ -151,10 +151,10 @@ function others(room) {
 
 function nameOf(user) {
   const name = typeof user === "string" ? user : user?.name;
-  return typeof name === "string" && name.trim() ? name.trim().slice(0, LONGEST_NAME) : "Somebody";
+  return typeof name === "string" && name.trim() ? name.trim().slice(0, LONGEST_NAME) : "Anonymous";
 }
 
-/** Of eight colours the one somebody chose, else one by its stream, so that all pages choose alike. */
+/** Return the colour that a person chose, else one derived from the stream, so that all pages show the same. */
 function hueOf(user, stream) {
   const { color } = user ?? {};
   return Number.isInteger(color) && color >= 0 && color < HUES ? color : parseInt(stream.slice(0, 2), 16) % HUES;

@@ -1,9 +1,9 @@
-// The page: reads its configuration and its key, joins, and shows a document, or which documents there are.
+// The page: reads its configuration and key, joins, and shows a document or the list of documents.
 //
-// The key (token) comes in the fragment of the address, which no server sees; it is taken out of the address bar at once
-// and kept for this tab alone. The fragment's `doc` is the document to open: `#token=...&doc=minutes`.
+// The key (token) is in the fragment of the address, which is never sent to a server. It is removed from the address bar at once
+// and kept for this tab only. The fragment's `doc` is the document to open: `#token=...&doc=minutes`.
 
-import { Keep } from "../keep.js";
+import { OfflineStore } from "../offline_store.js";
 import { LinkLost } from "../link.js";
 import { wrong } from "../names.js";
 import { Peer, freshStream } from "../peer.js";
@@ -81,22 +81,22 @@ async function configuration() {
   return response.json();
 }
 
-/** The address that was joined may have become another's; what is written here must not flow into its documents. */
+/** Check the store: another peer may have taken over this address, and edits made here must not reach its documents. */
 async function sameStore({ store }) {
   let now;
   try {
     now = await configuration();
   } catch {
-    return !store; // the web server may be away while the peer is there: then that has to be the same one
+    return !store; // the web server may be down while the peer is up: then a store must be verified first
   }
   if ((now.store ?? null) === (store ?? null)) return true;
   throw Object.assign(new LinkLost("this address now serves other documents"), { final: true, code: "store" });
 }
 
 async function openKeep({ store }) {
-  if (!store) return null; // nothing tells one store from the next
+  if (!store) return null; // without it, stores cannot be told apart
   try {
-    return await Keep.open(indexedDB, store);
+    return await OfflineStore.open(indexedDB, store);
   } catch {
     return null; // a private window
   }
@@ -119,14 +119,14 @@ function showState(view) {
   const unsent = room !== null && room.replica.own.length > 0;
   const stopped = view.stopped ?? (room?.refusal?.code === "unknown-document" ? fault("unknown-document", room.refusal.why, {}) : null);
   const words = {
-    online: () => (room === null ? "Connected" : room.refusal ? `The peer does not take this document: ${room.refusal.why}`
-      : !room.replica.joined ? "Catching up" : unsent ? "Sending" : room.isSaved ? "All changes saved" : "Up to date"),
+    online: () => (room === null ? "Connected" : room.refusal ? `The peer refuses this document: ${room.refusal.why}`
+      : !room.replica.joined ? "Synchronizing" : unsent ? "Sending" : room.isSaved ? "All changes saved" : "Up to date"),
     connecting: () => (unsent ? "Offline, trying to connect" : "Connecting"),
     offline: () => (room === null ? "Offline, trying to connect"
-      : keep ? "Offline. What you write is kept here and sent later" : "Offline. Keep this page open: what you write is sent later"),
+      : keep ? "Offline. Your changes are stored here and sent later" : "Offline. Keep this page open: your changes are sent later"),
     refused: () => stopped.short,
   };
-  // A connection that is tried again and again is not announced each time: "offline" stays until it is there.
+  // Retries are not announced one by one: "offline" stays until the page is connected.
   const state = stopped ? "refused" : peer.state === "connecting" && at("state").dataset.state === "offline" ? "offline" : peer.state;
   const said = words[state]();
   if (at("state").dataset.state !== state) at("state").dataset.state = state;
@@ -134,7 +134,7 @@ function showState(view) {
   showFault(view, stopped);
 }
 
-/** What stands in the way, and nothing to write in where it would go nowhere. */
+/** Show a fault, and disable input that would be lost. */
 function showFault(view, stopped) {
   const title = stopped?.title ?? "";
   if (at("refused").dataset.title === title) return;
@@ -142,7 +142,7 @@ function showFault(view, stopped) {
   at("refused").hidden = !stopped;
   at("start").inert = Boolean(stopped);
   const bare = Boolean(stopped) && view.room?.replica.versions.size === 0;
-  const frozen = Boolean(stopped) && !stopped.key; // to be read and copied; another key would open it again
+  const frozen = Boolean(stopped) && !stopped.key; // readable and copyable; another key would make it editable again
   at("main").inert = bare;
   at("text").readOnly = frozen;
   for (const id of ["table", "add-row", "add-column"]) at(id).inert = frozen;

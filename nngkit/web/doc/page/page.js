@@ -1,4 +1,4 @@
-// The elements of the page by their ids, its one line for what went wrong, and what the browser remembers.
+// Elements of the page by id, its notice line, and the browser's storage.
 
 export const at = (id) => document.getElementById(id);
 
@@ -11,7 +11,7 @@ export function remember(storage, key, value) {
   try {
     storage.setItem(`nngkit-${key}`, value);
   } catch {
-    // a browser that keeps nothing: then it is asked again
+    // a browser that stores nothing: the page asks again next time
   }
 }
 

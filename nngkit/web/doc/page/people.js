@@ -1,9 +1,9 @@
-// Who is here: a few names in sight, "+N" for the rest, and all of them when that is pressed.
+// The people in a document: a few names, "+N" for the rest, and all of them when that is pressed.
 //
 //     const people = new People({ list, more });     // <ul>, <button>
 //     people.show([{ name, hue }]);
 
-const MOST = 6; // names beside the rest of the bar, and
+const MOST = 6; // names in the bar
 const MOST_NARROW = 2; // on a phone
 
 export class People {

@@ -1,8 +1,8 @@
-// The button that copies a link to this page, key and document in its fragment.
+// The button that copies a link to this page, with key and document in its fragment.
 //
-//     sharing({ button, row, field, link: () => "http://..." });   // `row` shows it in `field` where it cannot be copied
+//     sharing({ button, row, field, link: () => "http://..." });   // `row` shows it in `field` if it cannot be copied
 
-const SAID = 2000; // ms for which the button says that it is done
+const SAID = 2000; // ms for which the button shows "Copied"
 
 export function sharing({ button, row, field, link }) {
   const label = button.textContent;
@@ -10,7 +10,7 @@ export function sharing({ button, row, field, link }) {
   button.addEventListener("click", async () => {
     clearTimeout(timer);
     try {
-      await navigator.clipboard.writeText(link()); // there is none beyond this machine without TLS
+      await navigator.clipboard.writeText(link()); // unavailable on other hosts without TLS
       row.hidden = true;
       button.textContent = "Copied";
       timer = setTimeout(() => { button.textContent = label; }, SAID);

@@ -1,8 +1,8 @@
-// The first screen: the documents there are, and a name for a new one. It is shown where the address names no document,
-// or one that there cannot be.
+// The start screen: the list of documents, and a field for a new name. Shown if the address names no document, or an invalid
+// name.
 //
 //     const start = new Start({ list, empty, form, field, why });
-//     start.show(["minutes"]);       // names; `start.complain(name, why)` says what is wrong with the address
+//     start.show(["minutes"]);       // names; `start.complain(name, why)` explains an invalid name
 
 import { wellFormed } from "../strings.js";
 import { wrong } from "../names.js";
@@ -27,7 +27,7 @@ export class Start {
   }
 
   show(names) {
-    if (String(this.#names) === String(names)) return; // a link that somebody is about to press stays
+    if (String(this.#names) === String(names)) return; // keeps a link that is about to be pressed
     this.#names = names;
     this.#empty.hidden = names.length > 0;
     this.#list.replaceChildren(...names.map((name) => {
@@ -37,9 +37,9 @@ export class Start {
     }));
   }
 
-  /** Why there can be no document of this name. */
+  /** Explain why `name` is invalid. */
   complain(name, why) {
-    this.#say(`There can be no document called “${name}”: it ${why}. Choose one of the list, or another name.`);
+    this.#say(`“${name}” is not a valid document name: it ${why}. Choose a document from the list, or another name.`);
     this.#field.setAttribute("aria-invalid", "true");
   }
 

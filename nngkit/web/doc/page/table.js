@@ -1,32 +1,32 @@
 // The table: the array "columns" of names and the array "rows" of maps from name to value, as a <table> of fields.
 //
-// A cell is one value: who writes it last has it. Rows are maps of their own, so they keep their cells wherever they move.
+// A cell is one value: the last write wins. Rows are maps of their own, so they keep their cells when they move.
 //
-// What others do takes nothing from who types: lines and cells that stay are the same elements as before.
+// Remote edits do not disturb typing: rows and cells that stay keep their elements.
 //
-//     const table = new Table({ table, columns, rows, view, onCursor, onHalf });
-//     // onCursor(cursor or null) for presence; onHalf() after half a character was replaced
+//     const table = new Table({ table, columns, rows, scroll, onCursor, onHalf });
+//     // onCursor(cursor or null) for presence; onHalf() after an incomplete character was replaced
 //     table.show(people);                                                  // [{ name, hue, cursor }]
 
 import * as Y from "yjs";
 import { wellFormed } from "../strings.js";
 
-const PAUSE = 200; // ms after the last key until a cell is written: each writing stays in the document's history
+const PAUSE = 200; // ms after the last key until a cell is written: every write stays in the document's history
 
 export class Table {
   #table;
   #columns;
   #rows;
-  #view;
+  #scroll;
   #onCursor;
   #onHalf;
   #heads = new Map(); // column -> its cell in the head
   #lines = new Map(); // row -> { row, line, cells: Map from column to field, drop }
-  #order = []; // the rows as they were last shown
+  #order = []; // the rows as last shown
   #people = [];
 
-  constructor({ table, columns, rows, view, onCursor, onHalf }) {
-    [this.#table, this.#columns, this.#rows, this.#view] = [table, columns, rows, view];
+  constructor({ table, columns, rows, scroll, onCursor, onHalf }) {
+    [this.#table, this.#columns, this.#rows, this.#scroll] = [table, columns, rows, scroll];
     [this.#onCursor, this.#onHalf] = [onCursor, onHalf];
     columns.observeDeep(() => this.#render());
     rows.observeDeep(() => this.#render());
@@ -36,7 +36,7 @@ export class Table {
     this.#render();
   }
 
-  /** The columns, in order; then what rows have besides, as Python may write rows without naming columns. */
+  /** The columns, in order, then other keys of the rows: Python may write rows without naming columns. */
   get names() {
     const names = new Set(this.#columns.toArray().filter((name) => typeof name === "string"));
     const more = new Set();
@@ -79,14 +79,14 @@ export class Table {
     if (text === shown(value(row, column))) return;
     const rows = this.#rows;
     const at = rows.toArray().indexOf(row);
-    if (at < 0) return; // somebody has removed it meanwhile
+    if (at < 0) return; // removed by another peer meanwhile
     rows.doc.transact(() => {
       const current = value(row, column);
       if (current instanceof Y.Text) {
         current.delete(0, current.length);
         current.insert(0, text);
       } else if (row instanceof Y.Map) row.set(column, read(text));
-      else { // a plain object: it cannot be edited in part
+      else { // a plain object: it can only be replaced
         rows.delete(at);
         rows.insert(at, [new Y.Map([...keys(row).map((key) => [key, row[key]]), [column, read(text)]])]);
       }
@@ -98,16 +98,16 @@ export class Table {
     const field = this.#table.contains(activeElement) && activeElement.matches("input") ? activeElement : null;
     const selection = field && [field.selectionStart, field.selectionEnd, field.selectionDirection];
     let followed = false;
-    this.#view.hold(() => { followed = this.#draw(); }, undefined, { ofTable: true });
+    this.#scroll.hold(() => { followed = this.#draw(); }, undefined, { ofTable: true });
     if (field && !field.isConnected) this.#onCursor(null); // its row or column is gone
-    else if (field && document.activeElement !== field) { // it had to be moved
+    else if (field && document.activeElement !== field) { // it was moved
       field.focus({ preventScroll: true });
       field.setSelectionRange(...selection);
     } else if (field && followed) this.#here(field);
     this.#paint();
   }
 
-  /** Whether a line has got another row. */
+  /** Draw the table; return true if a line now shows another row. */
   #draw() {
     const names = this.names;
     const rows = this.#rows.toArray();
@@ -121,7 +121,7 @@ export class Table {
     return followed;
   }
 
-  /** A row that was a plain object becomes a map when it is edited: it is the same line all the same. */
+  /** Keep the line of a row that was a plain object and became a map when it was edited. */
   #follow(rows) {
     let followed = false;
     if (rows.length === this.#order.length) {
@@ -193,7 +193,7 @@ export class Table {
     const write = () => {
       clearTimeout(timer);
       if (!field.dataset.dirty) return;
-      delete field.dataset.dirty; // until here nobody else's value is put under the writer's hands
+      delete field.dataset.dirty; // until here, no other peer's value replaces the one being typed
       const text = this.#mended(field.value);
       if (text !== field.value) field.value = text;
       this.#write(entry.row, column, text);
@@ -261,15 +261,15 @@ function shown(cell) {
   return typeof cell === "object" ? JSON.stringify(cell) : String(cell);
 }
 
-/** What a cell's text means: a number where the number is written just so, else the text. */
+/** Return the value of a cell's text: a number if the text is its exact form, else the text. */
 function read(text) {
   const number = Number(text);
   return text !== "" && Number.isFinite(number) && String(number) === text ? number : text;
 }
 
 /**
- * Have `parent` hold just `nodes`, in this order. One that is there already is moved only if it has to be: that would take
- * its focus, and what is being composed in it.
+ * Make `nodes` the children of `parent`, in this order. A node that is there already is moved only if necessary: moving it
+ * would lose its focus and a composition in progress.
  */
 function arrange(parent, nodes) {
   const wanted = new Set(nodes);

@@ -1,36 +1,36 @@
-// The text: a field bound to a Y.Text, and a mirror under it that shows where the others are.
+// The text: a field bound to a Y.Text, and a mirror under it that shows the cursors of the others.
 //
-//     const text = new TextPane({ field, mirror, ytext, view, onCursor, onHalf });
-//     // onCursor(cursor or null) for presence; onHalf() after half a character was replaced
+//     const text = new TextPane({ field, mirror, ytext, scroll, onCursor, onHalf });
+//     // onCursor(cursor or null) for presence; onHalf() after an incomplete character was replaced
 //     text.show(people);                                                   // [{ stream, name, hue, cursor }]
 
 import * as Y from "yjs";
 import { awaitsHalf, change, moved, parts, wellFormed } from "../strings.js";
 import { hex } from "../versions.js";
 
-const MOST = 32 * 1024; // UTF-16 units in one edit: a book that is pasted becomes many, each small enough for the BUS
-const HALF = 100; // ms for the second half of a character to come as an input of its own
+const MOST = 32 * 1024; // UTF-16 units in one edit: a long paste becomes several edits, each small enough for the BUS
+const HALF = 100; // ms to wait for the second half of a character, as an input of its own
 
 export class TextPane {
   #field;
   #mirror;
   #ytext;
-  #view;
+  #scroll;
   #onCursor;
   #onHalf;
-  #shown = ""; // what the field held when it was last in step
+  #shown = ""; // the field's value when it was last in sync
   #composing = false;
-  #half = null; // the timer of half a character
-  #unseen = []; // deltas that came while something was composed
+  #half = null; // timer while half a character is in the field
+  #unseen = []; // deltas received during a composition
   #typing = false;
   #people = [];
-  #places = new Map(); // stream -> { head, since }: carets, and since when each is where it is
+  #places = new Map(); // stream -> { head, since }: position of each caret, and the time it arrived there
 
-  constructor({ field, mirror, ytext, view, onCursor, onHalf }) {
+  constructor({ field, mirror, ytext, scroll, onCursor, onHalf }) {
     this.#field = field;
     this.#mirror = mirror;
     this.#ytext = ytext;
-    this.#view = view;
+    this.#scroll = scroll;
     this.#onCursor = onCursor;
     this.#onHalf = onHalf;
     ytext.observe((event) => this.#changed(event.delta));
@@ -39,21 +39,21 @@ export class TextPane {
       if (awaitsHalf(field.value, field.selectionEnd)) this.#half ??= setTimeout(() => this.#typed(), HALF);
       else this.#typed();
     });
-    // An input method replaces what it has written again and again; until it is done the field is its own.
+    // An input method replaces its text repeatedly; until it is done the field is left alone.
     field.addEventListener("compositionstart", () => { this.#composing = true; });
     field.addEventListener("compositionend", () => {
       this.#composing = false;
       this.#typed();
     });
-    // The document hears of every field's selection; those of the table's are not for here.
+    // The document gets the selection changes of every field; those of the table are ignored here.
     document.addEventListener("selectionchange", () => this.#moved());
     field.addEventListener("focus", () => this.#moved());
-    // Where the whole window loses the focus the field is still the active one: its caret stays where it is.
+    // When the window loses the focus, the field stays the active element and the caret stays.
     field.addEventListener("blur", () => document.activeElement === field || onCursor(null));
     this.#render([]);
   }
 
-  /** Where the others are. */
+  /** Show the cursors of the others. */
   show(people) {
     this.#people = people;
     const here = new Set(people.map(({ stream }) => stream));
@@ -74,7 +74,7 @@ export class TextPane {
       const from = through(at, false);
       const to = Math.max(from, through(at + removed, true));
       const [first = "", ...rest] = parts(inserted, MOST);
-      this.#typing = unseen.length === 0; // else the field has to be set all the same
+      this.#typing = unseen.length === 0; // else the field has to be updated as well
       this.#ytext.doc.transact(() => {
         if (to > from) this.#ytext.delete(from, to - from);
         if (first) this.#ytext.insert(from, first);
@@ -91,11 +91,11 @@ export class TextPane {
     this.#moved();
   }
 
-  /** Half a character would be half a character here and U+FFFD to everybody else. */
+  /** Replace half characters, which other peers would get as U+FFFD. */
   #repair() {
     const field = this.#field;
     const { selectionStart, selectionEnd } = field;
-    const whole = wellFormed(field.value); // as long as it was
+    const whole = wellFormed(field.value); // of the same length
     if (whole === field.value) return;
     field.value = whole;
     if (document.activeElement === field) field.setSelectionRange(selectionStart, selectionEnd);
@@ -108,14 +108,14 @@ export class TextPane {
     else this.#render([delta]);
   }
 
-  /** Put the text into the field; the selection stays with its letters, and what is read where it is. */
+  /** Update the field; the selection stays at its letters, and the scroll position too. */
   #render(deltas) {
     const field = this.#field;
     const { selectionStart, selectionEnd, selectionDirection } = field;
     const through = (position, stays) => deltas.reduce((now, delta) => moved(now, delta, stays), position);
-    this.#view.hold(() => {
+    this.#scroll.hold(() => {
       this.#shown = this.#ytext.toString();
-      this.#paint(); // first: it makes room for the field
+      this.#paint(); // first: it gives the field its height
       if (field.value === this.#shown) return;
       field.value = this.#shown;
       if (document.activeElement !== field) return;
@@ -131,7 +131,7 @@ export class TextPane {
     this.#onCursor({ text: "body", anchor: sticky(anchor), head: sticky(head) });
   }
 
-  /** The mirror: the text, with marks and carets between its letters. */
+  /** Draw the mirror: the text, with marks and carets between its letters. */
   #paint() {
     const length = this.#shown.length;
     const marks = []; // { at, make }
@@ -157,10 +157,10 @@ export class TextPane {
       }
       nodes.push(node);
     });
-    this.#mirror.replaceChildren(...nodes, "\n"); // a field shows the empty line at its end; a block would not
+    this.#mirror.replaceChildren(...nodes, "\n"); // a field shows the empty line at its end; a block does not
   }
 
-  /** Milliseconds for which somebody's caret has stood beside the same letter. */
+  /** Return for how many milliseconds a caret has stood at the same letter. */
   #age(stream, bytes) {
     const [head, now] = [hex(bytes), performance.now()];
     const place = this.#places.get(stream);
@@ -175,7 +175,7 @@ export class TextPane {
       const found = Y.createAbsolutePositionFromRelativePosition(Y.decodeRelativePosition(bytes), this.#ytext.doc);
       return found?.type === this.#ytext ? found.index : null;
     } catch {
-      return null; // not a position, or of what has not come yet
+      return null; // invalid, or its text has not arrived yet
     }
   }
 }
@@ -183,7 +183,7 @@ export class TextPane {
 function caret({ name, hue, age }) {
   const node = document.createElement("span");
   node.className = "caret";
-  node.style.setProperty("--age", `${Math.round(age)}ms`); // its name has been fading for so long
+  node.style.setProperty("--age", `${Math.round(age)}ms`); // time for which its name has been fading
   node.dataset.hue = hue;
   node.dataset.name = name;
   return node;

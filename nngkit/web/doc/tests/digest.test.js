@@ -1,6 +1,6 @@
-// The content digest: the bytes that are hashed, and that nothing but the content counts.
+// The content digest: the bytes that are hashed, and their independence of anything but the content.
 //
-// NNGKIT_DIGESTS names a file of documents that Python has made: [{ why, update, digest }], both in hexadecimal.
+// NNGKIT_DIGESTS names a file of documents made by Python: [{ why, update, digest }], both in hexadecimal.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -17,7 +17,7 @@ const made = (edit) => {
 };
 const sized = (string) => `\0\0\0${String.fromCharCode(Buffer.byteLength(string))}${Buffer.from(string).toString("latin1")}`;
 
-test("an empty document, and one whose roots are empty, are the same", () => {
+test("an empty document and one with empty roots have equal digests", () => {
   const empty = made((ydoc) => {
     ydoc.getText("t").insert(0, "x");
     ydoc.getText("t").delete(0, 1);
@@ -29,7 +29,7 @@ test("an empty document, and one whose roots are empty, are the same", () => {
   assert.equal(hex(contentDigest(empty)), "e3b0c44298fc1c149afbf4c8996fb924"); // of nothing
 });
 
-test("every kind of value has its bytes", () => {
+test("every kind of value has its encoding", () => {
   const one = (value) => text(contentBytes(made((ydoc) => ydoc.getArray("a").push([value])))).slice(sized("a").length + 5);
   assert.equal(one(null), "n");
   assert.equal(one(true), "t");
@@ -60,7 +60,7 @@ test("keys and roots are sorted as UTF-8, not as UTF-16", () => {
   assert.ok(written.lastIndexOf(sized("\u{ff5e}")) < written.lastIndexOf(sized("😀")));
 });
 
-test("nested types are their values", () => {
+test("nested types are encoded as their values", () => {
   const nested = made((ydoc) => {
     const row = new Y.Map();
     ydoc.getArray("rows").push([row]);
@@ -72,7 +72,7 @@ test("nested types are their values", () => {
   assert.deepEqual(contentBytes(nested), contentBytes(plain));
 });
 
-test("how a root was opened, who wrote it and how often does not count", () => {
+test("the digest does not depend on a root's opened type, authors or number of edits", () => {
   const [a, b] = [new Y.Doc(), new Y.Doc()];
   a.getText("body").insert(0, "hello");
   a.getMap("m").set("k", 1);
@@ -87,7 +87,7 @@ test("how a root was opened, who wrote it and how often does not count", () => {
   assert.deepEqual(contentDigest(a), contentDigest(unopened));
 });
 
-test("formatting does not count; XML has no digest", () => {
+test("formatting is ignored; XML has no digest", () => {
   const bold = made((ydoc) => ydoc.getText("t").insert(0, "x", { bold: true }));
   assert.deepEqual(contentDigest(bold), contentDigest(made((ydoc) => ydoc.getText("t").insert(0, "x"))));
   assert.equal(contentDigest(made((ydoc) => ydoc.getXmlFragment("x").insert(0, [new Y.XmlElement("p")]))), null);

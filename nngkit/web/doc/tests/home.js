@@ -1,5 +1,5 @@
-// The other side of a replica, for its tests: a peer that keeps one document, drops what comes too early, and answers
-// what a page asks. Nothing here repairs anything: who lacks something has to ask, or to give.
+// The counterpart of a replica, for its tests: a peer that keeps one document, drops edits that arrive too early, and
+// answers requests. It repairs nothing: a page that lacks edits has to request them, or to give its own.
 
 import { createHash } from "node:crypto";
 import { decode, encode } from "cborg";
@@ -58,7 +58,7 @@ export class Home {
     });
   }
 
-  beat() {
+  heartbeat() {
     const heads = toWire(new Map([...this.versions].slice(-32)));
     return encode([1, streamParts(this.stream), new Map([["v", 1]]), [[this.doc, versionsDigest(this.versions), this.engine.digest(), heads]]]);
   }

@@ -1,6 +1,6 @@
-// Names of documents: refused here as they are in Python.
+// Names of documents: the same are refused as in Python.
 //
-// NNGKIT_NAMES names a file of what Python says of some: [{ name, why }], `why` null where there may be one.
+// NNGKIT_NAMES names a file of Python's verdicts: [{ name, why }], `why` null for a valid name.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -11,18 +11,18 @@ test("a name is a path of printable text", () => {
   for (const name of ["minutes", "minutes/2026-11", "a b", "mañana/😀", "...", "a/.b", "x".repeat(200)]) assert.equal(wrong(name), null);
 });
 
-test("what would leave its folder is refused", () => {
+test("names that leave their folder are refused", () => {
   for (const name of ["/etc/passwd", "a//b", "a/", "..", "../etc", "a/../b", "./a"]) assert.match(wrong(name), /segment/);
   assert.match(wrong("a\\..\\b"), /backslash/);
 });
 
-test("what would deceive the eye is refused", () => {
+test("names that look like others are refused", () => {
   for (const name of ["a\0b", "a\nb", "a\u202eb", "a\u00a0b", "\u2028", "\ud800", "a\udc00"]) assert.match(wrong(name), /printed/);
 });
 
-test("no name is empty", () => assert.equal(wrong(""), "is empty"));
+test("an empty name is refused", () => assert.equal(wrong(""), "is empty"));
 
-test("a name is counted in bytes", () => {
+test("the length of a name is counted in bytes", () => {
   assert.equal(wrong("é".repeat(100)), null);
   assert.match(wrong(`${"é".repeat(100)}x`), /longer/);
 });

@@ -1,4 +1,4 @@
-// One replica against a home that drops what comes too early: order, gaps, deps, giving, transfers; and random schedules.
+// One replica against a home that drops edits that arrive too early: order, gaps, deps, giving, transfers; and random schedules.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -34,7 +34,7 @@ class Page {
     if (message.kind === "update") this.replica.received(message, now);
     else for (const row of message.docs) this.replica.received(row, now, message.stream);
   }
-  /** Answer what it asks until it asks no more; what it put on the BUS. */
+  /** Answer its requests until there are no more; return what it put on the BUS. */
   settle(home, now) {
     const sent = [];
     for (let i = 0; ; i++) {
@@ -54,7 +54,7 @@ class Page {
 const write = (home, text, at = 0) => home.ydoc.getText("body").insert(at, text);
 const deps = (bytes) => decodeBus(bytes).edits.map((edit) => Object.fromEntries(edit.deps));
 
-test("a page that joins gets what is there, in chunks if it is large", () => {
+test("a page that joins gets the document, in chunks if it is large", () => {
   const home = new Home(1);
   write(home, "x".repeat(5000));
   const page = new Page(1);
@@ -64,7 +64,7 @@ test("a page that joins gets what is there, in chunks if it is large", () => {
   assert.ok(page.replica.joined);
 });
 
-test("a chunk with another hash is refused, and all comes when asked again", () => {
+test("a chunk with a wrong hash is refused, and the transfer succeeds when requested again", () => {
   const home = new Home(1);
   write(home, "x".repeat(900));
   const page = new Page(1);
@@ -81,7 +81,7 @@ test("a chunk with another hash is refused, and all comes when asked again", () 
   assert.equal(page.text.length, 900);
 });
 
-test("edits are held back until what is before them has come, and asked for after a moment", () => {
+test("edits are held until the missing ones before them arrive, which are requested after a moment", () => {
   const [home, page] = [new Home(1), new Page(1)];
   page.join(home);
   write(home, "c");
@@ -101,7 +101,7 @@ test("edits are held back until what is before them has come, and asked for afte
   assert.equal(page.replica.refused, 0);
 });
 
-test("an edit waits for its deps, and they are asked for", () => {
+test("an edit waits for its deps, which are requested", () => {
   const [home, ann, ben] = [new Home(1), new Page(1), new Page(2)];
   ann.join(home);
   ben.join(home);
@@ -121,7 +121,7 @@ test("an edit waits for its deps, and they are asked for", () => {
   assert.equal(ben.text.toString(), "one two");
 });
 
-test("deps name only what no earlier edit named", () => {
+test("deps omit versions that earlier edits have named", () => {
   const [home, page] = [new Home(1), new Page(1)];
   page.join(home);
   const edit = () => {
@@ -135,7 +135,7 @@ test("deps name only what no earlier edit named", () => {
   assert.deepEqual(edit(), {});
 });
 
-test("what the BUS lost is given, and only that", () => {
+test("edits lost on the BUS are given, and no others", () => {
   const [home, page] = [new Home(1), new Page(1)];
   page.join(home);
   page.now = 1;
@@ -144,7 +144,7 @@ test("what the BUS lost is given, and only that", () => {
   page.text.insert(1, "b");
   page.text.insert(2, "c");
   page.replica.evaluate(1); // lost
-  page.hear(home.beat(), 1.1);
+  page.hear(home.heartbeat(), 1.1);
   assert.equal(page.replica.evaluate(1.3).ask, null);
   const { ask } = page.replica.evaluate(1.6);
   assert.deepEqual([ask.kind, ask.versions], ["give", new Map([[page.stream, 3]])]);
@@ -153,7 +153,7 @@ test("what the BUS lost is given, and only that", () => {
   assert.deepEqual([page.replica.own.length, page.replica.inSync], [0, true]);
 });
 
-test("what was written offline, in this load and in one before, is given on return", () => {
+test("edits made offline, in this load or an earlier one, are given on reconnection", () => {
   const home = new Home(1);
   write(home, "start ");
   const before = new Page(1);
@@ -171,7 +171,7 @@ test("what was written offline, in this load and in one before, is given on retu
   assert.equal(after.replica.own.length, 0);
 });
 
-test("a home that has forgotten gets the whole document", () => {
+test("a home that lost the document gets all of it", () => {
   const page = new Page(1);
   const old = new Home(1);
   write(old, "kept");
@@ -192,23 +192,23 @@ test("an edit too large for the BUS is given at once", () => {
   assert.equal(home.ydoc.getText("body").length, 300000);
 });
 
-test("a deletion that was lost unnoticed is found by the digests of content", () => {
+test("a lost deletion is detected by the content digests", () => {
   const [home, page] = [new Home(1), new Page(1)];
   write(home, "ab");
   page.join(home);
-  Y.applyUpdate(page.ydoc, (() => { // the versions stay as they are: somebody's deletion, counted as here already
+  Y.applyUpdate(page.ydoc, (() => { // the versions stay: a remote deletion that already counts as applied
     const other = new Y.Doc();
     Y.applyUpdate(other, Y.encodeStateAsUpdate(home.ydoc));
     other.getText("body").delete(0, 1);
     return Y.encodeStateAsUpdate(other, Y.encodeStateVector(home.ydoc));
   })(), REMOTE);
-  page.hear(home.beat(), 1);
+  page.hear(home.heartbeat(), 1);
   page.settle(home, 2);
   page.settle(home, 3);
   assert.deepEqual([page.text.toString(), home.ydoc.getText("body").toString()], ["b", "b"]);
 });
 
-test("bytes that are no update change nothing, are counted, and what they hid is asked for", () => {
+test("an invalid update changes nothing, is counted, and the missing edits are requested", () => {
   const [home, page] = [new Home(1), new Page(1)];
   page.join(home);
   write(home, "fine");
@@ -220,13 +220,13 @@ test("bytes that are no update change nothing, are counted, and what they hid is
   assert.equal(page.text.toString(), "fine");
 });
 
-test("an edit in our own name that we never made is refused", () => {
+test("a forged edit of our own stream is refused", () => {
   const page = new Page(1);
   page.replica.received({ kind: "update", stream: page.stream, doc: "d", first: 1, edits: [{ payload: new Uint8Array(2), deps: new Map() }] }, 0);
   assert.deepEqual([page.replica.refused, page.replica.versions.size], [1, 0]);
 });
 
-test("what is held back is bounded, and comes as a diff in the end", () => {
+test("held edits are bounded, and the rest arrives as a diff", () => {
   const [home, page] = [new Home(1), new Page(1)];
   page.join(home);
   for (let i = 0; i < 5000; i++) write(home, "x");
@@ -266,7 +266,7 @@ for (let seed = 1; seed <= 150; seed++) {
         else page.replica.answered(decodeReply(answer), now);
       }
       for (const bytes of home.sent()) pages.forEach((page) => post(page, bytes));
-      if (random() < 0.3) pages.forEach((page) => post(page, home.beat()));
+      if (random() < 0.3) pages.forEach((page) => post(page, home.heartbeat()));
     };
     pages.forEach((page) => page.replica.connected(home.stream, MAX_UPDATE, now));
     for (let i = 0; i < 60; i++) {

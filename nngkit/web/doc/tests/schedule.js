@@ -2,8 +2,8 @@
 //
 //     node nngkit/web/doc/tests/schedule.js
 //
-// Each line on stdin is one command, each gets exactly one line on stdout, in order. Time, chance and the network belong
-// to who asks: `now` (seconds) comes with every command and never goes back, `seed` at the start; nothing here waits.
+// Each line on stdin is one command, each gets exactly one line on stdout, in order. Time, randomness and the network belong
+// to the caller: `now` (seconds) comes with every command and never goes back, `seed` at the start; nothing here waits.
 // Bytes are lower-case hexadecimal. The bytes of messages are those of the wire (docs/wire.md, "Documents"), without the
 // header of 4 bytes that a request has on a socket: it is the program's.
 //
@@ -12,37 +12,37 @@
 //                                        connected. "roots": {"text": "body", "map": ..., "array": ...} names those of
 //                                        random edits and of "value" otherwise
 //     {"do": "connected", "now": t, "home": ["0102...", 5], "max_update": 4194304}
-//                                        the hello was answered: by this stream, with this limit
-//     {"do": "disconnected", "now": t}   what is under way is lost; edits go on
+//                                        the reply to the hello: its stream and limit
+//     {"do": "disconnected", "now": t}   requests in progress are lost; editing continues
 //     {"do": "deliver", "now": t, "message": "..."}                  a message from the BUS
-//     {"do": "reply", "now": t, "id": 3, "message": "..." | null}    to its request 3; null: it got lost, timed out
+//     {"do": "reply", "now": t, "id": 3, "message": "..." | null}    the reply to its request 3; null: lost, timed out
 //     {"do": "edit", "now": t, "edit": [...]}                        one transaction, positions and lengths in code points:
 //           ["insert", text root, position, "text"]      ["delete", text root, position, length]
 //           ["set", map root, key, value]                ["remove", map root, key]
 //           ["push", array root, value]                  ["random"]: one of these, by the seed, in the roots
-//     {"do": "tick", "now": t}           look whether something is due
-//     {"do": "beat", "now": t}           the replica's beat is put on the BUS
+//     {"do": "tick", "now": t}           run what is due
+//     {"do": "beat", "now": t}           put the replica's heartbeat on the BUS
 //     {"do": "restart", "now": t, "epoch": 2, "client": 8}
-//                                        a new load of the page: a new stream of the same origin, with what was kept.
-//                                        "crash": true: without what was written since the last "kept"
-//     {"do": "kept", "now": t}           what is written up to here outlives a crash
+//                                        a new load of the page: a new stream of the same origin, with the stored state.
+//                                        "crash": true: without the edits since the last "kept"
+//     {"do": "kept", "now": t}           edits up to here survive a crash
 //     {"do": "state", "now": t}          adds to the answer: "versions", "content" (hexadecimal digest), "value"
 //                                        ({"text", "map", "array"}), "joined", "in_sync", "stuck", "held", "own" (edits that
 //                                        the home is not known to have), "refused"
 //
-// The answer to each:
+// The reply to each:
 //
-//     {"bus": ["..."], "ask": [{"id": 3, "message": "..."}], "wake": 1.25}      what it sends, and when a tick is due next
-//     {"error": "..."}                                                         the command cannot be done; nothing happened
+//     {"bus": ["..."], "ask": [{"id": 3, "message": "..."}], "wake": 1.25}      messages to send, and when the next tick is due
+//     {"error": "..."}                                                         the command failed; nothing happened
 //
-// `ask` holds at most one request, and there is no other until it was answered or lost.
+// `ask` holds at most one request; there is no other until it was answered or lost.
 
 import { createInterface } from "node:readline";
 import * as Y from "yjs";
 import { Engine, REMOTE } from "../engine.js";
 import { Replica } from "../replica.js";
 import { hex, streamName, toWire, unhex } from "../versions.js";
-import { BadMessage, decodeBus, decodeReply, encodeBeat, encodeRequest } from "../wire.js";
+import { BadMessage, decodeBus, decodeReply, encodeHeartbeat, encodeRequest } from "../wire.js";
 
 const LETTERS = ["a", "b", " ", "\n", "é", "ß", "中", "😀", "👩‍🚀"]; // the last is three code points, five units of UTF-16
 
@@ -105,7 +105,7 @@ class Page {
         this.#edit(line.edit);
         break;
       case "beat":
-        bus = [encodeBeat(this.stream, null, new Map([[this.doc, this.ydoc.clientID]]), [replica.beat(line.now)])];
+        bus = [encodeHeartbeat(this.stream, null, new Map([[this.doc, this.ydoc.clientID]]), [replica.heartbeat(line.now)])];
         break;
       case "kept":
         this.#keep();
@@ -131,7 +131,7 @@ class Page {
     try {
       const message = decodeBus(bytes);
       if (message.kind === "update" && message.doc === this.doc) this.replica.received(message, now);
-      if (message.kind !== "beat") return;
+      if (message.kind !== "heartbeat") return;
       for (const row of message.docs) if (row.doc === this.doc) this.replica.received(row, now, message.stream);
     } catch (error) {
       if (!(error instanceof BadMessage)) throw error;
@@ -192,7 +192,7 @@ class Page {
   }
 }
 
-/** Numbers from 0 to 1 by a seed (mulberry32). */
+/** Return a seeded generator of numbers from 0 to 1 (mulberry32). */
 function mulberry(seed) {
   let state = seed >>> 0;
   return () => {

@@ -1,4 +1,4 @@
-// Edits of strings: the change is the one that was made, and no character is ever cut.
+// Edits of strings: the computed change is the actual one, and no character is ever split.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -19,7 +19,7 @@ for (const [before, after, caret, [at, removed, inserted]] of CASES) {
   test(`${before} becomes ${after} with the caret at ${caret}`, () => assert.deepEqual(change(before, after, caret), { at, removed, inserted }));
 }
 
-test("a change applied to what was is what is, whatever the caret", () => {
+test("the change applied to the old text gives the new text, whatever the caret", () => {
   const alphabet = ["a", "b", "😀", "😁", "🨀", "\u{10000}"];
   let state = 1;
   const below = (limit) => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) % limit;
@@ -32,25 +32,25 @@ test("a change applied to what was is what is, whatever the caret", () => {
   }
 });
 
-test("half a character becomes the sign for one that is lost", () => {
+test("a lone surrogate becomes U+FFFD", () => {
   for (const [text, whole] of [["", ""], ["a😀b", "a😀b"], ["\u{10ffff}", "\u{10ffff}"], ["\ufffd", "\ufffd"], ["a\ud83d", "a\ufffd"], ["\ude00b", "\ufffdb"], ["\ud83d\ud83d\ude00\ude00", "\ufffd😀\ufffd"], ["\ude00\ud83d", "\ufffd\ufffd"]]) {
     assert.equal(wellFormed(text), whole);
     assert.equal(new TextDecoder().decode(new TextEncoder().encode(text)), whole); // as others would get it
   }
 });
 
-test("a first half before the caret may get its second", () => {
+test("a high surrogate before the caret may get its second half", () => {
   assert.ok(awaitsHalf("a\ud83d", 2));
   assert.ok(awaitsHalf("\ud83db", 1));
   for (const [text, at] of [["", 0], ["a", 1], ["😀", 2], ["😀", 1], ["\ude00", 1], ["\ud83d", 0]]) assert.ok(!awaitsHalf(text, at));
 });
 
-test("a long text is cut between characters", () => {
+test("a long text is split between characters", () => {
   assert.deepEqual(parts("ab😀😀c", 3), ["ab", "😀", "😀c"]);
   assert.deepEqual(parts("", 3), []);
 });
 
-test("positions move with what others do before them", () => {
+test("positions move with remote edits before them", () => {
   assert.equal(moved(5, [{ retain: 2 }, { insert: "xy" }]), 7);
   assert.equal(moved(5, [{ retain: 2 }, { delete: 2 }]), 3);
   assert.equal(moved(5, [{ retain: 4 }, { delete: 9 }]), 4);

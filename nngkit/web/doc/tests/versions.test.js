@@ -1,4 +1,4 @@
-// Versions: which streams a vector keeps, and their bytes. tests/documents/test_versions.py holds the same of Python.
+// Versions: the streams that a vector keeps, and their encoding. tests/documents/test_versions.py tests the same in Python.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -6,7 +6,7 @@ import { covers, hex, isOld, prune, raise, streamName, versionsDigest } from "..
 
 const stream = (origin, epoch) => streamName(new Uint8Array(8).fill(origin), epoch);
 
-test("one vector covers another where it has as much of every stream", () => {
+test("a vector covers another if it has at least as much of every stream", () => {
   const [a, b] = [stream(1, 1), stream(2, 1)];
   assert.ok(covers(new Map([[a, 3], [b, 1]]), new Map([[a, 2]])));
   assert.ok(!covers(new Map([[a, 3]]), new Map([[b, 1]])));
@@ -15,7 +15,7 @@ test("one vector covers another where it has as much of every stream", () => {
   assert.deepEqual(raised, new Map([[a, 3], [b, 1]]));
 });
 
-test("of one origin the 16 newest streams are kept, however they came", () => {
+test("of one origin the 16 newest streams are kept, in any order of arrival", () => {
   const versions = new Map([5, 1, 20, ...Array.from({ length: 15 }, (_, i) => i + 6)].map((epoch) => [stream(1, epoch), epoch]));
   versions.set(stream(2, 1), 1);
   assert.equal(versions.size, 18);
@@ -28,7 +28,7 @@ test("of one origin the 16 newest streams are kept, however they came", () => {
   assert.ok(!isOld(stream(3, 1), versions));
 });
 
-test("in all the 1024 newest are kept", () => {
+test("the 1024 newest streams in all are kept", () => {
   const versions = new Map(Array.from({ length: 1030 }, (_, i) => [streamName(Uint8Array.of(1, 0, 0, 0, 0, 0, i >> 8, i & 255), 1000 - (i >> 1)), 1]));
   prune(versions);
   assert.equal(versions.size, 1024);
@@ -36,7 +36,7 @@ test("in all the 1024 newest are kept", () => {
   assert.ok(isOld(stream(0, 1), versions));
 });
 
-test("the digest is the same for equal versions, whatever the order", () => {
+test("equal versions have equal digests, in any order", () => {
   const rows = [[stream(1, 10), 1], [stream(1, 9), 2], [stream(0, 9), 2 ** 40]];
   assert.deepEqual(versionsDigest(new Map(rows)), versionsDigest(new Map(rows.toReversed?.() ?? rows.slice().reverse())));
   assert.equal(hex(versionsDigest(new Map())), "76be8b528d0075f7"); // of h'80', an empty list

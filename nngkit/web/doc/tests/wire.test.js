@@ -1,4 +1,4 @@
-// The bytes of messages: what is written is what the CDDL says, and nothing else is let in.
+// The encoding of messages: encoders follow the CDDL, and decoders accept nothing else.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -12,19 +12,19 @@ const OTHER = streamName(new Uint8Array(8), 1);
 const bytes = (text) => unhex(text.replaceAll(" ", ""));
 const STREAM = "82 48 0102030405060708 09";
 
-test("an update is written as the CDDL says, and read back", () => {
+test("an update is encoded as the CDDL says, and decoded again", () => {
   const edits = [{ payload: Uint8Array.of(0, 0), deps: new Map([[OTHER, 300]]) }, { payload: Uint8Array.of(7), deps: new Map() }];
   const written = wire.encodeUpdate(ME, "minutes", 2, edits);
   assert.deepEqual(written, bytes(`85 00 ${STREAM} 67 6d696e75746573 02 82 82 42 0000 81 83 48 0000000000000000 01 19012c 82 41 07 80`));
   assert.deepEqual(wire.decodeBus(written), { kind: "update", stream: ME, doc: "minutes", first: 2, edits });
 });
 
-test("a beat says nothing of where to ask, as a page cannot be asked", () => {
+test("a heartbeat carries no address, as a page cannot be asked", () => {
   const row = { doc: "d", versionsDigest: null, contentDigest: null, heads: new Map([[ME, 1]]) };
-  const written = wire.encodeBeat(ME, "Ann", new Map([["d", 4]]), [row]);
+  const written = wire.encodeHeartbeat(ME, "Ann", new Map([["d", 4]]), [row]);
   assert.deepEqual(written, bytes(`84 01 ${STREAM} a3 61 76 01 64 6e616d65 63 416e6e 66 636c69656e74 81 82 61 64 04 81 84 61 64 f6 f6 81 83 48 0102030405060708 09 01`));
   const read = wire.decodeBus(written);
-  assert.deepEqual([read.kind, read.name, read.docs[0].heads], ["beat", "Ann", new Map([[ME, 1]])]);
+  assert.deepEqual([read.kind, read.name, read.docs[0].heads], ["heartbeat", "Ann", new Map([[ME, 1]])]);
 });
 
 test("awareness holds its state as a map inside bytes", () => {
@@ -35,7 +35,7 @@ test("awareness holds its state as a map inside bytes", () => {
   assert.throws(() => wire.encodeAwareness(ME, "d", 3, { client: 4, user: "x".repeat(17000) }), wire.BadMessage);
 });
 
-test("requests begin with who asks and its token", () => {
+test("requests begin with their sender and its token", () => {
   const written = (request) => wire.encodeRequest(ME, "t", request);
   assert.deepEqual(written({ kind: "hello", name: null, documents: ["d"] }), bytes(`84 04 ${STREAM} 61 74 a2 61 76 01 69 646f63756d656e7473 81 61 64`));
   assert.deepEqual(written({ kind: "hello", name: null, documents: [], store: ORIGIN }), bytes(`84 04 ${STREAM} 61 74 a3 61 76 01 65 73746f7265 48 0102030405060708 69 646f63756d656e7473 80`));
@@ -45,7 +45,7 @@ test("requests begin with who asks and its token", () => {
   assert.deepEqual(written({ kind: "have", doc: "d", versions: new Map(), durable: true, wait: 0.5 }), bytes(`87 0c ${STREAM} 61 74 61 64 80 f5 f9 3800`));
 });
 
-test("versions are written sorted by origin and epoch, however they were put in", () => {
+test("versions are encoded sorted by origin and epoch, in any order of insertion", () => {
   const [a, b, c] = [streamName(new Uint8Array(8), 10), streamName(new Uint8Array(8), 9), ME];
   const shuffled = [new Map([[a, 1], [b, 2], [c, 3]]), new Map([[c, 3], [b, 2], [a, 1]])];
   assert.deepEqual(versionsDigest(shuffled[0]), versionsDigest(shuffled[1]));
@@ -86,7 +86,7 @@ const HOSTILE = {
   "a number longer than it has to be": "82 18 03 82 48 0102030405060708 09",
   "an epoch that JavaScript cannot count": "82 03 82 48 0102030405060708 1b 0020000000000000",
   "an origin of 7 bytes": "82 03 82 47 01020304050607 09",
-  "a kind that nobody knows": `82 0e ${STREAM}`,
+  "an unknown kind": `82 0e ${STREAM}`,
   "text that is no UTF-8": `85 00 ${STREAM} 61 ff 01 81 82 40 80`,
   "an update without edits": `85 00 ${STREAM} 61 64 01 80`,
   "an edit numbered 0": `85 00 ${STREAM} 61 64 00 81 82 40 80`,
@@ -99,18 +99,18 @@ for (const [what, message] of Object.entries(HOSTILE)) {
   test(`the BUS: ${what} is refused`, () => assert.throws(() => wire.decodeBus(bytes(message)), wire.BadMessage));
 }
 
-test("what is nested deeper than the stack, or too long, is refused", () => {
+test("messages nested deeper than the stack, or too long, are refused", () => {
   assert.throws(() => wire.decodeBus(new Uint8Array(200000).fill(0x81)), wire.BadMessage);
   assert.throws(() => wire.decodeBus(new Uint8Array(wire.BUS_LIMIT + 1)), /over the limit/);
 });
 
-test("a manifest that claims more than it has hashes for, or a terabyte, is refused", () => {
+test("a manifest with too few hashes, or of a terabyte, is refused", () => {
   assert.equal(wire.decodeReply(manifest(new Uint8Array(16), 10, 5, HASH, [HASH, HASH])).body.size, 10);
   assert.throws(() => wire.decodeReply(manifest(new Uint8Array(16), 11, 5, HASH, [HASH, HASH])), wire.BadMessage);
   assert.throws(() => wire.decodeReply(manifest(new Uint8Array(16), 2 ** 40, 2 ** 40, HASH, [HASH])), wire.BadMessage);
 });
 
-test("a key called __proto__ is only a key", () => {
+test("a key called __proto__ is an ordinary key", () => {
   const state = encode(new Map([["client", 1], ["__proto__", new Map([["name", "x"]])]]));
   const read = wire.decodeBus(encode([2, [ORIGIN, 9], "d", 1, state]));
   assert.equal(read.state.name, undefined);

@@ -1,10 +1,10 @@
-"""The registry's table: a row for each provider, the pipes that carry it, and the views. Pure; knows no rounds.
+"""The registry's table: a row for each provider, the pipes that carry it, and the snapshots. Pure; knows no rounds.
 
-The registry decides; the table keeps rows, pipes, indexes, caps, the list of the dead and the cached views in step, and
-notes an Event for every move. Nothing here is public: the registry is the door.
+The registry decides. The table keeps rows, pipes, indexes, caps, the list of down rows and the cached snapshots
+consistent, and records an Event for every move. Internal: the registry is the interface.
 
- * `row.pipes` and `pipe.rows` say the same thing from both sides, always: `attach` and `detach` change them together.
- * Who is down is in `_down`, in the order in which they went down; nobody else is.
+ * `row.pipes` and `pipe.rows` are the two sides of one relation: `attach` and `detach` change them together.
+ * `_down` holds exactly the rows that are down, in the order in which they went down.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from nngkit.discovery.messages import Reply
+from nngkit.discovery.liveness import RegistryLimits
+from nngkit.discovery.messages import SurveyReply
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
-from nngkit.discovery.rules import Limits, shortlists
+from nngkit.discovery.selection import shortlists
 
-__all__ = ["TEXT", "Pipe", "Row", "Table"]
+__all__ = ["TEXT", "ProviderRow", "ProviderTable", "TrackedPipe"]
 
 TEXT: Final = ""
-"""The sender of a text row; a CBOR sender's id is never empty."""
-_LEFT_KEPT: Final = 4_096  # pipes remembered as gone, against replies that cross with their loss
+"""Sender of a text row; a CBOR sender's id is never empty."""
+_LEFT_KEPT: Final = 4_096  # lost pipes remembered, against replies that cross with the loss
 
 
 @dataclass(slots=True, eq=False)
-class Row:
-    """One provider, and what is known of it.
+class ProviderRow:
+    """One provider and its state.
 
-    `heard`: the number of the newest round when it last gave a sign of life. `counted`: the same when its silence was
-    last counted. `leaving`: it has said bye.
+    `heard`: the number of the newest round at its last sign of life. `counted`: the same when a miss was last counted.
+    `leaving`: it has said goodbye.
     """
 
     provider: Provider
@@ -49,7 +50,7 @@ class Row:
     pipes: set[int] = field(default_factory=set)
 
     def status(self) -> Status:
-        """The row for people."""
+        """Return the row as a Status."""
         return Status(
             provider=self.provider,
             state=self.state,
@@ -65,11 +66,11 @@ class Row:
 
 
 @dataclass(slots=True, eq=False)
-class Pipe:
-    """A connection: which rows it carries and who on it listed them, what it speaks, what it has cost.
+class TrackedPipe:
+    """A connection: the rows it carries with the sender of each, the form it speaks, and its cost.
 
-    `body`, `said`, `fast`: the newest CBOR reply, what it said, and of which rows; most say the same each time.
-    `body` is None where that is not worth keeping, or a cap kept some of it out.
+    `last_body`, `last_reply`, `last_rows`: the newest CBOR reply, decoded, and its rows; most replies repeat the
+    previous one. `last_body` is None where it is too long to keep, or a cap refused some of its records.
     """
 
     number: int
@@ -81,21 +82,21 @@ class Pipe:
     spoke: bool = False
     asked: bool = False
     work: int = 0
-    body: bytes | None = None
-    said: Reply | None = None
-    fast: tuple[tuple[Row, Provider], ...] = ()
+    last_body: bytes | None = None
+    last_reply: SurveyReply | None = None
+    last_rows: tuple[tuple[ProviderRow, Provider], ...] = ()
 
 
-class Table:
-    """Rows, pipes, and the views. Moves are noted as events until `take_events` takes them."""
+class ProviderTable:
+    """Rows, pipes and snapshots. Moves are recorded as events until `take_events` takes them."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.rows: dict[Key, Row] = {}
-        self.pipes: dict[int, Pipe] = {}
+    def __init__(self, limits: RegistryLimits) -> None:
+        self.rows: dict[Key, ProviderRow] = {}
+        self.pipes: dict[int, TrackedPipe] = {}
         self.left: dict[int, None] = {}
         self._limits = limits
-        self._names: dict[str, dict[Key, Row]] = {}
-        self._down: dict[Key, Row] = {}
+        self._names: dict[str, dict[Key, ProviderRow]] = {}
+        self._down: dict[Key, ProviderRow] = {}
         self._events: list[Event] = []
         self._sets: dict[str, frozenset[Provider]] = {}
         self._choices: dict[str, Mapping[str, Sequence[Provider]]] = {}
@@ -103,22 +104,22 @@ class Table:
 
     # Pipes
 
-    def join(self, number: int) -> Pipe | None:
-        """The pipe, new if need be; None if it has left, or over the cap."""
+    def join(self, number: int) -> TrackedPipe | None:
+        """Return the pipe, created if needed; None if it was lost, or over the cap."""
         pipe = self.pipes.get(number)
         if pipe is None and number not in self.left and len(self.pipes) < self._limits.pipes:
-            pipe = self.pipes[number] = Pipe(number)
+            pipe = self.pipes[number] = TrackedPipe(number)
         return pipe
 
     def leave(self, number: int) -> None:
-        """The pipe is gone and never comes back. The caller has dropped its rows."""
+        """Remove a pipe for good. The caller has dropped its rows."""
         self.pipes.pop(number, None)
         self.left[number] = None
         if len(self.left) > _LEFT_KEPT:
             del self.left[next(iter(self.left))]
 
-    def attach(self, record: Provider, pipe: Pipe, sender: str) -> Row | None:
-        """The row of `record`, carried by `pipe` from now on, new and JOINING if need be; None if a cap forbids it."""
+    def attach(self, record: Provider, pipe: TrackedPipe, sender: str) -> ProviderRow | None:
+        """Return the row of `record`, now carried by `pipe`, created as JOINING if needed; None over a cap."""
         row = self.rows.get(record.key)
         if row is None or pipe.number not in row.pipes:
             if len(pipe.rows) >= self._limits.per_pipe:
@@ -132,8 +133,8 @@ class Table:
             pipe.places[row.key[:2]] = row.key
         return row
 
-    def detach(self, row: Row, pipe: Pipe) -> None:
-        """`pipe` carries `row` no longer."""
+    def detach(self, row: ProviderRow, pipe: TrackedPipe) -> None:
+        """Remove `row` from the rows that `pipe` carries."""
         row.pipes.discard(pipe.number)
         del pipe.rows[row.key]
         if pipe.places.get(row.key[:2]) == row.key:
@@ -141,12 +142,12 @@ class Table:
 
     # Rows
 
-    def _add(self, provider: Provider) -> Row | None:
-        while (full := self._full(provider.name)) and self._down:  # the dead give way
+    def _add(self, provider: Provider) -> ProviderRow | None:
+        while (full := self._full(provider.name)) and self._down:  # down rows give way
             self._forget(next(iter(self._down.values())))
         if full:
             return None
-        row = Row(provider, provider.key)
+        row = ProviderRow(provider, provider.key)
         self.rows[row.key] = row
         self._names.setdefault(provider.name, {})[row.key] = row
         return row
@@ -155,8 +156,8 @@ class Table:
         more_names = name not in self._names and len(self._names) >= self._limits.names
         return more_names or len(self.rows) >= self._limits.providers
 
-    def move(self, row: Row, new: State, reason: Reason, now: float, round: int) -> None:
-        """Put `row` into `new` (or note that its record changed, if it is there already)."""
+    def move(self, row: ProviderRow, new: State, reason: Reason, now: float, round: int) -> None:
+        """Move `row` to the state `new`, or record that its provider changed if it is there already."""
         self._events.append(Event(row.provider.name, row.provider, row.state, new, reason, now, round))
         self.touch(row)
         if new is row.state:
@@ -168,21 +169,21 @@ class Table:
             row.stale = False
             self._down[row.key] = row
 
-    def touch(self, row: Row) -> None:
-        """The views of this row's name are to be made anew."""
+    def touch(self, row: ProviderRow) -> None:
+        """Invalidate the cached snapshots of this row's name."""
         self._sets.pop(row.provider.name, None)
         self._choices.pop(row.provider.name, None)
         self._snapshot = None
 
     def forget_old(self, now: float) -> None:
-        """Drop the rows that have been down for too long, or are too many, oldest first."""
+        """Drop down rows that are too old or too many, oldest first."""
         while self._down:
             row = next(iter(self._down.values()))
             if len(self._down) <= self._limits.max_down and now - row.since < self._limits.keep_down:
                 return
             self._forget(row)
 
-    def _forget(self, row: Row) -> None:
+    def _forget(self, row: ProviderRow) -> None:
         for number in tuple(row.pipes):
             self.detach(row, self.pipes[number])
         del self.rows[row.key]
@@ -193,16 +194,16 @@ class Table:
             del self._names[row.provider.name]
         self.touch(row)
 
-    # Views
+    # Snapshots
 
     def take_events(self) -> tuple[Event, ...]:
-        """What was noted since the last call."""
+        """Return and clear the recorded events."""
         events = tuple(self._events)
         self._events.clear()
         return events
 
     def choices(self, name: str) -> Mapping[str, Sequence[Provider]]:
-        """Return the shortlists from which `resolve` chooses, by zone. Empty for a name that is not known."""
+        """Return the shortlists that `resolve` chooses from, by zone; empty for an unknown name."""
         found = self._choices.get(name)
         if found is None:
             rows = self._names.get(name)
@@ -212,7 +213,7 @@ class Table:
         return found
 
     def snapshot(self) -> Mapping[str, frozenset[Provider]]:
-        """Every name that can be resolved, with its providers. The same object until something changes."""
+        """Return the names that can be resolved, with their providers. The same object until something changes."""
         if self._snapshot is None:
             every: dict[str, frozenset[Provider]] = {}
             for name, rows in self._names.items():
@@ -226,9 +227,9 @@ class Table:
         return self._snapshot
 
     def view(self) -> tuple[Status, ...]:
-        """Every row, in the order of the keys."""
+        """Return every row, in the order of the keys."""
         return tuple(self.rows[key].status() for key in sorted(self.rows))
 
 
-def _suspects(rows: Mapping[Key, Row]) -> list[Row]:
+def _suspects(rows: Mapping[Key, ProviderRow]) -> list[ProviderRow]:
     return [row for row in rows.values() if row.state is State.SUSPECT]

@@ -1,14 +1,14 @@
-// What is read stays where it is on the screen while lines come in above it: the page is scrolled by as much.
+// Keeps the visible text in place while lines are inserted above it, by scrolling the page by the same amount.
 //
-// Browsers do this by themselves for some changes and not for others, and none can for a field; so style.css turns theirs
-// off. What is held is the caret, or the cell that is edited, if it is in sight; else the first line in sight.
+// Browsers do this for some changes and not for others, and never for a field; so style.css turns it off. The anchor is the
+// caret or the edited cell if it is visible, else the first visible line.
 //
-//     const view = new View({ field, mirror, table, top: () => bar.getBoundingClientRect().bottom });
-//     view.hold(() => field.value = ..., (index, stays) => moved(index, delta, stays));
+//     const scroll = new ScrollAnchor({ field, mirror, table, top: () => bar.getBoundingClientRect().bottom });
+//     scroll.hold(() => field.value = ..., (index, stays) => moved(index, delta, stays));
 
-const SEARCHED = 4; // characters, of which one has a place: a line break at the end of a wrapped line may have none
+const SEARCHED = 4; // characters searched for one with a box: a line break at the end of a wrapped line may have none
 
-export class View {
+export class ScrollAnchor {
   #field;
   #mirror;
   #table;
@@ -18,7 +18,7 @@ export class View {
     [this.#field, this.#mirror, this.#table, this.#top] = [field, mirror, table, top];
   }
 
-  /** Do `change`, to the text or (`ofTable`) to the table. `through`: where a position of the text is after it. */
+  /** Run `change`, of the text or (`ofTable`) of the table. `through`: maps a position of the text to the one after it. */
   hold(change, through = (index) => index, { ofTable = false } = {}) {
     const place = this.#active(through) ?? (ofTable ? this.#row() ?? this.#line(through) : this.#line(through) ?? this.#row());
     change();
@@ -26,7 +26,7 @@ export class View {
     if (after !== null && after !== place.before) scrollBy({ top: after - place.before, behavior: "instant" });
   }
 
-  /** Where the person writes, if that is in sight: { before, after() }, from the top of the window. */
+  /** Return the place of the active caret or cell, if visible: { before, after() }, from the top of the window. */
   #active(through) {
     const active = document.activeElement;
     const inSight = (y) => y !== null && y >= this.#top() && y < innerHeight;
@@ -38,7 +38,7 @@ export class View {
     return this.#table.contains(active) && inSight(topOf(active)) ? element(active) : null;
   }
 
-  /** The first line of the text in sight, if there are lines above it. */
+  /** Return the first visible line of the text, if there are lines above it. */
   #line(through) {
     const { top, bottom } = this.#mirror.getBoundingClientRect();
     if (top >= this.#top() || bottom <= this.#top()) return null;
@@ -52,7 +52,7 @@ export class View {
     return before === null ? null : { before, after: () => lineTop(this.#mirror, through(low, false)) };
   }
 
-  /** The first row in sight, if the table begins above it. */
+  /** Return the first visible row, if the table begins above it. */
   #row() {
     if (topOf(this.#table) >= this.#top()) return null;
     const row = [...this.#table.rows].find((one) => one.getBoundingClientRect().bottom > this.#top());
@@ -63,7 +63,7 @@ export class View {
 const topOf = (node) => node.getBoundingClientRect().top;
 const element = (node) => ({ before: topOf(node), after: () => (node.isConnected ? topOf(node) : null) });
 
-/** The upper end of the character at `index`, from the top of the window; null where nothing is. */
+/** Return the top of the character at `index`, from the top of the window; null without one. */
 function lineTop(mirror, index) {
   const walker = document.createTreeWalker(mirror, NodeFilter.SHOW_TEXT);
   const range = document.createRange();

@@ -1,18 +1,18 @@
-"""What several daemons see, put together: one view to resolve from, and what changed in it. Pure.
+"""View of the services merged from several daemons, and its changes. Pure.
 
-Daemons know nothing of each other, and services dial all of them, so each sees everybody, unless something is wrong:
+Daemons are independent and services dial all of them, so normally each daemon sees every service. Otherwise:
 
 ======================================  ==========================================================================
-what is wrong                           what is believed
+fault                                   merged view
 ======================================  ==========================================================================
-a daemon cannot reach a service         the others: whoever is up for one daemon is up
-a service is draining, says one         it: only the service itself can have said so
-a daemon is gone or does not answer     the others; if there is no other, what was seen last (`fresh` is False then)
-a daemon was restarted, and is empty    for 3 s, what its predecessor saw as well: services reconnect in that time
+a daemon cannot reach a service         as the others see it: up for one daemon is up
+one daemon reports a service draining   draining: only the service itself can have announced it
+a daemon is gone or does not answer     as the others see it; without another, as last seen (`fresh` is then False)
+a daemon was restarted, and is empty    for 3 s, also as seen before the restart: services reconnect in that time
 ======================================  ==========================================================================
 
-A provider here is up, suspect or draining; whoever is none of it is not here. The events that `take_events` returns,
-applied in order to an empty table, give `merged`.
+A provider in this view is up, suspect or draining; others are absent. The events that `take_events` returns, applied in
+order to an empty table, give `merged`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
-from nngkit.discovery.rules import Chance, choose, shortlists
+from nngkit.discovery.selection import RandomSource, choose_provider, shortlists
 from nngkit.errors import ServiceNotFound
 
-__all__ = ["RESTART_GRACE", "Views"]
+__all__ = ["RESTART_GRACE", "MergedView"]
 
 RESTART_GRACE: Final = 3.0
 """Seconds: services reconnect within 0.2 s of a daemon's return and are asked at once; a busy machine takes longer."""
@@ -33,8 +33,8 @@ _RANK = {State.DRAINING: 0, State.UP: 1, State.SUSPECT: 2}
 
 
 @dataclass(slots=True, eq=False)
-class _View:
-    """One daemon: who it is, what it sees, why others are down, what its predecessor saw and until when that counts."""
+class _DaemonView:
+    """View of one daemon: its id, rows, reasons of its down rows; rows from before a restart, and their expiry."""
 
     daemon: str = ""
     answers: bool = False
@@ -44,11 +44,11 @@ class _View:
     before_until: float = 0.0
 
 
-class Views:
-    """The views of several daemons by address. Not thread-safe: one task owns it."""
+class MergedView:
+    """Views of several daemons by address, merged. Not thread-safe: one task owns it."""
 
     def __init__(self, addresses: Iterable[str]) -> None:
-        self._views = {address: _View() for address in addresses}
+        self._views = {address: _DaemonView() for address in addresses}
         self._merged: dict[Key, Status] = {}
         self._names: dict[str, list[Status]] = {}
         self._events: list[Event] = []
@@ -56,7 +56,7 @@ class Views:
     # Inputs
 
     def saw(self, address: str, daemon: str, rows: Iterable[Status], now: float) -> None:
-        """The daemon at `address`, whose id is `daemon`, sees exactly `rows` now."""
+        """Replace the view of the daemon at `address`, whose id is `daemon`, by exactly `rows`."""
         view = self._views[address]
         if view.daemon not in ("", daemon):
             view.before, view.before_until = view.rows, now + RESTART_GRACE
@@ -70,12 +70,12 @@ class Views:
         self._merge(now)
 
     def silent(self, address: str, now: float) -> None:
-        """The daemon at `address` does not answer."""
+        """Record that the daemon at `address` does not answer."""
         self._views[address].answers = False
         self._merge(now)
 
     def expire(self, now: float) -> float | None:
-        """Forget what predecessors saw, when its time is over; the seconds until there is more to forget."""
+        """Forget expired rows from before restarts; return the seconds until the next expiry, None without one."""
         self._merge(now)
         return min((view.before_until - now for view in self._views.values() if view.before), default=None)
 
@@ -83,22 +83,25 @@ class Views:
 
     @property
     def fresh(self) -> bool:
-        """Whether at least one daemon answers."""
+        """True if at least one daemon answers."""
         return any(view.answers for view in self._views.values())
 
     def answers(self, address: str) -> bool:
-        """Whether the daemon at `address` does."""
+        """Return True if the daemon at `address` answers."""
         return self._views[address].answers
 
-    def resolve(self, name: str, rng: Chance, zone: str = "") -> Provider:
-        """One provider of `name`: of those up, or else of the suspects, by zone, priority, weight. ServiceNotFound."""
+    def resolve(self, name: str, rng: RandomSource, zone: str = "") -> Provider:
+        """Return a provider of `name`: among those up, else the suspects, by zone, priority and weight.
+
+        Raises ServiceNotFound.
+        """
         lists = shortlists(self._names.get(name, ()))
         if not lists:
             raise ServiceNotFound(name)
-        return choose(lists, rng, zone)
+        return choose_provider(lists, rng, zone)
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:
-        """What `resolve` chooses from, by name."""
+        """Return the providers that `resolve` chooses from, by name."""
         found = {}
         for name, rows in self._names.items():
             for wanted in (State.UP, State.SUSPECT):
@@ -109,23 +112,23 @@ class Views:
 
     @property
     def merged(self) -> Mapping[Key, Status]:
-        """Everybody, as the daemon saw it that counts."""
+        """All providers, each as seen by the daemon that takes precedence."""
         return self._merged
 
     def take_events(self) -> tuple[Event, ...]:
-        """What changed since the last call."""
+        """Return the changes since the last call."""
         events = tuple(self._events)
         self._events.clear()
         return events
 
-    # The merging
+    # Merging
 
     def _merge(self, now: float) -> None:
         for view in self._views.values():
             if view.before and now >= view.before_until:
                 view.before = {}
         voices = [view for view in self._views.values() if view.answers] or list(self._views.values())
-        steady = any(not view.before for view in voices)  # with one that was there all the time, no memory is needed
+        steady = any(not view.before for view in voices)  # with a daemon that did not restart, `before` is not needed
         merged: dict[Key, Status] = {}
         for view in voices:
             before = {} if steady else view.before
@@ -153,5 +156,5 @@ class Views:
         for key, row in self._merged.items():
             if key not in merged:
                 reasons = (view.down.get(key) for view in self._views.values() if view.answers)
-                why = next(filter(None, reasons), Reason.MISSED)  # not even as one that is down: it did not come back
+                why = next(filter(None, reasons), Reason.MISSED)  # unknown even as down: it did not come back
                 self._events.append(Event(row.provider.name, row.provider, row.state, State.DOWN, why, now, row.round))

@@ -1,4 +1,4 @@
-"""Views: what is believed when daemons disagree, vanish or restart. Pure, so every case is a line or two."""
+"""MergedView: the merged view when daemons disagree, vanish or restart."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from nngkit.discovery.merged_view import RESTART_GRACE, MergedView
 from nngkit.discovery.provider import Event, Provider, Reason, State, Status
-from nngkit.discovery.views import RESTART_GRACE, Views
 from nngkit.errors import ServiceNotFound
 from tests.discovery.peers import record
 
@@ -20,7 +20,7 @@ def row(provider: Provider = ONE, state: State = UP, reason: Reason = Reason.ANS
     return Status(provider, state, reason, since=1.0)
 
 
-def resolvable(views: Views) -> set[Provider]:
+def resolvable(views: MergedView) -> set[Provider]:
     try:
         return {views.resolve("answer", random.Random(n)) for n in range(20)}
     except ServiceNotFound:
@@ -28,38 +28,38 @@ def resolvable(views: Views) -> set[Provider]:
 
 
 @pytest.fixture
-def views() -> Views:
-    return Views(["a", "b"])
+def views() -> MergedView:
+    return MergedView(["a", "b"])
 
 
-def test_whoever_is_up_for_one_daemon_is_up(views: Views) -> None:
+def test_up_for_one_daemon_is_up(views: MergedView) -> None:
     views.saw("a", "A", [row(ONE)], 1.0)
     views.saw("b", "B", [row(ONE, DOWN, Reason.PIPE_LOST), row(TWO)], 1.0)
     assert resolvable(views) == {ONE, TWO}
     assert views.snapshot() == {"answer": frozenset({ONE, TWO})}
 
 
-def test_up_for_one_beats_suspect_for_another(views: Views) -> None:
+def test_up_for_one_daemon_outweighs_suspect_for_another(views: MergedView) -> None:
     views.saw("a", "A", [row(state=SUSPECT)], 1.0)
-    assert resolvable(views) == {ONE}  # nobody else is left
+    assert resolvable(views) == {ONE}  # none is up
     views.saw("b", "B", [row(state=UP)], 1.0)
     assert next(iter(views.merged.values())).state is UP
 
 
-def test_suspects_are_passed_over_where_somebody_is_up(views: Views) -> None:
+def test_suspects_are_skipped_while_a_provider_is_up(views: MergedView) -> None:
     views.saw("a", "A", [row(ONE, SUSPECT), row(TWO)], 1.0)
     assert resolvable(views) == {TWO}
     assert views.snapshot() == {"answer": frozenset({TWO})}
 
 
-def test_draining_for_one_is_draining_for_all(views: Views) -> None:
+def test_draining_for_one_daemon_is_draining(views: MergedView) -> None:
     views.saw("a", "A", [row()], 1.0)
     views.saw("b", "B", [row(state=DRAINING, reason=Reason.BYE)], 1.0)
     assert resolvable(views) == set()
     assert views.snapshot() == {}
 
 
-def test_a_silent_daemon_is_not_believed_while_another_answers(views: Views) -> None:
+def test_silent_daemon_is_ignored_while_another_answers(views: MergedView) -> None:
     views.saw("a", "A", [row(ONE)], 1.0)
     views.saw("b", "B", [row(TWO)], 1.0)
     views.silent("a", 2.0)
@@ -67,14 +67,14 @@ def test_a_silent_daemon_is_not_believed_while_another_answers(views: Views) -> 
     assert views.fresh
 
 
-def test_with_all_daemons_silent_what_was_seen_last_goes_on(views: Views) -> None:
+def test_last_known_view_stays_with_all_daemons_silent(views: MergedView) -> None:
     views.saw("a", "A", [row(ONE)], 1.0)
     views.silent("a", 2.0)
     assert resolvable(views) == {ONE}
     assert not views.fresh
 
 
-def test_a_restarted_daemon_has_time_to_find_everybody_again(views: Views) -> None:
+def test_rows_from_before_a_restart_stay_until_they_expire(views: MergedView) -> None:
     views.saw("a", "A", [row(ONE), row(TWO)], 1.0)
     views.take_events()
     views.silent("a", 2.0)
@@ -87,14 +87,14 @@ def test_a_restarted_daemon_has_time_to_find_everybody_again(views: Views) -> No
     assert [(e.provider, e.new) for e in views.take_events()] == [(ONE, DOWN)]
 
 
-def test_a_restarted_daemon_needs_no_memory_beside_one_that_stayed(views: Views) -> None:
+def test_rows_from_before_a_restart_are_not_used_beside_a_steady_daemon(views: MergedView) -> None:
     views.saw("a", "A", [row(ONE), row(TWO)], 1.0)
     views.saw("b", "B", [row(TWO)], 1.0)
     views.saw("a", "A2", [], 2.0)
     assert resolvable(views) == {TWO}
 
 
-def test_events_tell_each_move_once_and_why(views: Views) -> None:
+def test_each_move_is_one_event_with_its_reason(views: MergedView) -> None:
     steps = [
         ("a", [row()], (JOINING, UP, Reason.ANSWERED)),
         ("b", [row()], None),
@@ -111,9 +111,9 @@ def test_events_tell_each_move_once_and_why(views: Views) -> None:
         assert told == ([expected] if expected else [])
 
 
-def test_the_events_make_the_view() -> None:
+def test_replaying_the_events_gives_the_view() -> None:
     rng = random.Random(1)
-    views = Views(["a", "b", "c"])
+    views = MergedView(["a", "b", "c"])
     table: dict[object, tuple[State, Provider]] = {}
     for step in range(2000):
         now = step / 2

@@ -1,4 +1,4 @@
-"""Devices between real sockets: what passes, what is held back, what is lost."""
+"""Devices between real sockets: forwarding, backpressure, losses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from nngkit.devices import Device, Flow, Passed
+from nngkit.devices import Device, DirectionStats, TappedMessage, forward
 from nngkit.errors import ConfigError, TimedOut
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Sub
 
@@ -20,7 +20,7 @@ WAIT = 20.0
 
 @asynccontextmanager
 async def running(device: Device) -> AsyncIterator[Device]:
-    """The device at work until the block ends; it has to end by itself then."""
+    """Run the device until the block ends; it must then end by itself."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(device.run)
         yield device
@@ -33,7 +33,7 @@ async def shout(rep: Rep) -> None:
 
 
 async def eventually(true: Any) -> None:
-    """For counters, of whose changes nobody tells."""
+    """Wait for a condition on counters, which have no event."""
     with trio.fail_after(WAIT):
         while not true():  # noqa: ASYNC110
             await trio.sleep(0.002)
@@ -42,7 +42,7 @@ async def eventually(true: Any) -> None:
 # ---- queue -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_queue_keeps_many_requests_in_flight_and_gives_each_asker_his_reply() -> None:
+async def test_queue_forwards_many_requests_at_once_and_returns_each_reply_to_its_requester() -> None:
     async with (
         Rep(listen=ANY) as front,
         Req(listen=ANY, resend=None) as back,
@@ -69,7 +69,7 @@ async def test_a_queue_keeps_many_requests_in_flight_and_gives_each_asker_his_re
             for number in range(100):
                 asking.start_soon(ask, left, f"left {number}")
                 asking.start_soon(ask, right, f"right {number}")
-            # all of them are under way at once before the first is answered, and then in another order
+            # all are in progress before the first is answered, and are then answered in another order
             await eventually(lambda: len(kept) == 200)
             assert device.in_flight == 200
             for request in reversed(kept):
@@ -81,7 +81,7 @@ async def test_a_queue_keeps_many_requests_in_flight_and_gives_each_asker_his_re
         answering.cancel_scope.cancel()
 
 
-async def test_more_than_in_flight_stay_with_those_who_ask() -> None:
+async def test_requests_over_in_flight_stay_with_the_requesters() -> None:
     async with (
         Rep(listen=ANY) as front,
         Req(listen=ANY, resend=None) as back,
@@ -102,7 +102,7 @@ async def test_more_than_in_flight_stay_with_those_who_ask() -> None:
             await (await rep.arecv(WAIT)).areply(b"y")
 
 
-async def test_an_answerer_that_dies_has_its_request_go_to_the_next_one() -> None:
+async def test_request_of_a_dead_replier_goes_to_the_next_one() -> None:
     async with (
         Rep(listen=ANY) as front,
         Req(listen=ANY, resend=None) as back,
@@ -123,7 +123,7 @@ async def test_an_answerer_that_dies_has_its_request_go_to_the_next_one() -> Non
             await eventually(lambda: replies == [b"second"])
 
 
-async def test_a_request_that_nobody_answers_is_given_up_and_counted() -> None:
+async def test_unanswered_request_is_given_up_and_counted() -> None:
     async with (
         Rep(listen=ANY) as front,
         Req(listen=ANY, resend=None) as back,
@@ -135,7 +135,7 @@ async def test_a_request_that_nobody_answers_is_given_up_and_counted() -> None:
         assert (device.unanswered, device.in_flight, device.lost) == (1, 0, 1)
 
 
-async def test_three_queues_in_a_row() -> None:
+async def test_three_queues_in_series() -> None:
     async with (
         Rep(listen=ANY) as a,
         Req(listen=ANY, resend=None) as b,
@@ -157,7 +157,7 @@ async def test_three_queues_in_a_row() -> None:
 # ---- one way, and both ways ------------------------------------------------------------------------------------------
 
 
-async def test_a_streamer_loses_nothing_while_its_peers_live_and_holds_pushers_back() -> None:
+async def test_streamer_loses_nothing_and_applies_backpressure() -> None:
     count = 20_000
     async with (
         Pull(listen=ANY) as front,
@@ -167,7 +167,7 @@ async def test_a_streamer_loses_nothing_while_its_peers_live_and_holds_pushers_b
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(push.asend_many, [b"%d" % number for number in range(count)])
-        # with nobody behind it the device holds what its two queues hold, and the pusher keeps the rest
+        # without a puller the device holds its two queues' messages, and the pusher keeps the rest
         await eventually(lambda: back.stats.sent >= 1024)
         assert device.up.received < count / 2
         async with Pull(dial=back.address) as pull:
@@ -175,7 +175,7 @@ async def test_a_streamer_loses_nothing_while_its_peers_live_and_holds_pushers_b
         assert got == list(range(count))
 
 
-async def test_a_forwarder_passes_on_the_topics_it_was_told() -> None:
+async def test_forwarder_forwards_the_given_topics() -> None:
     async with (
         Sub(listen=ANY, topics="weather.") as front,
         Pub(listen=ANY) as back,
@@ -187,7 +187,7 @@ async def test_a_forwarder_passes_on_the_topics_it_was_told() -> None:
         await pub.await_for_peers(1, WAIT)
         await pub.asend_many([b"news", b"weather.oslo 3"])
         assert await sub.arecv(WAIT) == b"weather.oslo 3"
-        assert device.up == Flow(1, 1, 14)
+        assert device.up == DirectionStats(1, 1, 14)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ async def test_a_forwarder_passes_on_the_topics_it_was_told() -> None:
     [(Bus, Bus), (Pair0, Pair0), (Pair1, Pair1), (Pair0, Pair1)],
     ids=lambda kind: kind.__name__,
 )
-async def test_a_relay_goes_both_ways(front_kind: Any, back_kind: Any) -> None:
+async def test_relay_forwards_both_ways(front_kind: Any, back_kind: Any) -> None:
     async with (
         front_kind(listen=ANY) as front,
         back_kind(listen=ANY) as back,
@@ -212,7 +212,7 @@ async def test_a_relay_goes_both_ways(front_kind: Any, back_kind: Any) -> None:
 
 
 @pytest.mark.parametrize("batch", [None, True])
-async def test_one_bus_on_both_sides_passes_on_to_all_but_the_sender(batch: bool | None) -> None:
+async def test_bus_on_both_sides_forwards_to_all_but_the_sender(batch: bool | None) -> None:
     async with (
         Bus(listen=ANY, batch=batch) as hub,
         Bus(dial=hub.address, batch=batch) as sender,
@@ -231,10 +231,10 @@ async def test_one_bus_on_both_sides_passes_on_to_all_but_the_sender(batch: bool
         await first.asend(b"end")
         await first.aflush()
         assert [await sender.arecv(WAIT), await second.arecv(WAIT)] == [b"end", b"end"]
-        assert device.up == Flow(4, 4, 6)
+        assert device.up == DirectionStats(4, 4, 6)
 
 
-async def test_one_pair_on_both_sides_returns_what_comes_as_in_nng() -> None:
+async def test_pair_on_both_sides_returns_messages_as_in_nng() -> None:
     async with Pair1(listen=ANY) as pair, Pair1(dial=pair.address) as peer, running(Device(pair, pair)):
         await peer.asend(b"x")
         assert await peer.arecv(WAIT) == b"x"
@@ -244,8 +244,8 @@ async def test_one_pair_on_both_sides_returns_what_comes_as_in_nng() -> None:
 
 
 @asynccontextmanager
-async def asking_through_a_queue(tap: Callable[[Passed], None]) -> AsyncIterator[Req]:
-    """Who asks, through a tapped queue, somebody who shouts back."""
+async def asking_through_a_queue(tap: Callable[[TappedMessage], None]) -> AsyncIterator[Req]:
+    """Yield a Req whose requests pass a tapped queue to a replier that answers in upper case."""
     async with (
         Rep(listen=ANY) as front,
         Req(listen=ANY, resend=None) as back,
@@ -259,8 +259,8 @@ async def asking_through_a_queue(tap: Callable[[Passed], None]) -> AsyncIterator
         nursery.cancel_scope.cancel()
 
 
-async def test_the_tap_sees_requests_and_replies_with_one_number_and_the_askers_address() -> None:
-    seen: list[Passed] = []
+async def test_tap_gets_requests_and_replies_with_one_number_and_the_requesters_address() -> None:
+    seen: list[TappedMessage] = []
     async with asking_through_a_queue(seen.append) as req:
         await req.arequest(b"a", WAIT)
         await req.arequest(b"b", WAIT)
@@ -274,8 +274,8 @@ async def test_the_tap_sees_requests_and_replies_with_one_number_and_the_askers_
     assert seen[0].peer.startswith("tcp://127.0.0.1:")
 
 
-async def test_requests_are_numbered_as_they_come() -> None:
-    seen: list[Passed] = []
+async def test_requests_are_numbered_in_order_of_arrival() -> None:
+    seen: list[TappedMessage] = []
     count = 200
     async with asking_through_a_queue(seen.append) as req, trio.open_nursery() as asking:
         for _ in range(count):
@@ -284,7 +284,7 @@ async def test_requests_are_numbered_as_they_come() -> None:
     assert sorted(each.number or 0 for each in seen if each.what == "reply") == list(range(1, count + 1))
 
 
-async def test_told_to_stop_it_waits_for_the_replies_that_are_due() -> None:
+async def test_stop_waits_for_outstanding_replies() -> None:
     async with (
         Rep(listen=ANY) as front,
         Req(listen=ANY, resend=None) as back,
@@ -307,7 +307,7 @@ async def test_told_to_stop_it_waits_for_the_replies_that_are_due() -> None:
         assert device.lost == 0
 
 
-async def test_what_finds_no_way_out_until_the_end_is_counted_as_lost() -> None:
+async def test_messages_not_forwarded_by_the_end_are_counted_as_lost() -> None:
     async with (
         Pull(listen=ANY) as front,
         Push(listen=ANY, send_buffer=0, linger=0.0) as back,
@@ -323,7 +323,7 @@ async def test_what_finds_no_way_out_until_the_end_is_counted_as_lost() -> None:
 
 
 @pytest.mark.parametrize("side", ["front", "back"])
-async def test_it_ends_when_one_of_its_sockets_is_closed(side: str) -> None:
+async def test_device_ends_when_one_of_its_sockets_is_closed(side: str) -> None:
     async with Pair1(listen=ANY) as front, Pair1(listen=ANY) as back:
         with trio.fail_after(WAIT):
             async with trio.open_nursery() as nursery:
@@ -332,6 +332,19 @@ async def test_it_ends_when_one_of_its_sockets_is_closed(side: str) -> None:
                 await (front if side == "front" else back).aclose(0.0)
 
 
-def test_two_sockets_that_make_no_device() -> None:
-    with Req() as front, Rep() as back, pytest.raises(ConfigError, match="Req in front of Rep is none"):
+async def test_forward_runs_until_a_socket_is_closed() -> None:
+    async with Pull(listen=ANY) as front, Push(listen=ANY) as back:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(forward, front, back)
+            async with Push(dial=front.address) as push, Pull(dial=back.address) as pull:
+                await push.asend(b"x", timeout=WAIT)
+                assert await pull.arecv(timeout=WAIT) == b"x"
+            with trio.fail_after(WAIT):
+                await front.aclose(0.0)
+                nursery.cancel_scope.deadline = trio.current_time() + WAIT
+        assert not nursery.cancel_scope.cancelled_caught
+
+
+def test_incompatible_sockets_raise_config_error() -> None:
+    with Req() as front, Rep() as back, pytest.raises(ConfigError, match="Req and Rep make none"):
         Device(front, back)

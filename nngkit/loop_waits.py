@@ -1,18 +1,18 @@
-"""Waits of threads on behalf of an asyncio loop: they end when the loop does.
+"""Waits of threads on behalf of an asyncio loop: they end with the loop.
 
 ::
 
     async with asyncio.timeout(1.0):
         await asyncio.to_thread(discovery.wait_for_peers)      # nngkit.blocking
 
-The timeout ends the task and not the thread, and asyncio does not tell the thread. It waits on, and `asyncio.run` joins
-it at its end: without this module, for ever. So what waits notes the loop in whose thread it was looked up, and what a
-task's context carries from there (`asyncio.to_thread` copies it, `run_in_executor` does not). It is ended when that
-loop finalizes its asynchronous generators: `asyncio.run` does so after it has cancelled the tasks and before it joins
-the threads (PEP 525, `loop.shutdown_asyncgens`). A thread that no loop has sent waits on, and so does one that a loop
-has sent without having touched any of our objects before.
+The timeout ends the task but not the thread, and asyncio does not inform the thread: it keeps waiting. `asyncio.run`
+joins it at its end: without this module, for ever. So each wait records the loop in whose thread its method was
+looked up, or the loop that the task's context carries (`asyncio.to_thread` copies it, `run_in_executor` does not).
+The wait ends when that loop finalizes its asynchronous generators: `asyncio.run` does so after it has cancelled the
+tasks and before it joins the threads (PEP 525, `loop.shutdown_asyncgens`). A thread that no loop started keeps waiting,
+and so does one whose loop had not used any of our objects before.
 
-Knows asyncio where a program has imported it, and nothing else.
+Uses asyncio only if the program has imported it; depends on nothing else.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ R = TypeVar("R")
 
 
 class LoopWaits:
-    """The waits on behalf of one loop. Made in its thread."""
+    """Waits on behalf of one loop. Create it in the loop's thread."""
 
     def __init__(self) -> None:
         self.over = False
         self._ends: dict[object, Callable[[], object]] = {}
         self._lock = threading.Lock()
         self._last = self._until_finalized()
-        with suppress(StopIteration):  # at its yield: from here on the loop finalizes it
+        with suppress(StopIteration):  # runs to its yield: from here on the loop finalizes it
             self._last.__anext__().send(None)
 
     async def _until_finalized(self) -> AsyncGenerator[None, None]:
@@ -51,7 +51,7 @@ class LoopWaits:
             self.end()
 
     def end(self) -> None:
-        """End all waits; there will be no more."""
+        """End all waits, and any later ones."""
         with self._lock:
             self.over = True
             ends = [*self._ends.values()]
@@ -60,7 +60,7 @@ class LoopWaits:
 
     @contextmanager
     def attending(self, end: Callable[[], object]) -> Iterator[None]:
-        """Have `end` called, on the loop's thread, if the loop ends inside this block. It must not block or raise."""
+        """Call `end`, on the loop's thread, if the loop ends inside this block. It must not block or raise."""
         key = object()
         with self._lock:
             over = self.over
@@ -81,23 +81,23 @@ class LoopWaits:
             _asked_by.reset(token)
 
 
-_asked_by: ContextVar[LoopWaits | None] = ContextVar("asked_by", default=None)  # asyncio.to_thread takes it along
+_asked_by: ContextVar[LoopWaits | None] = ContextVar("asked_by", default=None)  # asyncio.to_thread copies it
 _loops: WeakKeyDictionary[Any, LoopWaits] = WeakKeyDictionary()
 _one = threading.Lock()
 
 
 def asked_by() -> LoopWaits | None:
-    """Return the waits, which may be over, of the loop that runs in this thread or has sent it; None without one."""
+    """Return the waits of the loop that runs in this thread, or that started it; None without one."""
     loop = _running()
     if loop is None:
         return _asked_by.get()
     with _one:
         found = _loops.get(loop)
         if found is None:
-            for other in [other for other in _loops if other.is_closed()]:  # without having finalized anything
+            for other in [other for other in _loops if other.is_closed()]:  # closed without finalizing anything
                 _loops.pop(other).end()
             found = _loops[loop] = LoopWaits()
-    mine = None if found.over else found  # it goes on after it has finalized: not as asyncio.run does
+    mine = None if found.over else found  # the loop runs on after finalizing, which asyncio.run never does
     _asked_by.set(mine)
     return mine
 
@@ -122,5 +122,5 @@ class _OnBehalf:
 
 
 def on_behalf(function: Callable[P, R]) -> Callable[P, R]:
-    """A method that waits: looked up in the thread of an asyncio loop, it waits on behalf of that, in any thread."""
+    """Decorate a blocking method: looked up in the thread of an asyncio loop, it waits on behalf of that loop."""
     return cast(Callable[P, R], _OnBehalf(function))

@@ -1,30 +1,30 @@
-// What a page keeps on this device: documents and what was written in them, in IndexedDB, until the peer has it.
+// Offline store of a page: documents and this page's edits, in IndexedDB, until the peer has them.
 //
 // The database belongs to one store of one peer (`identity`): the same address may serve other documents tomorrow, and
-// what was kept for one must not flow into a namesake. Two tabs may keep the same document: rows are only added, and
-// put together in one transaction.
+// edits kept for one document must not reach another of the same name. Two tabs may keep the same document: rows are only
+// added, and merged in one transaction.
 //
-//     const keep = await Keep.open(indexedDB, identity);
+//     const keep = await OfflineStore.open(indexedDB, identity);
 //     const { update, versions, own } = await keep.load("minutes", merge);
 //     keep.applied("minutes", update, brought);  keep.own("minutes", records, true);  await keep.written();
 
-const ROWS = "rows"; // { doc, update, versions }: a document is the sum of its rows
-const OWN = "own"; // [doc, stream, seq] -> update: what was written here and may not have arrived
-const STREAM = "stream"; // the last one: its origin stays with this database, its epoch is new at each load
-const PAUSE = 50; // ms in which writes gather to one transaction
-const NOTHING = 2; // bytes of an update that brings nothing: no clients, no deletions
-const MANY = 200; // rows of a document that are put together when it is loaded
+const ROWS = "rows"; // { doc, update, versions }: a document is the merge of its rows
+const OWN = "own"; // [doc, stream, seq] -> update: edits made here that may not have arrived
+const STREAM = "stream"; // the last stream: its origin stays with this database, its epoch is new at each load
+const PAUSE = 50; // ms during which writes are collected for one transaction
+const NOTHING = 2; // bytes of an empty update: no clients, no deletions
+const MANY = 200; // rows of a document above which loading merges them
 
-export class Keep {
+export class OfflineStore {
   #database;
   #queue = []; // (transaction) => void
   #timer = null;
   #last = Promise.resolve();
-  onFailure = () => {}; // (error): the disk is full, or the browser wants its space back
+  onFailure = () => {}; // (error): the disk is full, or the browser reclaims its space
 
   constructor(database) { this.#database = database; }
 
-  /** Raises where the browser keeps nothing, in a private window for example. */
+  /** Open the database. Rejects if the browser stores nothing, in a private window for example. */
   static async open(indexedDB, identity) {
     const opening = indexedDB.open(`nngkit-doc-${identity}`, 1);
     opening.onupgradeneeded = () => {
@@ -32,10 +32,10 @@ export class Keep {
       opening.result.createObjectStore(OWN);
       opening.result.createObjectStore(STREAM);
     };
-    return new Keep(await finished(opening));
+    return new OfflineStore(await finished(opening));
   }
 
-  /** What `next` makes of the stream of the load before this one, or of null; it is that of the next, then. */
+  /** Replace the stored stream by `next(stored stream or null)`; return the new one. */
   async stream(next) {
     const store = this.#database.transaction(STREAM, "readwrite").objectStore(STREAM);
     const stream = next((await finished(store.get(0))) ?? null);
@@ -43,7 +43,7 @@ export class Keep {
     return stream;
   }
 
-  /** { update, versions, own }; `merge` makes one update of a list of them. */
+  /** Load { update, versions, own }; `merge` merges a list of updates into one. */
   async load(doc, merge) {
     const transaction = this.#database.transaction([ROWS, OWN], "readwrite");
     const rows = transaction.objectStore(ROWS);
@@ -55,7 +55,7 @@ export class Keep {
       rows.add({ doc, update, versions: [...versions] });
       for (const key of keys) rows.delete(key);
     }
-    const range = IDBKeyRange.bound([doc], [doc, []]); // an array sorts behind every text
+    const range = IDBKeyRange.bound([doc], [doc, []]); // an array sorts after every text
     const store = transaction.objectStore(OWN);
     const [ownKeys, updates] = await Promise.all([finished(store.getAllKeys(range)), finished(store.getAll(range))]);
     const own = ownKeys.map(([, stream, seq], i) => ({ stream, seq, ...updates[i] }));
@@ -64,11 +64,11 @@ export class Keep {
   }
 
   applied(doc, update, brought) {
-    if (brought.size === 0 && update.length <= NOTHING) return; // most answers to "what do I lack?" after a moment offline
+    if (brought.size === 0 && update.length <= NOTHING) return; // the usual reply after a moment offline
     this.#put((transaction) => transaction.objectStore(ROWS).add({ doc, update, versions: [...brought] }));
   }
 
-  /** Records of the replica: `written` here, or arrived. */
+  /** Store records of the replica: `written` here, or arrived at the peer. */
   own(doc, records, written) {
     const order = Date.now();
     this.#put((transaction) => {
@@ -80,7 +80,7 @@ export class Keep {
     });
   }
 
-  /** Returns when all until now is written. */
+  /** Resolve when all writes so far are done. */
   written() {
     clearTimeout(this.#timer);
     this.#timer = null;

@@ -1,8 +1,8 @@
-"""Which two sockets make a device, and which way its messages go. Pure.
+"""Kinds of devices: which two sockets make one, and in which directions it forwards. Pure.
 
 ::
 
-    kind        front       back      passes on
+    kind        front       back      forwards
     queue       Rep         Req       requests to the back, their replies to the front
     forwarder   Sub         Pub       to the back
     streamer    Pull        Push      to the back
@@ -11,8 +11,8 @@
     pair1       Pair1       Pair1     both ways
     pair01      Pair0       Pair1     both ways: nanomsg's pair at the front, NNG's at the back
 
-The front is where messages come in: askers, publishers, pushers. A device ends the protocol on either side and begins
-it anew on the other, with sockets like any other program's, so each side may listen or dial, at any address.
+The front faces the senders: requesters, publishers, pushers. A device terminates the protocol on one side and starts it
+again on the other, with ordinary sockets, so each side may listen or dial, at any address.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ __all__ = ["KINDS", "Kind", "kind_of"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A device: the names of its two sockets' classes, and whether it asks (else it only passes on), and both ways."""
+    """A kind of device, with the names of its two socket classes.
+
+    `what`: a description. `asks`: it sends requests, instead of forwarding one way. `both_ways`: it forwards both ways.
+    """
 
     name: str
     front: str
@@ -41,10 +44,10 @@ class Kind:
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
-        Kind("queue", "Rep", "Req", "REQ/REP: askers at the front, answerers at the back", asks=True),
+        Kind("queue", "Rep", "Req", "REQ/REP: requesters at the front, repliers at the back", asks=True),
         Kind("forwarder", "Sub", "Pub", "PUB/SUB: publishers at the front, subscribers at the back"),
         Kind("streamer", "Pull", "Push", "PUSH/PULL: pushers at the front, pullers at the back"),
-        Kind("bus", "Bus", "Bus", "two buses, which hear each other", both_ways=True),
+        Kind("bus", "Bus", "Bus", "joins two buses", both_ways=True),
         Kind("pair0", "Pair0", "Pair0", "a pair of version 0 (nanomsg) over two connections", both_ways=True),
         Kind("pair1", "Pair1", "Pair1", "a pair of version 1 (NNG) over two connections", both_ways=True),
         Kind("pair01", "Pair0", "Pair1", "a pair of version 0 at the front, of version 1 at the back", both_ways=True),
@@ -53,9 +56,9 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def kind_of(front: str, back: str) -> Kind:
-    """The device that sockets of these classes make. Raises ConfigError for two that make none."""
+    """Return the kind of device that sockets of these classes make. Raises ConfigError if they make none."""
     for kind in KINDS.values():
         if (kind.front, kind.back) == (front, back):
             return kind
     known = ", ".join(f"{kind.front} and {kind.back}" for kind in KINDS.values())
-    raise ConfigError("device", f"{front} in front of {back} is none; there are {known}", (front, back))
+    raise ConfigError("device", f"{front} and {back} make none; valid pairs are {known}", (front, back))

@@ -1,0 +1,244 @@
+"""Rounds of surveys on one SURVEYOR socket, and the registry they feed. The shell of `registry.py`.
+
+One lock protects the registry, because two kinds of threads feed it:
+
+ * The thread that notices a connection or its loss (mostly one of NNG's) enters it into the registry directly, without
+   the event loop: a provider that was killed leaves `resolve` within milliseconds, even while the loop is busy.
+ * The loop's tasks bring replies. A round is two surveys, CBOR and then the article's text form. A task for each feeds
+   the registry as replies arrive, and accepts late ones until 8 newer rounds have ended.
+
+Only registry calls happen under the lock, so threads hold it for microseconds and cannot deadlock.
+Does not decide when a round is due.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from nngkit.background import Background
+from nngkit.discovery._event_feed import EventFeed
+from nngkit.discovery.liveness import Round, RoundResult
+from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TEXT_QUERY, SurveyQuery
+from nngkit.discovery.provider import Reason, State
+from nngkit.discovery.registry import Registry
+from nngkit.errors import Broken, Closed, NngkitError, TimedOut
+from nngkit.protocols import TLS, PeerEvent, Pipe, Reply, Survey, Surveyor
+
+__all__ = ["SurveyRunner"]
+
+log = logging.getLogger("nngkit.discovery")
+
+REPLY_SIZE: Final = 128 * 1024  # twice a reply's limit: mistakes are counted, only abuse costs the connection
+LATE_ROUNDS: Final = 8  # ended rounds that still accept replies; each costs two tasks
+FLOOD: Final = (
+    16_384  # replies of one connection to one survey, or 256 bytes of them: 1,024 services behind it send less
+)
+LATE_WAKE: Final = 0.05  # seconds past a deadline after which our process was stalled, perhaps with NNG's threads
+
+
+@dataclass(eq=False)
+class _RunningRound:
+    """A round in progress, with its tasks. `surveys`: CBOR, then text. `done`: set when waiting may end."""
+
+    round: Round
+    early: bool
+    done: trio.Event = field(default_factory=trio.Event)
+    surveys: list[Survey] = field(default_factory=list)
+    late: trio.CancelScope = field(default_factory=trio.CancelScope)
+    weight: Counter[int] = field(default_factory=Counter)  # replies of each connection, by number and size
+
+    def end(self) -> None:
+        """Accept no more replies."""
+        self.late.cancel()
+        for survey in self.surveys:
+            survey.close()
+
+
+class SurveyRunner:
+    """Runs the rounds. Create it inside trio. Access `registry` with `lock` held only; `feed` gets its events.
+
+    id           of the surveying daemon, sent in its queries
+    text         send the article's text query too
+    background   runs its tasks
+    on_peers     called in the loop after connections were made or lost
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        id: str,
+        text: bool,
+        background: Background,
+        on_peers: Callable[[], object],
+        clock: Callable[[], float],
+        tls: TLS | None = None,
+        admit: Callable[[Pipe], bool] | None = None,
+    ) -> None:
+        self.registry = registry
+        self.lock = threading.Lock()
+        self.feed = EventFeed()
+        self.socket = Surveyor(name="discovery", recv_max_size=REPLY_SIZE, tls=tls, admit=admit)
+        self._id = id
+        self._text = text
+        self._background = background
+        self._on_peers = on_peers
+        self._clock = clock
+        self._token = trio.lowlevel.current_trio_token()
+        self._in_progress: set[_RunningRound] = set()
+        self._ended: deque[_RunningRound] = deque()
+        self.cut = 0  # connections that were closed for flooding
+        self._old = False  # True once a service has answered in an older version
+        self._leaving: set[int] = set()  # connections with a goodbye
+        self._unfollow = self.socket.on_peer(self._peer)  # before any peer can connect
+
+    def connect(self, listen: Iterable[str], dial: Iterable[str]) -> None:
+        """Listen and dial. Raises ConfigError, Unreachable."""
+        for url in listen:
+            self.socket.listen(url)
+        for url in dial:
+            self.socket.dial(url)
+
+    def close(self) -> None:
+        """Close the socket. Rounds in progress raise Closed; followers of `feed` end."""
+        self._unfollow()  # losses from now on are our own doing
+        self.socket.close(0.0)
+        self.feed.end()
+        for running in self._in_progress:
+            running.done.set()
+
+    # Rounds
+
+    async def round(self, *, early: bool, deadline: float, reask: bool = False) -> RoundResult:
+        """Run one round from its queries to its result, for `deadline` seconds or until complete if `early`.
+
+        When cancelled, the replies received count, and no misses do. Raises Closed.
+        """
+        with self.lock:
+            this = self.registry.start_round(self._clock(), reask=reask)
+        running = _RunningRound(this, early)
+        self._in_progress.add(running)
+        try:
+            return await self._run_round(running, deadline)
+        finally:
+            self._in_progress.discard(running)
+            self._ended.append(running)
+            if len(self._ended) > LATE_ROUNDS:
+                self._ended.popleft().end()
+
+    async def _run_round(self, running: _RunningRound, deadline: float) -> RoundResult:
+        this = running.round
+        flags = {FLAG_TEXT} if self._text else set()
+        query = SurveyQuery(self._id, this.number, frozenset(flags | ({FLAG_REASK} if this.reask else set())))
+        for body in (query.encode(), TEXT_QUERY) if self._text else (query.encode(),):
+            try:
+                running.surveys.append(await self.socket.astart(body, timeout=None))
+            except (TimedOut, Broken) as error:
+                log.warning("a survey could not be sent: %s", error)
+        self._background.start(self._collect, running)
+        # The deadline starts here, after the loop's own delays, so that they do not shorten the services' time.
+        ends = trio.current_time() + deadline
+        self._end_if_complete(running)
+        with trio.move_on_at(ends):
+            await running.done.wait()
+        if self.socket.closed:
+            raise _closed()
+        if trio.current_time() - ends > LATE_WAKE:
+            await trio.sleep(LATE_WAKE)  # NNG's threads may have been stalled too: let them read what has arrived
+        for survey in running.surveys:
+            self._feed(running, survey, survey.fresh())  # replies that arrived during our own stall are no misses
+        with self.lock:
+            end = self.registry.end_round(this, self._clock())
+            self.feed.publish(end.events)
+        self._disconnect(end.silent_pipes)  # silent for 8 surveys: they may be half open
+        return end
+
+    async def _collect(self, running: _RunningRound) -> None:
+        """Feed replies as they arrive, late ones included, until the round accepts no more."""
+
+        async def replies_to(survey: Survey) -> None:
+            with contextlib.suppress(Closed):
+                async for reply in survey:
+                    self._feed(running, survey, [reply])
+
+        with running.late:
+            async with trio.open_nursery() as nursery:
+                for survey in running.surveys:
+                    nursery.start_soon(replies_to, survey)
+
+    def _feed(self, running: _RunningRound, survey: Survey, replies: Iterable[Reply]) -> None:
+        # A peer that connects between the two surveys is asked in text alone, whatever it speaks, so its reply says
+        # too little. It gets a round of its own anyway.
+        all_pipes = survey is not running.surveys[-1] or not self._text
+        for reply in replies:
+            if reply.pipe is not None and (all_pipes or reply.pipe.id in running.round.asked):
+                with self.lock:
+                    events = self.registry.reply(reply.pipe.id, running.round, reply.body, self._clock())
+                    self.feed.publish(events)
+                    old = self.registry.older
+                if old and not self._old:
+                    self._old = True
+                    log.warning("service at %s speaks version 1: its priority is read as 8", reply.pipe.address)
+                before = running.weight[reply.pipe.id]
+                running.weight[reply.pipe.id] = after = before + 1 + len(reply.body) // 256
+                if before <= FLOOD < after:  # the registry refuses far less; this keeps the loop free
+                    self.cut += self.socket.disconnect(reply.pipe)
+                if any(event.reason is Reason.BYE for event in events):
+                    self._leaving.add(reply.pipe.id)
+                    self._token.run_sync_soon(self._disconnect_leaving, idempotent=True)
+        self._end_if_complete(running)
+
+    def _end_if_complete(self, running: _RunningRound) -> None:
+        """End the wait if the round is complete."""
+        if not running.early or running.done.is_set():
+            return
+        with self.lock:
+            complete = self.registry.complete(running.round)
+        if complete:
+            running.done.set()
+
+    def _disconnect_leaving(self) -> None:
+        """Disconnect where all providers have said goodbye: that tells them that it was received."""
+        leaving, self._leaving = self._leaving, set()
+        with self.lock:
+            rows = self.registry.view(self._clock())
+        for row in rows:
+            if row.state is not State.DOWN and row.reason is not Reason.BYE:
+                leaving.difference_update(row.pipes)
+        self._disconnect(leaving)
+
+    def _disconnect(self, numbers: Collection[int]) -> None:
+        if numbers:
+            for pipe in self.socket.pipes:
+                if pipe.id in numbers:
+                    with contextlib.suppress(NngkitError):
+                        self.socket.disconnect(pipe)
+
+    # Connections
+
+    def _peer(self, event: PeerEvent) -> None:
+        # Runs on the thread that noticed, mostly one of NNG's: nothing here may wait for the loop.
+        with self.lock:
+            if event.kind == "joined":
+                self.feed.publish(self.registry.pipe_joined(event.pipe.id, self._clock()))
+            else:
+                self.feed.publish(self.registry.pipe_left(event.pipe.id, self._clock()))
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._peers_changed, idempotent=True)
+
+    def _peers_changed(self) -> None:
+        self._on_peers()
+        for running in self._in_progress:
+            self._end_if_complete(running)
+
+
+def _closed() -> Closed:
+    return Closed("the discovery is closed")
