@@ -1,4 +1,4 @@
-"""Documents that several peers hold: each peer a process, and one more that tells them what to do (``_crew.py``)."""
+"""Documents that several peers hold: each peer a process, and one more that tells them what to do (``_control.py``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import trio
-from _crew import Crew, Orders
+from _control import Crew, Orders
 from _store import folder
 
 from _child import RUN_IN, Meter, lowest_peak, peak, resident, say

@@ -1,6 +1,6 @@
 """The same through pycrdt-websocket: a server under uvicorn, and clients with its provider over `websockets`.
 
-Each is a process, as in ``_documents.py``, and does as it is told (``_crew.py``): the first serves, the second writes,
+Each is a process, as in ``_documents.py``, and does as it is told (``_control.py``): the first serves, the second writes,
 the others read. Everything is as it is by default.
 """
 
@@ -12,7 +12,7 @@ import time
 from typing import Any, Final
 
 import uvicorn
-from _crew import Crew, Orders
+from _control import Crew, Orders
 from _documents import NAME, delivered
 from pycrdt import Doc, Provider, Text
 from pycrdt.websocket import ASGIServer, WebsocketServer

@@ -13,7 +13,7 @@ from _measuring import Group, Promise, Way
 
 
 def way(name: str, *arguments: str) -> Way:
-    return Way(name, "_starting:start", task={"arguments": arguments})
+    return Way(name, "_start_up:start", task={"arguments": arguments})
 
 
 def promise(name: str, base: str, most: float, aim: float) -> Promise:

@@ -26,7 +26,7 @@ from nngkit.cli import options
 from nngkit.cli.main import COMMANDS, say
 from nngkit.cli.output import coloured, columns, json_line, out, wants_colour
 from nngkit.errors import ConfigError
-from nngkit.spark.jobs.table import JOBS
+from nngkit.spark.jobs.registry import JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -200,7 +200,7 @@ def _run(arguments: argparse.Namespace) -> int:
     master = arguments.master or (None if os.environ.get("NNGKIT_SUBMITTED") else "local[*]")
     conf = (SMALL if arguments.small else {}) | _conf(arguments.conf)
     with session(master, f"nngkit {name}", conf) as spark:
-        from nngkit.spark.running import Asked, Skips, batch, in_a_line, stream
+        from nngkit.spark.run import Asked, Skips, batch, in_a_line, stream
 
         asked = Asked(
             arguments.journal,

@@ -20,12 +20,12 @@ from nngkit.errors import ConfigError
 if TYPE_CHECKING:
     from nngkit.journal.ingest import Ingest, Stored, encode_request, parse_reply
     from nngkit.journal.manifest import Lost, Manifest, Segment
+    from nngkit.journal.partition import Rebuilt, Retention, rebuild_manifest
     from nngkit.journal.reader import Bounds, Journal, open_journal, read
     from nngkit.journal.record import Record
     from nngkit.journal.recorder import Recorder, RecorderStats, Stream
     from nngkit.journal.replaying import Replayed, replay
-    from nngkit.journal.segments import Rebuilt, Retention, rebuild_manifest
-    from nngkit.journal.wanted import Skipped
+    from nngkit.journal.selection import Skipped
 
 __all__ = [
     "Bounds",
@@ -56,10 +56,10 @@ _LATE = {  # name -> its module: a reader needs no event loop, a recorder no Par
     **dict.fromkeys(("Lost", "Manifest", "Segment"), "manifest"),
     **dict.fromkeys(("Bounds", "Journal", "open_journal", "read"), "reader"),
     "Record": "record",
-    "Skipped": "wanted",
+    "Skipped": "selection",
     **dict.fromkeys(("Recorder", "RecorderStats", "Stream"), "recorder"),
     **dict.fromkeys(("Replayed", "replay"), "replaying"),
-    **dict.fromkeys(("Rebuilt", "Retention", "rebuild_manifest"), "segments"),
+    **dict.fromkeys(("Rebuilt", "Retention", "rebuild_manifest"), "partition"),
 }
 
 for _package in ("google_crc32c", "pyarrow"):  # looked for and not imported: pyarrow alone takes 0.1 s

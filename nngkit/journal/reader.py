@@ -26,7 +26,7 @@ from nngkit.journal.files import MANIFEST, SEGMENT, folder_of, logs_in, place_of
 from nngkit.journal.logfile import open_log, read_head
 from nngkit.journal.manifest import Manifest, Segment, check_journal, load_manifest
 from nngkit.journal.record import Record
-from nngkit.journal.wanted import ADVICE, Skipped, Wanted, log_skipped
+from nngkit.journal.selection import ADVICE, Skipped, Wanted, log_skipped
 
 if TYPE_CHECKING:
     import pyarrow as pa

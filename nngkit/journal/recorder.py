@@ -39,9 +39,9 @@ from nngkit.background import UnderTrio
 from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStored, TimedOut, TooLarge
 from nngkit.journal.ingest import Ingest, Stored, encode_refusal, encode_stored, parse_request
 from nngkit.journal.log import Entry, LogStats
+from nngkit.journal.partition import Partition, Retention, SealStats
 from nngkit.journal.reader import open_journal, read
 from nngkit.journal.record import Record, encode_headers, encode_origin
-from nngkit.journal.segments import Partition, Retention, SealStats
 from nngkit.protocols import Bus, Pair0, Pair1, Pull, Rep, Request, Socket, Sub
 
 __all__ = ["Recorder", "RecorderStats", "Stream"]

@@ -28,7 +28,7 @@ import trio
 
 from nngkit.errors import ConfigError
 from nngkit.journal.reader import Journal, open_journal
-from nngkit.journal.wanted import Skipped, log_skipped
+from nngkit.journal.selection import Skipped, log_skipped
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Push, Req
 
 __all__ = ["Replayed", "replay"]

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from nngkit.journal import Journal, Skipped
-    from nngkit.spark.recording import OwnRecorder
+    from nngkit.spark.own_recorder import OwnRecorder
     from nngkit.spark.sink import BatchSink, StreamSink
 
 __all__ = ["BatchReader", "NngDataSource", "Slice", "StreamReader"]
@@ -316,7 +316,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return the journal; start its recorder if the stream has one of its own."""
         if self.options.listening is not None:
             if self._recorder is None:
-                from nngkit.spark.recording import OwnRecorder
+                from nngkit.spark.own_recorder import OwnRecorder
 
                 self._recorder = OwnRecorder(self.options.path, self.options.listening)
             self._recorder.ensure()

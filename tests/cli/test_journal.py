@@ -15,11 +15,11 @@ import trio
 
 from nngkit import Service
 from nngkit.journal import open_journal, parse_reply, read
-from nngkit.journal.segments import Partition
+from nngkit.journal.partition import Partition
 from nngkit.protocols import Pub, Pull, Push, Req, Sub
 from tests.cli.commands import ROOT, assert_fails, command, discoverd, environment, nngkit, valid
 from tests.cli.processes import Running
-from tests.journal.making import entry, folder, stored
+from tests.journal.partitions import entry, folder, stored
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20.0

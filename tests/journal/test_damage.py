@@ -10,11 +10,11 @@ from nngkit.errors import ConfigError, Damaged
 from nngkit.journal import open_journal, read
 from nngkit.journal.files import HEAD, log_name
 from nngkit.journal.logfile import open_log
+from nngkit.journal.partition import Partition
 from nngkit.journal.record import Head, LogHeader
 from nngkit.journal.recovery import recover
 from nngkit.journal.segmentfile import crc_of
-from nngkit.journal.segments import Partition
-from tests.journal.making import SALT, entry, folder, log_bytes, stored, until
+from tests.journal.partitions import SALT, entry, folder, log_bytes, stored, until
 
 VALUES = [b"value %d " % number * (1 + number % 7) for number in range(300)]
 WHOLE = log_bytes(VALUES)

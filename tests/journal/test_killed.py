@@ -20,7 +20,7 @@ from nngkit.journal import open_journal, read
 from nngkit.journal.verify import verify
 from nngkit.protocols import Push, Req
 from tests.cli.commands import ROOT, command, environment
-from tests.journal.asking import ask
+from tests.journal.ingest_client import ask
 
 RUNS = int(os.environ.get("NNGKIT_KILLS", "20"))
 IN_FLIGHT = 200  # requests under way at any time

@@ -21,9 +21,9 @@ import pytest
 
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal import open_journal, read
-from nngkit.journal import segments as sealing
-from nngkit.journal.segments import Partition, rebuild_manifest
-from tests.journal.making import entry, folder, stored, until
+from nngkit.journal import partition as sealing
+from nngkit.journal.partition import Partition, rebuild_manifest
+from tests.journal.partitions import entry, folder, stored, until
 
 SEGMENTS = 5
 ROWS = 30

@@ -15,8 +15,8 @@ from nngkit.errors import ConfigError, Full, NotStored, OffsetGone
 from nngkit.journal import Retention, open_journal, read
 from nngkit.journal import manifest as manifests
 from nngkit.journal.files import SharedPlace
-from nngkit.journal.segments import Partition
-from tests.journal.making import entry, folder, stored, until
+from nngkit.journal.partition import Partition
+from tests.journal.partitions import entry, folder, stored, until
 
 
 def test_what_was_stored_is_read_before_and_after_it_is_sealed(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_two_recorders_do_not_share_a_partition(tmp_path: Path) -> None:
 def test_what_is_old_or_too_much_is_retired_and_asking_for_it_says_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nngkit.journal.segments.RETIRE", 0.0)
+    monkeypatch.setattr("nngkit.journal.partition.RETIRE", 0.0)
     now = int(time.time() * 1e6)
     for number, age in enumerate((5000, 4000, 0)):
         partition = Partition.open(tmp_path / "j")

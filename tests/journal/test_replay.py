@@ -12,9 +12,9 @@ import trio
 
 from nngkit.errors import ConfigError
 from nngkit.journal import Replayed, replay
-from nngkit.journal.segments import Partition
+from nngkit.journal.partition import Partition
 from nngkit.protocols import Pair0, Pub, Pull, Push, Rep, Req, Sub
-from tests.journal.making import entry, stored
+from tests.journal.partitions import entry, stored
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 30.0

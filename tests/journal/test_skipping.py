@@ -13,9 +13,9 @@ from pyarrow import parquet
 
 from nngkit.errors import Damaged
 from nngkit.journal import Journal, Skipped, open_journal, read
+from nngkit.journal.partition import Partition
 from nngkit.journal.record import LogHeader
-from nngkit.journal.segments import Partition
-from tests.journal.making import entry, folder, stored
+from tests.journal.partitions import entry, folder, stored
 
 ROWS = 1000
 GROUP = 100

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nngkit.journal import open_journal
+from nngkit.spark.jobs.registry import JOBS
 from nngkit.spark.jobs.snapshots import load, progress
-from nngkit.spark.jobs.table import JOBS
-from nngkit.spark.running import Asked, Skips, batch, stream_of
+from nngkit.spark.run import Asked, Skips, batch, stream_of
 from tests.spark.journals import append, opened, write
 from tests.spark.rows import at, eight, micros, seen
 from tests.spark.test_documents import conversation

@@ -31,7 +31,7 @@ from nngkit.journal import open_journal, read
 from nngkit.journal.verify import verify
 from nngkit.protocols import Req
 from tests.cli.commands import ROOT, command, environment
-from tests.journal.asking import ask
+from tests.journal.ingest_client import ask
 
 RUNS = int(os.environ.get("NNGKIT_KILLS", "20"))
 SEED = int(os.environ.get("NNGKIT_KILLS_SEED", time.time_ns() % 100_000))

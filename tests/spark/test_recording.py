@@ -20,7 +20,7 @@ from nngkit.errors import Broken, ConfigError
 from nngkit.journal import open_journal, read
 from nngkit.protocols import Push
 from nngkit.spark.options import Listening, ReadOptions
-from nngkit.spark.recording import OwnRecorder
+from nngkit.spark.own_recorder import OwnRecorder
 from nngkit.spark.source import StreamReader
 from tests.protocols.wires import eventually
 from tests.spark.journals import append, opened
@@ -133,7 +133,7 @@ def test_on_a_full_disk_it_takes_no_more_and_goes_on_where_there_is_room_again(
 DRIVER = """
 import sys, time
 from nngkit.spark.options import Listening, ReadOptions
-from nngkit.spark.recording import OwnRecorder
+from nngkit.spark.own_recorder import OwnRecorder
 from nngkit.spark.source import StreamReader
 recorder = OwnRecorder(sys.argv[1], Listening("pull", sys.argv[2], None, "work", ""))
 recorder.ensure()

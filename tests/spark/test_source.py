@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from nngkit.journal import open_journal
-from nngkit.journal.segments import Partition, Retention
+from nngkit.journal.partition import Partition, Retention
 from nngkit.spark.options import ReadOptions
 from nngkit.spark.source import BatchReader
 from tests.spark.journals import append, opened, write

@@ -12,8 +12,8 @@ import pytest
 
 from nngkit.errors import Damaged
 from nngkit.journal import read
-from nngkit.journal.segments import Partition
-from tests.journal.making import entry, folder, stored
+from nngkit.journal.partition import Partition
+from tests.journal.partitions import entry, folder, stored
 
 STEPS: tuple[tuple[Any, str], ...] = (
     (os, "fsync"),

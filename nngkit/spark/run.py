@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.errors import Broken, ConfigError
-from nngkit.spark.jobs.table import JOBS
+from nngkit.spark.jobs.registry import JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
