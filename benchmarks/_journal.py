@@ -121,7 +121,7 @@ def ingest(task: dict[str, Any]) -> None:
 def _filled(folder: str, task: dict[str, Any], pause: int) -> None:
     """A journal of ``records``, `pause` microseconds from each other; half of it in segments."""
     origin, count = encode_origin("bench", "pull", None), task["records"]
-    partition = Partition.open(folder, room=1 << 40)
+    partition = Partition.open(folder, buffer_bytes=1 << 40)
     values = [os.urandom(task["size"] // 2).hex().encode() for _ in range(256)]
     for first in range(0, count, 256):
         part = range(first, min(count, first + 256))

@@ -1,4 +1,4 @@
-"""From logs to segments: Parquet files that are there whole or not at all, and their retention.
+"""One partition of a journal: its lock, its log, sealing into Parquet segments, and retention.
 
 ::
 
@@ -6,15 +6,15 @@
     partition.log.append(...)
     partition.close()
 
-A thread seals each log that is full or old: Parquet under a scratch name, fsync, rename, fsync of the folder; then the
-manifest, which is replaced in the same way; and only then is the log removed. Killed anywhere in between, the records
-are in the log, in the segment, or in both, and the next recorder adopts the segment (adoption.py). A disk that is full
-keeps its logs, and sealing is tried again.
+A thread seals each log that is full or old: Parquet under a scratch name, fsync, rename, fsync of the folder. It then
+replaces the manifest in the same way, and only then deletes the log. If killed in between, the records are in the log,
+in the segment, or in both, and the next recorder adopts the segment (adoption.py). If the disk is full, the logs stay
+and sealing is retried.
 
-Retention is the only one that removes a segment. A segment that the manifest does not list is adopted or renamed.
+Only retention deletes segments. An unlisted segment is adopted or renamed.
 
-The thread shares its interpreter with whoever records. So it works in small pieces and sleeps in between; the writing
-of Parquet itself is done outside the interpreter's lock.
+The thread shares its interpreter with the recorder, so it works in small pieces and sleeps in between; pyarrow writes
+Parquet without holding the GIL.
 """
 
 from __future__ import annotations
@@ -33,40 +33,39 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError, Damaged
-from nngkit.journal.adoption import ORPHAN, Survey, refuse, survey, without
+from nngkit.journal.adoption import ORPHAN, Adoption, gap_error, plan_adoption
 from nngkit.journal.files import (
     HEAD,
     INDEX,
     LOCK,
-    MANIFEST,
     MOST_PARTITIONS,
     SCRATCH,
-    Place,
+    Storage,
     folder_of,
     logs_in,
-    place_of,
+    open_storage,
     segment_name,
     sync_file,
     sync_folder,
 )
 from nngkit.journal.log import Log
 from nngkit.journal.logfile import ADVICE, read_head
-from nngkit.journal.manifest import RETIRE, Lost, Manifest, Segment, check_journal, load_manifest, save_manifest
+from nngkit.journal.manifest import RETIRE, Lost, Manifest, check_journal, load_manifest, save_manifest
 from nngkit.journal.record import Head
 from nngkit.journal.recovery import OldLog, Recovered, recover
 from nngkit.journal.segmentfile import write_segment
 
-__all__ = ["Partition", "Rebuilt", "Retention", "SealStats", "rebuild_manifest"]
+__all__ = ["Partition", "Retention", "SealStats"]
 
 log_ = logging.getLogger("nngkit.journal")
 
-RETRY: Final = 5.0  # seconds until sealing is tried again, and between looks at what is too old
-SKIPPED: Final = 1 << 32  # offsets left out after a lost head: more than were ever given since the last known one
+RETRY: Final = 5.0  # seconds between retries of sealing, and between retention checks
+SKIPPED: Final = 1 << 32  # offsets skipped after a lost head: more than can have been assigned since
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept: segments with a record younger than `age` seconds, and `size` bytes of them; None is everything."""
+    """Retention: keep segments with a record newer than `age` seconds, up to `size` bytes; None: no limit."""
 
     age: float | None = None
     size: int | None = None
@@ -74,7 +73,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class SealStats:
-    """`sealed` records in `segments`; `retired` segments; `failures` of sealing, each of which is tried again."""
+    """Counters: `sealed` records in `segments`; `retired` segments; `failures` of sealing, each of them retried."""
 
     sealed: int = 0
     segments: int = 0
@@ -83,12 +82,12 @@ class SealStats:
 
 
 class Partition:
-    """One recorder's part of a journal: its lock, its log, and the thread that seals. `open` makes it."""
+    """Partition owned by one recorder: lock, log and sealing thread. Created by `open`."""
 
     def __init__(
-        self, place: Place, folder: Path, manifest: Manifest, lock: int, found: Recovered, retention: Retention
+        self, storage: Storage, folder: Path, manifest: Manifest, lock: int, found: Recovered, retention: Retention
     ) -> None:
-        self.place = place
+        self.storage = storage
         self.folder = folder
         self.manifest = manifest
         self.recovered = found
@@ -113,62 +112,62 @@ class Partition:
         retention: Retention | None = None,
         segment_bytes: int = 64 << 20,
         segment_seconds: float = 60.0,
-        room: int = 64 << 20,
+        buffer_bytes: int = 64 << 20,
         deliver: Callable[[list[Callable[[], None]]], object] | None = None,
     ) -> Partition:
-        """Be the one recorder of that partition, and make the journal where there is none.
+        """Lock the partition for this recorder; create the journal if there is none. The caller must `close` it.
 
-        `spool`: the folder for logs, where the journal is shared storage. `salvage`: go on behind damage.
-        `segment_bytes`, `segment_seconds`: a log over either is sealed. `room`: bytes that may wait for the disk.
-        Raises ConfigError, Damaged. `close` it.
+        `spool`: the folder for logs if the journal is on shared storage. `salvage`: continue behind damage.
+        `segment_bytes`, `segment_seconds`: a log over either is sealed. `buffer_bytes`: bytes that may wait for the
+        disk. Raises ConfigError, Damaged.
         """
         if not 0 <= partition < MOST_PARTITIONS:
             raise ConfigError("partition", f"{partition} is not from 0 to {MOST_PARTITIONS - 1}", partition)
-        place = place_of(journal)
-        if (place.folder is None) != (spool is not None):
+        storage = open_storage(journal)
+        if (storage.folder is None) != (spool is not None):
             why = (
                 "is for a journal on shared storage (a URI)"
                 if spool
-                else f"{journal} is shared: its logs need a folder"
+                else f"{journal} is shared storage: its logs need a local folder"
             )
             raise ConfigError("spool", why, spool)
-        check_journal(place, make=True)
-        folder = (place.folder or Path(os.fspath(spool or ""))).absolute() / folder_of(partition)
+        check_journal(storage, make=True)
+        folder = (storage.folder or Path(os.fspath(spool or ""))).absolute() / folder_of(partition)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             sync_folder(folder.parent)
-            lock = _lock(folder)
+            lock = lock_partition(folder)
         except OSError as error:
             raise ConfigError("journal", f"{folder}: {error.strerror or error}", str(folder)) from error
         try:
-            owner = _owner(folder, partition, shared=place.folder is None)
-            before = load_manifest(place, partition)
-            if before is not None and place.folder is None and before.owner != owner:
+            owner = owner_of(folder, partition, shared=storage.folder is None)
+            before = load_manifest(storage, partition)
+            if before is not None and storage.folder is None and before.owner != owner:
                 raise ConfigError(
                     "partition",
-                    f"{place.shown(folder_of(partition))}: partition {partition} is {before.owner}'s, and this "
-                    f"spool is {owner}; record into another one (--partition), or use that recorder's spool",
+                    f"{storage.shown(folder_of(partition))}: partition {partition} belongs to {before.owner}, and this "
+                    f"spool is {owner}; use another partition (--partition), or that recorder's spool",
                     partition,
                 )
-            there = survey(place, folder, before, Manifest(partition, owner))
+            there = plan_adoption(storage, folder, before, Manifest(partition, owner))
             if before is None and not there.end and not logs_in(folder):
-                # Before the manifest: where there is a manifest and no head, the head is lost. One that cannot be read
-                # is what an older nngkit left when it was killed, or its disk was full, between making and writing it.
+                # The head comes before the manifest: a manifest without a head means that the head is lost. An
+                # unreadable head remains if an older nngkit was killed, or its disk full, while it created one.
                 _write_head(folder, 0)
-            manifest, found = _recovered(place, folder, there, salvage=salvage)
-            there.apply(place)
+            manifest, found = _recovered(storage, folder, there, salvage=salvage)
+            there.apply(storage)
             if manifest != before or found.end > manifest.end or not manifest.segments:
-                save_manifest(place, manifest)  # also to see now, and not in an hour, that the journal can be written
-            _write_head(folder, found.end)  # where --salvage goes on without one
-            _tidy(place, folder, manifest, found)
-            self = cls(place, folder, manifest, lock, found, retention or Retention())
+                save_manifest(storage, manifest)  # also to fail now, not in an hour, if storage is read-only
+            _write_head(folder, found.end)  # if salvage continues without one
+            _tidy(storage, folder, manifest, found)
+            self = cls(storage, folder, manifest, lock, found, retention or Retention())
             self.log = Log(
                 folder,
                 partition,
                 found.end,
                 most_bytes=segment_bytes,
                 most_seconds=segment_seconds,
-                room=room,
+                buffer_bytes=buffer_bytes,
                 on_closed=self._closed,
                 deliver=deliver,
             )
@@ -182,7 +181,7 @@ class Partition:
         return self
 
     def close(self) -> None:
-        """Write what waits, seal what can be sealed, let the lock go. The rest is sealed when it is opened again."""
+        """Write pending records, seal the logs, release the lock. Unsealed logs are sealed at the next open."""
         try:
             self.log.close()
             with self._changed:
@@ -216,10 +215,10 @@ class Partition:
                         self._logs.popleft()
                 self._retire()
                 self.failure = None
-            except Exception as error:  # a full disk, a share that is gone, a log that was damaged meanwhile
+            except Exception as error:  # a full disk, unreachable storage, a damaged log
                 self.failure = error
                 self.stats = replace(self.stats, failures=self.stats.failures + 1)
-                log_.error("%s: not sealed, will be tried again: %s", self.folder, error)
+                log_.error("%s: sealing failed, will retry: %s", self.folder, error)
                 retry = RETRY
 
     def _seal(self, old: OldLog) -> None:
@@ -230,17 +229,19 @@ class Partition:
             scratch = self.folder / (name + SCRATCH)
             folder = folder_of(partition)
             try:
-                sync_file(old.path)  # what was written before a crash and never synced is about to count
+                sync_file(old.path)  # may hold records written before a crash and never synced
                 written = write_segment(old, partition, scratch, gently=not self._stopping)
-                if name in self.place.names(folder):  # somebody has put it there since this recorder started
-                    aside = self.place.set_aside(f"{folder}/{name}", ORPHAN)
-                    log_.warning("%s: not in the manifest, renamed to %s", self.place.shown(f"{folder}/{name}"), aside)
-                self.place.publish(scratch, f"{folder}/{name}")
+                if name in self.storage.names(folder):  # put there since this recorder started
+                    aside = self.storage.set_aside(f"{folder}/{name}", ORPHAN)
+                    log_.warning(
+                        "%s: not in the manifest, renamed to %s", self.storage.shown(f"{folder}/{name}"), aside
+                    )
+                self.storage.publish(scratch, f"{folder}/{name}")
             except BaseException:
                 scratch.unlink(missing_ok=True)
                 raise
             manifest = manifest.sealed(written)
-            save_manifest(self.place, manifest)
+            save_manifest(self.storage, manifest)
             self.manifest = manifest
             stats = self.stats
             self.stats = replace(stats, sealed=stats.sealed + written.rows, segments=stats.segments + 1)
@@ -252,21 +253,22 @@ class Partition:
         sync_folder(self.folder)
 
     def _retire(self) -> None:
-        """Have the manifest list no more what is too old, and remove what it has not listed for a while."""
+        """Unlist expired segments, and delete those unlisted long enough ago."""
         now = time.time()
         manifest = self.manifest.retained(now, age=self._retention.age, size=self._retention.size)
         due = [each for each in manifest.retired if each.at + RETIRE <= now]
         for each in due:
-            self.place.remove(f"{folder_of(manifest.partition)}/{each.file}")
+            self.storage.remove(f"{folder_of(manifest.partition)}/{each.file}")
         manifest = replace(manifest, retired=tuple(each for each in manifest.retired if each not in due))
         if manifest != self.manifest:
-            save_manifest(self.place, manifest)
+            save_manifest(self.storage, manifest)
             gone = len(self.manifest.segments) - len(manifest.segments)
             self.manifest = manifest
             self.stats = replace(self.stats, retired=self.stats.retired + gone)
 
 
-def _lock(folder: Path) -> int:
+def lock_partition(folder: Path) -> int:
+    """Lock the partition's folder; return the descriptor that holds the lock. Raises ConfigError, OSError."""
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -278,7 +280,7 @@ def _lock(folder: Path) -> int:
         raise ConfigError(
             "partition",
             f"{folder / LOCK}: another recorder has this partition ({by or 'unknown'}); "
-            "record into another one (--partition), or end that one",
+            "use another partition (--partition), or stop that recorder",
             str(folder),
         ) from error
     os.ftruncate(descriptor, 0)
@@ -286,8 +288,8 @@ def _lock(folder: Path) -> int:
     return descriptor
 
 
-def _owner(folder: Path, partition: int, *, shared: bool) -> str:
-    """Whose partition it is: on shared storage, where no lock reaches, this spool's own name."""
+def owner_of(folder: Path, partition: int, *, shared: bool) -> str:
+    """Return the partition's owner: on shared storage, which has no lock, a name kept in the spool."""
     if not shared:
         return "local"
     path = folder / "owner"
@@ -300,30 +302,30 @@ def _owner(folder: Path, partition: int, *, shared: bool) -> str:
     return name
 
 
-def _recovered(place: Place, folder: Path, there: Survey, *, salvage: bool) -> tuple[Manifest, Recovered]:
-    """The manifest with all that is known now, and what the logs hold. Raises Damaged, and has changed nothing."""
+def _recovered(storage: Storage, folder: Path, there: Adoption, *, salvage: bool) -> tuple[Manifest, Recovered]:
+    """Return the updated manifest and the content of the logs. Raises Damaged, before anything is changed."""
     if there.gaps and not salvage:
-        raise refuse(place, there)
+        raise gap_error(storage, there)
     manifest = there.manifest
     if there.gaps:
-        manifest = replace(manifest, lost=_in_order(manifest.lost + there.gaps))
+        manifest = replace(manifest, lost=in_order(manifest.lost + there.gaps))
     found = recover(folder, manifest.partition, manifest.end, known=manifest.lost, given=there.end, salvage=salvage)
     lost = found.lost
     if read_head(folder) is None:
-        # Only the head says up to where offsets were given, if the newest log is cut or gone as well.
+        # If the newest log is cut or missing too, only the head says which offsets were assigned.
         if not salvage:
-            why = "it is missing or unreadable, and only it says which offsets were given"
+            why = "missing or unreadable, so the assigned offsets are unknown"
             raise Damaged(str(folder / HEAD), why, offset=found.end, advice=ADVICE)
-        skipped = Lost(found.end, found.end + SKIPPED, "left out, as the head is lost")
+        skipped = Lost(found.end, found.end + SKIPPED, "skipped, as the head is lost")
         lost, found = (*lost, skipped), replace(found, end=skipped.end)
-    manifest = replace(manifest, lost=_in_order(manifest.lost + lost))
+    manifest = replace(manifest, lost=in_order(manifest.lost + lost))
     if not found.logs:
         manifest = replace(manifest, end=found.end)
     return manifest, replace(found, lost=there.gaps + found.lost)
 
 
 def _write_head(folder: Path, end: int) -> None:
-    """Make a head where none can be read. It is there whole or not at all, wherever the recorder is killed."""
+    """Create a head if there is no readable one. Atomic, also if the recorder is killed."""
     if read_head(folder) is not None:
         return
     scratch = folder / (HEAD + SCRATCH)
@@ -335,25 +337,26 @@ def _write_head(folder: Path, end: int) -> None:
     sync_folder(folder)
 
 
-def _in_order(lost: tuple[Lost, ...]) -> tuple[Lost, ...]:
+def in_order(lost: tuple[Lost, ...]) -> tuple[Lost, ...]:
+    """Return the ranges sorted by offset."""
     return tuple(sorted(lost, key=lambda each: each.first))
 
 
-def _tidy(place: Place, folder: Path, manifest: Manifest, found: Recovered) -> None:
-    """Remove logs whose records are in segments, and what was half written; put aside everything else."""
-    here = set(place.names(folder_of(manifest.partition)))
+def _tidy(storage: Storage, folder: Path, manifest: Manifest, found: Recovered) -> None:
+    """Delete logs whose records are in segments, and scratch files; rename unusable logs."""
+    here = set(storage.names(folder_of(manifest.partition)))
     for path in found.done:
         first = int(path.name[:20])
         gone = any(each.file not in here and each.end > first for each in manifest.segments)
         if gone or not any(each.first <= first < each.end for each in manifest.segments):
-            _set_aside(path, "it may hold records that no segment has")
+            _set_aside(path, "it may hold records that are in no segment")
         else:
             path.unlink()
             path.with_suffix(INDEX).unlink(missing_ok=True)
     for path in found.useless:
-        _set_aside(path, "no record in it can be read")
+        _set_aside(path, "it has no readable record")
     for entry in os.scandir(folder):
-        if entry.name.endswith(SCRATCH):  # half written: adoption.py has renamed what is whole
+        if entry.name.endswith(SCRATCH):  # incomplete: complete ones have been renamed
             os.unlink(entry.path)
 
 
@@ -361,81 +364,3 @@ def _set_aside(path: Path, why: str) -> None:
     aside = path.with_name(f"{path.name}.{int(time.time() * 1e6)}.damaged")
     path.rename(aside)
     log_.warning("%s: renamed to %s: %s", path, aside.name, why)
-
-
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """What `rebuild_manifest` did.
-
-    `adopted`: segments that were not listed. `orphans`: (file, why). `missing`: listed segments whose file is gone.
-    `lost`: ranges without a record that were not known. `replaced`: the old manifest's new name; None: there was none.
-    """
-
-    manifest: Manifest
-    adopted: tuple[str, ...]
-    orphans: tuple[tuple[str, str], ...]
-    missing: tuple[str, ...]
-    lost: tuple[Lost, ...]
-    replaced: str | None
-
-
-def rebuild_manifest(
-    journal: str | os.PathLike[str], partition: int = 0, *, spool: str | os.PathLike[str] | None = None
-) -> Rebuilt:
-    """Make a partition's manifest from its segments. The old file is kept, renamed to `.replaced`.
-
-    What the old manifest says of retention and of lost records is kept where it can be read. Offsets that no segment
-    and no log has are counted as lost. Raises ConfigError if a recorder is at work, Damaged, OSError.
-    """
-    place = place_of(journal)
-    check_journal(place)
-    folder = (place.folder or Path(os.fspath(spool or ""))).absolute() / folder_of(partition)
-    if place.folder is None and spool is None:
-        raise ConfigError("spool", f"{journal} is shared: its logs need a folder", spool)
-    if not folder.is_dir():
-        raise ConfigError("partition", f"{folder}: there is no partition {partition}", partition)
-    lock = _lock(folder)
-    try:
-        owner = _owner(folder, partition, shared=place.folder is None)
-        name = f"{folder_of(partition)}/{MANIFEST}"
-        old: Manifest | None = None
-        with contextlib.suppress(Damaged, ConfigError):
-            old = load_manifest(place, partition)
-        if old is not None and place.folder is None and old.owner != owner:
-            raise ConfigError(
-                "partition", f"{place.shown(name)}: it is {old.owner}'s, and this spool is {owner}", owner
-            )
-        here = set(place.names(folder_of(partition)))
-        known: Manifest | None = None
-        missing: tuple[Segment, ...] = ()
-        if old is not None:
-            missing = tuple(each for each in old.segments if each.file not in here)
-            known = replace(old, segments=tuple(each for each in old.segments if each.file in here))
-        there = survey(place, folder, known, Manifest(partition, owner), orphans=True)
-        manifest = there.manifest
-        lost = [*there.gaps]
-        for each in missing:
-            lost += _uncovered(each.first, each.end, manifest)
-        if not manifest.segments and old is None:
-            manifest = replace(manifest, end=manifest.start)
-        lost = list(_in_order(tuple(lost)))
-        manifest = replace(manifest, lost=_in_order((*manifest.lost, *lost)))
-        kept = None
-        if MANIFEST in here:
-            kept = f"{MANIFEST}.{int(time.time() * 1e6)}.replaced"
-            place.replace(f"{folder_of(partition)}/{kept}", place.read(name))
-        there.apply(place)
-        save_manifest(place, manifest)
-        files = tuple(each.file for each in missing if each.file not in {one.file for one in manifest.segments})
-        return Rebuilt(manifest, tuple(name for _, name in there.adopted), there.orphans, files, tuple(lost), kept)
-    finally:
-        os.close(lock)
-
-
-def _uncovered(first: int, end: int, manifest: Manifest) -> list[Lost]:
-    """The offsets `first` to `end` - 1 without those that a segment has or that are known as lost."""
-    left = [Lost(first, end, "its segment is missing")]
-    have: list[Segment | Lost] = [*manifest.segments, *manifest.lost]
-    for each in have:
-        left = list(without(left, each.first, each.end))
-    return left

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from nngkit.errors import ConfigError
 from nngkit.spark.java import candidates, find_java, home_for_spark
 
-__all__ = ["Finding", "look", "try_it"]
+__all__ = ["Check", "check_environment", "check_start"]
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -32,7 +32,7 @@ PATIENCE: Final = 120.0  # seconds for Spark to start and to count; a busy machi
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     """One thing looked at; `advice` is what to do about it."""
 
     level: Level
@@ -40,68 +40,68 @@ class Finding:
     advice: str = ""
 
 
-def look(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+def check_environment(environ: Mapping[str, str] = os.environ) -> Iterator[Check]:
     """Everything but a real start."""
     yield from _packages()
     yield from _javas(environ)
     for program, why in (("bash", "Spark's own scripts are written for it"), ("sh", "our launcher of Java is")):
         if shutil.which(program, path=environ.get("PATH")):
-            yield Finding("ok", f"{program} is there")
+            yield Check("ok", f"{program} is there")
         else:
-            yield Finding("problem", f"there is no {program}", f"install it: {why}")
+            yield Check("problem", f"there is no {program}", f"install it: {why}")
     try:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-        yield Finding("ok", "127.0.0.1 can be listened on")
+        yield Check("ok", "127.0.0.1 can be listened on")
     except OSError as error:
-        yield Finding("problem", f"127.0.0.1 cannot be listened on: {error.strerror}", "bring up the loopback device")
+        yield Check("problem", f"127.0.0.1 cannot be listened on: {error.strerror}", "bring up the loopback device")
     if given := environ.get("SPARK_HOME"):
-        yield Finding(
+        yield Check(
             "warning", f"SPARK_HOME is {given}", "that Spark is used instead of PySpark's own; unset it if in doubt"
         )
     if (python := environ.get("PYSPARK_PYTHON")) and python != sys.executable:
-        yield Finding("warning", f"PYSPARK_PYTHON is {python}", "the workers run that one; nngkit has to be in it")
+        yield Check("warning", f"PYSPARK_PYTHON is {python}", "the workers run that one; nngkit has to be in it")
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[Check]:
     for name, least in LEAST.items():
         wanted = ".".join(map(str, least))
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            yield Finding("problem", f"{name} is not installed", "pip install 'nngkit[spark]'")
+            yield Check("problem", f"{name} is not installed", "pip install 'nngkit[spark]'")
             continue
         have = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
         if have < least:
-            yield Finding("problem", f"{name} is {version}, and {wanted} is needed", "pip install 'nngkit[spark]'")
+            yield Check("problem", f"{name} is {version}, and {wanted} is needed", "pip install 'nngkit[spark]'")
         elif name in BELOW and have >= BELOW[name]:
             most = ".".join(map(str, BELOW[name]))
-            yield Finding(
+            yield Check(
                 "problem", f"{name} is {version}, and PySpark needs one below {most}", f"pip install '{name}<{most}'"
             )
         else:
-            yield Finding("ok", f"{name} {version}")
+            yield Check("ok", f"{name} {version}")
     for name, (level, what, extra) in FOR.items():
         try:
-            yield Finding("ok", f"{name} {metadata.version(name)}")
+            yield Check("ok", f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
-            yield Finding(level, f"{name} is not installed, which {what} needs", f"pip install 'nngkit[{extra}]'")
+            yield Check(level, f"{name} is not installed, which {what} needs", f"pip install 'nngkit[{extra}]'")
 
 
-def _javas(environ: Mapping[str, str]) -> Iterator[Finding]:
+def _javas(environ: Mapping[str, str]) -> Iterator[Check]:
     for java in candidates(environ):
         what = f"Java {java.version or 'that does not run'} from {java.source}: {java.home}"
         if java.good:
-            yield Finding("ok", what + ("" if java.has_vector else ", by a launcher of ours"))
+            yield Check("ok", what + ("" if java.has_vector else ", by a launcher of ours"))
         else:
-            yield Finding("warning", what, "it is passed over: Spark needs 17 or newer")
+            yield Check("warning", what, "it is passed over: Spark needs 17 or newer")
     try:
-        yield Finding("ok", f"Spark will run with JAVA_HOME={home_for_spark(find_java(environ))}")
+        yield Check("ok", f"Spark will run with JAVA_HOME={home_for_spark(find_java(environ))}")
     except ConfigError as error:
-        yield Finding("problem", str(error), "pip install 'nngkit[java]', or Debian's openjdk-17-jre-headless")
+        yield Check("problem", str(error), "pip install 'nngkit[java]', or Debian's openjdk-17-jre-headless")
 
 
-def try_it() -> Finding:
+def check_start() -> Check:
     """Start Spark, in a process of its own, and have it count with Python workers: takes seconds."""
     script = (
         "from nngkit.spark import session\n"
@@ -115,8 +115,8 @@ def try_it() -> Finding:
             [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False
         )
     except subprocess.TimeoutExpired:
-        return Finding("problem", f"Spark did not start and count to 3 in {PATIENCE:g} s", "is the machine very busy?")
+        return Check("problem", f"Spark did not start and count to 3 in {PATIENCE:g} s", "is the machine very busy?")
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return Finding("problem", f"Spark does not start: {last}", "run it again with the problems above mended")
-    return Finding("ok", f"Spark {done.stdout.split()[-1]} started, and counted to 3 in Python")
+        return Check("problem", f"Spark does not start: {last}", "run it again with the problems above mended")
+    return Check("ok", f"Spark {done.stdout.split()[-1]} started, and counted to 3 in Python")

@@ -19,13 +19,13 @@ from typing import Final, NamedTuple
 
 from nngkit.errors import BadMessage
 
-__all__ = ["LENGTH", "Origin", "query_key", "split"]
+__all__ = ["LENGTH", "MessageId", "query_key", "split"]
 
 _FORM: Final = struct.Struct(">16sQIQ")
 LENGTH: Final = _FORM.size  # bytes
 
 
-class Origin(NamedTuple):
+class MessageId(NamedTuple):
     """Where a message comes from; `number` is that of its first row in the partition."""
 
     query: bytes
@@ -46,12 +46,12 @@ def query_key(name: str) -> bytes:
         return hashlib.sha256(name.encode()).digest()[:16]
 
 
-def split(message: bytes) -> tuple[Origin, bytes]:
+def split(message: bytes) -> tuple[MessageId, bytes]:
     """A message that was written ``withIds``: where it comes from, and what it says.
 
-    >>> split(Origin(bytes(16), 3, 0, 7).pack() + b"hello")[1]
+    >>> split(MessageId(bytes(16), 3, 0, 7).pack() + b"hello")[1]
     b'hello'
     """
     if len(message) < LENGTH:
         raise BadMessage("message with an id", f"{len(message)} bytes are too few")
-    return Origin(*_FORM.unpack(message[:LENGTH])), message[LENGTH:]
+    return MessageId(*_FORM.unpack(message[:LENGTH])), message[LENGTH:]

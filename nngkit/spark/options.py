@@ -24,8 +24,8 @@ __all__ = [
     "LATEST",
     "READ",
     "WRITE",
-    "Listening",
     "ReadOptions",
+    "RecorderOptions",
     "WriteOptions",
     "check_names",
     "parse_time",
@@ -73,7 +73,7 @@ ROWS_PER_TASK: Final = 400_000  # rows: about a second's work of one core, well 
 Offsets = dict[int, int]
 
 
-class Listening(NamedTuple):
+class RecorderOptions(NamedTuple):
     """What a recorder of our own is to do."""
 
     protocol: str
@@ -100,7 +100,7 @@ class ReadOptions:
     max_offsets: int | None = None
     min_partitions: int = 1
     max_records: int = ROWS_PER_TASK
-    listening: Listening | None = None
+    listening: RecorderOptions | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str], streaming: bool) -> ReadOptions:
@@ -239,7 +239,7 @@ def _known(options: Mapping[str, str], table: Mapping[str, str]) -> dict[str, st
     return given
 
 
-def _listening(given: Mapping[str, str]) -> Listening | None:
+def _listening(given: Mapping[str, str]) -> RecorderOptions | None:
     """A recorder of our own, if one is asked for."""
     wanted = [name for name in ("listen", "dial") if name in given]
     if not wanted:
@@ -252,7 +252,7 @@ def _listening(given: Mapping[str, str]) -> Listening | None:
         raise ConfigError("protocol", f"with {wanted[0]}, one of {', '.join(RECORDING)} has to be said", protocol)
     if "prefix" in given and protocol != "sub":
         raise ConfigError("prefix", "is for sub only", given["prefix"])
-    return Listening(
+    return RecorderOptions(
         protocol, given.get("listen"), given.get("dial"), given.get("topic", protocol), given.get("prefix", "")
     )
 

@@ -2,9 +2,9 @@
 
 ::
 
-    recorder = OwnRecorder("checkpoint/nng-journal", Listening("pull", "tcp://127.0.0.1:7000", None, "pull", ""))
+    recorder = OwnRecorder("checkpoint/nng-journal", RecorderOptions("pull", "tcp://127.0.0.1:7000", None, "pull", ""))
     recorder.ensure()      # starts it, or finds the one that a predecessor left running; raises if it cannot run
-    recorder.let_go()      # and 10 seconds later it ends by itself
+    recorder.release()      # and 10 seconds later it ends by itself
 
 NNG cannot replay, so who receives has to outlive what Spark restarts. The recorder is therefore nobody's thread and
 nobody's child to be killed with: it runs in a session of its own as long as a file, the lease, is touched, which a
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import Broken, ConfigError
-from nngkit.spark.options import Listening
+from nngkit.spark.options import RecorderOptions
 
 __all__ = ["LEASE", "OwnRecorder"]
 
@@ -45,7 +45,7 @@ USAGE: Final = 2  # the exit code of a command that was called wrongly: trying a
 class OwnRecorder:
     """One for one stream; its methods are called by one thread."""
 
-    def __init__(self, journal: str, listening: Listening) -> None:
+    def __init__(self, journal: str, listening: RecorderOptions) -> None:
         if "://" in journal:
             raise ConfigError("path", "a recorder of the query's own writes to a folder, not to a URI", journal)
         self.journal = Path(journal)
@@ -102,7 +102,7 @@ class OwnRecorder:
             if line:
                 log.warning("%s", line)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Touch the lease no more. Does not wait."""
         self._released.set()
 

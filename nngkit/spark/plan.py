@@ -18,8 +18,8 @@ from nngkit.errors import ConfigError, NotFound
 from nngkit.spark.options import EARLIEST, LATEST, Offsets
 
 __all__ = [
-    "Kept",
-    "Range",
+    "Available",
+    "OffsetRange",
     "checked",
     "from_json",
     "limited",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """The offsets from `start` on, before `end`, of one partition."""
 
     partition: int
@@ -39,7 +39,7 @@ class Range(NamedTuple):
     end: int
 
 
-class Kept(NamedTuple):
+class Available(NamedTuple):
     """What the journal has of one partition: from `start` on, before `end`.
 
     `lost`: ranges (first, end) that are known to have no record. After a lost head, one has 2**32 offsets.
@@ -60,7 +60,7 @@ def from_json(value: Mapping[str, int]) -> Offsets:
     return {int(partition): offset for partition, offset in value.items()}
 
 
-def resolve(asked: int | Offsets, kept: Mapping[int, Kept], what: str, default: int) -> Offsets:
+def resolve(asked: int | Offsets, kept: Mapping[int, Available], what: str, default: int) -> Offsets:
     """Return an offset for each partition of the journal; `default` for those that `asked` does not name.
 
     Raises ConfigError for a partition that there is not.
@@ -75,7 +75,7 @@ def resolve(asked: int | Offsets, kept: Mapping[int, Kept], what: str, default: 
     return found
 
 
-def checked(wanted: Range, kept: Kept, where: str, fail: bool) -> tuple[Range, str | None]:
+def checked(wanted: OffsetRange, kept: Available, where: str, fail: bool) -> tuple[OffsetRange, str | None]:
     """Return the part of `wanted` that the journal has, and why the rest is gone; raise that with `fail`.
 
     Raises NotFound.
@@ -98,7 +98,7 @@ def checked(wanted: Range, kept: Kept, where: str, fail: bool) -> tuple[Range, s
     if fail:
         raise NotFound(f"{why}. With failOnDataLoss=false the query goes on with what there is")
     first = min(max(start, kept.start), kept.end)
-    return Range(partition, first, max(first, min(end, kept.end))), why
+    return OffsetRange(partition, first, max(first, min(end, kept.end))), why
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
@@ -119,24 +119,24 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
     return {partition: start.get(partition, end[partition]) + taken[partition] for partition in end}
 
 
-def without_lost(wanted: Range, kept: Kept) -> list[Range]:
+def without_lost(wanted: OffsetRange, kept: Available) -> list[OffsetRange]:
     """Return the parts of `wanted` that can have records: a range known as lost must not become tasks."""
     parts, at = [], wanted.start
     for first, end in sorted(kept.lost):
         if at < min(first, wanted.end):
-            parts.append(Range(wanted.partition, at, min(first, wanted.end)))
+            parts.append(OffsetRange(wanted.partition, at, min(first, wanted.end)))
         at = max(at, end)
     if at < wanted.end:
-        parts.append(Range(wanted.partition, at, wanted.end))
+        parts.append(OffsetRange(wanted.partition, at, wanted.end))
     return parts
 
 
-def over_lost(offset: int, kept: Kept) -> int:
+def over_lost(offset: int, kept: Available) -> int:
     """Return the offset behind the lost range that `offset` is in: no micro-batch is spent on it."""
     return max((min(end, kept.end) for first, end in kept.lost if first <= offset < end), default=offset)
 
 
-def split(ranges: Iterable[Range], max_rows: int, min_tasks: int = 1) -> list[Range]:
+def split(ranges: Iterable[OffsetRange], max_rows: int, min_tasks: int = 1) -> list[OffsetRange]:
     """Split the ranges into pieces of at most `max_rows`; at least `min_tasks` where there are so many rows."""
     held = [each for each in ranges if each.end > each.start]
     total = sum(each.end - each.start for each in held)
@@ -145,5 +145,5 @@ def split(ranges: Iterable[Range], max_rows: int, min_tasks: int = 1) -> list[Ra
     for partition, start, end in held:
         count = -(-(end - start) // rows)
         edges = [start + (end - start) * number // count for number in range(count + 1)]
-        pieces += [Range(partition, a, b) for a, b in pairwise(edges)]
+        pieces += [OffsetRange(partition, a, b) for a, b in pairwise(edges)]
     return pieces

@@ -2,7 +2,7 @@
 
 ::
 
-    batch(spark, "rates", Asked("journal", window="1 minute")).show()
+    batch(spark, "rates", JobOptions("journal", window="1 minute")).show()
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Observation, SparkSession
 
-__all__ = ["Asked", "Skips", "batch", "in_a_line", "rows_of", "stream", "stream_of"]
+__all__ = ["JobOptions", "SkipCount", "batch", "in_a_line", "rows_of", "stream", "stream_of"]
 
 LOOK: Final = 1  # second between two looks at whether a signal has come
 
@@ -30,7 +30,7 @@ ENDINGS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
-class Asked:
+class JobOptions:
     """Which part of which journal, and what to do with it. Times as the options of `format("nng")` take them.
 
     `skip_missing`: go on where records are damaged or gone.
@@ -46,8 +46,8 @@ class Asked:
     skip_missing: bool = False
 
 
-class Skips:
-    """Count of the records that `Asked.skip_missing` leaves out of a batch job, observed in what the job reads."""
+class SkipCount:
+    """Count of the records that `JobOptions.skip_missing` leaves out of a batch job, observed in what the job reads."""
 
     def __init__(self) -> None:
         self._rows: int | None = None
@@ -87,7 +87,7 @@ def in_a_line() -> Iterator[None]:
         raise Broken(ours[-1] if ours else (lines or [type(error).__name__])[0]) from error
 
 
-def rows_of(spark: SparkSession, asked: Asked, streaming: bool = False, **more: str) -> DataFrame:
+def rows_of(spark: SparkSession, asked: JobOptions, streaming: bool = False, **more: str) -> DataFrame:
     """Return the journal's rows, headers included."""
     given = {"includeHeaders": "true", **more}
     if asked.skip_missing:
@@ -105,7 +105,7 @@ def rows_of(spark: SparkSession, asked: Asked, streaming: bool = False, **more: 
     return found
 
 
-def batch(spark: SparkSession, name: str, asked: Asked, skips: Skips | None = None) -> DataFrame | None:
+def batch(spark: SparkSession, name: str, asked: JobOptions, skips: SkipCount | None = None) -> DataFrame | None:
     """Run the job. Return its result; None if it has been written to `asked.output`.
 
     `skips`: told how many records are left out, with `asked.skip_missing`.
@@ -129,7 +129,7 @@ def batch(spark: SparkSession, name: str, asked: Asked, skips: Skips | None = No
     return None
 
 
-def _observed(spark: SparkSession, asked: Asked, skips: Skips | None, **more: str) -> DataFrame:
+def _observed(spark: SparkSession, asked: JobOptions, skips: SkipCount | None, **more: str) -> DataFrame:
     if skips is None or not asked.skip_missing:
         return rows_of(spark, asked, streaming=False, **more)
     return skips.observed(rows_of(spark, asked, streaming=False, includeSkipped="true", **more))
@@ -140,7 +140,7 @@ def _name_of(journal: str) -> str:
     return journal.rstrip("/").rpartition("/")[2] if "://" in journal else Path(journal).absolute().resolve().name
 
 
-def _apply(name: str, function: str, rows: DataFrame, asked: Asked) -> DataFrame:
+def _apply(name: str, function: str, rows: DataFrame, asked: JobOptions) -> DataFrame:
     from nngkit.spark.jobs.availability import observations
     from nngkit.spark.jobs.documents import updates
 
@@ -159,7 +159,7 @@ def _function(name: str, function: str) -> Callable[..., DataFrame]:
     return found
 
 
-def _compact(spark: SparkSession, asked: Asked, skips: Skips | None) -> None:
+def _compact(spark: SparkSession, asked: JobOptions, skips: SkipCount | None) -> None:
     """Add what is new since the folder's snapshots were written."""
     import json
 
@@ -180,12 +180,12 @@ def _compact(spark: SparkSession, asked: Asked, skips: Skips | None) -> None:
     advance(spark, rows, ends, asked.output)
 
 
-def stream_of(spark: SparkSession, name: str, asked: Asked) -> DataFrame:
+def stream_of(spark: SparkSession, name: str, asked: JobOptions) -> DataFrame:
     """Return the job's results as a stream; it starts when it is written."""
     return _apply(name, JOBS[name].stream, rows_of(spark, asked, streaming=True), asked)
 
 
-def stream(spark: SparkSession, name: str, asked: Asked) -> int:
+def stream(spark: SparkSession, name: str, asked: JobOptions) -> int:
     """Write the job's results to `asked.output` until SIGINT or SIGTERM. Return 128 plus the signal's number."""
     assert asked.output is not None
     result = stream_of(spark, name, asked)

@@ -32,9 +32,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from nngkit.errors import ConfigError, TimedOut
-from nngkit.spark.ids import Origin, query_key
+from nngkit.spark.ids import MessageId, query_key
 from nngkit.spark.options import WriteOptions
-from nngkit.spark.worker import settle
+from nngkit.spark.worker import freeze
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +65,7 @@ class Sent(WriterCommitMessage):
         self.messages = messages
 
 
-class Row(NamedTuple):
+class OutputRow(NamedTuple):
     """One row; `number` counts the partition's."""
 
     number: int
@@ -104,15 +104,15 @@ class _Sink:
         batch = int(context.getLocalProperty(BATCH) or 0)
 
         def origin(number: int) -> bytes:
-            return Origin(query, batch, context.partitionId(), number).pack()
+            return MessageId(query, batch, context.partitionId(), number).pack()
 
         socket = _socket(self.options)
         if self.options.protocol == "req":
             import trio
 
-            settle()
+            freeze()
             return trio.run(_ask, socket, self._rows(iterator), origin, self.options)
-        settle()
+        freeze()
         return _send(socket, self._messages(iterator, origin), self.options)
 
     def _messages(self, batches: Iterable[pa.RecordBatch], origin: Callable[[int], bytes]) -> Iterator[list[bytes]]:
@@ -130,7 +130,7 @@ class _Sink:
             number += len(values)
             yield values
 
-    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[OutputRow]:
         number = 0
         for batch in batches:
             columns = {name: column.to_pylist() for name, column in zip(self.columns, batch.columns, strict=True)}
@@ -145,7 +145,7 @@ class _Sink:
             ):
                 if value is None:
                     _refuse_nothing(number)
-                yield Row(
+                yield OutputRow(
                     number,
                     value.encode() if isinstance(value, str) else value,
                     key.encode() if isinstance(key, str) else key,
@@ -183,7 +183,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: a task that has ended has sent. Runs in a process of its own, which lives as long as the query."""
-        settle()
+        freeze()
 
 
 # ---- in the worker ---------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def _send(socket: Push | Pub, messages: Iterator[list[bytes]], options: WriteOpt
     return Sent(sent, sent)
 
 
-async def _ask(socket: Req, rows: Iterator[Row], origin: Any, options: WriteOptions) -> Sent:
+async def _ask(socket: Req, rows: Iterator[OutputRow], origin: Any, options: WriteOptions) -> Sent:
     """To a recorder; returns when the last is on its disk."""
     import trio
 
@@ -250,12 +250,12 @@ async def _ask(socket: Req, rows: Iterator[Row], origin: Any, options: WriteOpti
     return Sent(total, requests)
 
 
-def _grouped(rows: Iterator[Row], most: int) -> Iterator[Sequence[Row]]:
+def _grouped(rows: Iterator[OutputRow], most: int) -> Iterator[Sequence[OutputRow]]:
     """Rows that go in one request: in order, of one key, topic and headers, and alone where they have ids.
 
     Where a group ends depends on the rows and nothing else: the next try has to make the same requests.
     """
-    pack: list[Row] = []
+    pack: list[OutputRow] = []
     for row in rows:
         if pack and (
             len(pack) == most

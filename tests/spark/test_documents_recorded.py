@@ -103,7 +103,7 @@ def digests(snapshots: DataFrame) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_a_recording_becomes_what_its_peers_had(spark: SparkSession, recorded: Recorded) -> None:
+def test_recording_compacts_to_the_peers_documents(spark: SparkSession, recorded: Recorded) -> None:
     came = updates(rows(spark, recorded))
     assert came.where("versions is not null").count() >= 2, "a late recorder gets each document as a whole"
     assert came.where("origin is not null").count() >= 200
@@ -115,13 +115,13 @@ def test_a_recording_becomes_what_its_peers_had(spark: SparkSession, recorded: R
     assert lost(rows(spark, recorded)).count() == 0, "what came as a whole is not lost"
 
 
-def test_a_recorded_document_as_it_was(spark: SparkSession, recorded: Recorded) -> None:
+def test_recorded_document_as_of_a_time(spark: SparkSession, recorded: Recorded) -> None:
     snapshot = as_of(updates(rows(spark, recorded)), "minutes", recorded.then)
     assert str(document("minutes", snapshot).text("body")) == recorded.text
 
 
 @pytest.mark.slow
-def test_a_recording_is_compacted_as_it_grows(spark: SparkSession, recorded: Recorded, tmp_path: Path) -> None:
+def test_recording_is_compacted_incrementally(spark: SparkSession, recorded: Recorded, tmp_path: Path) -> None:
     folder = str(tmp_path / "out")
     every, end = rows(spark, recorded), open_journal(recorded.journal).bounds(0).end
     advance(spark, every.where(f"offset < {recorded.middle - 7}"), {0: recorded.middle - 7}, folder, buckets=2)

@@ -187,7 +187,7 @@ KINDS = ("its own recorder", "second recorder", "driver", "source", "worker")
 
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 30 * RUNS)
-async def test_nothing_acknowledged_is_lost_and_nothing_arrives_twice(tmp_path: Path) -> None:
+async def test_no_acknowledged_record_is_lost_or_arrives_twice(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     acknowledged: set[bytes] = set()
     killed: Counter[str] = Counter()

@@ -19,7 +19,7 @@ import pytest
 from nngkit.errors import Broken, ConfigError
 from nngkit.journal import open_journal, read
 from nngkit.protocols import Push
-from nngkit.spark.options import Listening, ReadOptions
+from nngkit.spark.options import ReadOptions, RecorderOptions
 from nngkit.spark.own_recorder import OwnRecorder
 from nngkit.spark.source import StreamReader
 from tests.protocols.wires import eventually
@@ -29,7 +29,7 @@ from tests.spark.test_source import said
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PULL = Listening("pull", None, None, "work", "")
+PULL = RecorderOptions("pull", None, None, "work", "")
 
 
 def free_address(folder: Path) -> str:
@@ -53,7 +53,7 @@ def ended_at_last(recorder: OwnRecorder) -> Iterator[None]:
     try:
         yield
     finally:
-        recorder.let_go()
+        recorder.release()
         if recorder.lease.exists() and recorder.lease.read_text():  # else it never began
             end(pid_of(recorder))
         if recorder._child is not None:
@@ -76,7 +76,7 @@ def wait_for(journal: Path, count: int, timeout: float = 20.0) -> list[bytes]:
     return [record.value for record in read(journal)]
 
 
-def test_it_records_what_is_sent_and_says_where_it_comes_from(tmp_path: Path) -> None:
+def test_own_recorder_records_with_topic_and_protocol(tmp_path: Path) -> None:
     address = free_address(tmp_path)
     recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=address))
     with ended_at_last(recorder):
@@ -90,7 +90,7 @@ def test_it_records_what_is_sent_and_says_where_it_comes_from(tmp_path: Path) ->
         assert pid_of(recorder) == pid
 
 
-def test_one_that_died_is_started_again(tmp_path: Path) -> None:
+def test_killed_recorder_is_restarted(tmp_path: Path) -> None:
     recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=free_address(tmp_path)))
     with ended_at_last(recorder):
         recorder.ensure()
@@ -102,7 +102,7 @@ def test_one_that_died_is_started_again(tmp_path: Path) -> None:
         assert pid_of(recorder) != first
 
 
-def test_on_a_full_disk_it_takes_no_more_and_goes_on_where_there_is_room_again(
+def test_full_disk_stops_receiving_until_space_is_available(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     address, journal = free_address(tmp_path), tmp_path / "j"
@@ -132,10 +132,10 @@ def test_on_a_full_disk_it_takes_no_more_and_goes_on_where_there_is_room_again(
 
 DRIVER = """
 import sys, time
-from nngkit.spark.options import Listening, ReadOptions
+from nngkit.spark.options import RecorderOptions, ReadOptions
 from nngkit.spark.own_recorder import OwnRecorder
 from nngkit.spark.source import StreamReader
-recorder = OwnRecorder(sys.argv[1], Listening("pull", sys.argv[2], None, "work", ""))
+recorder = OwnRecorder(sys.argv[1], RecorderOptions("pull", sys.argv[2], None, "work", ""))
 recorder.ensure()
 print("ready", flush=True)
 time.sleep(100)
@@ -144,7 +144,7 @@ time.sleep(100)
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_killed_driver_finds_its_recorder_at_work_and_a_lost_one_leaves_none(tmp_path: Path) -> None:
+def test_recorder_survives_a_killed_driver_and_ends_with_its_lease(tmp_path: Path) -> None:
     address = free_address(tmp_path)
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "j"), address]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -162,16 +162,16 @@ def test_a_killed_driver_finds_its_recorder_at_work_and_a_lost_one_leaves_none(t
     assert pid_of(recorder) == pid, "the one that is running is found"
     time.sleep(12)  # longer than a lease: that it is kept is what is tested
     assert is_running(pid)
-    recorder.let_go()
-    let_go = time.monotonic()
-    while is_running(pid) and time.monotonic() < let_go + 30:
+    recorder.release()
+    release = time.monotonic()
+    while is_running(pid) and time.monotonic() < release + 30:
         time.sleep(0.1)
-    after = time.monotonic() - let_go
+    after = time.monotonic() - release
     assert not is_running(pid)
     assert 8 < after < 20, f"it ended {after:.1f} s after its lease was let go"
 
 
-def test_a_query_that_begins_with_the_batch_it_left_has_its_recorder_meanwhile(tmp_path: Path) -> None:
+def test_resumed_query_starts_its_recorder_before_asking_for_offsets(tmp_path: Path) -> None:
     options = ReadOptions(path=str(tmp_path / "j"), listening=PULL._replace(listen=free_address(tmp_path)))
     reader = StreamReader(options, ("value",))
     try:
@@ -185,13 +185,13 @@ def test_a_query_that_begins_with_the_batch_it_left_has_its_recorder_meanwhile(t
                 reader.stop()
 
 
-def test_what_it_was_told_wrong_is_said(tmp_path: Path) -> None:
+def test_invalid_recorder_options_are_reported(tmp_path: Path) -> None:
     recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen="nonsense://x"))
     with ended_at_last(recorder), pytest.raises((ConfigError, Broken), match="nonsense"):
         recorder.ensure()
 
 
-def test_a_partition_that_another_recorder_has_is_left_to_it(tmp_path: Path) -> None:
+def test_partition_locked_by_another_recorder_is_left_alone(tmp_path: Path) -> None:
     recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=free_address(tmp_path)))
     with opened(tmp_path / "j") as partition, ended_at_last(recorder):
         with pytest.raises((ConfigError, Broken), match=rf"another recorder has this partition \(pid {os.getpid()} "):
@@ -200,13 +200,13 @@ def test_a_partition_that_another_recorder_has_is_left_to_it(tmp_path: Path) -> 
     assert [record.value for record in read(tmp_path / "j")] == [b"0"]
 
 
-def test_a_journal_elsewhere_cannot_have_one(tmp_path: Path) -> None:
+def test_own_recorder_needs_a_local_journal(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="writes to a folder"):
         OwnRecorder("s3://bucket/j", PULL)
 
 
 @pytest.mark.every_java
-def test_a_stream_receives_by_a_recorder_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_receives_through_its_own_recorder(spark: SparkSession, tmp_path: Path) -> None:
     address = free_address(tmp_path)
     found: list[bytes] = []
 
@@ -237,7 +237,7 @@ def test_a_stream_receives_by_a_recorder_of_its_own(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.every_java
-def test_a_recorder_that_cannot_run_ends_the_query_with_its_words(spark: SparkSession, tmp_path: Path) -> None:
+def test_recorder_that_cannot_start_fails_the_query_with_its_message(spark: SparkSession, tmp_path: Path) -> None:
     def run() -> None:
         stream = spark.readStream.format("nng").option("listen", "nonsense://x").option("protocol", "pull")
         query = (

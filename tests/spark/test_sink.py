@@ -77,7 +77,7 @@ def until(true: Any, timeout: float = 30.0) -> None:
 
 
 @pytest.mark.every_java
-def test_rows_are_pushed_with_ids_that_say_which_they_are(spark: SparkSession) -> None:
+def test_pushed_rows_carry_unique_ids(spark: SparkSession) -> None:
     rows = spark.range(1000).selectExpr("cast(id as string) as value").repartition(3)
     with Pull(listen="tcp://127.0.0.1:0") as pull, receiving(pull) as found:
         out = rows.write.format("nng").option("protocol", "push").option("dial", pull.address)
@@ -98,7 +98,7 @@ def test_rows_are_published(spark: SparkSession) -> None:
 
 
 @pytest.mark.every_java
-def test_acknowledged_rows_are_on_the_recorders_disk_and_a_second_write_is_known(
+def test_acknowledged_rows_are_on_disk_and_a_repeated_write_is_deduplicated(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     address = f"ipc://{tmp_path}/s"
@@ -123,7 +123,7 @@ def test_acknowledged_rows_are_on_the_recorders_disk_and_a_second_write_is_known
 
 @pytest.mark.slow
 @pytest.mark.every_java
-def test_a_stream_is_written_once_over_restarts(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_is_written_once_across_restarts(spark: SparkSession, tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/s"
     with recorder(tmp_path / "out", address):
         for round_ in range(3):
@@ -141,7 +141,7 @@ def test_a_stream_is_written_once_over_restarts(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.slow
-def test_nobody_there_is_said_after_the_timeout(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_peer_raises_timed_out(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(1).selectExpr("'x' as value")
     for protocol in ("push", "pub", "req"):
         out = rows.write.format("nng").option("protocol", protocol).option("dial", f"ipc://{tmp_path}/nobody")
@@ -159,13 +159,13 @@ def test_nobody_there_is_said_after_the_timeout(spark: SparkSession, tmp_path: P
         ("cast(null as string) as value", "row 0 has no value"),
     ],
 )
-def test_columns_that_cannot_be_sent_are_refused(spark: SparkSession, tmp_path: Path, columns: str, words: str) -> None:
+def test_invalid_columns_are_rejected(spark: SparkSession, tmp_path: Path, columns: str, words: str) -> None:
     with Pull(listen=f"ipc://{tmp_path}/s") as pull:
         out = spark.range(1).selectExpr(*columns.split(", ")).write.format("nng").option("protocol", "push")
         assert words in said(lambda: out.option("dial", pull.address).mode("append").save())
 
 
-def test_overwriting_what_was_sent_is_refused() -> None:
+def test_overwrite_mode_is_rejected() -> None:
     from pyspark.sql.types import StringType, StructType
 
     options = WriteOptions.of({"dial": "tcp://h:1", "protocol": "push"})
@@ -177,7 +177,7 @@ def row(number: int, key: bytes | None = None, id_: bytes | None = None) -> Row:
     return Row(number, b"v", key, None, (), id_)
 
 
-def test_requests_are_the_same_whatever_the_batches_were() -> None:
+def test_request_boundaries_do_not_depend_on_batches() -> None:
     rows = [row(number, b"a" if number < 5 else b"b") for number in range(12)]
     groups = [[each.number for each in group] for group in _grouped(iter(rows), 4)]
     assert groups == [[0, 1, 2, 3], [4], [5, 6, 7, 8], [9, 10, 11]]

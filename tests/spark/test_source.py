@@ -38,10 +38,10 @@ def said(action: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def test_tasks_say_what_they_skip_and_add_up_to_what_is_damaged(
+def test_tasks_report_skipped_records_that_add_up(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nngkit.spark.source.settle", lambda: None)  # it is for a worker's process
+    monkeypatch.setattr("nngkit.spark.source.freeze", lambda: None)  # it is for a worker's process
     write(tmp_path / "j", 100)
     segment = open_journal(tmp_path / "j").segments(0)[0]
     (tmp_path / "j" / "partition-00000" / segment.file).unlink()
@@ -59,7 +59,7 @@ def test_tasks_say_what_they_skip_and_add_up_to_what_is_damaged(
 
 
 @pytest.mark.every_java(always=True)
-def test_sealed_records_and_those_of_the_log_are_one_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_sealed_and_unsealed_records_form_one_table(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     with opened(tmp_path / "j") as partition:
         append(partition, [{"key": b"k", "headers": {"id": b"7"}, "peer": None}], first=100)
@@ -80,14 +80,14 @@ def test_sealed_records_and_those_of_the_log_are_one_table(spark: SparkSession, 
     }
 
 
-def test_the_columns_are_those_of_kafkas_source_and_two_more(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_are_those_of_the_kafka_source_plus_two(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 1)
     names = read(spark, tmp_path / "j").columns
     assert names[:7] == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     assert names[7:] == ["protocol", "peer"]
 
 
-def test_who_asks_for_fewer_columns_reads_fewer(spark: SparkSession, tmp_path: Path) -> None:
+def test_requested_schema_limits_the_columns(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 3)
     rows = spark.read.format("nng").schema("offset bigint, timestampType int").load(str(tmp_path / "j"))
     assert sorted(map(tuple, rows.collect())) == [(0, 1), (1, 1), (2, 1)]
@@ -95,7 +95,7 @@ def test_who_asks_for_fewer_columns_reads_fewer(spark: SparkSession, tmp_path: P
     assert "the column offset is a bigint, not a string" in text
 
 
-def test_offsets_and_times_say_where_to_begin_and_end(spark: SparkSession, tmp_path: Path) -> None:
+def test_offsets_and_times_bound_the_read(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 50)
     write(tmp_path / "j", 20, partition=1)
     some = read(spark, tmp_path / "j", startingOffsets='{"0": 40, "1": -2}', endingOffsets='{"0": 45, "1": 3}')
@@ -127,7 +127,7 @@ def test_filters_are_pushed_down(spark: SparkSession, tmp_path: Path) -> None:
     assert values(rows.where("topic like '%c%' and offset % 10 = 2 and peer is not null")) == [2, 32]
 
 
-def test_a_range_is_split_into_tasks(spark: SparkSession, tmp_path: Path) -> None:
+def test_range_is_split_into_tasks(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 1000)
     assert read(spark, tmp_path / "j").rdd.getNumPartitions() == 1
     rows = read(spark, tmp_path / "j", maxRecordsPerPartition="300")
@@ -136,7 +136,7 @@ def test_a_range_is_split_into_tasks(spark: SparkSession, tmp_path: Path) -> Non
     assert values(read(spark, tmp_path / "j", minPartitions="7")) == list(range(1000))
 
 
-def test_an_empty_journal_is_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_journal_is_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 0)
     assert read(spark, tmp_path / "j").count() == 0
 
@@ -154,19 +154,19 @@ def test_an_empty_journal_is_an_empty_table(spark: SparkSession, tmp_path: Path)
         ({"endingOffsets": '{"0": 99}'}, "offset 98 of partition 0 is not in"),
     ],
 )
-def test_what_cannot_be_asked_for_is_said(
+def test_invalid_options_are_reported(
     spark: SparkSession, tmp_path: Path, options: dict[str, str], words: str
 ) -> None:
     write(tmp_path / "j", 10)
     assert words in said(lambda: read(spark, tmp_path / "j", **options).collect())
 
 
-def test_a_folder_that_is_no_journal_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_journal_is_reported_with_its_path(spark: SparkSession, tmp_path: Path) -> None:
     assert str(tmp_path / "nowhere") in said(lambda: read(spark, tmp_path / "nowhere").collect())
 
 
 @pytest.mark.every_java
-def test_a_missing_segment_is_named_with_the_offset_and_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_segment_is_reported_with_offset_and_advice(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     write(tmp_path / "j", 100, first=100)
     (first, _second) = sorted((tmp_path / "j").glob("partition-00000/*.parquet"))
@@ -178,7 +178,7 @@ def test_a_missing_segment_is_named_with_the_offset_and_what_to_do(spark: SparkS
     assert values(read(spark, tmp_path / "j", failOnDataLoss="false")) == list(range(100, 200))
 
 
-def test_a_damaged_segment_is_named_and_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_damaged_segment_is_reported_and_left_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     (segment,) = (tmp_path / "j").glob("partition-00000/*.parquet")
     changed = bytearray(segment.read_bytes())
@@ -188,7 +188,7 @@ def test_a_damaged_segment_is_named_and_left_as_it_is(spark: SparkSession, tmp_p
     assert segment.read_bytes() == changed
 
 
-def test_skipped_damage_is_in_the_result_where_it_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_skipped_damage_is_returned_on_request(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     write(tmp_path / "j", 100, first=100)
     (segment, _) = sorted((tmp_path / "j").glob("partition-00000/*.parquet"))
@@ -204,7 +204,7 @@ def test_skipped_damage_is_in_the_result_where_it_is_asked_for(spark: SparkSessi
     assert "skipped" not in read(spark, tmp_path / "j").columns
 
 
-def test_offsets_left_out_after_a_lost_head_cost_no_tasks(spark: SparkSession, tmp_path: Path) -> None:
+def test_offsets_skipped_after_a_lost_head_cost_no_tasks(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 10)
     (tmp_path / "j" / "partition-00000" / "head").unlink()
     with opened(tmp_path / "j", salvage=True) as partition:
@@ -215,7 +215,7 @@ def test_offsets_left_out_after_a_lost_head_cost_no_tasks(spark: SparkSession, t
 
 
 @pytest.mark.slow
-def test_a_stream_with_a_limit_steps_over_lost_offsets_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_limited_stream_skips_lost_offsets_at_once(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 10)
     (tmp_path / "j" / "partition-00000" / "head").unlink()
     with opened(tmp_path / "j", salvage=True) as partition:
@@ -225,7 +225,7 @@ def test_a_stream_with_a_limit_steps_over_lost_offsets_at_once(spark: SparkSessi
     assert len(run.batches) <= 6
 
 
-def test_a_journal_of_another_version_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_journal_of_another_version_is_rejected(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 10)
     manifest = tmp_path / "j" / "partition-00000" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 9}))
@@ -233,7 +233,7 @@ def test_a_journal_of_another_version_is_refused_by_name(spark: SparkSession, tm
     assert "manifest.json: version 9 of the format, and this nngkit reads version 1" in text
 
 
-def test_half_a_record_at_the_end_is_no_record(spark: SparkSession, tmp_path: Path) -> None:
+def test_incomplete_record_at_the_end_is_ignored(spark: SparkSession, tmp_path: Path) -> None:
     with opened(tmp_path / "j") as partition:
         append(partition, [{}] * 5)
         shutil.copytree(tmp_path / "j", tmp_path / "crashed")  # as it lies there when the machine stops now
@@ -243,7 +243,7 @@ def test_half_a_record_at_the_end_is_no_record(spark: SparkSession, tmp_path: Pa
     assert values(read(spark, tmp_path / "crashed")) == list(range(5))
 
 
-def test_shared_storage_is_read_by_its_uri_and_what_is_not_sealed_from_the_spool(
+def test_shared_storage_is_read_by_uri_and_unsealed_records_from_the_spool(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "share").mkdir()
@@ -291,7 +291,7 @@ class Run:
 
 @pytest.mark.slow
 @pytest.mark.every_java
-def test_a_stream_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_resumes_at_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 30)
     assert Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest").all == list(range(30))
     write(tmp_path / "j", 12, first=30)
@@ -300,7 +300,7 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> N
     assert Run(spark, tmp_path / "j", tmp_path / "c").all == []
 
 
-def test_a_new_stream_begins_at_the_latest_as_kafkas_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_new_stream_begins_at_the_latest_offset(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 30)
     assert Run(spark, tmp_path / "j", tmp_path / "c").all == []
     write(tmp_path / "j", 3, first=30)
@@ -308,7 +308,7 @@ def test_a_new_stream_begins_at_the_latest_as_kafkas_does(spark: SparkSession, t
 
 
 @pytest.mark.every_java
-def test_a_limit_makes_many_batches_and_loses_none(spark: SparkSession, tmp_path: Path) -> None:
+def test_limit_makes_several_batches_without_loss(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 90)
     write(tmp_path / "j", 10, partition=1, first=90)
     run = Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest", maxOffsetsPerTrigger="40")
@@ -316,7 +316,7 @@ def test_a_limit_makes_many_batches_and_loses_none(spark: SparkSession, tmp_path
     assert run.all == list(range(100))
 
 
-def test_a_stream_takes_topics_and_a_time_to_begin_with(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_takes_topics_and_a_start_time(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 30, topics=("a", "b"))
     since = str(int(at(20).timestamp() * 1000))
     assert Run(spark, tmp_path / "j", tmp_path / "c", subscribe="b", startingTimestamp=since).all == [
@@ -328,7 +328,7 @@ def test_a_stream_takes_topics_and_a_time_to_begin_with(spark: SparkSession, tmp
     ]
 
 
-def test_a_stream_whose_offset_is_gone_says_what_can_be_done(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_with_an_expired_offset_reports_advice(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "one", 30)
     Run(spark, tmp_path / "one", tmp_path / "c", startingOffsets="earliest")
     write(tmp_path / "two", 10)
@@ -341,7 +341,7 @@ def test_a_stream_whose_offset_is_gone_says_what_can_be_done(spark: SparkSession
 
 
 @pytest.mark.slow
-def test_retention_that_overtook_a_stream_is_an_error_or_a_loss(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_overtaken_by_retention_fails_or_skips(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 10)
     Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets='{"0": 5}')
     write(tmp_path / "j", 10, first=10)
@@ -358,7 +358,7 @@ def test_retention_that_overtook_a_stream_is_an_error_or_a_loss(spark: SparkSess
 
 
 @pytest.mark.every_java
-def test_records_are_read_from_the_log_while_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
+def test_log_is_read_while_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
     found: list[int] = []
 
     def keep(rows: DataFrame, _number: int) -> None:
