@@ -1,4 +1,4 @@
-"""The jobs by name, for `nngkit spark run`: what each is given, and how it may be run. Imports no PySpark."""
+"""Jobs by name, for `nngkit spark run`: their inputs, and how they may be run. Imports no PySpark."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Given = Literal["rows", "seen", "updates"]
 
 
 class Job(NamedTuple):
-    """`given`: rows of the journal, or what availability.observations or documents.updates makes of them.
+    """`given`: the journal's rows, or those prepared by availability.observations or documents.updates.
 
-    `windowed`: takes a window. `stream`: the function for a stream, "" where that makes no sense. `watermark`: the
-    column that a stream's watermark is on.
+    `windowed`: takes a window. `stream`: the function for a stream, "" if batch only. `watermark`: the column of a
+    stream's watermark.
     """
 
     what: str
@@ -26,7 +26,7 @@ class Job(NamedTuple):
 
 
 def _windowed(what: str, module: str, function: str, given: Given = "rows") -> Job:
-    """By window: as a stream it is the same function."""
+    """Return a windowed job, which streams with the same function."""
     return Job(what, module, function, given, True, function, "timestamp" if given == "rows" else "at")
 
 
@@ -35,21 +35,21 @@ JOBS: Final = {
         "rounds asked and answered, by provider and window", "availability", "availability", "seen"
     ),
     "reply-times": _windowed(
-        "p50, p95, p99 of surveys' replies, by provider and window", "availability", "reply_times", "seen"
+        "p50, p95, p99 of response times to surveys, by provider and window", "availability", "reply_times", "seen"
     ),
     "flaps": Job("how often a provider went down, by window", "availability", "flaps", "seen", True),
     "intervals": Job(
-        "from when to when a provider was up, and down", "availability", "intervals", "seen", stream="intervals_stream"
+        "intervals in which a provider was up or down", "availability", "intervals", "seen", stream="intervals_stream"
     ),
     "rates": _windowed("messages, bytes and sizes, by topic, peer and window", "traffic", "rates"),
-    "latency": _windowed("sender's clock to recorder's, by topic, peer and window", "traffic", "latency"),
+    "latency": _windowed("recorder's clock minus sender's, by topic, peer and window", "traffic", "latency"),
     "silences": Job("pauses over ten times the usual one, by topic and peer", "traffic", "silences"),
-    "slowest": Job("the providers that answer surveys slowest", "traffic", "slowest", "seen"),
-    "edges": Job("who talks to whom", "traffic", "edges"),
-    "documents": Job("updates into snapshots, in --output, by what is new", "documents", "compact", "updates"),
+    "slowest": Job("providers with the slowest responses to surveys", "traffic", "slowest", "seen"),
+    "edges": Job("senders and their topics", "traffic", "edges"),
+    "documents": Job("incremental snapshots of documents, in --output", "documents", "compact", "updates"),
     "edits": _windowed("updates and bytes, by document, author and window", "documents", "edits", "updates"),
-    "duplicates": Job("records with the id of another", "quality", "duplicates"),
-    "lost": Job("ranges of a sender's numbers that nobody recorded", "quality", "lost"),
+    "duplicates": Job("records with the same id", "quality", "duplicates"),
+    "lost": Job("missing ranges of a sender's sequence numbers", "quality", "lost"),
     "skew": _windowed("sender's clock against recorder's, by sender and window", "quality", "skew"),
-    "report": Job("one HTML page of all that, in --output", "report", "report"),
+    "report": Job("all of these as one HTML page, in --output", "report", "report"),
 }
