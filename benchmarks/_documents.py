@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import trio
-from _control import Crew, Orders
+from _control import Commands, Controller
 from _store import folder
 
-from _child import RUN_IN, Meter, lowest_peak, peak, resident, say
+from _child import RUN_IN, Meter, lowest_peak, peak, report, resident
 from nngkit.documents import Document, DocumentPeer, Weather
 
 NAME: Final = "d"
@@ -123,7 +123,7 @@ class Member:
     def _marks(self) -> int:
         return int(self.doc.map("done").get("edits", 0))
 
-    async def tell(self) -> dict[str, Any]:
+    async def summary(self) -> dict[str, Any]:
         stats = self.peer.stats
         return {
             "digest": self.doc.digest().hex(),
@@ -145,33 +145,33 @@ def take_part(task: dict[str, Any]) -> None:
     """Join the others, and do as told until it is over."""
 
     async def main() -> None:
-        orders = Orders(task)
+        commands = Commands(task)
         weather = Weather(task.get("loss", 0.0), task.get("delay", 0.0))
         bad = weather if weather.loss or weather.delay else None
         async with DocumentPeer(listen=HERE, weather=bad) as peer, trio.open_nursery() as nursery:
-            orders.tell({"address": peer.address, "origin": peer.me.origin.hex()})
-            for address in (await trio.to_thread.run_sync(orders.hear))["dial"]:
+            commands.reply({"address": peer.address, "origin": peer.me.origin.hex()})
+            for address in (await trio.to_thread.run_sync(commands.next))["dial"]:
                 peer.dial(address)
             doc = peer.open(NAME)
             await peer.wait_for_peers(task["others"] - 1, PATIENCE)
-            orders.tell({})
+            commands.reply({})
             member = Member(peer, doc, weather, task)
             member.nursery = nursery
-            while (order := await trio.to_thread.run_sync(orders.hear)) is not None:
+            while (order := await trio.to_thread.run_sync(commands.next)) is not None:
                 done = await getattr(member, order.pop("do"))(**order)
-                orders.tell(done)
+                commands.reply(done)
             nursery.cancel_scope.cancel()
 
     trio.run(main)
 
 
-def mesh(task: dict[str, Any]) -> tuple[Crew, list[str]]:
+def mesh(task: dict[str, Any]) -> tuple[Controller, list[str]]:
     """All of them, connected with each other; their origins."""
-    crew = Crew(task["others"])
-    addresses = [said["address"] for said in crew.said]
-    crew.each([{"dial": addresses[:index]} for index in range(len(addresses))])
+    controller = Controller(task["others"])
+    addresses = [said["address"] for said in controller.hellos]
+    controller.to_each([{"dial": addresses[:index]} for index in range(len(addresses))])
     time.sleep(RUN_IN)
-    return crew, [said["origin"] for said in crew.said]
+    return controller, [said["origin"] for said in controller.hellos]
 
 
 def part(values: Sequence[float], of: float) -> float:
@@ -190,24 +190,24 @@ def agreed(told: Sequence[dict[str, Any]]) -> None:
 
 def converge(task: dict[str, Any]) -> None:
     """From the last edit of a round to when the last of them has the edits of all."""
-    crew, origins = mesh(task)
+    controller, origins = mesh(task)
     count, within, length = 3, 0.2, 0
     took: list[float] = []
     deliveries = len(origins) * (len(origins) - 1) * count
-    before = crew.ask({"do": "tell"})
+    before = controller.to_all({"do": "summary"})
     ends = time.monotonic() + task["seconds"] * task.get("longer", 1)
     wire = before
     said: list[float] = []
     while not took or time.monotonic() < ends:
         length += len(origins) * count
-        done = crew.ask({"do": "edit", "count": count, "within": within, "length": length})
+        done = controller.to_all({"do": "edit", "count": count, "within": within, "length": length})
         took.append(max(one["reached"] for one in done) - max(one["edited"] for one in done))
-        crew.ask({"do": "wait", "seconds": 0.25})  # for beats about what all have: they are part of the price
-        last, wire = wire, crew.ask({"do": "tell"})
+        controller.to_all({"do": "wait", "seconds": 0.25})  # for beats about what all have: they are part of the price
+        last, wire = wire, controller.to_all({"do": "summary"})
         agreed(wire)
         said.append(sum(one["wire"] for one in wire) - sum(one["wire"] for one in last))
     cpu = sum(one["cpu"] for one in wire) - sum(one["cpu"] for one in before)
-    say(
+    report(
         p50_ms=part(took, 0.5) * 1e3,
         p99_ms=part(took, 0.99) * 1e3,
         times=len(took),
@@ -218,27 +218,27 @@ def converge(task: dict[str, Any]) -> None:
 
 def heal(task: dict[str, Any]) -> None:
     """From when two halves that both went on can hear each other again to when all have the same."""
-    crew, origins = mesh(task)
+    controller, origins = mesh(task)
     half = len(origins) // 2
     halves = origins[:half], origins[half:]
     count, within = task["edits"], task["edits"] / 40
     took: list[float] = []
     length = 0
-    before = crew.ask({"do": "tell"})
+    before = controller.to_all({"do": "summary"})
     ends = time.monotonic() + task["seconds"] * task.get("longer", 1)
     while not took or time.monotonic() < ends:
-        crew.each([{"do": "cut", "origins": halves[index < half]} for index in range(len(origins))])
+        controller.to_each([{"do": "cut", "origins": halves[index < half]} for index in range(len(origins))])
         one_half = length + half * count
-        crew.ask({"do": "edit", "count": count, "within": within, "length": one_half})
+        controller.to_all({"do": "edit", "count": count, "within": within, "length": one_half})
         time.sleep(1.0)  # all is quiet in both halves, and beats are as seldom as they get
         length += len(origins) * count
         at = time.monotonic() + 0.1
-        done = crew.ask({"do": "heal", "at": at, "length": length})
+        done = controller.to_all({"do": "heal", "at": at, "length": length})
         took.append(max(one["reached"] for one in done) - at)
-        agreed(after := crew.ask({"do": "tell"}))
+        agreed(after := controller.to_all({"do": "summary"}))
     cpu = sum(one["cpu"] for one in after) - sum(one["cpu"] for one in before)
     deliveries = len(origins) * (len(origins) - 1) * count
-    say(
+    report(
         p50_ms=part(took, 0.5) * 1e3,
         p99_ms=part(took, 0.99) * 1e3,
         times=len(took),
@@ -251,12 +251,12 @@ def heal(task: dict[str, Any]) -> None:
 
 def deliver(task: dict[str, Any]) -> None:
     """One writes, the others are counted."""
-    crew, _ = mesh(task)
-    delivered(crew, task, viewers=range(1, task["others"]), writer=0)
+    controller, _ = mesh(task)
+    delivered(controller, task, viewers=range(1, task["others"]), writer=0)
 
 
-def delivered(crew: Crew, task: dict[str, Any], *, viewers: Sequence[int], writer: int) -> None:
-    """The figures of a crew of which one types and others read."""
+def delivered(controller: Controller, task: dict[str, Any], *, viewers: Sequence[int], writer: int) -> None:
+    """The figures of a controller of which one types and others read."""
     everybody = range(task["others"])
     rate, seconds = task.get("rate", 0), task["seconds"]
 
@@ -265,15 +265,17 @@ def delivered(crew: Crew, task: dict[str, Any], *, viewers: Sequence[int], write
         return [of_writer if one == writer else of_viewers if one in viewers else idle for one in everybody]
 
     kind = {"do": "type", "seconds": RUN_IN, "rate": rate}
-    typed = crew.each(orders(kind, {"do": "look"}))[writer]["typed"]
+    typed = controller.to_each(orders(kind, {"do": "look"}))[writer]["typed"]
     length = len(typed)
-    crew.each(orders({"do": "look"}, {"do": "filled", "length": length}))
+    controller.to_each(orders({"do": "look"}, {"do": "filled", "length": length}))
     if rate:
-        crew.each(orders({"do": "look"}, {"do": "watch"}))
-    before = crew.ask({"do": "look"})
-    typed = crew.each(orders({**kind, "seconds": seconds}, {"do": "wait", "seconds": seconds}))[writer]["typed"]
-    done = crew.each(orders({"do": "look"}, {"do": "filled", "length": length + len(typed)}))
-    after = crew.ask({"do": "tell"})
+        controller.to_each(orders({"do": "look"}, {"do": "watch"}))
+    before = controller.to_all({"do": "look"})
+    typed = controller.to_each(orders({**kind, "seconds": seconds}, {"do": "wait", "seconds": seconds}))[writer][
+        "typed"
+    ]
+    done = controller.to_each(orders({"do": "look"}, {"do": "filled", "length": length + len(typed)}))
+    after = controller.to_all({"do": "summary"})
     agreed([after[one] for one in (writer, *viewers)])
     cpu = sum(one["cpu"] for one in after) - sum(one["cpu"] for one in before)
     deliveries = len(typed) * len(viewers)
@@ -288,7 +290,7 @@ def delivered(crew: Crew, task: dict[str, Any], *, viewers: Sequence[int], write
     else:
         # until the last viewer has the last of them: who types faster than is read has only filled a queue
         figures["per_second"] = deliveries / (max(done[one]["reached"] for one in viewers) - typed[0])
-    say(**figures)
+    report(**figures)
 
 
 def _each(seen: Sequence[Sequence[float]], length: int, count: int) -> Iterator[tuple[Sequence[float], int]]:
@@ -346,7 +348,7 @@ def hold(task: dict[str, Any]) -> None:
                 size -= len(line)
             await trio.sleep(RUN_IN + 0.25)  # it is quiet
             encoded = len(doc.engine.changes_since(None))
-            say(url=peer.address, digest=doc.digest().hex(), encoded=encoded)
+            report(url=peer.address, digest=doc.digest().hex(), encoded=encoded)
             await trio.sleep_forever()
 
     trio.run(main)
@@ -370,7 +372,7 @@ def join_late(task: dict[str, Any]) -> None:
             if digest != task["digest"]:
                 raise SystemExit("it has another content")
             encoded = task["encoded"]
-            say(
+            report(
                 p50_ms=took * 1e3,
                 cpu_us=(time.process_time() - cpu) * 1e6,
                 beyond_mib=(_heard(peer) - heard - encoded) / (1 << 20),
@@ -421,19 +423,19 @@ def replayed(edits: int) -> str:
 
 def replay(task: dict[str, Any]) -> None:
     """Edits a second of a history that several take turns at, until all have its end."""
-    crew, origins = mesh(task)
-    before = crew.ask({"do": "look"})
+    controller, origins = mesh(task)
+    before = controller.to_all({"do": "look"})
     edits = task["edits"]
-    done = crew.each(
+    done = controller.to_each(
         [
             {"do": "replay", "index": index, "count": len(origins), "edits": edits, "turn": task["turn"]}
             for index in range(len(origins))
         ]
     )
-    after = crew.ask({"do": "tell"})
+    after = controller.to_all({"do": "summary"})
     agreed(after)
     if not all(one["right"] for one in done):
         raise SystemExit("the text is not the one that was written")
     cpu = sum(one["cpu"] for one in after) - sum(one["cpu"] for one in before)
     seconds = max(one["ended"] for one in done) - min(one["began"] for one in done)
-    say(per_second=edits / seconds, cpu_us=cpu / edits * 1e6)
+    report(per_second=edits / seconds, cpu_us=cpu / edits * 1e6)

@@ -115,7 +115,7 @@ static void take(nng_msg *m, size_t size)
 static double now(void) { return clock_of(CLOCK_MONOTONIC); }
 static double cpu(void) { return clock_of(CLOCK_PROCESS_CPUTIME_ID); }
 
-static void listen_and_say(nng_socket s, const char *url)
+static void listen_and_report(nng_socket s, const char *url)
 {
 	nng_listener l;
 	check(nng_listen(s, url, &l, 0), "listen");
@@ -185,7 +185,7 @@ static void pull(const char *url, size_t size, double seconds)
 {
 	nng_socket s;
 	check(nng_pull0_open(&s), "pull");
-	listen_and_say(s, url);
+	listen_and_report(s, url);
 	do {
 		for (int i = 0; i < 16; i++) {
 			nng_msg *m;
@@ -200,7 +200,7 @@ static void ring(const char *url, size_t size, double seconds)
 	nng_socket s;
 	nng_aio   *aio[POSTED];
 	check(nng_pull0_open(&s), "pull");
-	listen_and_say(s, url);
+	listen_and_report(s, url);
 	for (int i = 0; i < POSTED; i++) {
 		check(nng_aio_alloc(&aio[i], NULL, NULL), "aio");
 		nng_recv_aio(s, aio[i]);
@@ -282,7 +282,7 @@ static void reply(const char *url)
 {
 	nng_socket s;
 	check(nng_rep0_open(&s), "rep");
-	listen_and_say(s, url);
+	listen_and_report(s, url);
 	for (;;) {
 		nng_msg *m;
 		if (nng_recvmsg(s, &m, 0) != 0 || nng_sendmsg(s, m, 0) != 0) {

@@ -12,7 +12,7 @@ from typing import Any
 
 import nats
 
-from _child import fail, say
+from _child import fail, report
 from _numbered import Audience, aask_all, asend_all, ask_in_flight, numbered, taker
 
 SUBJECT, TAKEN = "bench", "bench.taken"
@@ -70,7 +70,7 @@ async def _pull(task: dict[str, Any]) -> None:
 
     await client.subscribe(SUBJECT, cb=came)
     await client.flush()
-    say(url=task["url"])
+    report(url=task["url"])
     await asyncio.Event().wait()
 
 
@@ -86,7 +86,7 @@ async def _reply(task: dict[str, Any]) -> None:
 
     await client.subscribe(SUBJECT, cb=answer)
     await client.flush()
-    say(url=task["url"])
+    report(url=task["url"])
     await asyncio.Event().wait()
 
 
@@ -113,7 +113,7 @@ def ask(task: dict[str, Any]) -> None:
 
 async def _publish(task: dict[str, Any]) -> None:
     client, message = await _connected(task), numbered(task["size"])
-    say(url=task["url"])
+    report(url=task["url"])
     for number in itertools.count(1):
         await client.publish(SUBJECT, message(number))
         if number % 64 == 0:

@@ -13,7 +13,7 @@ import pynng
 import trio
 from _hostile import attack
 
-from _child import RUN_IN, Meter, as_many_files_as_allowed, peak, resident, say
+from _child import RUN_IN, Meter, as_many_files_as_allowed, peak, report, resident
 from _numbered import (
     MANY,
     STEP,
@@ -51,7 +51,7 @@ def _open(kind: type[Socket], task: dict[str, Any], **options: Any) -> Socket:
         options["tls"] = TLS(**mine, server_name=None if task["listens"] else "localhost")
     sock = kind(**{"listen" if task["listens"] else "dial": task["url"]}, **options)
     if task["listens"]:
-        say(url=sock.address)
+        report(url=sock.address)
     return sock
 
 
@@ -122,7 +122,7 @@ def pull_in_steps(task: dict[str, Any]) -> None:
         while count < task["messages"] // task["steps"]:
             count += due.check(sock.recv_many(MANY))
         cpu = time.process_time() - used
-        say(per_second=count / (clock() - begin), cpu_us=cpu / count * 1e6, now_mib=resident())
+        report(per_second=count / (clock() - begin), cpu_us=cpu / count * 1e6, now_mib=resident())
 
 
 def pull_many_with_more_threads(task: dict[str, Any]) -> None:
@@ -348,7 +348,7 @@ def survey(task: dict[str, Any]) -> None:
     """Surveys of all there are: the median time until the last reply, and the CPU of a survey."""
     as_many_files_as_allowed()
     with Surveyor(listen=task["url"]) as surveyor:
-        say(url=surveyor.address)
+        report(url=surveyor.address)
         surveyor.wait_for_peers(task["expected"], 60.0)
         surveyor.survey(b"?", timeout=20.0, early=True)
         took, cpu, answered = [], [], 0
@@ -359,7 +359,7 @@ def survey(task: dict[str, Any]) -> None:
             took.append(result.elapsed)
             answered += result.answered
         took.sort(), cpu.sort()
-        say(
+        report(
             p50_us=took[len(took) // 2] * 1e6,
             cpu_us=cpu[len(cpu) // 2] * 1e6,
             part=answered / len(took) / task["expected"],

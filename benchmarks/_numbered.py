@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from operator import lt
 from typing import Any, NoReturn
 
-from _child import Meter, Stopwatch, cpu_of, fail, others, resident, say
+from _child import Meter, Stopwatch, cpu_of, fail, others, report, resident
 
 # Primes, so that no loss of a round number of messages ends at the same place. Few large ones: they are kept in memory.
 TURN, LARGE_TURN = 4099, 17
@@ -168,7 +168,7 @@ def _watch_idling(task: dict[str, Any]) -> None:
         begun, used = time.perf_counter(), cpu_of(processes)
         time.sleep(task["seconds"])
         used = cpu_of(processes) - used
-        say(idle_us=used / (time.perf_counter() - begun) * 1e6)
+        report(idle_us=used / (time.perf_counter() - begun) * 1e6)
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -419,4 +419,4 @@ def hold(recv: Callable[[], bytes], task: dict[str, Any]) -> None:
     if len(senders) != task["peers"]:
         fail(f"{task['peers']} messages of {len(senders)} senders")
     time.sleep(REST)
-    say(idle_kib=(resident() - before) / task["peers"] * 1024)
+    report(idle_kib=(resident() - before) / task["peers"] * 1024)

@@ -13,7 +13,7 @@ from typing import Any
 import pynng
 import trio
 
-from _child import Meter, as_many_files_as_allowed, peak, say
+from _child import Meter, as_many_files_as_allowed, peak, report
 from _numbered import (
     Audience,
     aask_all,
@@ -48,7 +48,7 @@ def _open(kind: Any, task: dict[str, Any], **options: Any) -> Any:
     if task["listens"]:
         (listener,) = sock.listeners
         port = str(listener.local_address).rpartition(":")[2]  # of ws, `url` does not tell it
-        say(url=listener.url.replace(":0/", f":{port}/"))
+        report(url=listener.url.replace(":0/", f":{port}/"))
     return sock
 
 
@@ -245,7 +245,7 @@ def survey(task: dict[str, Any]) -> None:
     """A cooked surveyor that asks all there are and reads until it has heard all, or its time is over."""
     as_many_files_as_allowed()
     with pynng.Surveyor0(survey_time=500, listen=task["url"]) as sock:
-        say(url=sock.listeners[0].url)
+        report(url=sock.listeners[0].url)
         _wait_for_peers(sock, task["expected"])
         took, heard, used = [], 0, time.process_time()
         for _ in range(5):
@@ -258,7 +258,7 @@ def survey(task: dict[str, Any]) -> None:
                     last = time.perf_counter()
             took.append(last - start)
         took.sort()
-        say(
+        report(
             p50_us=took[2] * 1e6,
             cpu_us=(time.process_time() - used) / 5 * 1e6,
             part=heard / 5 / task["expected"],

@@ -15,7 +15,7 @@ from typing import Any
 from _spark import Entry, clock, journal, made, spark
 from pycrdt import Doc, Text
 
-from _child import say
+from _child import report
 from nngkit import envelope
 from nngkit.documents.versions import Stream, to_wire
 from nngkit.journal.record import encode_headers, encode_origin
@@ -120,7 +120,9 @@ def compaction(task: dict[str, Any]) -> None:
             compact(few, session.read.parquet(out)).write.mode("overwrite").parquet(f"{out}.more")
         touched = session.read.parquet(f"{out}.more").count()
     total = task["documents"] * task["updates"]
-    say(seconds=took[0], with_start=with_start, per_second=total / took[0], again_seconds=again[0], again_times=touched)
+    report(
+        seconds=took[0], with_start=with_start, per_second=total / took[0], again_seconds=again[0], again_times=touched
+    )
 
 
 def sequential(task: dict[str, Any]) -> None:
@@ -150,4 +152,4 @@ def sequential(task: dict[str, Any]) -> None:
                 raise AssertionError(f"{row['doc']}: Spark's snapshot is another than that of its updates in order")
     if expected:
         raise AssertionError(f"{len(expected)} documents have no snapshot")
-    say(seconds=took, with_start=took, per_second=task["documents"] * task["updates"] / took)
+    report(seconds=took, with_start=took, per_second=task["documents"] * task["updates"] / took)

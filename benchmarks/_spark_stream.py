@@ -16,7 +16,7 @@ from typing import Any
 
 from _spark import quantile, spark
 
-from _child import say
+from _child import report
 from nngkit.protocols import Pull, Push
 
 # Seconds before counting: the first micro-batch takes ten, what has waited meanwhile another ten, and Java goes on
@@ -83,7 +83,7 @@ def latency(task: dict[str, Any]) -> None:
             for thread in threads:
                 thread.join(70)
             query.stop()
-    say(
+    report(
         per_second=rate,
         p50_ms=quantile(took, 0.5),
         p95_ms=quantile(took, 0.95),

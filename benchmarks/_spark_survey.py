@@ -12,7 +12,7 @@ from typing import Any
 
 from _spark import clock, made, spark
 
-from _child import say
+from _child import report
 
 PIECE = 1_000_000  # rows of a file
 PROVIDERS = 500
@@ -86,7 +86,7 @@ def spark_side(task: dict[str, Any]) -> None:
             with clock() as seconds:
                 job(seen, "1 hour").write.mode("overwrite").parquet(f"{folder}.{name}.spark")
             took += seconds[0]
-    say(seconds=took, with_start=time.perf_counter() - begun)
+    report(seconds=took, with_start=time.perf_counter() - begun)
 
 
 def duck_side(task: dict[str, Any]) -> None:
@@ -116,4 +116,4 @@ def duck_side(task: dict[str, Any]) -> None:
                 raise AssertionError(f"{different} rows of the {name} are not the same")
         if not duck.execute(f"select count(*) from ({theirs})").fetchone()[0]:  # type: ignore[index]
             raise AssertionError(f"there are no {name}: nothing was compared")
-    say(seconds=took, with_start=took)
+    report(seconds=took, with_start=took)

@@ -15,7 +15,7 @@ from typing import Any
 
 import zenoh
 
-from _child import say
+from _child import report
 from _numbered import Audience, ask_all, numbered, receive_all, send_all
 
 KEY = "bench"
@@ -57,7 +57,7 @@ def push(task: dict[str, Any]) -> None:
 def pull(task: dict[str, Any]) -> None:
     with _listening(task) as session:
         recv = session.declare_subscriber(KEY).recv
-        say(url=task["url"])
+        report(url=task["url"])
 
         def once() -> bytes:
             came: bytes = recv().payload.to_bytes()
@@ -69,7 +69,7 @@ def pull(task: dict[str, Any]) -> None:
 def reply(task: dict[str, Any]) -> None:
     with _listening(task) as session:
         queries = session.declare_queryable(KEY)
-        say(url=task["url"])
+        report(url=task["url"])
         for query in queries:
             with query:
                 query.reply(KEY, query.payload)
@@ -91,7 +91,7 @@ def ask(task: dict[str, Any]) -> None:
 def publish(task: dict[str, Any]) -> None:
     message = numbered(task["size"])
     with _listening(task) as session:
-        say(url=task["url"])
+        report(url=task["url"])
         publisher = session.declare_publisher(KEY)
         while len(session.info.peers_zid()) < task["subscribers"]:
             time.sleep(0.01)

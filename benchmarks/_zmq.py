@@ -11,7 +11,7 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
-from _child import as_many_files_as_allowed, say
+from _child import as_many_files_as_allowed, report
 from _numbered import (
     STEP,
     Audience,
@@ -35,7 +35,7 @@ def _open(kind: int, task: dict[str, Any], context: Any = None) -> Any:
     sock = (context or zmq.Context()).socket(kind)
     if task["listens"]:
         sock.bind(task["url"])
-        say(url=sock.getsockopt_string(zmq.LAST_ENDPOINT))
+        report(url=sock.getsockopt_string(zmq.LAST_ENDPOINT))
     else:
         sock.connect(task["url"])
     return sock

@@ -1,4 +1,4 @@
-"""Snapshots equal what a peer that applied every update in order has; whatever way the updates were recorded."""
+"""Snapshots equal the document of a peer that applied every update in order, however they were recorded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Author:
-    """A peer that edits one document and sees others' edits when told to."""
+    """Peer that edits one document and receives others' edits on request."""
 
     def __init__(self, name: str, document: str) -> None:
         self.stream = Stream(name.encode().ljust(8, b"."), 1)
@@ -58,7 +58,7 @@ class Author:
 
 
 def conversation(document: str, rounds: int, rng: random.Random) -> tuple[list[dict[str, Any]], str]:
-    """Two authors who answer each other, in causal order; and the text at the end."""
+    """Return the records of two authors that alternate, in causal order, and the final text."""
     ann, bob = Author("ann", document), Author("bob", document)
     records = []
     for number in range(rounds):
@@ -110,7 +110,7 @@ def test_updates_with_unrecorded_dependencies_are_held_and_applied_later(spark: 
     assert {name: text_of(row.snapshot) for name, row in found.items()} == {"d": expected, "other": other_text}
     assert found["d"]["updates"] == 30
     assert not found["d"].held
-    # Only what changed was touched.
+    # Only changed documents were written.
     newest = spark.read.parquet(f"{folder}/snapshots/generation=2")
     assert [row.doc for row in newest.collect()] == ["d"]
     assert progress(spark, folder).offsets == {0: 35}
@@ -149,7 +149,7 @@ def test_edits_by_author(spark: SparkSession) -> None:
 
 
 def history(rng: random.Random, streams: int, length: int) -> list[Update]:
-    """Updates in causal order; each author sees what it likes of what there is."""
+    """Return updates in causal order; each author has seen a random part of the others'."""
     names = [Stream(bytes([number]) * 8, 1) for number in range(streams)]
     seen: dict[Stream, dict[Stream, int]] = {name: {} for name in names}
     written = dict.fromkeys(names, 0)
@@ -159,7 +159,7 @@ def history(rng: random.Random, streams: int, length: int) -> list[Update]:
         for other in names:
             if other != name and written[other] and rng.random() < 0.4:
                 seen[name][other] = written[other]
-        # Who has seen something has seen what that depended on.
+        # Dependencies are transitive.
         for other, upto in list(seen[name].items()):
             for each in made:
                 if each.stream == other and each.last <= upto:
@@ -180,7 +180,7 @@ def assert_causal(ready: list[Update]) -> None:
         have[each.stream] = max(each.last, have.get(each.stream, 0))
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
 def test_any_order_becomes_causal_without_loss(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)
@@ -194,7 +194,7 @@ def test_any_order_becomes_causal_without_loss(rng: random.Random, streams: int,
     assert_causal(ordered.ready)
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(1, 40))
 def test_missing_update_holds_back_only_its_dependents(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)
@@ -206,7 +206,7 @@ def test_missing_update_holds_back_only_its_dependents(rng: random.Random, strea
     assert again.held == []
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
 def test_merged_neighbours_cause_no_deadlock(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)

@@ -1,4 +1,4 @@
-"""Which Java is taken, and the launcher that makes a trimmed one do."""
+"""Choice of a Java, and the launcher for a Java without the vector module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ echo 'openjdk version "{version}" 2025-01-21' >&2
 
 
 def fake_java(home: Path, version: str, vector: bool = True) -> Path:
-    """A program that says that it is a Java; enough for being chosen."""
+    """Create a program that prints a Java version, which is enough to be chosen."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(SAYS.format(version=version, vector=":" if vector else "exit 1"))

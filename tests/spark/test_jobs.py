@@ -1,4 +1,4 @@
-"""Every job of the table, as `nngkit spark run` calls it: over a journal of everything, in batches and as a stream."""
+"""Every registered job, as `nngkit spark run` calls it, in batch and as a stream."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.spark.test_documents import conversation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WRITE = ("documents", "report")  # into --output, and return nothing
+WRITE = ("documents", "report")  # write to --output and return nothing
 
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A service that goes down once, traffic of topic t with a gap, a copy and pauses, and a document."""
+    """Provide a journal: a service that goes down once, a topic with a gap, a duplicate and pauses, and a document."""
     records: list[dict[str, Any]] = [seen("s", "a", 10 * n, n not in (3, 4), 0.01) for n in range(8)]
     for number in (0, 1, 2, 5, 5):
         headers = {"id": eight(number), "seq": eight(number), "from": b"p", "sent": eight(micros(at(7 * number)) - 900)}
@@ -74,12 +74,12 @@ def test_job_reports_skipped_records(spark: SparkSession, tmp_path: Path, name: 
     assert batch(spark, name, asked, skips) is None
     assert skips.rows == 100
     if name == "report":
-        assert "<h1>j: what the journal says</h1>" in (tmp_path / "out").read_text()
+        assert "<h1>j: journal report</h1>" in (tmp_path / "out").read_text()
 
 
 def test_documents_job_resumes_where_it_ended(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
     asked = JobOptions(str(journal), output=str(tmp_path / "out"))
-    for _ in range(2):  # the second finds nothing new
+    for _ in range(2):  # the second run finds nothing new
         assert batch(spark, "documents", asked) is None
         found = progress(spark, str(tmp_path / "out"))
         assert (found.generation, found.offsets) == (1, {0: open_journal(journal).end(0)})

@@ -1,4 +1,4 @@
-"""Offsets: which a read covers, and how they are split. No Spark here."""
+"""Planning of reads: offsets, limits and tasks; validation of options. Without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nngkit.spark.plan import (
 offsets = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6)
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 999), st.integers(0, 999))), st.integers(1, 3000))
 def test_limit_is_respected_and_makes_progress(waiting: dict[int, tuple[int, int]], most: int) -> None:
     start = {partition: begin for partition, (begin, _) in waiting.items()}
@@ -41,7 +41,7 @@ def test_limit_is_shared_between_partitions() -> None:
     assert limited({0: 10, 1: 10}, {0: 1010, 1: 110}, 110) == {0: 110, 1: 20}
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 999), st.integers(0, 999)), max_size=5), st.integers(1, 400)
 )
@@ -59,7 +59,7 @@ def test_split_makes_the_requested_number_of_tasks() -> None:
     assert split([OffsetRange(0, 0, 3)], 1000, min_tasks=7) == [OffsetRange(0, n, n + 1) for n in range(3)]
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(offsets)
 def test_offsets_round_trip_through_json(value: dict[int, int]) -> None:
     assert from_json(to_json(value)) == value
@@ -70,13 +70,13 @@ def test_requested_positions_resolve_to_offsets() -> None:
     assert resolve(LATEST, kept, "x", EARLIEST) == {0: 20, 1: 5}
     assert resolve({1: LATEST}, kept, "x", EARLIEST) == {0: 10, 1: 5}
     assert resolve({0: 13}, kept, "x", LATEST) == {0: 13, 1: 5}
-    with pytest.raises(ConfigError, match="no partition 7; there is 0, 1"):
+    with pytest.raises(ConfigError, match="no partition 7; it has 0, 1"):
         resolve({7: 1}, kept, "x", EARLIEST)
 
 
 def test_expired_offsets_raise_or_are_left_out() -> None:
     assert checked(OffsetRange(0, 10, 20), Available(10, 20), "j", fail=True) == (OffsetRange(0, 10, 20), None)
-    with pytest.raises(NotFound, match="offset 3 of partition 0 is gone, the earliest in j is 10"):
+    with pytest.raises(NotFound, match="offset 3 of partition 0 has expired, the earliest in j is 10"):
         checked(OffsetRange(0, 3, 20), Available(10, 20), "j", fail=True)
     found, why = checked(OffsetRange(0, 3, 25), Available(10, 20), "j", fail=False)
     assert found == OffsetRange(0, 10, 20)
@@ -109,19 +109,19 @@ def test_own_recorder_keeps_its_journal_under_the_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("given_", "words"),
     [
-        ({}, "path: say which journal"),
+        ({}, "path: name the journal"),
         ({"listen": "tcp://h:1", "protocol": "pull"}, "or checkpointLocation"),
-        ({"path": "j", "listen": "tcp://h:1"}, "protocol: with listen, one of sub, pull"),
-        ({"path": "j", "listen": "tcp://h:1", "protocol": "push"}, "protocol: with listen, one of sub, pull"),
-        ({"path": "j", "protocol": "pull"}, "protocol: is for a recorder of the query's own"),
+        ({"path": "j", "listen": "tcp://h:1"}, "protocol: listen requires one of sub, pull"),
+        ({"path": "j", "listen": "tcp://h:1", "protocol": "push"}, "protocol: listen requires one of sub, pull"),
+        ({"path": "j", "protocol": "pull"}, "protocol: is for the query's own recorder"),
         ({"path": "j", "dial": "tcp://h:1", "protocol": "pull", "prefix": "a"}, "prefix: is for sub only"),
         ({"path": "j", "endingOffsets": "latest"}, "endingOffsets: is for batch reads only"),
         ({"path": "j", "startingOffsets": "{}"}, "is not of the form"),
-        ({"path": "j", "startingOffsets": '{"0": -3}'}, "which is not a partition and an offset"),
-        ({"path": "j", "startingOffsets": '{"0": 1}', "startingTimestamp": "0"}, "only one of them can be meant"),
-        ({"path": "j", "maxOffsetsPerTrigger": "0"}, "'0' is not a whole number over 0"),
+        ({"path": "j", "startingOffsets": '{"0": -3}'}, "not a partition and an offset"),
+        ({"path": "j", "startingOffsets": '{"0": 1}', "startingTimestamp": "0"}, "conflicts with startingOffsets"),
+        ({"path": "j", "maxOffsetsPerTrigger": "0"}, "'0' is not an integer above 0"),
         ({"path": "j", "failOnDataLoss": "no"}, "'no' is neither true nor false"),
-        ({"path": "j", "zzz": "1"}, "zzz: there is no such option; there are path,"),
+        ({"path": "j", "zzz": "1"}, "zzz: unknown option; known are path,"),
     ],
 )
 def test_invalid_read_options_are_rejected(given_: dict[str, str], words: str) -> None:
@@ -136,7 +136,7 @@ def test_invalid_read_options_are_rejected(given_: dict[str, str], words: str) -
         ({"protocol": "push"}, "dial: "),
         ({"dial": "tcp://h:1"}, "protocol: push, pub, or req"),
         ({"dial": "tcp://h:1", "protocol": "pull"}, "'pull' is not one of push, pub, req"),
-        ({"listen": "tcp://h:1", "protocol": "pub"}, "only one can listen"),
+        ({"listen": "tcp://h:1", "protocol": "pub"}, "of which only one could listen"),
         ({"dial": "tcp://h:1", "protocol": "pub", "topic": "x"}, "topic: is for req only"),
         ({"dial": "tcp://h:1", "protocol": "req", "withIds": "true"}, "withIds: is for push and pub"),
         ({"dial": "tcp://h:1", "protocol": "req", "timeout": "soon"}, "'soon' is not a number of seconds"),

@@ -1,4 +1,4 @@
-"""The page: figures that can be counted by hand, plots that a browser draws, and nothing fetched from anywhere."""
+"""The report page: figures with known values, plots that browsers draw, no external resources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def traffic(spark: SparkSession) -> DataFrame:
-    """Ten minutes of two topics and three providers; three copies and two lost numbers."""
+    """Return ten minutes of two topics and three providers, with three duplicates and two missing numbers."""
     rng = random.Random(3)
     records: list[dict[str, Any]] = []
     for number in range(600):
@@ -92,13 +92,13 @@ def test_page_shows_skipped_records(spark: SparkSession, tmp_path: Path) -> None
     text = (tmp_path / "report.html").read_text()
     assert "<b>41</b><span>records skipped: damaged</span>" in text
     assert "<b>2</b><span>records</span>" in text
-    assert "<title>orders &amp; more: what the journal says</title>" in text
-    assert "<h1>orders &amp; more: what the journal says</h1>" in text
+    assert "<title>orders &amp; more: journal report</title>" in text
+    assert "<h1>orders &amp; more: journal report</h1>" in text
 
 
 def test_totals_cover_all_rows_not_only_those_shown(spark: SparkSession) -> None:
     records: list[dict[str, Any]] = []
-    for sender in range(40):  # each loses 1 + its number, over and over: more ranges, topics and providers than rows
+    for sender in range(40):  # with ever larger gaps; more ranges, topics and providers than a table shows
         for number in range(3):
             headers = {"seq": eight(number * (2 + sender)), "from": b"<%d>" % sender}
             records.append({"topic": f"topic {sender}", "timestamp": at(number), "headers": headers})
@@ -134,7 +134,7 @@ def test_page_is_self_contained_and_escapes_recorded_text(spark: SparkSession, t
     assert not re.search(r"https?://|src=|@import|url\(|<script", text)
     for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ET.fromstring(svg)
-    assert text.count("<svg") == 3 + 3  # messages, bytes, latency; and each provider's
+    assert text.count("<svg") == 3 + 3  # messages, bytes, latency; and one for each provider
 
 
 def test_empty_journal_gives_a_page(spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""`format("nng")` over real journals: what is read, how much at a time, and what is said when it cannot be."""
+"""`format("nng")` on real journals: records read, splits and limits, and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def values(rows: DataFrame) -> list[int]:
     return sorted(int(row.value) for row in rows.select("value").collect())
 
 
-def said(action: Callable[[], object]) -> str:
+def error_of(action: Callable[[], object]) -> str:
     with pytest.raises(PySparkException) as caught:
         action()
     return str(caught.value)
@@ -41,7 +41,7 @@ def said(action: Callable[[], object]) -> str:
 def test_tasks_report_skipped_records_that_add_up(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nngkit.spark.source.freeze", lambda: None)  # it is for a worker's process
+    monkeypatch.setattr("nngkit.spark.source.freeze", lambda: None)  # only for a worker process
     write(tmp_path / "j", 100)
     segment = open_journal(tmp_path / "j").segments(0)[0]
     (tmp_path / "j" / "partition-00000" / segment.file).unlink()
@@ -51,8 +51,8 @@ def test_tasks_report_skipped_records_that_add_up(
         slices = reader.partitions()
         assert len(slices) == tasks
         assert [batch for each in slices for batch in reader.read(each)] == []
-        told = re.findall(rf"^nngkit: .*{segment.file}: skipped (\d+) records", capfd.readouterr().err, re.MULTILINE)
-        assert (len(told), sum(map(int, told))) == (tasks, 100)
+        counts = re.findall(rf"^nngkit: .*{segment.file}: skipped (\d+) records", capfd.readouterr().err, re.MULTILINE)
+        assert (len(counts), sum(map(int, counts))) == (tasks, 100)
 
 
 # ---- batch -----------------------------------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ def test_requested_schema_limits_the_columns(spark: SparkSession, tmp_path: Path
     write(tmp_path / "j", 3)
     rows = spark.read.format("nng").schema("offset bigint, timestampType int").load(str(tmp_path / "j"))
     assert sorted(map(tuple, rows.collect())) == [(0, 1), (1, 1), (2, 1)]
-    text = said(lambda: spark.read.format("nng").schema("offset string").load(str(tmp_path / "j")).collect())
-    assert "the column offset is a bigint, not a string" in text
+    text = error_of(lambda: spark.read.format("nng").schema("offset string").load(str(tmp_path / "j")).collect())
+    assert "column offset is a bigint, not a string" in text
 
 
 def test_offsets_and_times_bound_the_read(spark: SparkSession, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_filters_are_pushed_down(spark: SparkSession, tmp_path: Path) -> None:
         assert values(chosen) == expected, condition
         plan = chosen._jdf.queryExecution().executedPlan().toString()
         assert "Filter" not in re.sub(r"(?i)pushedfilters|filters?:|post.?scan", "", plan), plan
-    # What is not understood is left to Spark.
+    # Spark evaluates the other filters.
     assert values(rows.where("topic like '%c%' and offset % 10 = 2 and peer is not null")) == [2, 32]
 
 
@@ -144,9 +144,9 @@ def test_empty_journal_is_an_empty_table(spark: SparkSession, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"startingOffset": "earliest"}, "startingoffset: there is no such option; did you mean startingOffsets?"),
-        ({"startingOffsets": "latest"}, "a batch read from the latest offset on would always be empty"),
-        ({"startingOffsets": '{"3": 1}'}, "startingOffsets: the journal has no partition 3; there is 0"),
+        ({"startingOffset": "earliest"}, "startingoffset: unknown option; did you mean startingOffsets?"),
+        ({"startingOffsets": "latest"}, "a batch read that starts at the latest offset is always empty"),
+        ({"startingOffsets": '{"3": 1}'}, "startingOffsets: the journal has no partition 3; it has 0"),
         ({"startingOffsets": "yesterday"}, "'yesterday' is neither earliest nor latest, nor JSON"),
         ({"startingTimestamp": "noon"}, "startingTimestamp: 'noon' is neither ISO 8601 nor milliseconds"),
         ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger: is for readStream only"),
@@ -154,15 +154,13 @@ def test_empty_journal_is_an_empty_table(spark: SparkSession, tmp_path: Path) ->
         ({"endingOffsets": '{"0": 99}'}, "offset 98 of partition 0 is not in"),
     ],
 )
-def test_invalid_options_are_reported(
-    spark: SparkSession, tmp_path: Path, options: dict[str, str], words: str
-) -> None:
+def test_invalid_options_are_reported(spark: SparkSession, tmp_path: Path, options: dict[str, str], words: str) -> None:
     write(tmp_path / "j", 10)
-    assert words in said(lambda: read(spark, tmp_path / "j", **options).collect())
+    assert words in error_of(lambda: read(spark, tmp_path / "j", **options).collect())
 
 
 def test_missing_journal_is_reported_with_its_path(spark: SparkSession, tmp_path: Path) -> None:
-    assert str(tmp_path / "nowhere") in said(lambda: read(spark, tmp_path / "nowhere").collect())
+    assert str(tmp_path / "nowhere") in error_of(lambda: read(spark, tmp_path / "nowhere").collect())
 
 
 @pytest.mark.every_java
@@ -171,10 +169,10 @@ def test_missing_segment_is_reported_with_offset_and_advice(spark: SparkSession,
     write(tmp_path / "j", 100, first=100)
     (first, _second) = sorted((tmp_path / "j").glob("partition-00000/*.parquet"))
     first.rename(tmp_path / "elsewhere")
-    text = said(lambda: read(spark, tmp_path / "j").collect())
+    text = error_of(lambda: read(spark, tmp_path / "j").collect())
     assert first.name in text
     assert "offset 0" in text
-    assert "restore the file from a copy" in text
+    assert "restore the file from a backup" in text
     assert values(read(spark, tmp_path / "j", failOnDataLoss="false")) == list(range(100, 200))
 
 
@@ -184,7 +182,7 @@ def test_damaged_segment_is_reported_and_left_unchanged(spark: SparkSession, tmp
     changed = bytearray(segment.read_bytes())
     changed[60] ^= 1
     segment.write_bytes(changed)
-    assert segment.name in said(lambda: read(spark, tmp_path / "j").collect())
+    assert segment.name in error_of(lambda: read(spark, tmp_path / "j").collect())
     assert segment.read_bytes() == changed
 
 
@@ -209,7 +207,7 @@ def test_offsets_skipped_after_a_lost_head_cost_no_tasks(spark: SparkSession, tm
     (tmp_path / "j" / "partition-00000" / "head").unlink()
     with opened(tmp_path / "j", salvage=True) as partition:
         append(partition, [{}] * 10, 10)
-    rows = read(spark, tmp_path / "j", maxRecordsPerPartition="1000000")  # else 4,295 tasks
+    rows = read(spark, tmp_path / "j", maxRecordsPerPartition="1000000")  # the lost range alone would make 4,295 tasks
     assert rows.rdd.getNumPartitions() == 2
     assert values(rows) == list(range(20))
 
@@ -229,28 +227,26 @@ def test_journal_of_another_version_is_rejected(spark: SparkSession, tmp_path: P
     write(tmp_path / "j", 10)
     manifest = tmp_path / "j" / "partition-00000" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 9}))
-    text = said(lambda: read(spark, tmp_path / "j").collect())
-    assert "manifest.json: version 9 of the format, and this nngkit reads version 1" in text
+    text = error_of(lambda: read(spark, tmp_path / "j").collect())
+    assert "manifest.json: format version 9; this nngkit reads version 1" in text
 
 
 def test_incomplete_record_at_the_end_is_ignored(spark: SparkSession, tmp_path: Path) -> None:
     with opened(tmp_path / "j") as partition:
         append(partition, [{}] * 5)
-        shutil.copytree(tmp_path / "j", tmp_path / "crashed")  # as it lies there when the machine stops now
+        shutil.copytree(tmp_path / "j", tmp_path / "crashed")  # as if the machine stopped now
     (log,) = (tmp_path / "crashed").glob("partition-00000/*.log")
     with log.open("ab") as file:
         file.write(b"half a record")
     assert values(read(spark, tmp_path / "crashed")) == list(range(5))
 
 
-def test_shared_storage_is_read_by_uri_and_unsealed_records_from_the_spool(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_shared_storage_is_read_by_uri_and_unsealed_records_from_the_spool(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "share").mkdir()
     uri, spool = f"file://{tmp_path}/share/j", str(tmp_path / "spool")
     partition = Partition.open(uri, 0, spool=spool)
     append(partition, [{}] * 5)
-    partition.close()  # seals them
+    partition.close()  # seals the records
     partition = Partition.open(uri, 0, spool=spool)
     try:
         append(partition, [{}] * 3, first=5)
@@ -264,7 +260,7 @@ def test_shared_storage_is_read_by_uri_and_unsealed_records_from_the_spool(
 
 
 class Run:
-    """A stream into memory, until it has read what is there."""
+    """Run a stream into memory over the available data."""
 
     def __init__(self, spark: SparkSession, folder: Path, checkpoint: Path, **options: str) -> None:
         self.batches: list[list[int]] = []
@@ -295,7 +291,7 @@ def test_stream_resumes_at_its_checkpoint(spark: SparkSession, tmp_path: Path) -
     write(tmp_path / "j", 30)
     assert Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest").all == list(range(30))
     write(tmp_path / "j", 12, first=30)
-    write(tmp_path / "j", 5, partition=1, first=42)  # a partition that was not there before is read from its beginning
+    write(tmp_path / "j", 5, partition=1, first=42)  # a new partition is read from its start
     assert Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest").all == list(range(30, 47))
     assert Run(spark, tmp_path / "j", tmp_path / "c").all == []
 
@@ -334,9 +330,9 @@ def test_stream_with_an_expired_offset_reports_advice(spark: SparkSession, tmp_p
     write(tmp_path / "two", 10)
     (tmp_path / "one").rename(tmp_path / "gone")
     (tmp_path / "two").rename(tmp_path / "one")
-    text = said(lambda: Run(spark, tmp_path / "one", tmp_path / "c"))
+    text = error_of(lambda: Run(spark, tmp_path / "one", tmp_path / "c"))
     assert "offset 29 of partition 0 is not in" in text
-    assert "another journal than the checkpoint was made with" in text
+    assert "the checkpoint belongs to another journal" in text
     assert "failOnDataLoss=false" in text
 
 
@@ -352,8 +348,8 @@ def test_stream_overtaken_by_retention_fails_or_skips(spark: SparkSession, tmp_p
         while partition.manifest.start < 20 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert partition.manifest.start == 20
-    text = said(lambda: Run(spark, tmp_path / "j", tmp_path / "c"))
-    assert f"offset 10 of partition 0 is gone, the earliest in {tmp_path / 'j'} is 20" in text
+    text = error_of(lambda: Run(spark, tmp_path / "j", tmp_path / "c"))
+    assert f"offset 10 of partition 0 has expired, the earliest in {tmp_path / 'j'} is 20" in text
     assert Run(spark, tmp_path / "j", tmp_path / "c", failOnDataLoss="false").all == list(range(20, 30))
 
 

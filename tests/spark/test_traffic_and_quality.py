@@ -1,4 +1,4 @@
-"""Traffic and quality, from records whose answers can be counted by hand."""
+"""Traffic and quality jobs on records with known results."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def test_duplicates_have_the_same_id_and_topic(spark: SparkSession) -> None:
 
 @pytest.mark.every_java
 def test_lost_ranges_are_missing_sequence_numbers(spark: SparkSession) -> None:
-    numbers = [1, 2, 5, 4, 9]  # 3 and 6 to 8 are lost; 5 came before 4
+    numbers = [1, 2, 5, 4, 9]  # 3 and 6 to 8 are missing; 5 came before 4
     records = [{"headers": {"seq": eight(n), "from": b"p"}, "timestamp": at(i)} for i, n in enumerate(numbers)]
-    # It starts again: its numbers begin anew, and 2 is lost in that run.
+    # The sender restarts its numbers, and 2 is missing in that run.
     records += [{"headers": {"seq": eight(n), "from": b"p"}, "timestamp": at(10 + i)} for i, n in enumerate((1, 3))]
     found = lost(frame(spark, records)).orderBy("since", "first").collect()
     assert [(row.sender, row.first, row.last, row["count"]) for row in found] == [
@@ -113,5 +113,5 @@ def test_skew_is_the_minimum_delay(spark: SparkSession) -> None:
 
 
 def test_rows_without_headers_are_rejected(spark: SparkSession) -> None:
-    with pytest.raises(ConfigError, match="there is no headers: read with includeHeaders=true"):
+    with pytest.raises(ConfigError, match="missing column headers: read with includeHeaders=true"):
         latency(frame(spark, []).drop("headers"))

@@ -1,4 +1,4 @@
-"""A worker that has settled costs the collector nothing, and a forked one settles for itself."""
+"""Frozen objects cost the garbage collector nothing, and each forked worker freezes its own."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ assert frozen > 10_000, frozen
 assert took() < before / 5, (took(), before)
 made = [[] for _ in range(1000)]
 freeze()
-assert gc.get_freeze_count() <= frozen, "twice: what came since is not frozen"
+assert gc.get_freeze_count() <= frozen, "a second call must not freeze newer objects"
 child = os.fork()
 if not child:
     freeze()
     os._exit(0 if gc.get_freeze_count() >= frozen + 1000 else 1)
-assert os.waitpid(child, 0)[1] == 0, "forked: it has objects of its own"
+assert os.waitpid(child, 0)[1] == 0, "a forked process must freeze its own objects"
 assert gc.isenabled()
 """
 
