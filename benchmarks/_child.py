@@ -78,8 +78,8 @@ class Meter:
     while meter.add(number_of_units_moved):
         ...
 
-    The warm-up begins with the first units. Given a task rather than a number of seconds, it also reports the CPU of the
-    other processes. ``more``: further figures to report; ``check`` is called before.
+    The warm-up begins with the first units. Given a task rather than a number of seconds, it also reports the CPU of
+    the other processes. ``more``: further figures to report; ``check`` is called before.
     """
 
     def __init__(self, of: float | dict[str, Any]) -> None:

@@ -1,17 +1,16 @@
-/* The floor: what C gets out of NNG, without Python.
+/* Baseline: NNG's performance in C, without Python.
  *
- *   floor push URL SIZE SECONDS PROCESSES    saturates a puller, blocking, with a send buffer of 1024
+ *   floor push URL SIZE SECONDS PROCESSES    saturate a puller, blocking, with a send buffer of 1024
  *   floor plain ...       the same without a send buffer
  *   floor pull ...        one receive at a time
  *   floor ring ...        64 receives posted ahead
- *   floor reply ...       answers requests
+ *   floor reply ...       reply to requests
  *   floor ask ...         one request at a time
  *   floor subscribe ...   eight subscribers, one posted receive each
  *
- * pull, ring and reply listen and say where, as a line of JSON, and so are the figures (see _measuring.py). PROCESSES
- * is a file with the ids of all processes of the measurement, one a line. Messages are numbered as _numbered.py has
- * it, and a wrong one ends the program.
- * It links the NNG of the system, which may be older than the one that pynng brings along.
+ * pull, ring and reply listen and print the address as a line of JSON, followed by the figures (see _measuring.py).
+ * PROCESSES is a file with the ids of all processes of the measurement, one a line. Messages are numbered as in
+ * _numbered.py, and a wrong one ends the program. It links the system's NNG, which may be older than pynng's.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -33,8 +32,8 @@
 #define POSTED 64
 #define SAMPLES 2000
 #define SUBSCRIBERS 8
-#define LOOK 10 /* ms between two looks at what they heard */
-#define TURN 4099 /* numbers, over and over; of large messages fewer: TURN and LARGE_TURN of _numbered.py */
+#define LOOK 10 /* ms between samples of the subscribers */
+#define TURN 4099 /* numbers that repeat; fewer of large messages: TURN and LARGE_TURN of _numbered.py */
 #define LARGE_TURN 17
 #define LARGE 65536
 #define PROCESSES 16
@@ -98,14 +97,14 @@ static nng_msg *numbered(size_t size)
 	return m;
 }
 
-/* Frees the next message of a receiver, which has to be the one that is due. */
+/* Check and free the next message of a receiver. */
 static void take(nng_msg *m, size_t size)
 {
 	static uint64_t number;
 	uint64_t        head;
 	memcpy(&head, nng_msg_body(m), sizeof(head));
 	if (nng_msg_len(m) != size || be64toh(head) != number++ % turn_of(size)) {
-		fprintf(stderr, "wrong message: number %llu, %zu bytes; %llu were received before\n",
+fprintf(stderr, "wrong message: number %llu, %zu bytes, after %llu messages\n",
 		    (unsigned long long) be64toh(head), nng_msg_len(m), (unsigned long long) number - 1);
 		exit(1);
 	}
@@ -143,9 +142,9 @@ static void push(const char *url, size_t size, int buffer)
 }
 
 static int    counting;
-static double part; /* of what was published, what arrived; where something is published */
+static double part; /* share of published messages that arrived */
 
-/* Counts like Meter of _child.py. */
+/* Count as Meter of _child.py. */
 static int add(double seconds, long units)
 {
 	static double begin, end, used, others_used;
@@ -236,7 +235,7 @@ static void heard(void *arg)
 	memcpy(&number, nng_msg_body(m), sizeof(number));
 	nng_mtx_lock(sub->lock);
 	if (be64toh(number) <= sub->last) {
-		fprintf(stderr, "messages out of order or doubled after %llu\n", (unsigned long long) sub->last);
+fprintf(stderr, "messages out of order or duplicated after %llu\n", (unsigned long long) sub->last);
 		_exit(1);
 	}
 	sub->count++;
@@ -246,11 +245,11 @@ static void heard(void *arg)
 	nng_recv_aio(sub->s, sub->aio);
 }
 
-/* Counts like Audience of _child.py. */
+/* Count as Audience of _numbered.py. */
 static void subscribe(const char *url, double seconds)
 {
 	static struct subscriber sub[SUBSCRIBERS];
-	uint64_t                 count[3] = { 0 }, last[3] = { 0 }; /* at the beginning, before, now */
+uint64_t                 count[3] = { 0 }, last[3] = { 0 }; /* at the start, at the last sample, now */
 	for (int i = 0; i < SUBSCRIBERS; i++) {
 		check(nng_sub0_open(&sub[i].s), "sub");
 		check(nng_socket_set_int(sub[i].s, NNG_OPT_RECVBUF, 1024), "receive buffer");

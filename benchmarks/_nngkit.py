@@ -1,4 +1,4 @@
-"""nngkit's own ways, through its public door."""
+"""Measurements of nngkit, through its public API."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Socket = TypeVar("Socket", Pub, Pull, Push, Rep, Req)
 
 
 def _open(kind: type[Socket], task: dict[str, Any], **options: Any) -> Socket:
-    """A socket at its end of the task's address, which it says where it listens."""
+    """Open a socket at its end of the task's address; a listener reports its address."""
     as_many_files_as_allowed()
     if "ca" in task:
         mine = {"cert": task["cert"], "key": task["key"]} if task["listens"] else {"ca": task["ca"]}
@@ -56,13 +56,13 @@ def _open(kind: type[Socket], task: dict[str, Any], **options: Any) -> Socket:
 
 
 def _batch(task: dict[str, Any]) -> Batch | bool | None:
-    """``batch`` of a task: true, or what a Batch is made of."""
+    """Return ``batch`` of a task: true, or a Batch with the given options."""
     batch = task.get("batch")
     return Batch(**batch) if isinstance(batch, dict) else batch
 
 
 def push(task: dict[str, Any]) -> None:
-    """One message a call, blocking."""
+    """Send one message a call, blocking."""
     with _open(Push, task, batch=_batch(task)) as sock:
         send_all(sock.send, task)
 
@@ -112,7 +112,7 @@ def pull_many(task: dict[str, Any]) -> None:
 
 
 def pull_in_steps(task: dict[str, Any]) -> None:
-    """Figures for each of ``steps`` equal parts of ``messages``."""
+    """Report figures for each of ``steps`` equal parts of ``messages``."""
     sock, clock, due = _pull(task), time.perf_counter, Due(task["size"])
     warm = clock() + RUN_IN
     while clock() < warm:
@@ -126,7 +126,7 @@ def pull_in_steps(task: dict[str, Any]) -> None:
 
 
 def pull_many_with_more_threads(task: dict[str, Any]) -> None:
-    """With as many threads for NNG's callbacks as it starts by itself."""
+    """Receive with as many threads for callbacks as NNG starts by default."""
     lib = pynng.lib
     lib.nng_init_set_parameter(lib.NNG_INIT_NUM_TASK_THREADS, min(16, 2 * len(os.sched_getaffinity(0))))
     pull_many(task)
@@ -179,7 +179,7 @@ def pull_many_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(_apull_many(task))
 
 
-# ---- from a crowd ----------------------------------------------------------------------------------------------------
+# ---- from many peers -------------------------------------------------------------------------------------------------
 
 
 def pull_crowd(task: dict[str, Any]) -> None:
@@ -194,7 +194,7 @@ def pull_crowd_many(task: dict[str, Any]) -> None:
 
 
 def push_crowd(task: dict[str, Any]) -> None:
-    """As many sockets as ``peers``, in this one process."""
+    """Send from ``peers`` sockets of this one process."""
     send_crowd([_open(Push, task).send for _ in range(task["peers"])], task)
 
 
@@ -226,7 +226,7 @@ def reply_trio(task: dict[str, Any]) -> None:
 
 
 def reply_attacked(task: dict[str, Any]) -> None:
-    """As ``reply``, beside a peer that is ``hostile``."""
+    """Reply as ``reply``, during an attack of the kind ``hostile``."""
     as_many_files_as_allowed()
     with _open(Rep, task, recv_max_size=LARGEST) as rep, attack(task["hostile"], rep.address):
         for request in rep:
@@ -234,7 +234,7 @@ def reply_attacked(task: dict[str, Any]) -> None:
 
 
 def reply_measured(task: dict[str, Any]) -> None:
-    """Answers ``peers`` that ask, and is itself what is measured."""
+    """Reply to ``peers`` clients; this end is measured."""
     with _open(Rep, task, recv_max_size=LARGEST) as rep:
         rep.wait_for_peers(task["peers"], 60.0)
         meter = Meter(task)
@@ -307,7 +307,7 @@ def _subs(task: dict[str, Any]) -> list[Sub]:
 
 
 def subscribe(task: dict[str, Any]) -> None:
-    """A thread for each subscriber."""
+    """Subscribe with a thread for each subscriber."""
     audience = Audience(task)
 
     def read(place: int, sub: Sub) -> None:
@@ -345,7 +345,7 @@ def subscribe_trio(task: dict[str, Any]) -> None:
 
 
 def survey(task: dict[str, Any]) -> None:
-    """Surveys of all there are: the median time until the last reply, and the CPU of a survey."""
+    """Survey all respondents: median time until the last response, and CPU of a survey."""
     as_many_files_as_allowed()
     with Surveyor(listen=task["url"]) as surveyor:
         report(url=surveyor.address)

@@ -1,7 +1,7 @@
-"""The same through pycrdt-websocket: a server under uvicorn, and clients with its provider over `websockets`.
+"""Document benchmarks with pycrdt-websocket: a server under uvicorn, and clients over `websockets`.
 
-Each is a process, as in ``_documents.py``, and does as it is told (``_control.py``): the first serves, the second writes,
-the others read. Everything is as it is by default.
+Each is a process, as in ``_documents.py``, controlled through ``_control.py``: the first serves, the second writes, the
+others read. All settings are defaults.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SERVER: Final = 0
 
 
 class Socket:
-    """A connection as Provider wants it: pycrdt-websocket has one for httpx, and `websockets` needs this much."""
+    """Adapts a `websockets` connection to the interface of Provider; pycrdt-websocket has an adapter for httpx only."""
 
     def __init__(self, websocket: ClientConnection) -> None:
         self._websocket = websocket
@@ -47,7 +47,7 @@ class Socket:
 
 
 class Client:
-    """What a client can be told to do; as _documents.Member."""
+    """Client; its methods are its commands, as with _documents.Member."""
 
     def __init__(self, doc: Doc[Any]) -> None:
         self.text = doc.get("body", type=Text)
@@ -112,7 +112,7 @@ async def _serve(commands: Commands) -> None:
     async with WebsocketServer() as websockets:
         server = uvicorn.Server(uvicorn.Config(ASGIServer(websockets), port=0, log_level="critical"))
         serving = asyncio.create_task(server.serve())
-        while not server.started:  # noqa: ASYNC110 - it has no event for it
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         commands.reply({"port": server.servers[0].sockets[0].getsockname()[1]})
         await asyncio.to_thread(commands.next)
@@ -136,14 +136,14 @@ async def _take_part(task: dict[str, Any]) -> None:
 
 
 def take_part(task: dict[str, Any]) -> None:
-    """Serve, or connect, and do as told until it is over."""
+    """Serve, or connect, and execute commands until the end."""
     asyncio.run(_take_part(task))
 
 
 def deliver(task: dict[str, Any]) -> None:
-    """One writes, the others are counted."""
+    """One peer writes; measure delivery to the others."""
     controller = Controller(task["others"])
     port = controller.to_each([{"role": role} for role in range(task["others"])])[SERVER]["port"]
-    for index in range(task["others"]):  # its room breaks ("already running") where two enter at once
+    for index in range(task["others"]):  # its room fails ("already running") if two clients enter at once
         controller.to_one(index, {"port": port})
     delivered(controller, task, viewers=range(2, task["others"]), writer=1)

@@ -2,15 +2,14 @@
 
     python3 dev.py bench growth [--rounds N] [--seconds S] [--messages N] [--only TEXT] [--json]
 
-Peers: a Pull that 1 to 1,000 Push peers saturate, each sending as much as is taken, and a Rep that 1 to 1,000 peers
-ask, each again as soon as it has its answer. The peers are plain TCP sockets of one process (``_crowd.py``), which
-cost so little that what is measured is the one socket that serves them; bare pynng is measured with the same peers, and
-pyzmq with such that speak ZMTP. Idle: what memory a Pull has resident for each of so many connections that have sent
-one message and been silent since.
+Peers: a Pull that 1 to 1,000 Push peers saturate, and a Rep with 1 to 1,000 clients, each sending its next request as
+soon as it has its reply. The peers are plain TCP sockets of one process (``_crowd.py``), whose cost is negligible
+beside that of the measured socket; bare pynng is measured with the same peers, and pyzmq with peers that speak ZMTP.
+Idle: the resident memory of a Pull for each connection that has sent one message and been silent since.
 
-Messages: one connection, nngkit at both ends, with and without batches; for each tenth of ``--messages``, the receiver's
-CPU and its resident memory at the end. ``--seconds`` does not apply. The default is small: unbatched, 10 million take
-about a minute.
+Messages: one connection, nngkit at both ends, with and without batches; for each tenth of ``--messages``, the
+receiver's CPU and its resident memory at the end. ``--seconds`` does not apply. The default is small: unbatched, 10
+million take about a minute.
 """
 
 from __future__ import annotations

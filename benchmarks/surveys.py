@@ -2,8 +2,9 @@
 
     python3 dev.py bench surveys [--rounds N] [--only TEXT] [--json]
 
-The respondents are the connections of two processes, each one raw respondent of bare pynng that answers at once, so
-own surveyor, cooked, keeps 128 unread replies and drops the rest: ``part`` is how many it got.
+The respondents are the connections of two processes, each one raw respondent of bare pynng that responds at once, so
+only nngkit's surveyor is measured, and it shares two cores with them. ``p50`` is the time until the last response.
+pynng's own surveyor, cooked, keeps 128 unread responses and drops the others: ``part`` is the share it received.
 """
 
 from __future__ import annotations

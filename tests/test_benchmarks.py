@@ -1,4 +1,4 @@
-"""Every benchmark runs and says what it measured; the figures themselves are for a quiet machine and not for here."""
+"""Every benchmark runs and reports its figures; their values are for a quiet machine and are not tested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SPARK = "pipeline_spark"
-IDLING = {"idle_us", "idle_kib"}  # what there is to say of connections that do nothing; may be next to none
+IDLING = {"idle_us", "idle_kib"}  # figures of idle connections, which may be close to zero
 SHORT = {
     "one_way": ["--only", "tcp, 16 B"],
     "round_trips": ["--only", "64 in flight, tcp", "--only", "Zenoh", "--only", "a server of bare pynng"],
@@ -47,7 +47,7 @@ SHORT = {
 
 
 def bench(name: str, *arguments: str, results: Path, seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run it, its figures into a folder of the test's: those of a quiet machine stay where they are."""
+    """Run a benchmark with its results in the test's folder, so that measured ones are kept."""
     command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--json", *arguments]
     environment = os.environ | {"NNGKIT_BENCH_RESULTS": str(results)}
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
@@ -72,7 +72,7 @@ def test_benchmark_measures_every_way(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "messages",
     [[0, 1, 2, 4], [1], [0, 0], [0, 2, 1]],
-    ids=["one is missing", "the first", "doubled", "in another order"],
+    ids=["one is missing", "the first is missing", "duplicated", "reordered"],
 )
 def test_wrong_message_ends_the_run(messages: list[int]) -> None:
     check = "import sys, _numbered as n; n.Due(16).check([n.numbered(16)(int(word)) for word in sys.argv[1:]])"
@@ -109,7 +109,7 @@ def test_spark_benchmark_fails_unless_results_agree(tmp_path: Path) -> None:
     rows = {row["line"]: row for group in json.loads(done.stdout)["groups"] for row in group["rows"]}
     assert rows.keys() == {"Spark, local[2]", "DuckDB, 2 threads", "local[1]", "one process, one by one"}
     assert all(row["seconds"] > 0 for row in rows.values())
-    assert 0 < rows["local[1]"]["again_times"] < 100  # documents of a thousand that the second run touched
+    assert 0 < rows["local[1]"]["again_times"] < 100  # documents of a thousand touched by the second run
 
 
 @pytest.mark.slow

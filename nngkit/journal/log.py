@@ -83,8 +83,8 @@ class _Group:
 class Log:
     """One partition's log. `folder` exists and is used by this log alone; the next record gets offset `first`.
 
-    `most_bytes`, `most_seconds`: a log over either is closed and passed to `on_closed` with its first and its end offset;
-    a new one is begun.
+    `most_bytes`, `most_seconds`: a log over either is closed and passed to `on_closed` with its first and end offset; a
+    new one is begun.
     `buffer_bytes`: bytes that may wait for the disk. `deliver`: called on the writer's thread after each sync with
     the callbacks to run; without it they run on that thread.
     """

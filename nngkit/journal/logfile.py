@@ -63,7 +63,7 @@ class OpenLog:
                 at, offset = behind
 
     def first_at(self, first: int, end: int, time: int) -> int | None:
-        """Return the first of the records `first` to `end` - 1 with a timestamp of `time` or later; None: no such record.
+        """Return the first of the records `first` to `end` - 1 with a timestamp of `time` or later; else None.
 
         Same result as `chunks` with `skip`, but only that record is decoded: 400,000 records take 0.1 s instead of 1 s.
         """

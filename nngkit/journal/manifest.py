@@ -100,7 +100,7 @@ class Manifest:
         return replace(self, end=segment.end, segments=(*self.segments, segment))
 
     def retained(self, now: float, *, age: float | None, size: int | None) -> Manifest:
-        """Return a copy without the oldest segments: over `size` bytes, or without a record newer than `age` seconds."""
+        """Return a copy without the oldest segments: those beyond `size` bytes, and those older than `age` seconds."""
         kept = list(self.segments)
         while kept and (
             (age is not None and kept[0].max_time < (now - age) * 1e6)
