@@ -15,6 +15,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +84,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         for name in ("replace", "unlink", "rename"):
             patch.setattr(Path, name, before(getattr(Path, name)))
         partition = Partition.open(where)
+
+        def sealed(count: int) -> bool:
+            return partition.stats.segments == count and not partition._logs
+
         for number in range(SEGMENTS):
             entries = [entry(value_at(offset), timestamp=offset) for offset in range(end, end + ROWS)]
             stored(partition, entries)
             end += ROWS
             partition.log.rotate()
-            eventually(lambda wanted=number + 1: partition.stats.segments == wanted and not partition._logs)
+            eventually(partial(sealed, number + 1))
         partition.close()
     lefts.append(Left(files(), end))
     held = {}
