@@ -58,7 +58,7 @@ def observations(rows: DataFrame) -> DataFrame:
     return (
         rows.where(F.col("protocol") == SURVEY)
         .select(told.alias("told"), F.col("timestamp").alias("at"))
-        # Records of state changes have nearly the same fields; only surveyed providers have misses, if zero.
+        # Records of state changes have nearly the same fields; only those of rounds have `misses`, also if it is 0.
         .where("told.name is not null and told.address is not null and told.state is not null")
         .where("told.round is not null and told.misses is not null")
         .select(

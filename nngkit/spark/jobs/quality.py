@@ -4,8 +4,8 @@
 
     duplicates(rows).show()         # records with the same id
     lost(rows).show()               # sequence numbers that were never recorded
-    skew(rows).show()               # sender's clock against the recorder's
-    distinct(rows)                  # each record once; a stream too
+    skew(rows).show()               # recorder's clock minus sender's
+    distinct(rows)                  # each record once; can be streamed
 
 Each job uses headers that senders may set (headers.py); records without them are ignored.
 """
