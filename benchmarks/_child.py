@@ -71,6 +71,12 @@ def others(task: dict[str, Any]) -> list[int]:
     return [pid for pid in map(int, listed) if pid != os.getpid()]
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the quantile `share` of the values."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
 class Meter:
     """Count units a second and CPU a unit, from the end of the warm-up until the time is over::
 

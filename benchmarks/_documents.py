@@ -14,7 +14,7 @@ import trio
 from _control import Commands, Controller
 from _store import folder
 
-from _child import RUN_IN, Meter, lowest_peak, peak, report, resident
+from _child import RUN_IN, Meter, lowest_peak, peak, quantile, report, resident
 from nngkit.documents import Document, DocumentPeer, Weather
 
 NAME: Final = "d"
@@ -174,11 +174,6 @@ def mesh(task: dict[str, Any]) -> tuple[Controller, list[str]]:
     return controller, [said["origin"] for said in controller.hellos]
 
 
-def part(values: Sequence[float], of: float) -> float:
-    """Return the quantile `of` of the values."""
-    return sorted(values)[min(int(len(values) * of), len(values) - 1)]
-
-
 def agreed(told: Sequence[dict[str, Any]]) -> None:
     """Check that all have the same content; a difference is a defect and ends the benchmark."""
     if len(found := {one["digest"] for one in told}) != 1:
@@ -208,8 +203,8 @@ def converge(task: dict[str, Any]) -> None:
         said.append(sum(one["wire"] for one in wire) - sum(one["wire"] for one in last))
     cpu = sum(one["cpu"] for one in wire) - sum(one["cpu"] for one in before)
     report(
-        p50_ms=part(took, 0.5) * 1e3,
-        p99_ms=part(took, 0.99) * 1e3,
+        p50_ms=quantile(took, 0.5) * 1e3,
+        p99_ms=quantile(took, 0.99) * 1e3,
         times=len(took),
         wire_kib=statistics.mean(said) / 1024,
         cpu_us=cpu / (deliveries * len(took)) * 1e6,
@@ -239,8 +234,8 @@ def heal(task: dict[str, Any]) -> None:
     cpu = sum(one["cpu"] for one in after) - sum(one["cpu"] for one in before)
     deliveries = len(origins) * (len(origins) - 1) * count
     report(
-        p50_ms=part(took, 0.5) * 1e3,
-        p99_ms=part(took, 0.99) * 1e3,
+        p50_ms=quantile(took, 0.5) * 1e3,
+        p99_ms=quantile(took, 0.99) * 1e3,
         times=len(took),
         cpu_us=cpu / (deliveries * len(took)) * 1e6,
     )
@@ -286,7 +281,7 @@ def delivered(controller: Controller, task: dict[str, Any], *, viewers: Sequence
             for one in viewers
             for (_, when), number in _each(after[one]["seen"], length, len(typed))
         ]
-        figures |= {"p50_ms": part(late, 0.5) * 1e3, "p99_ms": part(late, 0.99) * 1e3}
+        figures |= {"p50_ms": quantile(late, 0.5) * 1e3, "p99_ms": quantile(late, 0.99) * 1e3}
     else:
         # until the last viewer has the last edit: a writer faster than its readers only fills a queue
         figures["per_second"] = deliveries / (max(done[one]["reached"] for one in viewers) - typed[0])

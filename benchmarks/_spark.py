@@ -10,7 +10,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -109,9 +109,3 @@ def clock() -> Iterator[list[float]]:
     begun = time.perf_counter()
     yield took
     took.append(time.perf_counter() - begun)
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return the quantile `share` of the values."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _spark import quantile, spark
+from _spark import spark
 
-from _child import report
+from _child import quantile, report
 from nngkit.protocols import Pull, Push
 
 # Seconds of warm-up: the first micro-batch takes ten, the backlog of that time another ten, and Java goes on

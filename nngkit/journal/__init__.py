@@ -3,7 +3,7 @@
 ::
 
     async with Recorder("journal") as recorder:                     # recorder.py: sockets to disk
-        recorder.record(Sub(dial=..., topics="weather."), "weather")
+        await recorder.record(Sub(dial=..., topics="weather."), "weather")
     for record in read("journal", topics="weather"): ...            # reader.py
     await replay("journal", pub, speed=1.0)                         # replaying.py
 

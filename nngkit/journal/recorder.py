@@ -159,10 +159,10 @@ class Recorder(UnderTrio):
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with trio.CancelScope(shield=True):  # received records must reach the disk
-            await trio.to_thread.run_sync(self._held.close)
+            await trio.to_thread.run_sync(self._opened.close)
 
     @property
-    def _held(self) -> Partition:
+    def _opened(self) -> Partition:
         if self._partition is None:
             raise Closed("the recorder is not open: use it with `async with`")
         return self._partition
@@ -170,20 +170,20 @@ class Recorder(UnderTrio):
     @property
     def stats(self) -> RecorderStats:
         """Current counters."""
-        held = self._held
-        failure = held.log.failure or held.failure
+        opened = self._opened
+        failure = opened.log.failure or opened.failure
         return RecorderStats(
-            held.manifest.partition,
-            held.manifest.start,
-            held.manifest.end,
-            held.log.end,
-            held.log.waiting,
-            held.log.stats,
-            held.stats,
+            opened.manifest.partition,
+            opened.manifest.start,
+            opened.manifest.end,
+            opened.log.end,
+            opened.log.waiting,
+            opened.log.stats,
+            opened.stats,
             tuple(self._streams),
             None if failure is None else str(failure),
-            held.recovered.torn,
-            sum(lost.end - lost.first for lost in held.recovered.lost),
+            opened.recovered.torn,
+            sum(lost.end - lost.first for lost in opened.recovered.lost),
         )
 
     # Records from the caller
@@ -210,7 +210,7 @@ class Recorder(UnderTrio):
         stream.received += 1
         stream.size += len(value)
         try:
-            self._held.log.append((entry,), force=force)
+            self._opened.log.append((entry,), force=force)
         except Full:
             stream.dropped += 1
             return False
@@ -237,19 +237,21 @@ class Recorder(UnderTrio):
         except NotStored:
             stream.refused += len(values)
             raise
-        return Stored(self._held.manifest.partition, first, end)
+        return Stored(self._opened.manifest.partition, first, end)
 
     async def flush(self) -> None:
-        """Wait until all records put before are on disk. Raises NotStored; records not dropped are retried, so a later
-        flush may succeed. Cancelling it has no effect on the records."""
-        if self._held.log.waiting:
+        """Wait until all records put before are on disk. Cancelling it has no effect on the records.
+
+        Raises NotStored; records without a waiter are retried, so a later flush may succeed.
+        """
+        if self._opened.log.waiting:
             await self._synced(())
         else:
             await trio.lowlevel.checkpoint()
 
     async def wait_for_room(self) -> None:
         """Wait until half of the buffer is free: returns at once unless the disk is behind or failing."""
-        while self._held.log.waiting > self._buffer_bytes // 2:
+        while self._opened.log.waiting > self._buffer_bytes // 2:
             await self._drained.wait()
 
     def recorded(self, topic: str) -> Iterator[Record]:
@@ -258,7 +260,7 @@ class Recorder(UnderTrio):
         Reads files, so call it in a thread.
         """
         journal = open_journal(self._journal, spool=self._spool)
-        return read(journal, topics=topic, partition=self._held.manifest.partition, missing="skip")
+        return read(journal, topics=topic, partition=self._opened.manifest.partition, missing="skip")
 
     # Sockets
 
@@ -327,7 +329,7 @@ class Recorder(UnderTrio):
         stream.received += len(entries)
         stream.size += sum(map(len, messages))
         try:
-            self._held.log.append(entries, force=not lossy)
+            self._opened.log.append(entries, force=not lossy)
         except Full:
             stream.dropped += len(entries)
 
@@ -371,7 +373,7 @@ class Recorder(UnderTrio):
             results.append((first, end, why))
             known.set()
 
-        self._held.log.append(entries, done, force=True)
+        self._opened.log.append(entries, done, force=True)
         await known.wait()
         first, end, why = results[0]
         if why is not None:
@@ -400,12 +402,12 @@ class _Replies:
         self._socket = socket
         self._stream = stream
         self._plain = plain
-        self._partition = recorder._held.manifest.partition
+        self._partition = recorder._opened.manifest.partition
         self._due: dict[int, deque[tuple[Request, bytes]]] = {}
 
     async def run(self) -> None:
         recorder, stream = self._recorder, self._stream
-        log = recorder._held.log
+        log = recorder._opened.log
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
