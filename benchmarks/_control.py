@@ -38,8 +38,8 @@ class Controller:
         self._files = [link.makefile("rw") for link in links]
         self.hellos = self._replies()
 
-        def _replies(self) -> list[dict[str, Any]]:
-            return [self._reply(index) for index in range(len(self._files))]
+    def _replies(self) -> list[dict[str, Any]]:
+        return [self._reply(index) for index in range(len(self._files))]
 
     def to_all(self, command: dict[str, Any]) -> list[dict[str, Any]]:
         """Send the same command to all workers; return their replies."""
