@@ -1,11 +1,11 @@
-"""One process of a measurement: ``python _child.py MODULE:FUNCTION TASK``, TASK a JSON object.
+"""Process of a measurement: ``python _child.py MODULE:FUNCTION TASK``, TASK a JSON object.
 
-The function is given the task and says (``say``) the URL it listens at, then its figures. It is killed when the other
-end is done, so it need not end. A measurement runs in for a quarter of a second, or as long as it takes
-if that is less, before it counts.
+The function gets the task and reports (``report``) the URL it listens at, then its figures. It is killed when the
+other end has finished, so it need not end. A measurement warms up for a quarter of a second, or for its own duration if
+that is less, before it counts.
 
-Of a task: ``url``, ``size``, ``seconds``; ``listens``, whether it is this end that does; ``processes``, the file with
-the ids of all processes of the measurement; ``run_in``, other seconds to run in.
+Keys of a task: ``url``, ``size``, ``seconds``; ``listens``, whether this end listens; ``processes``, the file with the
+ids of all processes of the measurement; ``run_in``, another duration of the warm-up in seconds.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-RUN_IN = 0.25  # seconds, for rings to grow and connections to warm up
+RUN_IN = 0.25  # seconds of warm-up, for buffers to grow and connections to be established
 
 
-def say(**figures: Any) -> None:
-    """Tell the parent."""
+def report(**figures: Any) -> None:
+    """Print a line of JSON for the parent."""
     sys.stdout.write(json.dumps(figures) + "\n")
     sys.stdout.flush()
 
 
 def fail(reason: str) -> NoReturn:
-    """End this process, whatever thread or callback this is, and with it the run."""
+    """End this process, from any thread or callback, and with it the run."""
     sys.stderr.write(f"{' '.join(sys.argv[1:2])}: {reason}\n")
     sys.stderr.flush()
     os._exit(1)
@@ -42,44 +42,50 @@ def as_many_files_as_allowed() -> None:
 
 
 def peak() -> float:
-    """MiB of resident memory at most. Not ``ru_maxrss``: it begins with that of the process that started this one."""
+    """Return the peak resident memory in MiB. Not ``ru_maxrss``, which starts at the value of the parent process."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 
 
 def lowest_peak() -> None:
-    """From now on, `peak` tells of what follows."""
+    """Reset `peak`."""
     with open("/proc/self/clear_refs", "w") as forget:
         forget.write("5")
 
 
 def resident() -> float:
-    """MiB of resident memory now."""
+    """Return the resident memory in MiB."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize() / (1 << 20)
 
 
 def cpu_of(processes: Sequence[int]) -> float:
-    """Seconds of CPU that processes have used, all their threads."""
-    # the number of a process's clock on Linux, as clock_getcpuclockid(3) makes it of the id
+    """Return the CPU seconds of processes, all their threads."""
+    # Linux's clock id of a process, computed from its id as by clock_getcpuclockid(3)
     return sum(time.clock_gettime(~pid << 3 | 2) for pid in processes)
 
 
 def others(task: dict[str, Any]) -> list[int]:
-    """Ids of the other processes that take part in this measurement."""
+    """Return the ids of the other processes of this measurement."""
     listed = Path(task["processes"]).read_text().split()
     return [pid for pid in map(int, listed) if pid != os.getpid()]
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the quantile `share` of the values."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
 class Meter:
-    """Counts units a second and CPU a unit from when it has run in until its time is over::
+    """Count units a second and CPU a unit, from the end of the warm-up until the time is over::
 
     meter = Meter(task)
     while meter.add(number_of_units_moved):
         ...
 
-    It runs in from the first units on. Of a whole task, and not of its seconds alone, it tells the CPU of the other
-    processes too. ``more``: figures to be told with its own; ``check`` is called before.
+    The warm-up begins with the first units. Given a task rather than a number of seconds, it also reports the CPU of
+    the other processes. ``more``: further figures to report; ``check`` is called before.
     """
 
     def __init__(self, of: float | dict[str, Any]) -> None:
@@ -95,7 +101,7 @@ class Meter:
 
     @property
     def counting(self) -> bool:
-        """Whether it has run in."""
+        """Return True once the warm-up is over."""
         return self._end > 0.0
 
     def add(self, units: int) -> bool:
@@ -116,14 +122,14 @@ class Meter:
             other = cpu_of(self._others) - self._others_cpu
             self.more |= {"other_us": other / count * 1e6, "all_us": (cpu + other) / count * 1e6}
         self.check()
-        say(per_second=self.count / (now - self._begin), cpu_us=cpu / count * 1e6, rss_mib=peak(), **self.more)
+        report(per_second=self.count / (now - self._begin), cpu_us=cpu / count * 1e6, rss_mib=peak(), **self.more)
         return False
 
 
 class Stopwatch:
-    """Times round trips, 2,000 at least, after a tenth of them to run in."""
+    """Measure round trips, at least 2,000, after a tenth of them as warm-up."""
 
-    LEAST = 2000  # so that twenty are slower than the 99th percentile
+    LEAST = 2000  # so that the 99th percentile has twenty samples above it
 
     def __init__(self, task: dict[str, Any]) -> None:
         self._times: list[float] = []
@@ -147,7 +153,7 @@ class Stopwatch:
             return True
         cpu, other = time.process_time() - self._cpu, cpu_of(self._others) - self._others_cpu
         times.sort()
-        say(
+        report(
             p50_us=times[len(times) // 2] * 1e6,
             p99_us=times[len(times) * 99 // 100] * 1e6,
             cpu_us=cpu / len(times) * 1e6,

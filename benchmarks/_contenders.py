@@ -1,6 +1,6 @@
 """Requirements of the contenders beyond the packages of .venv: the C program, nngkit before, NATS, certificates.
 
-Each is made when it is first asked for. `missing` says why one cannot take part; the others go on without it.
+Each is created on first use. `missing` says why one cannot take part; the others run without it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-RESULTS = Path(os.environ.get("NNGKIT_BENCH_RESULTS", ROOT / "build" / "bench"))  # elsewhere for tests
-BOUND = 120.0  # seconds any one measurement may take before it is given up
+RESULTS = Path(os.environ.get("NNGKIT_BENCH_RESULTS", ROOT / "build" / "bench"))  # set by tests
+BOUND = 120.0  # seconds after which a measurement is given up
 
-BEFORE = "7885009"  # the last commit whose sockets are NNG's own
+BEFORE = "7885009"  # the last commit on NNG's protocol sockets
 BEFORE_FOLDER = ROOT / "build" / "before"
 
 
 @functools.cache
 def floor() -> Path | None:
-    """The C program, built if a compiler and NNG's headers are here; None if they are not."""
+    """Return the C program, built if necessary; None without a compiler or NNG's headers."""
     source, program = HERE / "_floor.c", RESULTS / "floor"
     compiler = shutil.which("cc")
     if compiler is None or not Path("/usr/include/nng/nng.h").exists():
@@ -42,7 +42,7 @@ def floor() -> Path | None:
 
 @functools.cache
 def exported() -> Path | None:
-    """A folder with nngkit as it was at `BEFORE`, to be put on PYTHONPATH; None where the clone does not have it."""
+    """Return a folder with nngkit as of `BEFORE`, for PYTHONPATH; None if the clone does not have that commit."""
     here = BEFORE_FOLDER / BEFORE
     if not here.exists():
         command = ["git", "-C", str(ROOT), "archive", BEFORE, "nngkit", "protocols"]
@@ -53,24 +53,24 @@ def exported() -> Path | None:
         BEFORE_FOLDER.mkdir(parents=True, exist_ok=True)
         scratch = tempfile.mkdtemp(dir=BEFORE_FOLDER)
         subprocess.run(["tar", "-x", "-C", scratch], input=archive, check=True, timeout=BOUND)
-        os.rename(scratch, here)  # whole or not at all
+        os.rename(scratch, here)  # atomic
     return here
 
 
 def environment_before() -> dict[str, str]:
-    """Of a process that imports it. PYTHONPATH comes before the editable install of this checkout."""
+    """Return the environment of a process that imports it. PYTHONPATH precedes this checkout's editable install."""
     folder = str(exported())
     return os.environ | {"PYTHONPATH": folder, "NNGKIT_BENCH_BEFORE": folder}
 
 
 def _nats_server() -> str | None:
-    # Debian keeps it where a plain user's PATH does not lead
+    # Debian installs it outside a normal user's PATH
     return shutil.which("nats-server", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
 
 
 @contextmanager
 def nats(directory: str) -> Iterator[tuple[str, int]]:
-    """A NATS server on a free port of its own choice: its URL and its process's id."""
+    """Run a NATS server on a free port; yield its URL and process id."""
     program = _nats_server()
     assert program is not None
     command = [program, "--addr", "127.0.0.1", "--port", "-1", "--ports_file_dir", directory, "--log", os.devnull]
@@ -94,11 +94,11 @@ def _nats_url(process: subprocess.Popen[bytes], directory: Path) -> str:
                 continue
             return url
         time.sleep(0.005)
-    raise SystemExit("nats-server does not say where it listens")
+    raise SystemExit("nats-server does not report its address")
 
 
 def certificates(directory: str) -> dict[str, str]:
-    """Paths of a CA's certificate, and of a key and a certificate for localhost, made anew."""
+    """Create certificates; return the paths of a CA's certificate, and of a key and a certificate for localhost."""
     import trustme
 
     paths = {name: str(Path(directory, f"{name}.pem")) for name in ("ca", "cert", "key")}
@@ -114,18 +114,18 @@ def certificates(directory: str) -> dict[str, str]:
 @functools.cache
 def _missing(module: str) -> str | None:
     if module == "_floor" and floor() is None:
-        return "no C compiler or no nng.h (Debian: libnng-dev): without the ways in C"
+        return "no C compiler or no nng.h (Debian: libnng-dev): the ways in C are left out"
     if module == "_nats" and _nats_server() is None:
-        return "no nats-server (Debian: nats-server): without NATS"
+        return "no nats-server (Debian: nats-server): NATS is left out"
     needed = {"_nats": "nats", "_zenoh": "zenoh", "_zmq": "zmq"}.get(module)
     if needed is not None and importlib.util.find_spec(needed) is None:
-        return f"no Python package {needed}, which the dev group has: without it"
+        return f"no Python package {needed}, which is in the dev group: it is left out"
     return None
 
 
 def missing(*functions: str, before: bool) -> str | None:
-    """Why a way of these functions cannot be measured here; None if it can."""
+    """Return why a way of these functions cannot be measured here; None if it can."""
     if before and exported() is None:
-        return f"commit {BEFORE} is not in this clone, or there is no git: without nngkit as it was before"
+        return f"commit {BEFORE} is not in this clone, or there is no git: the earlier nngkit is left out"
     reasons = (_missing(each.partition(":")[0]) for each in functions if each)
     return next(filter(None, reasons), None)

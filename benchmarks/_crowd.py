@@ -1,11 +1,11 @@
-"""A crowd of peers that cost next to nothing: plain TCP sockets of one process, with just enough of SP or of ZMTP.
+"""Many peers at minimal cost: plain TCP sockets of one process, with just enough of SP or ZMTP.
 
 An SP connection begins with eight bytes each way, ``00 "SP" 00``, the protocol's number and two zero bytes; then every
 message is its length in eight bytes, big-endian, and its body. A request's body begins with an id of four bytes, the
 top bit set, which its reply repeats. A ZMTP 3.0 connection begins with a greeting of 64 bytes each way and a READY
-command, and a small message is a zero byte, its length in one byte, and its body.
+command; a small message is a zero byte, its length in one byte, and its body.
 
-Each member's messages are numbered, 0 to 16 over and over, and say whose they are (``_numbered.Roll``).
+The messages of a peer are numbered from 0 to 16 repeatedly and name their sender (``_numbered.Roll``).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 from _child import as_many_files_as_allowed
 from _numbered import CROWD_TURN, member_message, wrong
 
-PUSH, REQ = 80, 48  # SP's numbers of the protocols
-# Messages handed to the kernel at a time: with 510 a thousand peers saturate better than with 64 (103,000 a second and
-# 66,000, medians of seven); what a message costs the other end was not told apart from noise.
+PUSH, REQ = 80, 48  # SP's protocol numbers
+# Messages passed to the kernel at once: a thousand peers saturate better with 510 than with 64 (103,000 and 66,000 a
+# second, medians of seven); an effect on the receiver's cost a message could not be distinguished from noise.
 BURST = 510 // CROWD_TURN * CROWD_TURN
-ROOM = 16384  # bytes a connection's send buffer may hold: a thousand of them are to fit into the kernel's memory
+ROOM = 16384  # bytes of a connection's send buffer: a thousand of them must fit into the kernel's memory
 ID = struct.pack(">I", 1 << 31)
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
@@ -38,7 +38,7 @@ def _sp_frame(body: bytes) -> bytes:
 
 
 def _zmtp_frame(body: bytes) -> bytes:
-    assert len(body) < 256, "longer ones have another frame"
+    assert len(body) < 256, "longer messages have another frame"
     return bytes((0, len(body))) + body
 
 
@@ -56,7 +56,7 @@ def _say_hello_in_zmtp(peer: socket.socket) -> None:
 
 
 def _connected(task: dict[str, Any], hello: Callable[[socket.socket], None]) -> dict[int, socket.socket]:
-    """``peers`` connections that have said hello, by their descriptors."""
+    """Return ``peers`` connections after their handshake, by descriptor."""
     as_many_files_as_allowed()
     address = urlsplit(task["url"])
     crowd = {}
@@ -71,16 +71,16 @@ def _connected(task: dict[str, Any], hello: Callable[[socket.socket], None]) -> 
 
 
 def _push(task: dict[str, Any], crowd: dict[int, socket.socket], frame: Callable[[bytes], bytes]) -> None:
-    """All of them send what the other end takes."""
+    """Send from all peers as fast as the receiver reads."""
     bursts = {}
     for fd in crowd:
         turn = b"".join(frame(member_message(number, fd, task["size"])) for number in range(CROWD_TURN))
         bursts[fd] = memoryview(turn * (BURST // CROWD_TURN))
-    written = dict.fromkeys(crowd, 0)  # of the burst
+    written = dict.fromkeys(crowd, 0)  # bytes of the burst
     poll = select.epoll()
     for fd in crowd:
         poll.register(fd, select.EPOLLOUT)
-    with suppress(ConnectionError):  # the other end has measured enough
+    with suppress(ConnectionError):  # the receiver has finished measuring
         while True:
             for fd, _ in poll.poll(maxevents=len(crowd)):
                 burst = bursts[fd]
@@ -96,7 +96,7 @@ def push_zmtp(task: dict[str, Any]) -> None:
 
 
 def _rest(task: dict[str, Any], crowd: dict[int, socket.socket], frame: Callable[[bytes], bytes]) -> None:
-    """Each sends one message, and then nothing."""
+    """Send one message from each peer, then stay idle."""
     for fd, peer in crowd.items():
         peer.send(frame(member_message(0, fd, task["size"])))
     time.sleep(1e6)
@@ -111,10 +111,10 @@ def rest_zmtp(task: dict[str, Any]) -> None:
 
 
 def ask(task: dict[str, Any]) -> None:
-    """Each of them asks again as soon as it has its answer, which has to be what it asked."""
+    """Send a request from each peer as soon as its last reply has arrived; check that it repeats the request."""
     crowd = _connected(task, lambda peer: _say_hello_in_sp(peer, REQ))
     requests = {fd: _sp_frame(ID + member_message(0, fd, task["size"])) for fd in crowd}
-    read = dict.fromkeys(crowd, b"")  # of the reply, which is as long
+    read = dict.fromkeys(crowd, b"")  # part of the reply, which is as long as the request
     poll = select.epoll()
     for fd, peer in crowd.items():
         poll.register(fd, select.EPOLLIN)

@@ -1,4 +1,4 @@
-"""Documents that several peers hold: each peer a process, and one more that tells them what to do (``_crew.py``)."""
+"""Documents shared by several peers: each a process, controlled by the one that measures (``_control.py``)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import trio
-from _crew import Crew, Orders
+from _control import Commands, Controller
 from _store import folder
 
-from _child import RUN_IN, Meter, lowest_peak, peak, resident, say
+from _child import RUN_IN, Meter, lowest_peak, peak, quantile, report, resident
 from nngkit.documents import Document, DocumentPeer, NetworkFaults
 
 NAME: Final = "d"
@@ -23,22 +23,22 @@ PATIENCE: Final = 60.0  # seconds
 HERE: Final = "tcp://127.0.0.1:0"
 
 
-# ---- a peer that does as it is told ----------------------------------------------------------------------------------
+# ---- a controlled peer -----------------------------------------------------------------------------------------------
 
 
 class Member:
-    """One of them, with the document open and the others met. Its methods are what it can be told to do."""
+    """Peer with the document open and the others connected. Its methods are its commands."""
 
     def __init__(self, peer: DocumentPeer, doc: Document, faults: NetworkFaults, task: dict[str, Any]) -> None:
         self.peer, self.doc, self.faults, self.task = peer, doc, faults, task
         self.text = doc.text("body")
         self.rng = random.Random(peer.me.origin)
-        self.seen: list[tuple[int, float]] = []  # how long the text was, and when
+        self.seen: list[tuple[int, float]] = []  # lengths of the text, and when they were seen
         self.typed: list[float] = []
         self.nursery: trio.Nursery
 
     async def _filled(self, length: int) -> float:
-        """When the text was that long: every edit is one character more, so all of them are in it then."""
+        """Wait for that length; return the time. Each edit adds one character, so the text then has all edits."""
         with trio.fail_after(PATIENCE):
             async with self.doc.changes() as changes:
                 while len(self.text) < length:
@@ -46,7 +46,7 @@ class Member:
         return time.monotonic()
 
     async def edit(self, count: int, within: float, length: int) -> dict[str, Any]:
-        """Type at random places at random times, then wait for what the others type."""
+        """Type at random positions and times, then wait for the others' edits."""
         began = time.monotonic()
         for moment in sorted(self.rng.uniform(0, within) for _ in range(count)):
             await trio.sleep(max(0.0, began + moment - time.monotonic()))
@@ -55,18 +55,18 @@ class Member:
         return {"edited": edited, "reached": await self._filled(length)}
 
     async def cut(self, origins: Iterable[str]) -> dict[str, Any]:
-        """Hear nothing more of them."""
+        """Drop all messages of these peers."""
         self.faults.cut = {bytes.fromhex(origin) for origin in origins}
         return {}
 
     async def heal(self, at: float, length: int) -> dict[str, Any]:
-        """At that time all are there again."""
+        """End the partition at that time."""
         await trio.sleep(max(0.0, at - time.monotonic()))
         self.faults.cut = set()
         return {"reached": await self._filled(length)}
 
     async def type(self, seconds: float, rate: float) -> dict[str, Any]:
-        """One character after the other, so many a second; 0: as many as go, yielding to the loop after each."""
+        """Type `rate` characters a second; 0: as many as possible, yielding to the loop after each."""
         self.typed = []
         began = time.monotonic()
         while (now := time.monotonic()) < began + seconds:
@@ -79,7 +79,7 @@ class Member:
         return {"typed": self.typed}
 
     async def watch(self) -> dict[str, Any]:
-        """Note from now on when the text was how long."""
+        """Record the text's lengths over time from now on."""
         self.seen = []
         self.nursery.start_soon(self._watch)
         return {}
@@ -89,7 +89,7 @@ class Member:
             self.seen.append((len(self.text), time.monotonic()))
 
     async def wait(self, seconds: float) -> dict[str, Any]:
-        """Do nothing of one's own."""
+        """Stay passive."""
         await trio.sleep(seconds)
         return {}
 
@@ -97,7 +97,7 @@ class Member:
         return {"reached": await self._filled(length)}
 
     async def replay(self, index: int, count: int, edits: int, turn: int) -> dict[str, Any]:
-        """Take turns with the others at a history that all of them know."""
+        """Take turns with the others in replaying a history known to all."""
         history = list(typing(edits))
         lengths = list(itertools.accumulate((len(new) - gone for _, gone, new in history), initial=0))
         done = 0
@@ -123,7 +123,7 @@ class Member:
     def _marks(self) -> int:
         return int(self.doc.map("done").get("edits", 0))
 
-    async def tell(self) -> dict[str, Any]:
+    async def summary(self) -> dict[str, Any]:
         stats = self.peer.stats
         return {
             "digest": self.doc.digest().hex(),
@@ -142,45 +142,40 @@ class Member:
 
 
 def take_part(task: dict[str, Any]) -> None:
-    """Join the others, and do as told until it is over."""
+    """Connect to the others, and execute commands until the end."""
 
     async def main() -> None:
-        orders = Orders(task)
+        commands = Commands(task)
         faults = NetworkFaults(task.get("loss", 0.0), task.get("delay", 0.0))
         bad = faults if faults.loss or faults.delay else None
         async with DocumentPeer(listen=HERE, faults=bad) as peer, trio.open_nursery() as nursery:
-            orders.tell({"address": peer.address, "origin": peer.me.origin.hex()})
-            for address in (await trio.to_thread.run_sync(orders.hear))["dial"]:
+            commands.reply({"address": peer.address, "origin": peer.me.origin.hex()})
+            for address in (await trio.to_thread.run_sync(commands.next))["dial"]:
                 peer.dial(address)
             doc = peer.open(NAME)
             await peer.wait_for_peers(task["others"] - 1, PATIENCE)
-            orders.tell({})
+            commands.reply({})
             member = Member(peer, doc, faults, task)
             member.nursery = nursery
-            while (order := await trio.to_thread.run_sync(orders.hear)) is not None:
+            while (order := await trio.to_thread.run_sync(commands.next)) is not None:
                 done = await getattr(member, order.pop("do"))(**order)
-                orders.tell(done)
+                commands.reply(done)
             nursery.cancel_scope.cancel()
 
     trio.run(main)
 
 
-def mesh(task: dict[str, Any]) -> tuple[Crew, list[str]]:
-    """All of them, connected with each other; their origins."""
-    crew = Crew(task["others"])
-    addresses = [said["address"] for said in crew.said]
-    crew.each([{"dial": addresses[:index]} for index in range(len(addresses))])
+def mesh(task: dict[str, Any]) -> tuple[Controller, list[str]]:
+    """Connect all workers with each other; return their origins."""
+    controller = Controller(task["others"])
+    addresses = [said["address"] for said in controller.hellos]
+    controller.to_each([{"dial": addresses[:index]} for index in range(len(addresses))])
     time.sleep(RUN_IN)
-    return crew, [said["origin"] for said in crew.said]
-
-
-def part(values: Sequence[float], of: float) -> float:
-    """The value that so many of them are not over."""
-    return sorted(values)[min(int(len(values) * of), len(values) - 1)]
+    return controller, [said["origin"] for said in controller.hellos]
 
 
 def agreed(told: Sequence[dict[str, Any]]) -> None:
-    """All have the same content; anything else is no figure but a defect."""
+    """Check that all have the same content; a difference is a defect and ends the benchmark."""
     if len(found := {one["digest"] for one in told}) != 1:
         raise SystemExit(f"{len(told)} peers have {len(found)} contents")
 
@@ -189,27 +184,27 @@ def agreed(told: Sequence[dict[str, Any]]) -> None:
 
 
 def converge(task: dict[str, Any]) -> None:
-    """From the last edit of a round to when the last of them has the edits of all."""
-    crew, origins = mesh(task)
+    """Measure the time from the last edit of a round until the last peer has all edits."""
+    controller, origins = mesh(task)
     count, within, length = 3, 0.2, 0
     took: list[float] = []
     deliveries = len(origins) * (len(origins) - 1) * count
-    before = crew.ask({"do": "tell"})
+    before = controller.to_all({"do": "summary"})
     ends = time.monotonic() + task["seconds"] * task.get("longer", 1)
     wire = before
     said: list[float] = []
     while not took or time.monotonic() < ends:
         length += len(origins) * count
-        done = crew.ask({"do": "edit", "count": count, "within": within, "length": length})
+        done = controller.to_all({"do": "edit", "count": count, "within": within, "length": length})
         took.append(max(one["reached"] for one in done) - max(one["edited"] for one in done))
-        crew.ask({"do": "wait", "seconds": 0.25})  # for beats about what all have: they are part of the price
-        last, wire = wire, crew.ask({"do": "tell"})
+        controller.to_all({"do": "wait", "seconds": 0.25})  # for heartbeats with the new state, part of the cost
+        last, wire = wire, controller.to_all({"do": "summary"})
         agreed(wire)
         said.append(sum(one["wire"] for one in wire) - sum(one["wire"] for one in last))
     cpu = sum(one["cpu"] for one in wire) - sum(one["cpu"] for one in before)
-    say(
-        p50_ms=part(took, 0.5) * 1e3,
-        p99_ms=part(took, 0.99) * 1e3,
+    report(
+        p50_ms=quantile(took, 0.5) * 1e3,
+        p99_ms=quantile(took, 0.99) * 1e3,
         times=len(took),
         wire_kib=statistics.mean(said) / 1024,
         cpu_us=cpu / (deliveries * len(took)) * 1e6,
@@ -217,46 +212,46 @@ def converge(task: dict[str, Any]) -> None:
 
 
 def heal(task: dict[str, Any]) -> None:
-    """From when two halves that both went on can hear each other again to when all have the same."""
-    crew, origins = mesh(task)
+    """Measure the time from the end of a partition, with edits in both halves, until all have the same content."""
+    controller, origins = mesh(task)
     half = len(origins) // 2
     halves = origins[:half], origins[half:]
     count, within = task["edits"], task["edits"] / 40
     took: list[float] = []
     length = 0
-    before = crew.ask({"do": "tell"})
+    before = controller.to_all({"do": "summary"})
     ends = time.monotonic() + task["seconds"] * task.get("longer", 1)
     while not took or time.monotonic() < ends:
-        crew.each([{"do": "cut", "origins": halves[index < half]} for index in range(len(origins))])
+        controller.to_each([{"do": "cut", "origins": halves[index < half]} for index in range(len(origins))])
         one_half = length + half * count
-        crew.ask({"do": "edit", "count": count, "within": within, "length": one_half})
-        time.sleep(1.0)  # all is quiet in both halves, and beats are as seldom as they get
+        controller.to_all({"do": "edit", "count": count, "within": within, "length": one_half})
+        time.sleep(1.0)  # both halves are idle, and heartbeats at their lowest rate
         length += len(origins) * count
         at = time.monotonic() + 0.1
-        done = crew.ask({"do": "heal", "at": at, "length": length})
+        done = controller.to_all({"do": "heal", "at": at, "length": length})
         took.append(max(one["reached"] for one in done) - at)
-        agreed(after := crew.ask({"do": "tell"}))
+        agreed(after := controller.to_all({"do": "summary"}))
     cpu = sum(one["cpu"] for one in after) - sum(one["cpu"] for one in before)
     deliveries = len(origins) * (len(origins) - 1) * count
-    say(
-        p50_ms=part(took, 0.5) * 1e3,
-        p99_ms=part(took, 0.99) * 1e3,
+    report(
+        p50_ms=quantile(took, 0.5) * 1e3,
+        p99_ms=quantile(took, 0.99) * 1e3,
         times=len(took),
         cpu_us=cpu / (deliveries * len(took)) * 1e6,
     )
 
 
-# ---- what viewers get ------------------------------------------------------------------------------------------------
+# ---- viewers ---------------------------------------------------------------------------------------------------------
 
 
 def deliver(task: dict[str, Any]) -> None:
-    """One writes, the others are counted."""
-    crew, _ = mesh(task)
-    delivered(crew, task, viewers=range(1, task["others"]), writer=0)
+    """One peer writes; measure delivery to the others."""
+    controller, _ = mesh(task)
+    delivered(controller, task, viewers=range(1, task["others"]), writer=0)
 
 
-def delivered(crew: Crew, task: dict[str, Any], *, viewers: Sequence[int], writer: int) -> None:
-    """The figures of a crew of which one types and others read."""
+def delivered(controller: Controller, task: dict[str, Any], *, viewers: Sequence[int], writer: int) -> None:
+    """Measure workers of which one types and the others read."""
     everybody = range(task["others"])
     rate, seconds = task.get("rate", 0), task["seconds"]
 
@@ -265,15 +260,17 @@ def delivered(crew: Crew, task: dict[str, Any], *, viewers: Sequence[int], write
         return [of_writer if one == writer else of_viewers if one in viewers else idle for one in everybody]
 
     kind = {"do": "type", "seconds": RUN_IN, "rate": rate}
-    typed = crew.each(orders(kind, {"do": "look"}))[writer]["typed"]
+    typed = controller.to_each(orders(kind, {"do": "look"}))[writer]["typed"]
     length = len(typed)
-    crew.each(orders({"do": "look"}, {"do": "filled", "length": length}))
+    controller.to_each(orders({"do": "look"}, {"do": "filled", "length": length}))
     if rate:
-        crew.each(orders({"do": "look"}, {"do": "watch"}))
-    before = crew.ask({"do": "look"})
-    typed = crew.each(orders({**kind, "seconds": seconds}, {"do": "wait", "seconds": seconds}))[writer]["typed"]
-    done = crew.each(orders({"do": "look"}, {"do": "filled", "length": length + len(typed)}))
-    after = crew.ask({"do": "tell"})
+        controller.to_each(orders({"do": "look"}, {"do": "watch"}))
+    before = controller.to_all({"do": "look"})
+    typed = controller.to_each(orders({**kind, "seconds": seconds}, {"do": "wait", "seconds": seconds}))[writer][
+        "typed"
+    ]
+    done = controller.to_each(orders({"do": "look"}, {"do": "filled", "length": length + len(typed)}))
+    after = controller.to_all({"do": "summary"})
     agreed([after[one] for one in (writer, *viewers)])
     cpu = sum(one["cpu"] for one in after) - sum(one["cpu"] for one in before)
     deliveries = len(typed) * len(viewers)
@@ -284,15 +281,15 @@ def delivered(crew: Crew, task: dict[str, Any], *, viewers: Sequence[int], write
             for one in viewers
             for (_, when), number in _each(after[one]["seen"], length, len(typed))
         ]
-        figures |= {"p50_ms": part(late, 0.5) * 1e3, "p99_ms": part(late, 0.99) * 1e3}
+        figures |= {"p50_ms": quantile(late, 0.5) * 1e3, "p99_ms": quantile(late, 0.99) * 1e3}
     else:
-        # until the last viewer has the last of them: who types faster than is read has only filled a queue
+        # until the last viewer has the last edit: a writer faster than its readers only fills a queue
         figures["per_second"] = deliveries / (max(done[one]["reached"] for one in viewers) - typed[0])
-    say(**figures)
+    report(**figures)
 
 
 def _each(seen: Sequence[Sequence[float]], length: int, count: int) -> Iterator[tuple[Sequence[float], int]]:
-    """For each edit, the first look at which it was there."""
+    """Return, for each edit, the first sample that includes it."""
     number = 0
     for look in seen:
         while number < min(int(look[0]) - length, count):
@@ -304,7 +301,7 @@ def _each(seen: Sequence[Sequence[float]], length: int, count: int) -> Iterator[
 
 
 def durable(task: dict[str, Any]) -> None:
-    """Edits of a whole peer, awaited until they are on its disk."""
+    """Measure edits of a whole peer, each awaited until it is on disk."""
 
     async def main(where: Path) -> None:
         going_on = True
@@ -332,7 +329,7 @@ def durable(task: dict[str, Any]) -> None:
 
 
 def hold(task: dict[str, Any]) -> None:
-    """A large document, for who comes late."""
+    """Hold a large document for a late joiner."""
 
     async def main() -> None:
         rng = random.Random(1)
@@ -344,33 +341,33 @@ def hold(task: dict[str, Any]) -> None:
                 line = "".join(rng.choices(CHARACTERS[:26], k=min(size, 4096)))
                 text.insert(rng.randint(0, len(text)), line)
                 size -= len(line)
-            await trio.sleep(RUN_IN + 0.25)  # it is quiet
+            await trio.sleep(RUN_IN + 0.25)  # until all is idle
             encoded = len(doc.engine.changes_since(None))
-            say(url=peer.address, digest=doc.digest().hex(), encoded=encoded)
+            report(url=peer.address, digest=doc.digest().hex(), encoded=encoded)
             await trio.sleep_forever()
 
     trio.run(main)
 
 
 def join_late(task: dict[str, Any]) -> None:
-    """From `open` to the same digest."""
+    """Measure the time from `open` until the digests are equal."""
 
     async def main() -> None:
         async with DocumentPeer(dial=task["url"], listen=HERE) as peer:
             await peer.wait_for_peers(1, PATIENCE)
-            await trio.sleep(random.uniform(0.5, 0.7))  # it comes at no special time
+            await trio.sleep(random.uniform(0.5, 0.7))  # at a random phase of the heartbeats
             heard, cpu = _heard(peer), time.process_time()
             lowest_peak()
             begin, size = time.monotonic(), resident()
             doc = peer.open(NAME)
-            doc.text("body")  # what a program reads later
+            doc.text("body")  # as a program would
             await doc.joined(PATIENCE)
             digest = doc.digest().hex()
             took, size_then = time.monotonic() - begin, peak()
             if digest != task["digest"]:
-                raise SystemExit("it has another content")
+                raise SystemExit("the contents differ")
             encoded = task["encoded"]
-            say(
+            report(
                 p50_ms=took * 1e3,
                 cpu_us=(time.process_time() - cpu) * 1e6,
                 beyond_mib=(_heard(peer) - heard - encoded) / (1 << 20),
@@ -388,10 +385,10 @@ def _heard(peer: DocumentPeer) -> int:
 
 
 def typing(edits: int) -> Iterator[tuple[int, int, str]]:
-    """A history of one text as people make them: at, how many characters go, what comes; the same each time.
+    """Yield a realistic history of one text: position, number of deleted characters, inserted text; always the same.
 
-    Words are typed character by character, some characters are taken back, and now and then somebody goes elsewhere,
-    takes out some, or pastes a line.
+    Words are typed character by character, some characters are deleted again, and now and then the author moves
+    elsewhere, deletes some characters, or pastes a line.
     """
     rng = random.Random(2)
     at = length = 0
@@ -412,7 +409,7 @@ def typing(edits: int) -> Iterator[tuple[int, int, str]]:
 
 
 def replayed(edits: int) -> str:
-    """The text at its end, by Python alone."""
+    """Return the final text, computed by Python alone."""
     text = ""
     for at, gone, new in typing(edits):
         text = text[:at] + new + text[at + gone :]
@@ -420,20 +417,20 @@ def replayed(edits: int) -> str:
 
 
 def replay(task: dict[str, Any]) -> None:
-    """Edits a second of a history that several take turns at, until all have its end."""
-    crew, origins = mesh(task)
-    before = crew.ask({"do": "look"})
+    """Measure edits a second of a history replayed in turns, until all peers have the final text."""
+    controller, origins = mesh(task)
+    before = controller.to_all({"do": "look"})
     edits = task["edits"]
-    done = crew.each(
+    done = controller.to_each(
         [
             {"do": "replay", "index": index, "count": len(origins), "edits": edits, "turn": task["turn"]}
             for index in range(len(origins))
         ]
     )
-    after = crew.ask({"do": "tell"})
+    after = controller.to_all({"do": "summary"})
     agreed(after)
     if not all(one["right"] for one in done):
-        raise SystemExit("the text is not the one that was written")
+        raise SystemExit("the final text is wrong")
     cpu = sum(one["cpu"] for one in after) - sum(one["cpu"] for one in before)
     seconds = max(one["ended"] for one in done) - min(one["began"] for one in done)
-    say(per_second=edits / seconds, cpu_us=cpu / edits * 1e6)
+    report(per_second=edits / seconds, cpu_us=cpu / edits * 1e6)

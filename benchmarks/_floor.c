@@ -1,17 +1,16 @@
-/* The floor: what C gets out of NNG, without Python.
+/* Baseline: NNG's performance in C, without Python.
  *
- *   floor push URL SIZE SECONDS PROCESSES    saturates a puller, blocking, with a send buffer of 1024
+ *   floor push URL SIZE SECONDS PROCESSES    saturate a puller, blocking, with a send buffer of 1024
  *   floor plain ...       the same without a send buffer
  *   floor pull ...        one receive at a time
  *   floor ring ...        64 receives posted ahead
- *   floor reply ...       answers requests
+ *   floor reply ...       reply to requests
  *   floor ask ...         one request at a time
  *   floor subscribe ...   eight subscribers, one posted receive each
  *
- * pull, ring and reply listen and say where, as a line of JSON, and so are the figures (see _measuring.py). PROCESSES
- * is a file with the ids of all processes of the measurement, one a line. Messages are numbered as _numbered.py has
- * it, and a wrong one ends the program.
- * It links the NNG of the system, which may be older than the one that pynng brings along.
+ * pull, ring and reply listen and print the address as a line of JSON, followed by the figures (see _measuring.py).
+ * PROCESSES is a file with the ids of all processes of the measurement, one a line. Messages are numbered as in
+ * _numbered.py, and a wrong one ends the program. It links the system's NNG, which may be older than pynng's.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -33,8 +32,8 @@
 #define POSTED 64
 #define SAMPLES 2000
 #define SUBSCRIBERS 8
-#define LOOK 10 /* ms between two looks at what they heard */
-#define TURN 4099 /* numbers, over and over; of large messages fewer: TURN and LARGE_TURN of _numbered.py */
+#define LOOK 10 /* ms between samples of the subscribers */
+#define TURN 4099 /* numbers that repeat; fewer of large messages: TURN and LARGE_TURN of _numbered.py */
 #define LARGE_TURN 17
 #define LARGE 65536
 #define PROCESSES 16
@@ -98,14 +97,14 @@ static nng_msg *numbered(size_t size)
 	return m;
 }
 
-/* Frees the next message of a receiver, which has to be the one that is due. */
+/* Check and free the next message of a receiver. */
 static void take(nng_msg *m, size_t size)
 {
 	static uint64_t number;
 	uint64_t        head;
 	memcpy(&head, nng_msg_body(m), sizeof(head));
 	if (nng_msg_len(m) != size || be64toh(head) != number++ % turn_of(size)) {
-		fprintf(stderr, "wrong message: number %llu, %zu bytes; %llu were received before\n",
+fprintf(stderr, "wrong message: number %llu, %zu bytes, after %llu messages\n",
 		    (unsigned long long) be64toh(head), nng_msg_len(m), (unsigned long long) number - 1);
 		exit(1);
 	}
@@ -115,7 +114,7 @@ static void take(nng_msg *m, size_t size)
 static double now(void) { return clock_of(CLOCK_MONOTONIC); }
 static double cpu(void) { return clock_of(CLOCK_PROCESS_CPUTIME_ID); }
 
-static void listen_and_say(nng_socket s, const char *url)
+static void listen_and_report(nng_socket s, const char *url)
 {
 	nng_listener l;
 	check(nng_listen(s, url, &l, 0), "listen");
@@ -143,9 +142,9 @@ static void push(const char *url, size_t size, int buffer)
 }
 
 static int    counting;
-static double part; /* of what was published, what arrived; where something is published */
+static double part; /* share of published messages that arrived */
 
-/* Counts like Meter of _child.py. */
+/* Count as Meter of _child.py. */
 static int add(double seconds, long units)
 {
 	static double begin, end, used, others_used;
@@ -185,7 +184,7 @@ static void pull(const char *url, size_t size, double seconds)
 {
 	nng_socket s;
 	check(nng_pull0_open(&s), "pull");
-	listen_and_say(s, url);
+	listen_and_report(s, url);
 	do {
 		for (int i = 0; i < 16; i++) {
 			nng_msg *m;
@@ -200,7 +199,7 @@ static void ring(const char *url, size_t size, double seconds)
 	nng_socket s;
 	nng_aio   *aio[POSTED];
 	check(nng_pull0_open(&s), "pull");
-	listen_and_say(s, url);
+	listen_and_report(s, url);
 	for (int i = 0; i < POSTED; i++) {
 		check(nng_aio_alloc(&aio[i], NULL, NULL), "aio");
 		nng_recv_aio(s, aio[i]);
@@ -236,7 +235,7 @@ static void heard(void *arg)
 	memcpy(&number, nng_msg_body(m), sizeof(number));
 	nng_mtx_lock(sub->lock);
 	if (be64toh(number) <= sub->last) {
-		fprintf(stderr, "messages out of order or doubled after %llu\n", (unsigned long long) sub->last);
+fprintf(stderr, "messages out of order or duplicated after %llu\n", (unsigned long long) sub->last);
 		_exit(1);
 	}
 	sub->count++;
@@ -246,11 +245,11 @@ static void heard(void *arg)
 	nng_recv_aio(sub->s, sub->aio);
 }
 
-/* Counts like Audience of _child.py. */
+/* Count as Audience of _numbered.py. */
 static void subscribe(const char *url, double seconds)
 {
 	static struct subscriber sub[SUBSCRIBERS];
-	uint64_t                 count[3] = { 0 }, last[3] = { 0 }; /* at the beginning, before, now */
+uint64_t                 count[3] = { 0 }, last[3] = { 0 }; /* at the start, at the last sample, now */
 	for (int i = 0; i < SUBSCRIBERS; i++) {
 		check(nng_sub0_open(&sub[i].s), "sub");
 		check(nng_socket_set_int(sub[i].s, NNG_OPT_RECVBUF, 1024), "receive buffer");
@@ -282,7 +281,7 @@ static void reply(const char *url)
 {
 	nng_socket s;
 	check(nng_rep0_open(&s), "rep");
-	listen_and_say(s, url);
+	listen_and_report(s, url);
 	for (;;) {
 		nng_msg *m;
 		if (nng_recvmsg(s, &m, 0) != 0 || nng_sendmsg(s, m, 0) != 0) {

@@ -1,6 +1,6 @@
-"""Peers that do not keep to SP, in a process of their own: ``python _hostile.py KIND URL``, KIND a name in ``KINDS``.
+"""Peers that violate SP, in a process of their own: ``python _hostile.py KIND URL``, KIND a name in ``KINDS``.
 
-Each uses a tenth of a CPU at most. It ends when its standard input does, with the process that started it.
+Each uses at most a tenth of a CPU. The process ends when its standard input is closed, with its parent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from _child import as_many_files_as_allowed
 
 SHARE = 0.1  # of a CPU
-REQ = 48  # SP's number of the protocol
+REQ = 48  # SP's protocol number
 HELLO = b"\0SP\0" + struct.pack(">HH", REQ, 0)
 WRONG = (b"GET / HTTP/1.1\r\n\r\n", b"\0SP\1" + bytes(4), b"\0SP\0\0\x50\0\0", b"\xff" * 64, b"\0", b"")
 LENGTHS = (*(1 << bit for bit in range(64)), *((1 << bit) - 1 for bit in range(1, 65)))
@@ -34,7 +34,7 @@ def _connect(url: str) -> socket.socket:
 
 
 def hellos(url: str) -> Iterator[None]:
-    """Connect, say something else than hello, and go."""
+    """Connect, send an invalid hello, and disconnect."""
     for said in itertools.cycle(WRONG):
         with _connect(url) as peer:
             peer.sendall(said)
@@ -42,7 +42,7 @@ def hellos(url: str) -> Iterator[None]:
 
 
 def lengths(url: str) -> Iterator[None]:
-    """Announce a message of every length, one a connection, and send some of it."""
+    """Announce a message of every length, one a connection, and send part of it."""
     for length in itertools.cycle(LENGTHS):
         with _connect(url) as peer:
             peer.sendall(HELLO + struct.pack(">Q", length) + b"\x80\0\0\1some")
@@ -50,7 +50,7 @@ def lengths(url: str) -> Iterator[None]:
 
 
 def halves(url: str) -> Iterator[None]:
-    """Hold connections on which half a message came; the oldest is given up for each new one."""
+    """Hold connections with half a message; each new one replaces the oldest."""
     held: list[socket.socket] = []
     while True:
         held.append(_connect(url))
@@ -61,7 +61,7 @@ def halves(url: str) -> Iterator[None]:
 
 
 def silent(url: str) -> Iterator[None]:
-    """Hold connections that say nothing, and open another for each that is closed."""
+    """Hold silent connections, and open another for each that is closed."""
     held: dict[int, socket.socket] = {}
     while True:
         while len(held) < SILENT:
@@ -80,7 +80,7 @@ def silent(url: str) -> Iterator[None]:
 
 
 def flood(url: str) -> Iterator[None]:
-    """Ask without an end, and read no answer."""
+    """Send requests without end, and read no reply."""
     requests = b"".join(struct.pack(">QI", 20, 1 << 31 | number) + bytes(16) for number in range(1000))
     with _connect(url) as peer:
         peer.sendall(HELLO)
@@ -95,7 +95,7 @@ KINDS: dict[str, Callable[[str], Iterator[None]]] = {
 
 
 def attack(kind: str, url: str) -> subprocess.Popen[bytes]:
-    """Start such a peer, which ends with this process."""
+    """Start a hostile peer, which ends with this process."""
     return subprocess.Popen([sys.executable, Path(__file__), kind, url], stdin=subprocess.PIPE)
 
 
@@ -110,7 +110,7 @@ def main() -> None:
     kind, url = sys.argv[1:]
     began, spent = time.monotonic(), time.process_time()
     while True:
-        with suppress(OSError):  # cut, as it should be: once more
+        with suppress(OSError):  # disconnected, as intended: repeat
             for _ in KINDS[kind](url):
                 ahead = (time.process_time() - spent) / SHARE - (time.monotonic() - began)
                 if ahead > 0.005:

@@ -1,4 +1,4 @@
-"""The journal's ways, through its public door."""
+"""Measurements of the journal, through its public API."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 import trio
 
-from _child import RUN_IN, Meter, peak, say
+from _child import RUN_IN, Meter, peak, report
 from nngkit.journal import Recorder, Replayed, encode_request, open_journal, parse_reply, replay
+from nngkit.journal.partition import Partition
 from nngkit.journal.record import encode_origin
-from nngkit.journal.segments import Partition
 from nngkit.protocols import Pub, Pull, Push, Rep, Req, Sub
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    # a process that was measured is killed: pipeline.py removes what it left
+    # a measured process is killed: pipeline.py deletes its files
     return tempfile.TemporaryDirectory(dir=os.environ["NNGKIT_BENCH_JOURNALS"])
 
 
@@ -26,7 +26,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def append(task: dict[str, Any]) -> None:
-    """Records handed to a log in turns of 256, as a recorder does; counted when they are on the disk."""
+    """Append records to a log, 256 at once, as a recorder does; count those on disk."""
     value, origin = (
         os.urandom(task["size"] // 2).hex().encode(),
         encode_origin("bench", "pull", "tcp://127.0.0.1:40000"),
@@ -49,7 +49,7 @@ def append(task: dict[str, Any]) -> None:
 async def _record(task: dict[str, Any], socket: Any, topic: str) -> None:
     with _folder() as folder:
         async with Recorder(folder + "/journal") as recorder, trio.open_nursery() as nursery:
-            say(url=socket.address)
+            report(url=socket.address)
             nursery.start_soon(recorder.record, socket, topic)
             meter, seen = Meter(task["seconds"]), 0
             while True:
@@ -62,7 +62,7 @@ async def _record(task: dict[str, Any], socket: Any, topic: str) -> None:
 
 
 def record_pull(task: dict[str, Any]) -> None:
-    """A recorder of a PULL; its figures are of records on the disk."""
+    """Record a PULL; count records on disk."""
 
     async def main() -> None:
         async with Pull(listen=task["url"], batch=task.get("batch"), recv_buffer=8192) as pull:
@@ -72,12 +72,12 @@ def record_pull(task: dict[str, Any]) -> None:
 
 
 def record_rep(task: dict[str, Any]) -> None:
-    """A recorder that answers, as long as it is asked."""
+    """Run a recorder that acknowledges requests."""
 
     async def main() -> None:
         with _folder() as folder:
             async with Rep(listen=task["url"], recv_buffer=8192) as rep, Recorder(folder + "/journal") as recorder:
-                say(url=rep.address)
+                report(url=rep.address)
                 await recorder.record(rep, "bench")
 
     trio.run(main)
@@ -91,7 +91,7 @@ def push(task: dict[str, Any]) -> None:
 
 
 def ingest(task: dict[str, Any]) -> None:
-    """Many requests under way on one socket; counted when they are answered."""
+    """Keep many requests pending on one socket; count the acknowledged ones."""
 
     async def main() -> None:
         values, many = [b"x" * task["size"]] * task["many"], task["many"]
@@ -119,9 +119,9 @@ def ingest(task: dict[str, Any]) -> None:
 
 
 def _filled(folder: str, task: dict[str, Any], pause: int) -> None:
-    """A journal of ``records``, `pause` microseconds from each other; half of it in segments."""
+    """Write a journal of ``records``, `pause` microseconds apart; half of it in segments."""
     origin, count = encode_origin("bench", "pull", None), task["records"]
-    partition = Partition.open(folder, room=1 << 40)
+    partition = Partition.open(folder, buffer_bytes=1 << 40)
     values = [os.urandom(task["size"] // 2).hex().encode() for _ in range(256)]
     for first in range(0, count, 256):
         part = range(first, min(count, first + 256))
@@ -134,7 +134,7 @@ def _filled(folder: str, task: dict[str, Any], pause: int) -> None:
 
 
 def read_back(task: dict[str, Any]) -> None:
-    """Arrow batches out of sealed segments."""
+    """Read Arrow batches from segments."""
     with _folder() as folder:
         _filled(folder + "/journal", task, 1)
         journal, meter = open_journal(folder + "/journal"), Meter(task["seconds"])
@@ -145,24 +145,24 @@ def read_back(task: dict[str, Any]) -> None:
 
 
 def listen(task: dict[str, Any]) -> None:
-    """A SUB that takes all there is."""
+    """Receive everything with a SUB."""
     with Sub(dial=task["url"], topics=b"", recv_buffer=8192) as sub:
         while True:
             sub.recv_many(1024)
 
 
 def replay_in_time(task: dict[str, Any]) -> None:
-    """PUB to a SUB, at the pace of the records: how late they are sent."""
+    """Replay from PUB to SUB at the recorded pace; measure lateness."""
 
     async def main(folder: str) -> None:
         done = Replayed()
         async with Pub(listen=task["url"]) as pub:
-            say(url=pub.address)
+            report(url=pub.address)
             await pub.await_for_peers(1)
             begun, used = time.perf_counter(), time.process_time()
             await replay(folder, pub, progress=done)
             cpu = (time.process_time() - used) / done.records
-        say(
+        report(
             per_second=done.records / (time.perf_counter() - begun),
             cpu_us=cpu * 1e6,
             p50_us=max(done.lateness(0.5), 0.0001) * 1e6,

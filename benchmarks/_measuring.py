@@ -1,22 +1,22 @@
-"""Side by side: ways of doing one thing, each in processes of its own, taken in turn, compared round by round.
+"""Side-by-side measurements: ways to do the same work, each in processes of its own, in turn, compared by round.
 
 A ``Way`` names a function of a contender (``_nngkit:receive_many``, ``_pynng:...``, ``_zmq:...``) or a mode of the C
 program (``_floor``) that is measured, and the one at the other end. Each runs in a process started for one measurement
-(``_child.py``). The ways of a group are taken in turn, round after round, so that a machine whose speed drifts treats
-all alike; a ratio is the median of the rounds' ratios, not the ratio of medians. What a contender needs of the machine
-is in ``_contenders.py``; a way whose contender cannot take part is left out, and stderr says why.
+(``_child.py``). The ways of a group take turns, round after round, so that changes of the machine's speed affect all
+alike; a ratio is the median of the rounds' ratios, not the ratio of medians. ``_contenders.py`` provides what
+contenders need; a way whose contender is missing is left out, and stderr says why.
 
-What a measured process prints is a line of JSON with some of::
+A measured process prints a line of JSON with some of::
 
     per_second   units a second                    cpu_us     CPU of that process, all threads, a unit, microseconds
-    p50_us p99_us   of one round trip              rss_mib    its largest resident size
+    p50_us p99_us   of one round trip              rss_mib    its peak resident memory
     other_us     CPU of the other processes a unit    all_us     CPU of all of them
-    part         of what was sent, what arrived       now_mib    its resident size when it told
+    part         share of messages received        now_mib    its resident memory at that time
     idle_us      CPU of all of them a second          idle_kib   memory of an idle connection
-    p50_ms p99_ms   the same in milliseconds       grown_mib  how much larger it was at most
-    wire_kib     of messages, to all connections   beyond_mib read, beside what was wanted
-    times        so many were measured               seconds    all of it
-    batch_ms     of one micro-batch                  p95_ms     and with_start, again_seconds, again_times: Spark's
+    p50_ms p99_ms   the same in milliseconds       grown_mib  its peak growth
+    wire_kib     of messages, to all connections   beyond_mib read beside the requested data
+    times        number of measurements            seconds    total
+    batch_ms     of one micro-batch                p95_ms, with_start, again_seconds, again_times: Spark's
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Way:
-    """One way of doing it. ``listens``: the end whose address the other is told, "measured" or "other".
-    ``before``: with nngkit as it was at `_contenders.BEFORE`, at both ends.
+    """One way to do the work. ``listens``: the end that listens, "measured" or "other". ``before``: with the earlier
+    nngkit, as of `_contenders.BEFORE`, at both ends.
 
-    Where cost is measured against how much there is, ``at`` says how much, and ``of`` of what: 100 of "peer", or 1, 2,
-    3 million of "message". The measured process tells its figures once for each of ``at``, and each has a row.
+    If cost is measured by size, ``at`` has the sizes, and ``of`` the unit: 100 of "peer", or 1, 2, 3 million of
+    "message". The measured process reports figures for each of ``at``, and each has a row.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Way:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """What its rows begin with."""
+        """Return the first columns of its rows."""
         if not self.at:
             return [{"way": self.name}]
         names = (f"{self.name}, {at:,} {self.of}{'s' if at > 1 else ''}" for at in self.at)
@@ -99,7 +99,7 @@ class Way:
 
 
 def with_before(ways: Iterable[Way]) -> Iterator[Way]:
-    """Each, and after it the same with nngkit as it was: its name with ", before"."""
+    """Yield each way, followed by the same way with the earlier nngkit, its name with ", before"."""
     for way in ways:
         yield way
         yield replace(way, name=before(way.name), before=True)
@@ -112,9 +112,9 @@ def before(name: str) -> str:
 
 @dataclass(frozen=True)
 class Promise:
-    """``way`` over ``base`` in ``figure``: ``least`` must hold, ``aim`` is the hope. Of times, less is better.
+    """Target for ``way`` over ``base`` in ``figure``: ``least`` is required, ``aim`` the goal; for times, at most.
 
-    Without a base it is the figure itself.
+    Without a base, the target is for the figure itself.
     """
 
     what: str
@@ -152,7 +152,7 @@ def _start(function: str, task: dict[str, Any], before: bool) -> subprocess.Pope
 
 @contextmanager
 def _watching(seconds: float) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that are all ended when one of them fails, or when they take too long: nobody waits for the others."""
+    """Collect processes; kill all of them if one fails or they take too long, as the others would wait for it."""
     processes: list[subprocess.Popen[str]] = []
     over = threading.Event()
 
@@ -196,7 +196,7 @@ def _running(function: str, task: dict[str, Any], *, before: bool, listens: bool
 
 
 def address(transport: str, directory: str) -> str:
-    """Where to listen."""
+    """Return the address to listen at."""
     here = {
         "tcp": "tcp://127.0.0.1:0",
         "tls": "tls+tcp://127.0.0.1:0",
@@ -208,10 +208,10 @@ def address(transport: str, directory: str) -> str:
 
 
 def measure(way: Way, seconds: float) -> list[Figures]:
-    """Do it once: figures for each of its rows."""
+    """Measure a way once; return the figures of each of its rows."""
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench"))
-        processes = Path(directory, "processes")  # ids, one a line, in the order in which they were started
+        processes = Path(directory, "processes")  # ids, one a line, in order of their start
         task: dict[str, Any] = {"size": 16, "transport": "tcp", "seconds": seconds, **way.task}
         task |= {"url": address(task["transport"], directory), "processes": str(processes)}
         if task["transport"] == "tls":
@@ -244,7 +244,7 @@ def _figures(process: subprocess.Popen[str], lines: int) -> list[Figures]:
     return told
 
 
-# ---- many ------------------------------------------------------------------------------------------------------------
+# ---- all ways --------------------------------------------------------------------------------------------------------
 
 
 def options(description: str | None, *, rounds: int, seconds: float) -> argparse.ArgumentParser:
@@ -271,9 +271,9 @@ def _chosen(groups: Sequence[Group], wanted: Sequence[str]) -> list[Group]:
 
 
 def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[str, Any]:
-    """Measure all, show it, put it into RESULTS/NAME.json; what was measured.
+    """Measure all ways, print the results, write them to RESULTS/NAME.json, and return them.
 
-    What is in that file and was not measured now stays there: each row says of which sitting it is.
+    Earlier results in that file stay, unless measured again: each row has the conditions of its measurement.
     """
     groups = _chosen(tuple(groups), given.only)
     missing: dict[str, None] = {}
@@ -304,7 +304,7 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
         known = [each for each in group.promises if {each.way, each.base or each.way} <= figures.keys()]
         promises = [_kept(promise, figures) for promise in known]
         measured.append({"group": group.name, "rows": rows, "promises": promises})
-        # group by group: who ends a long run keeps what it has come to
+        # after each group, so that an interrupted run keeps its results
         _keep(RESULTS / f"{name}.json", measured[-1])
         if not given.json:
             _progress("", 0, 0, 0)
@@ -321,7 +321,7 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
 
 
 def _keep(path: Path, group: dict[str, Any]) -> None:
-    """Into the file: instead of the rows and promises of the same name, after the others."""
+    """Write a group to the file; replace rows and promises of the same name, append the others."""
     groups: list[dict[str, Any]] = json.loads(path.read_text())["groups"] if path.exists() else []
     before = next((each for each in groups if each["group"] == group["group"]), None)
     if before is None:

@@ -1,7 +1,7 @@
-"""NATS: a server of its own for each measurement (``_contenders.py``), and nats-py, which is asyncio's, at both ends.
+"""NATS: a server for each measurement (``_contenders.py``), and nats-py, which uses asyncio, at both ends.
 
-NATS holds no publisher back: who is slow is cut off or loses messages. So the receiver of what may not be lost tells
-now and then what it has, and its sender waits while there is too much under way.
+NATS has no backpressure: slow receivers are disconnected or lose messages. If no message may be lost, the receiver
+acknowledges blocks of messages, and the sender waits while too many are outstanding.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 import nats
 
-from _child import fail, say
+from _child import fail, report
 from _numbered import Audience, aask_all, asend_all, ask_in_flight, numbered, taker
 
 SUBJECT, TAKEN = "bench", "bench.taken"
-BLOCK = 4096  # messages between two words of the receiver
+BLOCK = 4096  # messages between acknowledgements
 BLOCK_BYTES = 1 << 22
-BLOCKS = 8  # under way at most; nats-py keeps 524,288 messages and 128 MiB, and drops the rest
+BLOCKS = 8  # maximum outstanding; nats-py buffers 524,288 messages and 128 MiB, and drops the rest
 
 
 def _block(task: dict[str, Any]) -> int:
@@ -70,7 +70,7 @@ async def _pull(task: dict[str, Any]) -> None:
 
     await client.subscribe(SUBJECT, cb=came)
     await client.flush()
-    say(url=task["url"])
+    report(url=task["url"])
     await asyncio.Event().wait()
 
 
@@ -86,7 +86,7 @@ async def _reply(task: dict[str, Any]) -> None:
 
     await client.subscribe(SUBJECT, cb=answer)
     await client.flush()
-    say(url=task["url"])
+    report(url=task["url"])
     await asyncio.Event().wait()
 
 
@@ -113,11 +113,11 @@ def ask(task: dict[str, Any]) -> None:
 
 async def _publish(task: dict[str, Any]) -> None:
     client, message = await _connected(task), numbered(task["size"])
-    say(url=task["url"])
+    report(url=task["url"])
     for number in itertools.count(1):
         await client.publish(SUBJECT, message(number))
         if number % 64 == 0:
-            await asyncio.sleep(0)  # who has room in its buffer never lets go of the loop, which does the writing
+            await asyncio.sleep(0)  # publish does not yield while its buffer has space, and the loop does the writing
 
 
 def publish(task: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ async def _subscribe(task: dict[str, Any]) -> None:
 
     for place in range(task["subscribers"]):
         await subscribe_one(place)
-    while audience.look():  # noqa: ASYNC110 - what is waited for is time
+    while audience.look():  # noqa: ASYNC110 - a fixed interval
         await asyncio.sleep(audience.PAUSE)
 
 

@@ -1,4 +1,4 @@
-"""nngkit's own ways, through its public door."""
+"""Measurements of nngkit, through its public API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pynng
 import trio
 from _hostile import attack
 
-from _child import RUN_IN, Meter, as_many_files_as_allowed, peak, resident, say
+from _child import RUN_IN, Meter, as_many_files_as_allowed, peak, report, resident
 from _numbered import (
     MANY,
     STEP,
@@ -44,25 +44,25 @@ Socket = TypeVar("Socket", Pub, Pull, Push, Rep, Req)
 
 
 def _open(kind: type[Socket], task: dict[str, Any], **options: Any) -> Socket:
-    """A socket at its end of the task's address, which it says where it listens."""
+    """Open a socket at its end of the task's address; a listener reports its address."""
     as_many_files_as_allowed()
     if "ca" in task:
         mine = {"cert": task["cert"], "key": task["key"]} if task["listens"] else {"ca": task["ca"]}
         options["tls"] = TLS(**mine, server_name=None if task["listens"] else "localhost")
     sock = kind(**{"listen" if task["listens"] else "dial": task["url"]}, **options)
     if task["listens"]:
-        say(url=sock.address)
+        report(url=sock.address)
     return sock
 
 
 def _batch(task: dict[str, Any]) -> Batch | bool | None:
-    """``batch`` of a task: true, or what a Batch is made of."""
+    """Return ``batch`` of a task: true, or a Batch with the given options."""
     batch = task.get("batch")
     return Batch(**batch) if isinstance(batch, dict) else batch
 
 
 def push(task: dict[str, Any]) -> None:
-    """One message a call, blocking."""
+    """Send one message a call, blocking."""
     with _open(Push, task, batch=_batch(task)) as sock:
         send_all(sock.send, task)
 
@@ -112,7 +112,7 @@ def pull_many(task: dict[str, Any]) -> None:
 
 
 def pull_in_steps(task: dict[str, Any]) -> None:
-    """Figures for each of ``steps`` equal parts of ``messages``."""
+    """Report figures for each of ``steps`` equal parts of ``messages``."""
     sock, clock, due = _pull(task), time.perf_counter, Due(task["size"])
     warm = clock() + RUN_IN
     while clock() < warm:
@@ -122,11 +122,11 @@ def pull_in_steps(task: dict[str, Any]) -> None:
         while count < task["messages"] // task["steps"]:
             count += due.check(sock.recv_many(MANY))
         cpu = time.process_time() - used
-        say(per_second=count / (clock() - begin), cpu_us=cpu / count * 1e6, now_mib=resident())
+        report(per_second=count / (clock() - begin), cpu_us=cpu / count * 1e6, now_mib=resident())
 
 
 def pull_many_with_more_threads(task: dict[str, Any]) -> None:
-    """With as many threads for NNG's callbacks as it starts by itself."""
+    """Receive with as many threads for callbacks as NNG starts by default."""
     lib = pynng.lib
     lib.nng_init_set_parameter(lib.NNG_INIT_NUM_TASK_THREADS, min(16, 2 * len(os.sched_getaffinity(0))))
     pull_many(task)
@@ -179,7 +179,7 @@ def pull_many_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(_apull_many(task))
 
 
-# ---- from a crowd ----------------------------------------------------------------------------------------------------
+# ---- from many peers -------------------------------------------------------------------------------------------------
 
 
 def pull_crowd(task: dict[str, Any]) -> None:
@@ -194,7 +194,7 @@ def pull_crowd_many(task: dict[str, Any]) -> None:
 
 
 def push_crowd(task: dict[str, Any]) -> None:
-    """As many sockets as ``peers``, in this one process."""
+    """Send from ``peers`` sockets of this one process."""
     send_crowd([_open(Push, task).send for _ in range(task["peers"])], task)
 
 
@@ -226,7 +226,7 @@ def reply_trio(task: dict[str, Any]) -> None:
 
 
 def reply_attacked(task: dict[str, Any]) -> None:
-    """As ``reply``, beside a peer that is ``hostile``."""
+    """Reply as ``reply``, during an attack of the kind ``hostile``."""
     as_many_files_as_allowed()
     with _open(Rep, task, recv_max_size=LARGEST) as rep, attack(task["hostile"], rep.address):
         for request in rep:
@@ -234,7 +234,7 @@ def reply_attacked(task: dict[str, Any]) -> None:
 
 
 def reply_measured(task: dict[str, Any]) -> None:
-    """Answers ``peers`` that ask, and is itself what is measured."""
+    """Reply to ``peers`` clients; this end is measured."""
     with _open(Rep, task, recv_max_size=LARGEST) as rep:
         rep.wait_for_peers(task["peers"], 60.0)
         meter = Meter(task)
@@ -307,7 +307,7 @@ def _subs(task: dict[str, Any]) -> list[Sub]:
 
 
 def subscribe(task: dict[str, Any]) -> None:
-    """A thread for each subscriber."""
+    """Subscribe with a thread for each subscriber."""
     audience = Audience(task)
 
     def read(place: int, sub: Sub) -> None:
@@ -345,10 +345,10 @@ def subscribe_trio(task: dict[str, Any]) -> None:
 
 
 def survey(task: dict[str, Any]) -> None:
-    """Surveys of all there are: the median time until the last reply, and the CPU of a survey."""
+    """Survey all respondents: median time until the last response, and CPU of a survey."""
     as_many_files_as_allowed()
     with Surveyor(listen=task["url"]) as surveyor:
-        say(url=surveyor.address)
+        report(url=surveyor.address)
         surveyor.wait_for_peers(task["expected"], 60.0)
         surveyor.survey(b"?", timeout=20.0, early=True)
         took, cpu, answered = [], [], 0
@@ -359,7 +359,7 @@ def survey(task: dict[str, Any]) -> None:
             took.append(result.elapsed)
             answered += result.answered
         took.sort(), cpu.sort()
-        say(
+        report(
             p50_us=took[len(took) // 2] * 1e6,
             cpu_us=cpu[len(cpu) // 2] * 1e6,
             part=answered / len(took) / task["expected"],

@@ -1,13 +1,13 @@
-"""Numbered messages, and how the contenders send and receive them: a wrong or a missing one ends the run.
+"""Numbered messages, and how contenders send and receive them: a wrong or missing one ends the run.
 
-A contender brings ``send`` and ``recv``, blocking or awaited, and these do the rest::
+A contender provides ``send`` and ``recv``, blocking or awaited, and these functions do the rest::
 
-    send_all(sock.send, task)       # as fast as it is taken, or at the pace of the task, or once, to be idle then
-    receive_all(sock.recv, task)    # counts, compares and measures
+    send_all(sock.send, task)       # as fast as accepted, at the task's rate, or one message and then idle
+    receive_all(sock.recv, task)    # counts, checks and measures
 
-The messages of a stream are `sequence`, over and over, and the receiver compares each with the one that is due, which
-costs 8 ns a message in lists and 20 ns one by one. What a task says of it, all optional: ``rate``, messages a second;
-``idle``, true for a connection that has nothing to do after its first message.
+Messages repeat `sequence`, and the receiver compares each with the expected one, which costs 8 ns a message in lists
+and 20 ns one by one. Optional keys of a task: ``rate``, messages a second; ``idle``, true for a connection without
+traffic after its first message.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from collections.abc import Awaitable, Callable, Sequence
 from operator import lt
 from typing import Any, NoReturn
 
-from _child import Meter, Stopwatch, cpu_of, fail, others, resident, say
+from _child import Meter, Stopwatch, cpu_of, fail, others, report, resident
 
-# Primes, so that no loss of a round number of messages ends at the same place. Few large ones: they are kept in memory.
+# Primes, so that the loss of a round number of messages is noticed. Few large messages, as they are kept in memory.
 TURN, LARGE_TURN = 4099, 17
-LARGE = 1 << 16  # bytes from which on a message's length and head are compared only: reading all of it takes its time
-NUMBER = struct.Struct(">Q")  # what each message begins with, big-endian, so that later is larger
-PACED = struct.Struct(">Qq")  # at a pace: the number, and when it was sent, nanoseconds of time.monotonic_ns()
-STEP = 64  # messages between two looks at the clock
-MANY = 8192  # messages that a call takes at most
-REST = 0.25  # seconds before idling counts
+LARGE = 1 << 16  # bytes from which on only length and head are compared: comparing all of it takes long
+NUMBER = struct.Struct(">Q")  # first field of each message, big-endian, so that later messages compare as larger
+PACED = struct.Struct(">Qq")  # with a rate: the number, and the send time, nanoseconds of time.monotonic_ns()
+STEP = 64  # messages between checks of the clock
+MANY = 8192  # maximum of messages a call
+REST = 0.25  # seconds before idle CPU is measured
 
 Sleep = Callable[[float], Awaitable[None]]
 
 
 def numbered(size: int) -> Callable[[int], bytes]:
-    """Makes the n-th message of ``size`` bytes."""
+    """Return a function that makes the n-th message of ``size`` bytes."""
     pack, rest = NUMBER.pack, b"x" * (size - NUMBER.size)
     return lambda number: pack(number) + rest
 
 
 def sequence(size: int) -> list[bytes]:
-    """The messages that a sender sends in turn."""
+    """Return the messages that a sender repeats."""
     return list(map(numbered(size), range(TURN if size < LARGE else LARGE_TURN)))
 
 
 def wrong(came: Any, due: bytes) -> NoReturn:
-    """End the run: a message came that was not due."""
+    """End the run because of an unexpected message."""
     head, want = bytes(came[:16]), due[:16]
-    fail(f"wrong message: {len(came)} bytes that begin with {head!r}; due are {len(due)}, {want!r}")
+    fail(f"wrong message: {len(came)} bytes beginning with {head!r}; expected {len(due)} with {want!r}")
 
 
 class Due:
@@ -67,7 +67,7 @@ class Due:
         return self._due[at : at + count]
 
     def check(self, messages: Sequence[Any]) -> int:
-        """How many came; ends the process if they are not those that were due."""
+        """Return the number of messages; end the process if they are not the expected ones."""
         due = self.next(len(messages))
         if self._size >= LARGE:
             for came, want in zip(messages, due, strict=True):
@@ -81,12 +81,12 @@ class Due:
 
 
 def check_rising(last: bytes, messages: Sequence[bytes]) -> bytes:
-    """The last of ``messages``; ends the process unless each is later than the one before it, the first than ``last``.
+    """Return the last of ``messages``; end the process unless they are in rising order, all later than ``last``.
 
-    For what may be dropped: 16 ns a message.
+    For messages that may be dropped: 16 ns a message.
     """
     if messages[0] <= last or not all(map(lt, messages, itertools.islice(messages, 1, None))):
-        fail(f"messages out of order or doubled after {last[:16]!r}")
+        fail(f"messages out of order or duplicated after {last[:16]!r}")
     return messages[-1]
 
 
@@ -94,7 +94,7 @@ def check_rising(last: bytes, messages: Sequence[bytes]) -> bytes:
 
 
 def send_all(send: Callable[[bytes], object], task: dict[str, Any]) -> None:
-    """One message a call, until the process is killed."""
+    """Send one message a call, until the process is killed."""
     if rate := task.get("rate"):
         start = time.monotonic_ns()
         for number in itertools.count():
@@ -110,7 +110,7 @@ def send_all(send: Callable[[bytes], object], task: dict[str, Any]) -> None:
 
 
 async def asend_all(send: Callable[[bytes], Awaitable[object]], task: dict[str, Any], sleep: Sleep) -> None:
-    """The same, awaited."""
+    """Do the same, awaited."""
     if rate := task.get("rate"):
         start = time.monotonic_ns()
         for number in itertools.count():
@@ -126,7 +126,7 @@ async def asend_all(send: Callable[[bytes], Awaitable[object]], task: dict[str, 
 
 
 def send_lists(send_many: Callable[[list[bytes]], object], task: dict[str, Any]) -> None:
-    """``many`` messages a call."""
+    """Send ``many`` messages a call."""
     many = task.get("many", 256)
     due = Due(task["size"], many)
     while True:
@@ -137,7 +137,7 @@ def send_lists(send_many: Callable[[list[bytes]], object], task: dict[str, Any])
 
 
 class _Pace:
-    """Checks and times messages that come at a pace."""
+    """Checks and times messages sent at a rate."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self._meter = Meter(task)
@@ -160,7 +160,7 @@ class _Pace:
 
 
 def _watch_idling(task: dict[str, Any]) -> None:
-    """In a thread of its own: the CPU of all processes while nothing is sent."""
+    """Measure the CPU of all processes, in a thread, while nothing is sent."""
 
     def watch() -> None:
         time.sleep(REST)
@@ -168,13 +168,13 @@ def _watch_idling(task: dict[str, Any]) -> None:
         begun, used = time.perf_counter(), cpu_of(processes)
         time.sleep(task["seconds"])
         used = cpu_of(processes) - used
-        say(idle_us=used / (time.perf_counter() - begun) * 1e6)
+        report(idle_us=used / (time.perf_counter() - begun) * 1e6)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
 def receive_all(recv: Callable[[], Any], task: dict[str, Any]) -> None:
-    """One message a call."""
+    """Receive one message a call."""
     if task.get("rate"):
         pace = _Pace(task)
         while pace.add(recv()):
@@ -201,7 +201,7 @@ def receive_all(recv: Callable[[], Any], task: dict[str, Any]) -> None:
 async def areceive_all(
     recv: Callable[[], Awaitable[Any]], task: dict[str, Any], pause: Callable[[], Awaitable[object]] | None = None
 ) -> None:
-    """The same, awaited; ``pause`` is awaited now and then, where ``recv`` itself may never let go of the loop."""
+    """Do the same, awaited; ``pause`` is awaited regularly, if ``recv`` itself might never yield to the loop."""
     if task.get("rate"):
         pace = _Pace(task)
         while pace.add(await recv()):
@@ -229,7 +229,7 @@ async def areceive_all(
 
 
 def taker(task: dict[str, Any]) -> Callable[[Any], object]:
-    """The same for what calls back with each message; it ends the process when it has measured."""
+    """Return a callback that does the same with each message; it ends the process when it has measured."""
     if task.get("rate"):
         add: Callable[[Any], bool] = _Pace(task).add
     elif task.get("idle"):
@@ -262,7 +262,7 @@ def taker(task: dict[str, Any]) -> Callable[[Any], object]:
 
 
 def ask_all(ask: Callable[[bytes], Any], task: dict[str, Any]) -> None:
-    """Time a blocking round trip again and again; each request is another, and its reply has to be the same."""
+    """Measure blocking round trips; requests differ, and each reply must equal its request."""
     watch, clock = Stopwatch(task), time.perf_counter
     for question in itertools.cycle(sequence(task["size"])):
         start = clock()
@@ -275,7 +275,7 @@ def ask_all(ask: Callable[[bytes], Any], task: dict[str, Any]) -> None:
 
 
 async def aask_all(ask: Callable[[bytes], Awaitable[Any]], task: dict[str, Any]) -> None:
-    """The same, awaited."""
+    """Do the same, awaited."""
     watch, clock = Stopwatch(task), time.perf_counter
     for question in itertools.cycle(sequence(task["size"])):
         start = clock()
@@ -290,7 +290,7 @@ async def aask_all(ask: Callable[[bytes], Awaitable[Any]], task: dict[str, Any])
 async def ask_in_flight(
     ask: Callable[[bytes], Awaitable[Any]], task: dict[str, Any], spawn: Callable[[Any], object], sleep: Sleep
 ) -> None:
-    """``flight`` requests at a time, a task for each, started by ``spawn``."""
+    """Keep ``flight`` requests pending, each in a task started by ``spawn``."""
     meter, questions = Meter(task), itertools.cycle(sequence(task["size"]))
     done = seen = 0
 
@@ -317,22 +317,22 @@ async def ask_in_flight(
 class Audience:
     """Messages of one publisher as received by several subscribers of one process, sampled at intervals.
 
-    From the numbers of the last messages follows what was published meanwhile. What came out of order or twice ends the
-    process; what did not come, and may not have, is in ``part``.
+    The numbers of the last messages show how many were published meanwhile. Messages out of order or duplicated end the
+    process; ``part`` is the share that arrived, as messages may be dropped.
     """
 
     PAUSE = 0.01  # seconds between two samples
 
     def __init__(self, task: dict[str, Any]) -> None:
-        # how many each has received and the last of them: one tuple, so that no look sees one without the other
+        # count and last message of each subscriber: one tuple, so that a sample sees both or neither
         self.heard: list[tuple[int, bytes]] = [(0, b"")] * task["subscribers"]
         self._first: Sequence[tuple[int, bytes]] = ()
         self._seen = 0
         self._task = task
-        self._meter: Meter | None = None  # until all of them are there
+        self._meter: Meter | None = None  # until all of them have received
 
     def add(self, subscriber: int, messages: Sequence[bytes]) -> None:
-        """These have come to it, at least one."""
+        """Add messages of a subscriber, at least one."""
         count, last = self.heard[subscriber]
         self.heard[subscriber] = count + len(messages), check_rising(last, messages)
 
@@ -358,16 +358,16 @@ def _number(message: bytes) -> int:
     return number
 
 
-# ---- a crowd: many connections of one process (``_crowd.py``) --------------------------------------------------------
+# ---- many connections of one process (``_crowd.py``) -----------------------------------------------------------------
 
-CROWD_TURN = 17  # numbers that each of a crowd's connections sends in turn (``_crowd.py``)
-MEMBER = struct.Struct(">QQ")  # what a crowd's message begins with: its number, and its sender's
+CROWD_TURN = 17  # numbers that each of these connections repeats
+MEMBER = struct.Struct(">QQ")  # first fields of their messages: number and sender
 
 
 class Roll:
-    """Counts the messages of a crowd: 45 ns a message. None may be missing among those of one sender, nor doubled.
+    """Counts messages of many senders, 45 ns a message. None of a sender may be missing or duplicated.
 
-    What a sender said first it has said as often as what it said last, or once more.
+    A sender has sent its first number as often as its last, or once more.
     """
 
     def __init__(self, size: int) -> None:
@@ -387,7 +387,7 @@ class Roll:
             counts.setdefault(sender, [0] * CROWD_TURN)[number] = count
         for sender, each in counts.items():
             if each[0] - each[-1] not in (0, 1) or each != sorted(each, reverse=True):
-                fail(f"wrong messages of sender {sender}: how often each number came: {each}")
+                fail(f"wrong messages of sender {sender}: counts by number: {each}")
 
 
 def member_message(number: int, member: int, size: int) -> bytes:
@@ -395,7 +395,7 @@ def member_message(number: int, member: int, size: int) -> bytes:
 
 
 def send_crowd(sends: Sequence[Callable[[bytes], object]], task: dict[str, Any]) -> None:
-    """One message a call, of each member in turn."""
+    """Send one message a call, of each member in turn."""
     members = range(len(sends))
     turns = [[member_message(number, each, task["size"]) for each in members] for number in range(CROWD_TURN)]
     while True:
@@ -405,7 +405,7 @@ def send_crowd(sends: Sequence[Callable[[bytes], object]], task: dict[str, Any])
 
 
 def receive_crowd(recv: Callable[[], bytes], task: dict[str, Any]) -> None:
-    """One message a call."""
+    """Receive one message a call."""
     meter, roll = Meter(task), Roll(task["size"])
     meter.check = roll.check
     while meter.add(roll.add([recv() for _ in range(STEP)])):
@@ -413,10 +413,10 @@ def receive_crowd(recv: Callable[[], bytes], task: dict[str, Any]) -> None:
 
 
 def hold(recv: Callable[[], bytes], task: dict[str, Any]) -> None:
-    """The memory of ``peers`` connections each of which has sent one message, and then nothing."""
+    """Measure the memory of ``peers`` connections that have sent one message and are idle."""
     before = resident()
     senders = {MEMBER.unpack_from(recv())[1] for _ in range(task["peers"])}
     if len(senders) != task["peers"]:
-        fail(f"{task['peers']} messages of {len(senders)} senders")
+        fail(f"{task['peers']} messages from {len(senders)} senders")
     time.sleep(REST)
-    say(idle_kib=(resident() - before) / task["peers"] * 1024)
+    report(idle_kib=(resident() - before) / task["peers"] * 1024)

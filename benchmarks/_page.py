@@ -1,8 +1,8 @@
-"""Write what was measured into docs/benchmarks.md, its plots and docs/pipeline.md: ``python benchmarks/_page.py``.
+"""Write results into docs/benchmarks.md, its plots and docs/pipeline.md: ``python benchmarks/_page.py``.
 
-All of it comes from build/bench/*.json; no figure is typed in. What stands above the mark is prose, and stays, as does
-every group of a benchmark that was not measured on this machine. Groups whose rows say ``at`` how much there was
-(growth.py, pipeline_spark.py) are drawn as well: the same figures make the same file, byte for byte.
+All figures come from build/bench/*.json; none is typed in. The prose above the mark stays, as do the groups of benchmarks
+that were not measured on this machine. Groups whose rows have ``at``, a size (growth.py, pipeline_spark.py), are also
+plotted; the same figures give the same file, byte for byte.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 from _measuring import RESULTS, UNITS
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-PAYS = PAGE.with_name("pipeline.md")  # ends with from which size Spark pays
+PAYS = PAGE.with_name("pipeline.md")  # ends with the sizes from which Spark pays off
 MARK = "<!-- measured: python benchmarks/_page.py writes what follows -->\n"
 HEAD = "## `python3 dev.py bench "
 GROUP = "### "
@@ -48,7 +48,7 @@ HEADS = {
     "grown_mib": "grown by, MiB",
 }
 
-# What a plot shows: the first of these that is in its rows.
+# The plotted figure: the first of these in the rows.
 PLOTTED = {"cpu_us": "CPU, us a message", "with_start": "seconds, Spark's start among them", "per_second": "a second"}
 
 
@@ -57,7 +57,7 @@ def number(value: float) -> str:
 
 
 def sat(groups: list[dict[str, Any]]) -> list[str]:
-    """How often, how long and beside what each was measured; of several sittings, all are named."""
+    """Return rounds, duration and load of each measurement, without repetitions."""
     found = []
     for row in (row for group in groups for row in group["rows"]):
         one = row["sitting"]
@@ -79,11 +79,11 @@ def tables(kept: dict[str, Any]) -> list[str]:
         lines.append("")
         for one in group["promises"]:
             low, high = one["spread"]
-            word = {"aim": "the aim is reached", "kept": "kept", "MISSED": "**missed**"}[one["verdict"]]
+            word = {"aim": "goal reached", "kept": "kept", "MISSED": "**missed**"}[one["verdict"]]
             bound = "at least" if one["least"] < one["aim"] else "at most"  # of times, less is better
             lines.append(
                 f"- {one['what']}: **{one['ratio']:,.2f}{one.get('unit', 'x')}** ({low:,.2f} to {high:,.2f});"
-                f" {one.get('bound', bound)} {one['least']:g} was asked, {one['aim']:g} hoped for: {word}"
+                f" required {one.get('bound', bound)} {one['least']:g}, goal {one['aim']:g}: {word}"
             )
         if group["promises"]:
             lines.append("")
@@ -91,16 +91,16 @@ def tables(kept: dict[str, Any]) -> list[str]:
 
 
 def drawn(kept: dict[str, Any]) -> list[dict[str, Any]]:
-    """The groups that make a plot."""
+    """Return the groups to be plotted."""
     return [group for group in kept["groups"] if all("at" in row for row in group["rows"])]
 
 
 def plot(groups: list[dict[str, Any]], path: Path) -> None:
-    """One figure against how much there was, a panel for each of ``groups``; both axes logarithmic.
+    """Plot a panel for each group, its figure against size; both axes logarithmic.
 
-    On white, so that it can be read where the page around it is dark.
+    White background, so that it is readable on dark pages.
     """
-    # text as paths, which look the same whatever fonts the reader has; ids without chance in them
+    # text as paths, independent of the reader's fonts; ids without random parts
     mpl.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "nngkit", "font.size": 9, "axes.titlesize": 9})
     figure = Figure(figsize=(4.2 * len(groups), 3.6), facecolor="white", layout="constrained")
     for axes, group in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
@@ -120,9 +120,9 @@ def plot(groups: list[dict[str, Any]], path: Path) -> None:
 
 
 def pays(group: dict[str, Any]) -> list[str]:
-    """A row for each size: what every line took, Spark's start among it; then from where on Spark was first.
+    """Return a table with the duration by size, Spark's start included, and the size from which Spark is fastest.
 
-    The last line of a group is what does without Spark.
+    The last column of a group is the alternative without Spark.
     """
     lines = list(dict.fromkeys(row["line"] for row in group["rows"]))
     took: dict[int, dict[str, float]] = {}
@@ -139,14 +139,14 @@ def pays(group: dict[str, Any]) -> list[str]:
     behind = [at for at, first in ahead.items() if not first]
     since = [at for at in ahead if at > max(behind, default=0)]
     if since:
-        found += ["", f"Spark is first from {min(since):,} {unit} on."]
+        found += ["", f"Spark is fastest from {min(since):,} {unit} on."]
     else:
-        found += ["", f"Up to {max(ahead):,} {unit}, Spark is never first."]
+        found += ["", f"Up to {max(ahead):,} {unit}, Spark is never fastest."]
     return [*found, ""]
 
 
 def write(page: Path, lines: list[str]) -> None:
-    """Put them behind the page's mark, instead of what is there."""
+    """Replace the part of the page after the mark."""
     prose = page.read_text().partition(MARK)[0]
     page.write_text(prose + MARK + "\n" + "\n".join(lines).rstrip() + "\n")
 
@@ -181,7 +181,7 @@ def main() -> None:
         if groups := drawn(kept):
             picture = PAGE.with_name(f"{path.stem}.svg")
             plot(groups, picture)
-            lines += [f"![by how much there is; the figures are in the tables]({picture.name})", ""]
+            lines += [f"![Plot by size; the tables below have the figures]({picture.name})", ""]
         lines += [*tables(kept), *others(there.get(path.stem, []), kept)]
         if compared := [group for group in kept["groups"] if all("with_start" in row for row in group["rows"])]:
             write(PAYS, [line for group in compared for line in pays(group)])

@@ -13,7 +13,7 @@ from typing import Any
 import pynng
 import trio
 
-from _child import Meter, as_many_files_as_allowed, peak, say
+from _child import Meter, as_many_files_as_allowed, peak, report
 from _numbered import (
     Audience,
     aask_all,
@@ -28,32 +28,32 @@ from _numbered import (
     send_crowd,
 )
 
-LARGEST = 1 << 22  # bytes; unlimited is pynng's default, and no one's choice
-BUFFER = 1024  # messages of send buffer that make a sender saturate; without one all of NNG hands over one by one
+LARGEST = 1 << 22  # bytes; pynng's default is unlimited, which no one should use
+BUFFER = 1024  # messages of send buffer, so that a sender saturates; without one, NNG hands over messages one by one
 
 
 def _open(kind: Any, task: dict[str, Any], **options: Any) -> Any:
-    """A socket at its end of the task's address, which it says where it listens."""
+    """Open a socket at its end of the task's address; a listener reports its address."""
     as_many_files_as_allowed()
     if "ca" in task and task["listens"]:
-        both = Path(task["key"]).with_name("both.pem")  # pynng wants the key and the certificate in one file
+        both = Path(task["key"]).with_name("both.pem")  # pynng requires key and certificate in one file
         both.write_bytes(Path(task["key"]).read_bytes() + Path(task["cert"]).read_bytes())
         options["tls_config"] = pynng.TLSConfig(pynng.TLSConfig.MODE_SERVER, cert_key_file=str(both))
     elif "ca" in task:
-        # pynng hands strings over without the zero that ends them in C
+        # pynng passes strings without the terminating zero of C
         options["tls_config"] = pynng.TLSConfig(
             pynng.TLSConfig.MODE_CLIENT, server_name="localhost\0", ca_files=[task["ca"]]
         )
     sock = kind(**{"listen" if task["listens"] else "dial": task["url"]}, **options)
     if task["listens"]:
         (listener,) = sock.listeners
-        port = str(listener.local_address).rpartition(":")[2]  # of ws, `url` does not tell it
-        say(url=listener.url.replace(":0/", f":{port}/"))
+        port = str(listener.local_address).rpartition(":")[2]  # for ws, `url` does not have it
+        report(url=listener.url.replace(":0/", f":{port}/"))
     return sock
 
 
 def push(task: dict[str, Any], buffer: int = BUFFER) -> None:
-    """A sender that saturates: blocking, with a send buffer."""
+    """Saturate the receiver: blocking, with a send buffer."""
     with _open(pynng.Push0, task, send_buffer_size=buffer) as sock:
         send_all(sock.send, task)
 
@@ -96,7 +96,7 @@ def pull_crowd(task: dict[str, Any]) -> None:
 
 
 def push_crowd(task: dict[str, Any]) -> None:
-    """As many sockets as ``peers``, in this one process."""
+    """Send from ``peers`` sockets of this one process."""
     socks = [_open(pynng.Push0, task, send_buffer_size=BUFFER) for _ in range(task["peers"])]
     send_crowd([sock.send for sock in socks], task)
 
@@ -109,7 +109,7 @@ def hold_crowd(task: dict[str, Any]) -> None:
 
 
 def reply(task: dict[str, Any]) -> None:
-    """Blocking, the fastest server that pynng has."""
+    """Reply blocking, pynng's fastest server."""
     with _open(pynng.Rep0, task, recv_max_size=LARGEST) as sock:
         while True:
             sock.send(sock.recv())
@@ -126,7 +126,7 @@ def reply_trio(task: dict[str, Any]) -> None:
 
 
 def reply_measured(task: dict[str, Any]) -> None:
-    """Answers ``peers`` that ask, and is itself what is measured."""
+    """Reply to ``peers`` clients; this end is measured."""
     with _open(pynng.Rep0, task, recv_max_size=LARGEST) as sock:
         _wait_for_peers(sock, task["peers"])
         meter = Meter(task)
@@ -163,7 +163,7 @@ def ask_asyncio(task: dict[str, Any]) -> None:
 
 
 def reply_many(task: dict[str, Any]) -> None:
-    """A server with as many contexts as there are requests in flight."""
+    """Reply with as many contexts as there are pending requests."""
 
     async def work(sock: Any) -> None:
         with sock.new_context() as context:
@@ -180,7 +180,7 @@ def reply_many(task: dict[str, Any]) -> None:
 
 
 def ask_many(task: dict[str, Any]) -> None:
-    """``flight`` requests at a time, a context each."""
+    """Keep ``flight`` requests pending, each on a context."""
 
     async def main() -> None:
         with _open(pynng.Req0, task, recv_max_size=LARGEST) as sock:
@@ -211,7 +211,7 @@ def publish(task: dict[str, Any]) -> None:
 
 
 def subscribe(task: dict[str, Any]) -> None:
-    """A thread for each subscriber."""
+    """Subscribe with a thread for each subscriber."""
     audience = Audience(task)
 
     def read(place: int) -> None:
@@ -229,7 +229,7 @@ def subscribe(task: dict[str, Any]) -> None:
 
 
 def respond(task: dict[str, Any]) -> None:
-    """``respondents`` connections of one raw respondent: it answers each survey on each of them at once."""
+    """Respond at once to each survey, on ``respondents`` connections of one raw respondent."""
     as_many_files_as_allowed()
     lib, ffi = pynng.lib, pynng.ffi
     sock = pynng.Respondent0(opener=lib.nng_respondent0_open_raw, recv_buffer_size=8192, send_buffer_size=8192)
@@ -237,15 +237,15 @@ def respond(task: dict[str, Any]) -> None:
         sock.dial(task["url"], block=False)
     slot = ffi.new("nng_msg **")
     while not lib.nng_recvmsg(sock.socket, slot, 0):
-        if lib.nng_sendmsg(sock.socket, slot[0], 0):  # the header is the way back, the body is the question
+        if lib.nng_sendmsg(sock.socket, slot[0], 0):  # the header routes it back, the body is the survey's
             lib.nng_msg_free(slot[0])
 
 
 def survey(task: dict[str, Any]) -> None:
-    """A cooked surveyor that asks all there are and reads until it has heard all, or its time is over."""
+    """Survey all respondents with a cooked surveyor, and receive until all have responded or the time is over."""
     as_many_files_as_allowed()
     with pynng.Surveyor0(survey_time=500, listen=task["url"]) as sock:
-        say(url=sock.listeners[0].url)
+        report(url=sock.listeners[0].url)
         _wait_for_peers(sock, task["expected"])
         took, heard, used = [], 0, time.process_time()
         for _ in range(5):
@@ -258,7 +258,7 @@ def survey(task: dict[str, Any]) -> None:
                     last = time.perf_counter()
             took.append(last - start)
         took.sort()
-        say(
+        report(
             p50_us=took[2] * 1e6,
             cpu_us=(time.process_time() - used) / 5 * 1e6,
             part=heard / 5 / task["expected"],

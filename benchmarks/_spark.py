@@ -1,6 +1,6 @@
-"""What the benchmarks of Spark share: journals of any size, and a session.
+"""Shared by the Spark benchmarks: journals of any size, and a session.
 
-One measurement is one process (``_child.py``): a JVM that has been used is not the JVM that a user starts.
+Each measurement is a process (``_child.py``), as users start with a fresh JVM.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from nngkit.journal.partition import Partition
 from nngkit.journal.record import encode_headers, encode_origin
-from nngkit.journal.segments import Partition
 from nngkit.spark import session
 
-TURN = 4096  # records handed to the log at once
-QUIET = "FATAL"  # a stream that is stopped within a batch says so in a hundred lines; what fails raises all the same
+TURN = 4096  # records appended at once
+QUIET = "FATAL"  # a stream stopped within a batch logs a hundred lines; failures raise regardless
 
 Entry = tuple[bytes | None, bytes, bytes, bytes, int]
 
 
 def made(name: str, make: Callable[[Path], object]) -> Path:
-    """The data of that name: `make` puts it there the first time. Whole or not at all, as a run may be ended."""
+    """Return the folder of that name; `make` creates it the first time, atomically, as a run may be interrupted."""
     folder = Path(os.environ["NNGKIT_BENCH_JOURNALS"], name)
     if not folder.exists():
         draft = folder.with_name(folder.name + ".tmp")
@@ -37,9 +37,9 @@ def made(name: str, make: Callable[[Path], object]) -> Path:
 
 
 def journal(folder: Path, entries: Iterator[Entry], partition: int = 0) -> int:
-    """Write and seal them; how many."""
+    """Write and seal records; return their number."""
     part = Partition.open(folder, partition)
-    count, waiting = 0, threading.Semaphore(16)  # turns under way: enough that the disk never waits
+    count, waiting = 0, threading.Semaphore(16)  # pending appends: enough to keep the disk busy
     try:
         turn: list[Entry] = []
         for entry in entries:
@@ -56,9 +56,9 @@ def journal(folder: Path, entries: Iterator[Entry], partition: int = 0) -> int:
 
 
 def messages(rows: int, size: int = 100, topics: int = 8) -> Iterator[Entry]:
-    """`rows` records of `size` bytes in turn on some topics, a millisecond apart."""
+    """Yield `rows` records of `size` bytes, on some topics in turn, a millisecond apart."""
     rng = random.Random(1)
-    block, room = rng.randbytes(1 << 20), (1 << 20) - size  # random, as nothing that is the same each time would be
+    block, room = rng.randbytes(1 << 20), (1 << 20) - size  # random, as constant data would compress too well
     origins = [encode_origin(f"topic-{number}", "pull", f"tcp://10.0.0.{number}:4000") for number in range(topics)]
     headers = encode_headers([("id", b"12345678")])
     begun = 1_700_000_000_000_000
@@ -74,7 +74,7 @@ def messages(rows: int, size: int = 100, topics: int = 8) -> Iterator[Entry]:
 
 @contextmanager
 def spark(task: dict[str, Any], **conf: str) -> Iterator[Any]:
-    """A session on `task["master"]`, and where that is "cluster" on a standalone one of two workers."""
+    """Run a session on `task["master"]`; "cluster" is a standalone one of two workers."""
     master = task.get("master", "local[2]")
     memory = {"spark.driver.memory": task.get("memory", "3g")}
     if master != "cluster":
@@ -104,14 +104,8 @@ def spark(task: dict[str, Any], **conf: str) -> Iterator[Any]:
 
 @contextmanager
 def clock() -> Iterator[list[float]]:
-    """The seconds that something took, in a list."""
+    """Measure the duration of a block in seconds, returned in a list."""
     took: list[float] = []
     begun = time.perf_counter()
     yield took
     took.append(time.perf_counter() - begun)
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of them are not over."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

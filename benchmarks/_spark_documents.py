@@ -1,6 +1,6 @@
-"""CRDT updates into snapshots: by Spark, and by one process that applies them one after the other; are they equal?
+"""Compaction of CRDT updates into snapshots: by Spark, and by one process that applies them; the results are compared.
 
-Each document has two authors who answer each other; its updates are spread over the journal, as traffic is.
+Each document has two alternating authors; its updates are spread over the journal, as in real traffic.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 from _spark import Entry, clock, journal, made, spark
 from pycrdt import Doc, Text
 
-from _child import say
+from _child import report
 from nngkit import envelope
 from nngkit.documents.versions import EditStream, to_wire
 from nngkit.journal.record import encode_headers, encode_origin
 
-TEMPLATES = 64  # conversations that are really held; each document has one of them, by streams of its own
-SCATTER = 50_000  # rows within which updates of different documents lie mixed
+TEMPLATES = 64  # generated conversations; each document uses one of them, under streams of its own
+SCATTER = 50_000  # rows within which updates of different documents are mixed
 
 
 def conversation(updates: int, seed: int) -> list[tuple[int, int, dict[int, int], bytes]]:
-    """(author, seq, what of the other author it had seen, update), in causal order."""
+    """Return (author, seq, seen updates of the other author, update) in causal order."""
     rng = random.Random(seed)
     docs: list[Doc[Any]] = [Doc(client_id=2 * seed + 1), Doc(client_id=2 * seed + 2)]
     texts = [doc.get("body", type=Text) for doc in docs]
@@ -33,7 +33,7 @@ def conversation(updates: int, seed: int) -> list[tuple[int, int, dict[int, int]
     for _ in range(updates):
         me = rng.randrange(2)
         other = 1 - me
-        if rng.random() < 0.5:  # it hears what the other has said meanwhile
+        if rng.random() < 0.5:  # it receives the other's updates
             for update in missed[me]:
                 docs[me].apply_update(update)
             missed[me].clear()
@@ -53,7 +53,7 @@ def conversation(updates: int, seed: int) -> list[tuple[int, int, dict[int, int]
 
 
 def entries(documents: int, updates: int) -> Iterator[Entry]:
-    """The journal's records: of some thousand documents at a time, each one's in order, all mixed."""
+    """Yield the journal's records: some thousand documents at a time, each in order, all mixed."""
     origin = encode_origin("documents", "bus", "tcp://10.0.0.1:4000")
     templates = [conversation(updates, number) for number in range(min(TEMPLATES, documents))]
     rng = random.Random(2)
@@ -100,7 +100,7 @@ def _digest(text: str) -> bytes:
 
 
 def compaction(task: dict[str, Any]) -> None:
-    """Snapshots by Spark; then an incremental run over a hundredth of the documents, and how many it touched."""
+    """Compact with Spark; then run incrementally over a hundredth of the documents, and count those touched."""
     from pyspark.sql.functions import lit, pmod, xxhash64
 
     from nngkit.spark.jobs.documents import compact, updates
@@ -120,11 +120,13 @@ def compaction(task: dict[str, Any]) -> None:
             compact(few, session.read.parquet(out)).write.mode("overwrite").parquet(f"{out}.more")
         touched = session.read.parquet(f"{out}.more").count()
     total = task["documents"] * task["updates"]
-    say(seconds=took[0], with_start=with_start, per_second=total / took[0], again_seconds=again[0], again_times=touched)
+    report(
+        seconds=took[0], with_start=with_start, per_second=total / took[0], again_seconds=again[0], again_times=touched
+    )
 
 
 def sequential(task: dict[str, Any]) -> None:
-    """The same by one process, in the order of the journal; ends the benchmark where Spark's snapshots are others."""
+    """Compact in one process, in journal order; end the benchmark if Spark's snapshots differ."""
     from pyarrow import parquet
 
     from nngkit.journal import open_journal
@@ -147,7 +149,7 @@ def sequential(task: dict[str, Any]) -> None:
             doc = Doc()
             doc.apply_update(row["snapshot"])
             if row["held"] or _digest(str(doc.get("body", type=Text))) != expected.pop(row["doc"], b""):
-                raise AssertionError(f"{row['doc']}: Spark's snapshot is another than that of its updates in order")
+                raise AssertionError(f"{row['doc']}: Spark's snapshot differs from the updates applied in order")
     if expected:
         raise AssertionError(f"{len(expected)} documents have no snapshot")
-    say(seconds=took, with_start=took, per_second=task["documents"] * task["updates"] / took)
+    report(seconds=took, with_start=took, per_second=task["documents"] * task["updates"] / took)

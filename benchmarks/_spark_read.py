@@ -1,4 +1,4 @@
-"""Rows from a journal through Spark: by `format("nng")`, and beside it Spark's own Parquet reader on the same files."""
+"""Rows from a journal to Spark by `format("nng")`, compared with Spark's own Parquet reader on the same files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from _spark import clock, journal, made, messages, spark
 
-from _child import say
+from _child import report
 
 
 def read(task: dict[str, Any]) -> None:
-    """All columns of all rows into Spark's own rows, and there dropped; the second of two times, when all is warm."""
+    """Read all columns of all rows and drop them; report the second of two runs, when the JVM is warm."""
     folder = made(f"read-{task['rows']}", lambda draft: journal(draft, messages(task["rows"])))
     with spark(task) as session:
         for _ in range(2):
@@ -25,6 +25,6 @@ def read(task: dict[str, Any]) -> None:
                 rows = reader.load(str(folder))
             with clock() as took:
                 rows.write.format("noop").mode("overwrite").save()
-        # and that they were all there
+        # all rows were read
         assert rows.count() == task["rows"]
-    say(per_second=task["rows"] / took[0], seconds=took[0])
+    report(per_second=task["rows"] / took[0], seconds=took[0])

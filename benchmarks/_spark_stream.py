@@ -1,8 +1,8 @@
-"""A stream from end to end: how long a record is on its way.
+"""End-to-end latency of a record through a stream.
 
     sender -- PULL --> recorder -> journal -> Spark -- PUSH --> receiver
 
-The sender puts its clock into each record, the receiver looks at the same clock.
+The sender writes its clock into each record; the receiver reads the same clock.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _spark import quantile, spark
+from _spark import spark
 
-from _child import say
+from _child import quantile, report
 from nngkit.protocols import Pull, Push
 
-# Seconds before counting: the first micro-batch takes ten, what has waited meanwhile another ten, and Java goes on
-# compiling what it runs often for a while; a stream runs for days.
+# Seconds of warm-up: the first micro-batch takes ten, the backlog of that time another ten, and Java goes on
+# compiling for a while; real streams run for days.
 WARM = 60.0
-TURN = 0.002  # seconds between two turns of the sender
+TURN = 0.002  # seconds between the sender's bursts
 STAMP = struct.Struct(">q")
 
 
 def latency(task: dict[str, Any]) -> None:
-    """`rate` records of 100 B a second through a recorder of the query's own; milliseconds from send to receiver."""
+    """Send `rate` records of 100 B a second through the query's own recorder; report milliseconds until received."""
     folder = Path(os.environ["NNGKIT_BENCH_JOURNALS"], f"stream-{os.getpid()}")
     folder.mkdir(parents=True)
     inward, outward = f"ipc://{folder}/in", f"ipc://{folder}/out"
@@ -83,7 +83,7 @@ def latency(task: dict[str, Any]) -> None:
             for thread in threads:
                 thread.join(70)
             query.stop()
-    say(
+    report(
         per_second=rate,
         p50_ms=quantile(took, 0.5),
         p95_ms=quantile(took, 0.95),

@@ -1,7 +1,7 @@
-"""Survey rows into availability and flaps: by Spark, by DuckDB asked independently, and whether they say the same.
+"""Availability and flaps from survey rows, by Spark and, independently, by DuckDB; the results are compared.
 
-The rows are Parquet as availability.observations has them; both read the same files and both write their answers as
-Parquet. DuckDB's questions are SQL of its own, not a translation of what the job does.
+The rows are Parquet with the columns of availability.observations; both read the same files and write their results as
+Parquet. DuckDB's queries are independent SQL, not a translation of the job.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from _spark import clock, made, spark
 
-from _child import say
+from _child import report
 
 PIECE = 1_000_000  # rows of a file
 PROVIDERS = 500
@@ -33,7 +33,7 @@ DUCK = {
 
 
 def rounds(draft: Path, total: int) -> None:
-    """Rounds of 500 providers, a second apart: up with rare spells of being down."""
+    """Write rounds of 500 providers, a second apart, mostly up with rare spells of being down."""
     import numpy as np
     import pyarrow as pa
     from pyarrow import parquet
@@ -48,7 +48,7 @@ def rounds(draft: Path, total: int) -> None:
         provider, round_ = number % PROVIDERS, number // PROVIDERS
         change = rng.random(rows)
         up = np.empty(rows, dtype=bool)
-        for begin in range(0, rows, PROVIDERS):  # a provider's state follows from the round before
+        for begin in range(0, rows, PROVIDERS):  # a provider's state depends on the previous round
             end = min(begin + PROVIDERS, rows)
             who = provider[begin:end]
             down[who] = np.where(down[who], change[begin:end] > 0.2, change[begin:end] < 0.002)
@@ -75,7 +75,7 @@ def survey(task: dict[str, Any]) -> Path:
 
 
 def spark_side(task: dict[str, Any]) -> None:
-    """Both questions to Spark; with and without the seconds that it takes to start."""
+    """Run both queries with Spark; report with and without its start."""
     from nngkit.spark.jobs.availability import availability, flaps
 
     folder, begun = survey(task), time.perf_counter()
@@ -86,11 +86,11 @@ def spark_side(task: dict[str, Any]) -> None:
             with clock() as seconds:
                 job(seen, "1 hour").write.mode("overwrite").parquet(f"{folder}.{name}.spark")
             took += seconds[0]
-    say(seconds=took, with_start=time.perf_counter() - begun)
+    report(seconds=took, with_start=time.perf_counter() - begun)
 
 
 def duck_side(task: dict[str, Any]) -> None:
-    """Both questions to DuckDB; ends the benchmark where Spark, which was asked before, has another answer."""
+    """Run both queries with DuckDB; end the benchmark if Spark, which ran before, has other results."""
     import duckdb
 
     folder, begun = survey(task), time.perf_counter()
@@ -113,7 +113,7 @@ def duck_side(task: dict[str, Any]) -> None:
         for one, other in ((ours, theirs), (theirs, ours)):
             different = duck.execute(f"select count(*) from ({one} except all {other})").fetchone()[0]  # type: ignore[index]
             if different:
-                raise AssertionError(f"{different} rows of the {name} are not the same")
+                raise AssertionError(f"{different} rows of {name} differ")
         if not duck.execute(f"select count(*) from ({theirs})").fetchone()[0]:  # type: ignore[index]
-            raise AssertionError(f"there are no {name}: nothing was compared")
-    say(seconds=took, with_start=took)
+            raise AssertionError(f"no rows of {name}: nothing was compared")
+    report(seconds=took, with_start=took)

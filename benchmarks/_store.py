@@ -1,9 +1,9 @@
-"""How many updates a second reach the disk: what a store of documents appends and syncs, and what loading costs.
+"""Durable updates a second of a document store, and the cost of loading.
 
-    durable       each writer appends an update of 30 bytes and awaits that it is on the disk before its next
-    load, open    records a second of one long document; bytes a second of a file that is looked through
+    durable       each writer appends an update of 30 bytes and waits until it is on disk before its next
+    load, open    records a second of one long document; bytes a second of a file that is checked at opening
 
-The files are in build/, as the folder for temporary files may be in memory.
+The files are in build/, as the temporary folder may be in memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def edits(store: Store) -> Iterator[Record]:
 
 
 def durable(task: dict[str, Any]) -> None:
-    """Updates a second that are acknowledged."""
+    """Measure acknowledged updates a second."""
 
     async def main() -> None:
         meter = Meter(task["seconds"])
@@ -76,7 +76,7 @@ def _long(path: Path) -> None:
 
 
 def load(task: dict[str, Any]) -> None:
-    """Records a second."""
+    """Measure loaded records a second."""
     with folder() as where:
         _long(where / "docs.sqlite")
         with Store.open(where / "docs.sqlite") as store:
@@ -86,7 +86,7 @@ def load(task: dict[str, Any]) -> None:
 
 
 def open_again(task: dict[str, Any]) -> None:
-    """Bytes a second of a file that is opened, which looks through all of it."""
+    """Measure bytes a second of a file at opening, which checks all of it."""
     with folder() as where:
         path = where / "docs.sqlite"
         _long(path)

@@ -1,7 +1,7 @@
-"""The same through pycrdt-websocket: a server under uvicorn, and clients with its provider over `websockets`.
+"""Document benchmarks with pycrdt-websocket: a server under uvicorn, and clients over `websockets`.
 
-Each is a process, as in ``_documents.py``, and does as it is told (``_crew.py``): the first serves, the second writes,
-the others read. Everything is as it is by default.
+Each is a process, as in ``_documents.py``, controlled through ``_control.py``: the first serves, the second writes, the
+others read. All settings are defaults.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from typing import Any, Final
 
 import uvicorn
-from _crew import Crew, Orders
+from _control import Commands, Controller
 from _documents import NAME, delivered
 from pycrdt import Doc, Provider, Text
 from pycrdt.websocket import ASGIServer, WebsocketServer
@@ -22,7 +22,7 @@ SERVER: Final = 0
 
 
 class Socket:
-    """A connection as Provider wants it: pycrdt-websocket has one for httpx, and `websockets` needs this much."""
+    """Adapts a `websockets` connection to the interface of Provider; pycrdt-websocket has an adapter for httpx only."""
 
     def __init__(self, websocket: ClientConnection) -> None:
         self._websocket = websocket
@@ -47,7 +47,7 @@ class Socket:
 
 
 class Client:
-    """What a client can be told to do; as _documents.Member."""
+    """Client; its methods are its commands, as with _documents.Member."""
 
     def __init__(self, doc: Doc[Any]) -> None:
         self.text = doc.get("body", type=Text)
@@ -97,53 +97,53 @@ class Client:
     async def look(self) -> dict[str, Any]:
         return {"now": time.monotonic(), "cpu": time.process_time()}
 
-    async def tell(self) -> dict[str, Any]:
+    async def summary(self) -> dict[str, Any]:
         digest = hashlib.sha256(str(self.text).encode()).hexdigest()
         return {**await self.look(), "digest": digest, "seen": self.seen}
 
 
-async def _obey(orders: Orders, client: Client) -> None:
-    orders.tell({})
-    while (order := await asyncio.to_thread(orders.hear)) is not None:
-        orders.tell(await getattr(client, order.pop("do"))(**order))
+async def _obey(commands: Commands, client: Client) -> None:
+    commands.reply({})
+    while (order := await asyncio.to_thread(commands.next)) is not None:
+        commands.reply(await getattr(client, order.pop("do"))(**order))
 
 
-async def _serve(orders: Orders) -> None:
+async def _serve(commands: Commands) -> None:
     async with WebsocketServer() as websockets:
         server = uvicorn.Server(uvicorn.Config(ASGIServer(websockets), port=0, log_level="critical"))
         serving = asyncio.create_task(server.serve())
-        while not server.started:  # noqa: ASYNC110 - it has no event for it
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
-        orders.tell({"port": server.servers[0].sockets[0].getsockname()[1]})
-        await asyncio.to_thread(orders.hear)
-        await _obey(orders, Client(Doc()))
+        commands.reply({"port": server.servers[0].sockets[0].getsockname()[1]})
+        await asyncio.to_thread(commands.next)
+        await _obey(commands, Client(Doc()))
         serving.cancel()
 
 
 async def _take_part(task: dict[str, Any]) -> None:
-    orders = Orders(task)
-    orders.tell({})
-    order = await asyncio.to_thread(orders.hear)
+    commands = Commands(task)
+    commands.reply({})
+    order = await asyncio.to_thread(commands.next)
     if order["role"] == SERVER:
-        await _serve(orders)
+        await _serve(commands)
         return
-    orders.tell({})
-    port = (await asyncio.to_thread(orders.hear))["port"]
+    commands.reply({})
+    port = (await asyncio.to_thread(commands.next))["port"]
     doc: Doc[Any] = Doc()
     async with connect(f"ws://127.0.0.1:{port}/{NAME}") as websocket, Provider(doc, Socket(websocket)) as provider:
         await provider.synced.wait()
-        await _obey(orders, Client(doc))
+        await _obey(commands, Client(doc))
 
 
 def take_part(task: dict[str, Any]) -> None:
-    """Serve, or connect, and do as told until it is over."""
+    """Serve, or connect, and execute commands until the end."""
     asyncio.run(_take_part(task))
 
 
 def deliver(task: dict[str, Any]) -> None:
-    """One writes, the others are counted."""
-    crew = Crew(task["others"])
-    port = crew.each([{"role": role} for role in range(task["others"])])[SERVER]["port"]
-    for index in range(task["others"]):  # its room breaks ("already running") where two enter at once
-        crew.one(index, {"port": port})
-    delivered(crew, task, viewers=range(2, task["others"]), writer=1)
+    """One peer writes; measure delivery to the others."""
+    controller = Controller(task["others"])
+    port = controller.to_each([{"role": role} for role in range(task["others"])])[SERVER]["port"]
+    for index in range(task["others"]):  # its room fails ("already running") if two clients enter at once
+        controller.to_one(index, {"port": port})
+    delivered(controller, task, viewers=range(2, task["others"]), writer=1)

@@ -1,7 +1,7 @@
 """Zenoh for Python: two peers on loopback, one connection, no scouting and no router.
 
-What is sent is put with congestion control that blocks, as nothing may be lost; what is published is dropped where
-there is no room, which is Zenoh's default. Subscribers have handlers of their own kind, as its documentation shows it.
+Pipelines use congestion control that blocks, as nothing may be lost; publishers drop under congestion, Zenoh's default.
+Subscribers use their default handlers, as in the documentation.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 import zenoh
 
-from _child import say
+from _child import report
 from _numbered import Audience, ask_all, numbered, receive_all, send_all
 
 KEY = "bench"
 
 
 def _listening(task: dict[str, Any]) -> Any:
-    """A session that listens at a port that was free a moment ago: Zenoh does not tell which it has."""
+    """Open a session that listens on a port found to be free: Zenoh does not report which one it uses."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"tcp/127.0.0.1:{server.getsockname()[1]}"
     session = _session(task, listen=url)
@@ -35,7 +35,7 @@ def _session(task: dict[str, Any], **endpoints: str) -> Any:
     config = zenoh.Config()
     config.insert_json5("mode", '"peer"')
     config.insert_json5("scouting/multicast/enabled", "false")
-    # else what is larger than 3 KiB goes through memory that both share, and not through TCP
+    # otherwise messages over 3 KiB go through shared memory instead of TCP
     config.insert_json5("transport/shared_memory/enabled", json.dumps(shared_memory))
     for end in ("listen", "connect"):
         config.insert_json5(f"{end}/endpoints", json.dumps([endpoints[end]] if end in endpoints else []))
@@ -57,7 +57,7 @@ def push(task: dict[str, Any]) -> None:
 def pull(task: dict[str, Any]) -> None:
     with _listening(task) as session:
         recv = session.declare_subscriber(KEY).recv
-        say(url=task["url"])
+        report(url=task["url"])
 
         def once() -> bytes:
             came: bytes = recv().payload.to_bytes()
@@ -69,7 +69,7 @@ def pull(task: dict[str, Any]) -> None:
 def reply(task: dict[str, Any]) -> None:
     with _listening(task) as session:
         queries = session.declare_queryable(KEY)
-        say(url=task["url"])
+        report(url=task["url"])
         for query in queries:
             with query:
                 query.reply(KEY, query.payload)
@@ -91,7 +91,7 @@ def ask(task: dict[str, Any]) -> None:
 def publish(task: dict[str, Any]) -> None:
     message = numbered(task["size"])
     with _listening(task) as session:
-        say(url=task["url"])
+        report(url=task["url"])
         publisher = session.declare_publisher(KEY)
         while len(session.info.peers_zid()) < task["subscribers"]:
             time.sleep(0.01)
@@ -100,7 +100,7 @@ def publish(task: dict[str, Any]) -> None:
 
 
 def subscribe(task: dict[str, Any]) -> None:
-    """A session and a thread for each subscriber."""
+    """Subscribe with a session and a thread for each subscriber."""
     audience = Audience(task)
 
     def read(place: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
-from _child import as_many_files_as_allowed, say
+from _child import as_many_files_as_allowed, report
 from _numbered import (
     STEP,
     Audience,
@@ -30,12 +30,12 @@ from _numbered import (
 
 
 def _open(kind: int, task: dict[str, Any], context: Any = None) -> Any:
-    """A socket at its end of the task's address, which it says where it listens."""
+    """Open a socket at its end of the task's address; a listener reports its address."""
     as_many_files_as_allowed()
     sock = (context or zmq.Context()).socket(kind)
     if task["listens"]:
         sock.bind(task["url"])
-        say(url=sock.getsockopt_string(zmq.LAST_ENDPOINT))
+        report(url=sock.getsockopt_string(zmq.LAST_ENDPOINT))
     else:
         sock.connect(task["url"])
     return sock
@@ -51,7 +51,7 @@ async def _apush(task: dict[str, Any]) -> None:
         await asend_all(send, task, asyncio.sleep)
 
     async def send_and_let_others_run(message: bytes) -> None:
-        # a send that finds room never lets go of the loop, and libzmq's descriptor is watched by it
+        # a send that does not wait never yields to the loop, which watches libzmq's descriptor
         nonlocal count
         await send(message)
         count += 1
@@ -67,7 +67,7 @@ def push_asyncio(task: dict[str, Any]) -> None:
 
 
 def _beside(task: dict[str, Any], context: Any) -> None:
-    """Start the sender in a thread of this process, on inproc."""
+    """Start the sender in a thread of this process, for inproc."""
     if task["transport"] == "inproc":
         threading.Thread(target=push, args=(task | {"listens": False}, context), daemon=True).start()
 
@@ -105,7 +105,7 @@ def pull_crowd(task: dict[str, Any]) -> None:
 
 
 def push_crowd(task: dict[str, Any]) -> None:
-    """As many sockets as ``peers``, in this one process."""
+    """Send from ``peers`` sockets of this one process."""
     context = _with_room_for(task)
     send_crowd([_open(zmq.PUSH, task, context).send for _ in range(task["peers"])], task)
 
@@ -122,7 +122,7 @@ def publish(task: dict[str, Any]) -> None:
 
 
 def subscribe(task: dict[str, Any]) -> None:
-    """One thread, which reads what there is from each subscriber that has something."""
+    """Subscribe with one thread that polls all subscribers."""
     context, poller, places = zmq.Context(), zmq.Poller(), {}
     for place in range(task["subscribers"]):
         sock = _open(zmq.SUB, task, context)
@@ -135,7 +135,7 @@ def subscribe(task: dict[str, Any]) -> None:
             messages = []
             with suppress(zmq.Again):
                 for _ in range(STEP):
-                    messages.append(sock.recv(zmq.NOBLOCK))  # noqa: PERF401 - what came before Again is kept
+                    messages.append(sock.recv(zmq.NOBLOCK))  # noqa: PERF401 - messages before Again are kept
             if messages:
                 audience.add(places[sock], messages)
 
@@ -195,7 +195,7 @@ def reply_many(task: dict[str, Any]) -> None:
 
 
 async def _deal(task: dict[str, Any]) -> None:
-    """``flight`` requests at a time over one DEALER, matched by an id in front, as ZeroMQ's guide has it."""
+    """Keep ``flight`` requests pending on one DEALER, matched by a leading id, as in ZeroMQ's guide."""
     sock = _open(zmq.DEALER, task, zmq.asyncio.Context())
     waiting: dict[bytes, asyncio.Future[bytes]] = {}
     loop = asyncio.get_running_loop()

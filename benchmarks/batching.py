@@ -1,10 +1,10 @@
-"""Batches of small messages, end to end, beside pyzmq, which batches inside: both ends are each library's own.
+"""Batches of small messages, end to end, compared with pyzmq, which batches internally; one library at both ends.
 
     python3 dev.py bench batching [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-What is counted are messages of 16 B that the receiver has in hand. "One at a time" is a call, or a turn of ``async
-for``, for each of them at both ends; "many" hands over lists of 1,024 and takes what there is. All are numbered and
-compared, which is a large part of what the fastest of these ways cost.
+Counts messages of 16 B returned to the receiver. "One at a time" is a call, or a turn of ``async for``, for each
+message at both ends; "many" passes lists of 1,024 and receives what is available. All messages are numbered and
+compared, which is a large part of the cost of the fastest ways.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def group(transport: str, size: int) -> Group:
 
 
 def pays(way: str, unbatched: tuple[str, str]) -> Group:
-    """From which size on batches bring nothing."""
+    """Measure up to which size batches pay off."""
     ways = []
     for size in (16, 64, 256, 1024, 4096, 16384):
         for name, batch in (("batched", True), ("one message each", None)):
@@ -46,7 +46,7 @@ def pays(way: str, unbatched: tuple[str, str]) -> Group:
 
 
 def sizes(way: str) -> Group:
-    """How large a batch should be: the default is 1,024 messages, 64 KiB."""
+    """Measure the best size of a batch: the default is 1,024 messages, 64 KiB."""
     measured, other = WAYS[way]
     counts = (128, 256, 512, 1024, 2048, 4096)
     tasks = {count: {"batch": {"items": count, "size": count * 64}, "many": max(count, 512)} for count in counts}

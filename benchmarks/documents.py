@@ -1,18 +1,18 @@
-"""Documents that stay in sync: how soon, at what price, and beside pycrdt-websocket.
+"""Document synchronization: convergence time, its cost, and comparison with pycrdt-websocket.
 
     python3 dev.py bench documents [--rounds N] [--seconds S] [--only TEXT] [--json]
 
 All peers are processes of their own, on loopback. "16 peers": each types three characters at random moments within
-200 ms; the time is from the last of all these edits to when the last of the 16 has them all, with 25 ms of delay each
-way and the loss given, of BUS messages; their digests are compared after each round, and what they wrote to all their
-connections in it is the price. "4|4": two halves go on for themselves, and are let together again. ``times`` is how
-many rounds fitted; p99 of fewer than a hundred is the longest.
+200 ms; the time is from the last of these edits until the last of the 16 has all, with 25 ms of delay each way and the
+given loss of BUS messages. Digests are compared after each round; the bytes written to all connections in it are the
+cost. "4|4": two halves are edited separately, then reconnected. ``times`` is the number of rounds; p99 of fewer than a
+hundred is the maximum.
 
-A late joiner opens what another peer holds already; ``beyond`` is what it read besides the document, ``grown`` how
-much larger it was at most. "8 viewers": one writes characters as fast as its loop lets it, or 200 a second, and CPU is
-that of all processes for each character that reached a viewer. Both use the same pycrdt; nngkit's nine peers are a mesh
-and any of them may write, pycrdt-websocket's are a server and nine clients. The history is made here, three peers take
-turns at it, and its end is what Python makes of it.
+A late joiner opens a document that another peer holds; ``beyond`` is what it read beside the document, ``grown`` its
+peak growth in memory. "8 viewers": one peer writes characters as fast as its loop allows, or 200 a second, and CPU is
+that of all processes for each character delivered to a viewer. Both use the same pycrdt; nngkit's nine peers are a mesh
+in which any may write, pycrdt-websocket's are a server and nine clients. The history is generated; three peers take
+turns at it, and its final text is checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DELAY = 0.025
 DOCUMENT = 10_000_000
 EDITS = 50_000
 VIEWERS = 8
-LONGER = 15  # times --seconds: so many rounds that there is a p99
+LONGER = 15  # times --seconds: enough rounds for a p99
 
 
 def peers(loss: float, longer: int, count: int = PEERS) -> Way:
@@ -49,7 +49,7 @@ def groups(longer: int, edits: int) -> tuple[Group, ...]:
             Promise("30 % lost: bytes, vs none", "30% lost", "0% lost", 3, 2, "wire_kib"),
         ),
     )
-    # the same protocol and the same loss with less to do for each CPU: what sixteen on few CPUs take beyond this is CPU
+    # the same protocol and loss with less work for each CPU: the additional time of sixteen peers on few CPUs is CPU
     fewer = Group(
         "fewer peers, 25 ms each way: from the last edit to the same content",
         tuple(peers(loss, longer, count) for count in FEWER for loss in LOSSES[1:]),
@@ -61,7 +61,7 @@ def groups(longer: int, edits: int) -> tuple[Group, ...]:
             Way(f"{count} edits each", "_documents:heal", "_documents:take_part", task={**split, "edits": count})
             for count in (5, 40)
         ),
-        # 300 ms and the transfer, which is a round trip of 50 ms at least
+        # 300 ms plus the transfer, at least a round trip of 50 ms
         (
             Promise("5 edits each: p99", "5 edits each", None, 350, 300, "p99_ms"),
             Promise("40 edits each: p99", "40 edits each", None, 350, 300, "p99_ms"),

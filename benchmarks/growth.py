@@ -1,16 +1,15 @@
-"""What a message costs as there are more peers, and more messages.
+"""Cost of a message as the number of peers, and of messages, grows.
 
     python3 dev.py bench growth [--rounds N] [--seconds S] [--messages N] [--only TEXT] [--json]
 
-Peers: a Pull that 1 to 1,000 Push peers saturate, each sending as much as is taken, and a Rep that 1 to 1,000 peers
-ask, each again as soon as it has its answer. The peers are plain TCP sockets of one process (``_crowd.py``), which
-cost so little that what is measured is the one socket that serves them; bare pynng is measured with the same peers, and
-pyzmq with such that speak ZMTP. Idle: what memory a Pull has resident for each of so many connections that have sent
-one message and been silent since.
+Peers: a Pull that 1 to 1,000 Push peers saturate, and a Rep with 1 to 1,000 clients, each sending its next request as
+soon as it has its reply. The peers are plain TCP sockets of one process (``_crowd.py``), whose cost is negligible
+beside that of the measured socket; bare pynng is measured with the same peers, and pyzmq with peers that speak ZMTP.
+Idle: the resident memory of a Pull for each connection that has sent one message and been silent since.
 
-Messages: one connection, nngkit at both ends, with and without batches; for each tenth of ``--messages`` the receiver's
-CPU in it and the memory it has resident after it. ``--seconds`` is not about these. They are few unless asked for:
-unbatched, 10 million take about a minute.
+Messages: one connection, nngkit at both ends, with and without batches; for each tenth of ``--messages``, the
+receiver's CPU and its resident memory at the end. ``--seconds`` does not apply. The default is small: unbatched, 10
+million take about a minute.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from _child import RUN_IN
 from _measuring import Group, Promise, Way, with_before
 
 PEERS = (1, 3, 10, 30, 100, 300, 1000)
-MANY = 1000  # connections, where there is one number of them
+MANY = 1000  # connections of the groups with a fixed number
 STEPS = 10
 PULL = {
     "nngkit Pull, recv": ("_nngkit:pull_crowd", "_crowd:push"),
@@ -47,7 +46,7 @@ HOLD = {
 
 def by_peers(what: str, contenders: dict[str, tuple[str, str]]) -> Group:
     def way(name: str, count: int) -> Way:
-        # longer with more: a queue for each of them, as pyzmq has, was filled while they connected and has to be read
+        # longer with more peers: pyzmq has a queue for each, filled while they connect, which has to be read first
         task = {"peers": count, "run_in": RUN_IN + count / 1000}
         return Way(name, *contenders[name], task=task, at=(count,), of="peer")
 
@@ -59,7 +58,7 @@ def by_peers(what: str, contenders: dict[str, tuple[str, str]]) -> Group:
 
 
 def both_ends() -> Group:
-    """A Pull and its peers, which are the same library's: sockets of one process, each sends a message in turn."""
+    """Measure a Pull and its peers of the same library: sockets of one process that send in turn."""
     ours = ("nngkit, recv", "nngkit, recv_many")
     task = {"peers": MANY, "run_in": 1.0}
     ways = {name: Way(name, *ends, task=task) for name, ends in BOTH.items()}

@@ -1,9 +1,9 @@
-"""What honest peers notice of a hostile one: requests to a Rep that is undisturbed, and to one that is attacked.
+"""Effect of hostile peers on others: requests to an undisturbed Rep, and to one under attack.
 
     python3 dev.py bench hostile [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-The client that is measured asks one request at a time. The hostile peer is a process of its own, held to a tenth of a
-CPU: wrong hellos, messages of every length, half messages, a thousand silent connections, requests without an end.
+The measured client sends one request at a time. The hostile peer is a process of its own, limited to a tenth of a CPU:
+invalid hellos, messages of every length, half messages, a thousand silent connections, requests without end.
 """
 
 from __future__ import annotations

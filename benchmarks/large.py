@@ -2,10 +2,9 @@
 
     python3 dev.py bench large [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-The receiver is measured; ``other_us`` is the CPU at the other end. 17 messages, one after the other, are sent over and
-over, so what is sent comes from memory more than from a cache. The length of each and the number it begins with are
-compared, and not all of it. pyzmq copies at both ends, as its calls do unless told otherwise; with copy=False, which
-there was before, nngkit's receiver was lent NNG's own memory.
+The receiver is measured; ``other_us`` is the CPU at the other end. 17 different messages are sent repeatedly, so they
+come from memory rather than from a cache. Only the length and the number of each are compared. pyzmq copies at both
+ends, as its calls do by default; with copy=False, an option of the earlier nngkit, the receiver got NNG's own memory.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ OTHERS = {
     "C, 64 posted": ("_floor:ring", "_floor:push"),
 }
 TCP = {"Zenoh": ("_zenoh:pull", "_zenoh:push"), "NATS": ("_nats:pull", "_nats:push")}
-SHARED = ("Zenoh, shared memory", *TCP["Zenoh"])  # what Zenoh does on one machine unless told otherwise: no TCP at all
+SHARED = ("Zenoh, shared memory", *TCP["Zenoh"])  # Zenoh's default on one machine: no TCP
 PROMISES = (
     Promise("vs before", "nngkit", before("nngkit"), 1.3, 2),
     Promise("vs pyzmq", "nngkit", "pyzmq", 1, 1.5),

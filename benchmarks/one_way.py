@@ -2,10 +2,11 @@
 
     python3 dev.py bench one_way [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-The receiver is measured; ``other_us`` is the CPU at the other end, a server's among it. "nngkit" is a call of ``send``
-and of ``recv`` for each message, "many" are lists of 256 and what there is. Senders saturate: bare pynng and C with a
-send buffer of 1,024, pyzmq and Zenoh with their own, NATS with up to 32,768 messages under way. Every message is
-numbered and compared. Where both ends share a process (inproc) the sender is a thread of it, and CPU is that of both.
+The receiver is measured; ``other_us`` is the CPU of the other processes, servers included. "nngkit" is a call of
+``send`` and of ``recv`` for each message, "many" uses lists of 256 and receives what is available. Senders saturate:
+bare pynng and C with a send buffer of 1,024, pyzmq and Zenoh with their own, NATS with up to 32,768 outstanding
+messages. Every message is numbered and compared. If both ends share a process (inproc), the sender is a thread, and CPU
+is that of both.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def group(transport: str, size: int) -> Group:
 
 
 def from_pynng(sender: str, how: str) -> Group:
-    """A sender that is not ours: bare pynng, whoever receives."""
+    """Measure receivers with a sender of bare pynng."""
     ours = {
         "nngkit recv": "_nngkit:pull",
         "nngkit recv_many": "_nngkit:pull_many",

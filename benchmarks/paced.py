@@ -1,11 +1,11 @@
-"""Little to do: 1,000 messages a second, and a connection without any, each library at both ends, in one run.
+"""Low load: 1,000 messages a second, and an idle connection, each library at both ends, in one run.
 
     python3 dev.py bench paced [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-At a pace: a message each millisecond, 16 B with its number and the time. ``cpu_us`` is the receiver's CPU a message,
-``other_us`` the sender's, its sleeping and a server among it, ``all_us`` both; ``p50`` and ``p99`` are from before the
-call that sends to after the one that receives. Idle: one message, and then nothing, while the receiver waits for the
-next; ``idle_us`` is the CPU of both ends for each second.
+At a rate: a message each millisecond, 16 B with its number and the time. ``cpu_us`` is the receiver's CPU a message,
+``other_us`` that of the sender, its sleeping and a server included, ``all_us`` both; ``p50`` and ``p99`` are from
+before the sending call to after the receiving one. Idle: one message, then nothing, while the receiver waits;
+``idle_us`` is the CPU of both ends for each second.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ OTHERS = {
     "Zenoh": ("_zenoh:pull", "_zenoh:push"),
     "NATS": ("_nats:pull", "_nats:push"),
 }
-# Microseconds a second, a fiftieth of a percent of a CPU, that are no work yet: pyzmq and bare pynng take 50 to 100,
-# and part of it is the measuring.
+# Microseconds a second, a fiftieth of a percent of a CPU, that count as idle: pyzmq and bare pynng take 50 to 100,
+# part of it for the measurement itself.
 NONE = 200.0
 
 

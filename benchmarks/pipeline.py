@@ -1,11 +1,11 @@
-"""The journal: records of 100 B onto the disk, acknowledged and not, read back, and sent once more at their pace.
+"""The journal: records of 100 B written to disk, acknowledged and not, read, and replayed.
 
     python3 dev.py bench pipeline [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-All that is counted is on the disk: written, synced, and sealed to Parquet by the way. The journal lies in build/bench,
-or in NNGKIT_BENCH_FOLDER, for another disk. Acknowledged: a request is answered after the sync, 2,000 of them under
-way; a REP that answers at once stands beside it, as NNG and the asking side are most of it.
-Replay: ``p50`` and ``p99`` are how late records were sent, to a SUB of another process.
+All counted records are on disk: written, synced, and sealed to Parquet meanwhile. The journal is in build/bench, or in
+NNGKIT_BENCH_FOLDER, for another disk. Acknowledged: a request gets its reply after the sync, with 2,000 pending; a REP
+that replies at once is measured beside it, as NNG and the client are most of the cost. Replay: ``p50`` and ``p99`` are
+the lateness of sent records, with a SUB in another process.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""Spark over the journal: reading, a stream's delay, compaction, availability; each against growing input.
+"""Spark on a journal: reading, latency of a stream, compaction, availability; each by size of the input.
 
     python3 dev.py bench pipeline_spark [--from N] [--times N] [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-Each group is measured at its own size times 1, times 3, times 10 and so on from ``--from`` up to ``--times``; 100 is
-for an idle machine and an hour, and brings 10 million updates of 100,000 documents and 50 million rows of surveys. What
-is read is made the first time, in a folder of its own that goes with the run, or in NNGKIT_BENCH_FOLDER, where it is
-kept for the next one. ``--seconds`` is about the stream alone.
+Each group is measured at its own size times 1, 3, 10 and so on, from ``--from`` up to ``--times``; 100 needs an idle
+machine and an hour, and means 10 million updates of 100,000 documents and 50 million survey rows. Input data is
+generated in a folder that is deleted after the run, or in NNGKIT_BENCH_FOLDER, where it is kept for the next one.
+``--seconds`` applies to the stream only.
 
-What is compared has to be equal, or the benchmark ends: each of Spark's snapshots with that of one process that applies
-the updates one after the other, Spark's availability and flaps with DuckDB's. "s with start" has the seconds in it that
-Spark takes to start. "again" is a second run of the compaction over a hundredth of the documents, and how many it
-touched.
+Results are compared, and a difference ends the benchmark: Spark's snapshots with those of one process that applies the
+updates one by one, Spark's availability and flaps with DuckDB's. "s with start" includes the start of Spark. "again" is
+a second, incremental compaction over a hundredth of the documents, and how many it touched.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ WAYS = ("nng", "nng, with headers", "nng, two columns", "Spark's own Parquet rea
 
 
 def sizes(first: int, times: range) -> Iterator[int]:
-    """`first` times those of 1, 3, 10, 30 and so on that are in `times`."""
+    """Yield `first` times each of 1, 3, 10, 30 and so on in `times`."""
     for exponent in range(9):
         for digit in (1, 3):
             if digit * 10**exponent in times:

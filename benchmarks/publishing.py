@@ -2,15 +2,15 @@
 
     python3 dev.py bench publishing [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-The subscribers are the sockets of one process, which is measured; the publisher is another, and publishes as fast as it
-can. Counted are delivered messages, summed over the subscribers, and ``other_us`` is the publisher's CPU for each of
-them. Nothing holds a publisher back, and what a subscriber has no room for is dropped: ``part`` is how much of what was
-published, eight times, arrived. So a slow publisher makes for a large part and a fast one for a small one; messages a
-second and CPU for each say what the subscribers can do. What arrives out of order or twice ends the run.
+The subscribers are sockets of one process, which is measured; another process publishes as fast as it can. Counted are
+delivered messages, summed over the subscribers; ``other_us`` is the publisher's CPU for each of them. Publishers have
+no backpressure, and messages are dropped when a subscriber's buffer is full: ``part`` is the share that arrived. A slow
+publisher gives a large share and a fast one a small one; messages a second and CPU a message show what the subscribers
+can do. Messages out of order or duplicated end the run.
 
-Queues hold 1,024 messages at both ends (pyzmq's 1,000; Zenoh's are its own; NATS keeps what it can, and holds its
-publisher back, so that for seconds it delivers what it has kept). nngkit's subscribers take what there is
-(``recv_many``); it, pynng and Zenoh have a thread or a task for each, pyzmq polls them. C reads bare pynng's publisher.
+Queues hold 1,024 messages at both ends (pyzmq's 1,000; Zenoh's defaults; NATS buffers what it can and slows its
+publisher, so for seconds it delivers its backlog). nngkit's subscribers use ``recv_many``; nngkit, pynng and Zenoh have
+a thread or a task for each subscriber, pyzmq polls them. C reads from bare pynng's publisher.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OTHERS = {
     "pynng": ("_pynng:subscribe", "_pynng:publish", {}),
     "pyzmq": ("_zmq:subscribe", "_zmq:publish", {}),
     "Zenoh": ("_zenoh:subscribe", "_zenoh:publish", {}),
-    "NATS": ("_nats:subscribe", "_nats:publish", {"run_in": 2.0}),  # until what the server keeps is full
+    "NATS": ("_nats:subscribe", "_nats:publish", {"run_in": 2.0}),  # until the server's buffer is full
     "C": ("_floor:subscribe", "_pynng:publish", {}),
 }
 PROMISES = (

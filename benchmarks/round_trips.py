@@ -1,11 +1,11 @@
-"""Requests: one at a time, 64 in flight, and 2,000; each library at both ends, in one run.
+"""Requests: one at a time, 64 pending, and 2,000; each library at both ends, in one run.
 
     python3 dev.py bench round_trips [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-The client is measured; ``other_us`` is the CPU of the server for each request, ``p50`` and ``p99`` are of 2,000 round
-trips and more. One at a time the servers block, but for "both ends" and nats-py's, which run in the loop that their
-client runs in; so do those of many requests in flight on one socket, where pynng's has a context for each request.
-Every reply is compared with what was asked.
+The client is measured; ``other_us`` is the CPU of the server for each request, ``p50`` and ``p99`` are of at least
+2,000 round trips. With one request at a time the servers block, except for "both ends" and nats-py's, which use the
+same event loop as their client; so do the servers for many pending requests on one socket, where pynng's has a context
+for each request. Every reply is compared with its request.
 """
 
 from __future__ import annotations

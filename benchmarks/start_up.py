@@ -1,9 +1,9 @@
-"""What the command costs to start: CPU of a whole process, beside a bare Python and one that imports pynng.
+"""Cost of starting the command: CPU of a whole process, compared with bare Python and with importing pynng.
 
     python3 dev.py bench start_up [--rounds N] [--only TEXT] [--json]
 
-Each way starts its program again and again, five times at least. ``cpu_us`` is the CPU of the process, all threads,
-``p50_us`` the time until it has ended. A ratio under its promise is good: the least asked is the most allowed here.
+Each way starts its program repeatedly, at least five times. ``cpu_us`` is the CPU of the process, all threads,
+``p50_us`` the time until it has ended. A ratio must be below its target.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from _measuring import Group, Promise, Way
 
 
 def way(name: str, *arguments: str) -> Way:
-    return Way(name, "_starting:start", task={"arguments": arguments})
+    return Way(name, "_start_up:start", task={"arguments": arguments})
 
 
 def promise(name: str, base: str, most: float, aim: float) -> Promise:

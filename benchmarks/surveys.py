@@ -1,10 +1,10 @@
-"""Surveys of 10 to 10,000 respondents: every reply, how soon, and at what CPU.
+"""Surveys of 10 to 10,000 respondents: share of responses received, time until the last one, and CPU.
 
     python3 dev.py bench surveys [--rounds N] [--only TEXT] [--json]
 
-The respondents are the connections of two processes, each one raw respondent of bare pynng that answers at once, so
-nngkit's surveyor is measured and two cores are shared with what answers. ``p50`` is the time to the last reply. pynng's
-own surveyor, cooked, keeps 128 unread replies and drops the rest: ``part`` is how many it got.
+The respondents are the connections of two processes, each one raw respondent of bare pynng that responds at once, so
+only nngkit's surveyor is measured, and it shares two cores with them. ``p50`` is the time until the last response.
+pynng's own surveyor, cooked, keeps 128 unread responses and drops the others: ``part`` is the share it received.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import _measuring as bench
 from _measuring import Group, Promise, Way, before, with_before
 
 SIZES = (10, 100, 1000, 10_000)
-WORSE = 1.1  # of what a median of a few surveys says when nothing has changed
+WORSE = 1.1  # tolerated ratio: medians of a few surveys vary by this much without a change
 
 
 def group(count: int) -> Group:

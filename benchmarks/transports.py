@@ -1,10 +1,10 @@
-"""TLS and WebSocket, both ends ours, beside nngkit before and bare pynng, in one run.
+"""TLS and WebSocket, nngkit at both ends, compared with the earlier nngkit and bare pynng, in one run.
 
     python3 dev.py bench transports [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-The receiver is measured; ``other_us`` is the CPU at the other end. TLS: the receiver shows a certificate made for the
-run, and the sender checks it. WebSocket: what a dialler sends is masked and what a listener sends is not, so in
-"masked" the sender dials and in "unmasked" it listens.
+The receiver is measured; ``other_us`` is the CPU at the other end. TLS: the receiver has a certificate made for the
+run, and the sender verifies it. WebSocket: a dialer masks its messages and a listener does not, so the sender dials in
+"masked" and listens in "unmasked".
 """
 
 from __future__ import annotations

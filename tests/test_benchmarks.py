@@ -1,4 +1,4 @@
-"""Every benchmark runs and says what it measured; the figures themselves are for a quiet machine and not for here."""
+"""Every benchmark runs and reports its figures; their values are for a quiet machine and are not tested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SPARK = "pipeline_spark"
-IDLING = {"idle_us", "idle_kib"}  # what there is to say of connections that do nothing; may be next to none
+IDLING = {"idle_us", "idle_kib"}  # figures of idle connections, which may be close to zero
 SHORT = {
     "one_way": ["--only", "tcp, 16 B"],
     "round_trips": ["--only", "64 in flight, tcp", "--only", "Zenoh", "--only", "a server of bare pynng"],
@@ -47,7 +47,7 @@ SHORT = {
 
 
 def bench(name: str, *arguments: str, results: Path, seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run it, its figures into a folder of the test's: those of a quiet machine stay where they are."""
+    """Run a benchmark with its results in the test's folder, so that measured ones are kept."""
     command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--json", *arguments]
     environment = os.environ | {"NNGKIT_BENCH_RESULTS": str(results)}
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
@@ -56,7 +56,7 @@ def bench(name: str, *arguments: str, results: Path, seconds: float) -> subproce
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SHORT)
-def test_a_benchmark_measures_every_way(name: str, tmp_path: Path) -> None:
+def test_benchmark_measures_every_way(name: str, tmp_path: Path) -> None:
     done = bench(name, "--rounds", "1", "--seconds", "0.1", *SHORT[name], results=tmp_path, seconds=280)
     assert done.returncode == 0, done.stderr
     groups = json.loads(done.stdout)["groups"]
@@ -72,9 +72,9 @@ def test_a_benchmark_measures_every_way(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "messages",
     [[0, 1, 2, 4], [1], [0, 0], [0, 2, 1]],
-    ids=["one is missing", "the first", "doubled", "in another order"],
+    ids=["one is missing", "the first is missing", "duplicated", "reordered"],
 )
-def test_a_wrong_message_ends_the_run(messages: list[int]) -> None:
+def test_wrong_message_ends_the_run(messages: list[int]) -> None:
     check = "import sys, _numbered as n; n.Due(16).check([n.numbered(16)(int(word)) for word in sys.argv[1:]])"
     words = [sys.executable, "-c", check, *map(str, messages)]
     done = subprocess.run(words, cwd=ROOT / "benchmarks", capture_output=True, text=True, timeout=55)
@@ -83,7 +83,7 @@ def test_a_wrong_message_ends_the_run(messages: list[int]) -> None:
 
 
 @pytest.mark.parametrize("fault", ["missing", "doubled"])
-def test_a_wrong_message_of_a_crowd_ends_the_run(fault: str) -> None:
+def test_wrong_message_of_a_crowd_ends_the_run(fault: str) -> None:
     check = """
 import sys, _numbered as n
 messages = [n.member_message(i % n.CROWD_TURN, member, 16) for member in range(3) for i in range(40)]
@@ -102,18 +102,18 @@ roll.check()
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_benchmark_of_spark_ends_unless_all_agree(tmp_path: Path) -> None:
+def test_spark_benchmark_fails_unless_results_agree(tmp_path: Path) -> None:
     only = ("--only", "availability", "--only", "local[1]", "--only", "one process")
     done = bench(SPARK, "--times", "1", *only, results=tmp_path, seconds=580)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["line"]: row for group in json.loads(done.stdout)["groups"] for row in group["rows"]}
     assert rows.keys() == {"Spark, local[2]", "DuckDB, 2 threads", "local[1]", "one process, one by one"}
     assert all(row["seconds"] > 0 for row in rows.values())
-    assert 0 < rows["local[1]"]["again_times"] < 100  # documents of a thousand that the second run touched
+    assert 0 < rows["local[1]"]["again_times"] < 100  # documents of a thousand touched by the second run
 
 
 @pytest.mark.slow
-def test_what_is_measured_later_joins_what_was_measured_before(tmp_path: Path) -> None:
+def test_later_measurements_are_merged_into_earlier_ones(tmp_path: Path) -> None:
     kept, times = tmp_path / "pipeline.json", ("--rounds", "1", "--seconds")
     for seconds, only in (("0.1", "appended in turns"), ("0.2", "replay at 2,000"), ("0.3", "appended in turns")):
         done = bench("pipeline", *times, seconds, "--only", only, results=tmp_path, seconds=50)
@@ -125,7 +125,7 @@ def test_what_is_measured_later_joins_what_was_measured_before(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_the_plot_of_the_same_figures_is_the_same_file(tmp_path: Path) -> None:
+def test_same_figures_give_the_same_plot_file(tmp_path: Path) -> None:
     rows = [{"line": line, "of": "peer", "at": at, "cpu_us": at / 7} for line in ("one", "other") for at in (1, 10)]
     plot = "import _page, json, pathlib, sys; _page.plot(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]))"
     groups = json.dumps([{"group": "a group", "rows": rows}])
@@ -139,5 +139,5 @@ def test_the_plot_of_the_same_figures_is_the_same_file(tmp_path: Path) -> None:
     assert "fill: #ffffff" in pictures[0]
 
 
-def test_every_benchmark_is_run_here() -> None:
+def test_every_benchmark_is_tested() -> None:
     assert {*SHORT, SPARK} == {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}

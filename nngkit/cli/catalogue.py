@@ -57,7 +57,7 @@ def words(command: str) -> dict[str, tuple[str, ...]]:
         return {"": tuple(KINDS)}
     found = {"": tuple(named)} if (named := actions(command)) else {}
     if command == "spark":
-        from nngkit.spark.jobs.table import JOBS
+        from nngkit.spark.jobs.registry import JOBS
 
         found["run"] = tuple(JOBS)
     return found

@@ -24,8 +24,8 @@ from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from nngkit.journal.reader import Journal
+    from nngkit.journal.rebuild import Rebuilt
     from nngkit.journal.record import Record
-    from nngkit.journal.segments import Rebuilt
     from nngkit.journal.verify import Finding
 
 __all__ = [
@@ -203,7 +203,7 @@ def rebuilt_fields(partition: int, done: Rebuilt) -> dict[str, Any]:
 
 
 def _rebuild(journal: Journal, arguments: argparse.Namespace) -> int:
-    from nngkit.journal.segments import rebuild_manifest
+    from nngkit.journal.rebuild import rebuild_manifest
 
     logging.basicConfig(format=f"{NAME}: %(message)s")
     for partition in _partitions(journal, arguments):

@@ -10,7 +10,7 @@ from nngkit.cli import options
 from nngkit.cli.main import say
 
 if TYPE_CHECKING:
-    from nngkit.journal.wanted import Skipped
+    from nngkit.journal.selection import Skipped
 
 __all__ = ["Skips", "add_journal", "add_range", "micros", "range_of"]
 

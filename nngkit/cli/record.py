@@ -188,8 +188,8 @@ async def _record(arguments: argparse.Namespace) -> int:
     import trio
 
     from nngkit.cli.lines import Lines
+    from nngkit.journal.partition import Retention
     from nngkit.journal.recorder import Recorder
-    from nngkit.journal.segments import Retention
 
     places = [
         url for wanted in arguments.stream for url in wanted.listen + wanted.dial + wanted.join + wanted.discovery

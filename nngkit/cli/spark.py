@@ -27,12 +27,12 @@ from nngkit.cli.main import COMMANDS, say
 from nngkit.cli.nearest import did_you_mean
 from nngkit.cli.output import coloured, columns, json_line, out, wants_colour
 from nngkit.errors import ConfigError
-from nngkit.spark.jobs.table import JOBS
+from nngkit.spark.jobs.registry import JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nngkit.spark.doctor import Finding
+    from nngkit.spark.doctor import Check
 
 __all__ = ["EPILOG", "add_arguments", "cell", "command", "doctor_fields", "run"]
 
@@ -116,12 +116,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from nngkit.spark.doctor import look, try_it
+    from nngkit.spark.doctor import check_environment, check_start
 
-    def findings() -> Iterable[Finding]:
-        yield from look()
+    def findings() -> Iterable[Check]:
+        yield from check_environment()
         if arguments.start:
-            yield try_it()
+            yield check_start()
 
     bad = False
     for finding in findings():
@@ -134,7 +134,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return 2 if bad else 0
 
 
-def doctor_fields(finding: Finding) -> dict[str, Any]:
+def doctor_fields(finding: Check) -> dict[str, Any]:
     """A finding in JSON; docs/schemas/spark-doctor.json."""
     return asdict(finding)
 
@@ -201,9 +201,9 @@ def _run(arguments: argparse.Namespace) -> int:
     master = arguments.master or (None if os.environ.get("NNGKIT_SUBMITTED") else "local[*]")
     conf = (SMALL if arguments.small else {}) | _conf(arguments.conf)
     with session(master, f"nngkit {name}", conf) as spark:
-        from nngkit.spark.running import Asked, Skips, batch, in_a_line, stream
+        from nngkit.spark.run import JobOptions, SkipCount, batch, in_a_line, stream
 
-        asked = Asked(
+        asked = JobOptions(
             arguments.journal,
             tuple(arguments.topic or ()),
             arguments.since,
@@ -213,7 +213,7 @@ def _run(arguments: argparse.Namespace) -> int:
             arguments.late,
             arguments.skip_missing,
         )
-        skips = Skips()
+        skips = SkipCount()
         with in_a_line():
             if arguments.stream:
                 return stream(spark, name, asked)

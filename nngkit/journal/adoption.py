@@ -1,19 +1,19 @@
-"""Segments that the manifest does not list: adopted where they fit, else renamed `.orphan`. Nothing here deletes.
+"""Handle segments missing from the manifest: adopt them if they fit, else rename them to `.orphan`. Delete nothing.
 
-A file gets there when a recorder is killed between two steps of sealing, or when a manifest is lost or an older one is
-put back. What a segment holds is read from the segment, not from its name.
+Such files remain when a recorder is killed between two steps of sealing, or when the manifest is lost or replaced by
+an older copy. The offsets of a segment are read from the file, not from its name.
 
 =======================================================  ==========================================================
-an unlisted segment                                      becomes
+unlisted segment                                         result
 =======================================================  ==========================================================
-has offsets that no listed segment has                   listed, under its own name
-has the offsets of a listed segment whose file is gone   listed in its place
+has offsets that no listed segment has                   listed under its own name
+has the offsets of a listed segment whose file is gone   listed in place of that segment
 overlaps a listed segment, or begins before `start`      `.orphan`
 differs from a log that holds the same offsets           `.orphan`
 cannot be read, or belongs to another partition          `.orphan`
 =======================================================  ==========================================================
 
-`survey` reads and decides, `Survey.apply` renames. The caller holds the partition's lock.
+`plan_adoption` reads and decides; `Adoption.apply` renames. The caller holds the partition's lock.
 """
 
 from __future__ import annotations
@@ -26,28 +26,38 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError, Damaged
-from nngkit.journal.files import MANIFEST, SCRATCH, SEGMENT, Place, folder_of, logs_in, opened, segment_name, sync_file
+from nngkit.journal.files import (
+    MANIFEST,
+    SCRATCH,
+    SEGMENT,
+    Storage,
+    folder_of,
+    logs_in,
+    opened,
+    segment_name,
+    sync_file,
+)
 from nngkit.journal.logfile import open_log
 from nngkit.journal.manifest import Lost, Manifest, Segment
 from nngkit.journal.segmentfile import METADATA, crc_of, range_of
 
-__all__ = ["ORPHAN", "Survey", "describe", "refuse", "survey", "without"]
+__all__ = ["ORPHAN", "Adoption", "describe_segment", "gap_error", "plan_adoption", "without"]
 
 log_ = logging.getLogger("nngkit.journal")
 
 ORPHAN: Final = ".orphan"
 ADVICE: Final = (
-    "restore the segment or the manifest from a copy; or count the records as lost and go on "
+    "restore the segment or the manifest from a backup, or continue and count the records as lost "
     "(`nngkit record --salvage`, `nngkit journal rebuild-manifest`)"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """The manifest with what was adopted, and what has to be renamed for it to be true.
+class Adoption:
+    """Manifest including the adopted segments, and the renames that make it true.
 
-    `adopted`: (file, listed name). `orphans`: (file, why). `gaps`: offsets that no segment has and that the given
-    manifest did not know as lost; they are not in `manifest` yet. `end`: every offset below was given to a record once.
+    `adopted`: (file, listed name). `orphans`: (file, reason). `gaps`: offsets in no segment that the given manifest did
+    not list as lost; not yet in `manifest`. `end`: all offsets below it have been assigned.
     """
 
     manifest: Manifest
@@ -56,28 +66,28 @@ class Survey:
     gaps: tuple[Lost, ...] = ()
     end: int = 0
 
-    def apply(self, place: Place) -> None:
-        """Rename the files, and log each. Raises OSError."""
+    def apply(self, storage: Storage) -> None:
+        """Rename the files and log each rename. Raises OSError."""
         folder = folder_of(self.manifest.partition)
         for file, why in self.orphans:
-            aside = place.set_aside(f"{folder}/{file}", ORPHAN)
-            log_.warning("%s: not in the manifest, renamed to %s: %s", place.shown(f"{folder}/{file}"), aside, why)
+            aside = storage.set_aside(f"{folder}/{file}", ORPHAN)
+            log_.warning("%s: not in the manifest, renamed to %s: %s", storage.shown(f"{folder}/{file}"), aside, why)
         for file, name in self.adopted:
             if file != name:
-                if name in place.names(folder):
-                    place.set_aside(f"{folder}/{name}", ORPHAN)
-                if place.folder is not None:
-                    sync_file(place.folder / folder / file)
-                place.rename(f"{folder}/{file}", f"{folder}/{name}")
-            log_.warning("%s: not in the manifest, adopted as %s", place.shown(f"{folder}/{file}"), name)
+                if name in storage.names(folder):
+                    storage.set_aside(f"{folder}/{name}", ORPHAN)
+                if storage.folder is not None:
+                    sync_file(storage.folder / folder / file)
+                storage.rename(f"{folder}/{file}", f"{folder}/{name}")
+            log_.warning("%s: not in the manifest, adopted as %s", storage.shown(f"{folder}/{file}"), name)
 
 
 @dataclass(slots=True)
 class _Fitting:
-    """Segments chosen so far, and what was refused."""
+    """Segments accepted so far, and rejected files."""
 
     manifest: Manifest
-    gone: set[str]  # listed, and not on the disk
+    gone: set[str]  # listed segments without a file
     adopted: list[tuple[str, Segment]] = field(default_factory=list)
     orphans: list[tuple[str, str]] = field(default_factory=list)
     end: int = 0
@@ -103,15 +113,17 @@ class _Fitting:
         self.adopted.append((file, segment))
 
 
-def survey(place: Place, logs: Path, manifest: Manifest | None, fresh: Manifest, *, orphans: bool = False) -> Survey:
-    """Look at every file of the partition that could be a segment. `logs`: the folder of its logs.
+def plan_adoption(
+    storage: Storage, logs: Path, manifest: Manifest | None, fresh: Manifest, *, orphans: bool = False
+) -> Adoption:
+    """Inspect every file of the partition that could be a segment. Changes nothing.
 
-    `manifest`: None if there is none; then `fresh` is what to begin with. `orphans`: look at `.orphan` files too.
-    Raises ConfigError for a segment of another version; OSError. Changes nothing.
+    `logs`: the folder of its logs. `manifest`: None if there is none; `fresh` is the manifest to begin with then.
+    `orphans`: also inspect `.orphan` files. Raises ConfigError for a segment of another format version; OSError.
     """
     partition = fresh.partition
     folder = folder_of(partition)
-    names = place.names(folder)
+    names = storage.names(folder)
     given = manifest or fresh
     listed = {each.file for each in given.segments} | {each.file for each in given.retired}
     firsts = {first for first, _ in logs_in(logs)}
@@ -121,16 +133,16 @@ def survey(place: Place, logs: Path, manifest: Manifest | None, fresh: Manifest,
     refused: list[tuple[str, str]] = []
     for name in strays:
         try:
-            found.append((name, describe(place, partition, name)))
+            found.append((name, describe_segment(storage, partition, name)))
         except Damaged as error:
-            if not (name.endswith(SCRATCH) and name[:20].isdigit() and int(name[:20]) in firsts):  # else half written
+            if not (name.endswith(SCRATCH) and name[:20].isdigit() and int(name[:20]) in firsts):  # else incomplete
                 refused.append((name, error.why))
     found.sort(key=lambda each: (each[1].first, each[0] != each[1].file, -each[1].end))
     retired = {each.file for each in given.retired}
     for name, segment in found:
         if segment.file in retired:
             refused.append((name, "retention has retired it"))
-        elif why := _differs(place, partition, name, segment, logs):
+        elif why := _differs(storage, partition, name, segment, logs):
             refused.append((name, why))
             fitting.end = max(fitting.end, segment.end)
         else:
@@ -143,20 +155,20 @@ def survey(place: Place, logs: Path, manifest: Manifest | None, fresh: Manifest,
     refused += fitting.orphans
     refused = [(name, why) for name, why in refused if name.endswith((SEGMENT, SEGMENT + SCRATCH))]
     adopted = tuple((name, segment.file) for name, segment in fitting.adopted)
-    return Survey(result, adopted, tuple(refused), gaps, max(fitting.end, result.end))
+    return Adoption(result, adopted, tuple(refused), gaps, max(fitting.end, result.end))
 
 
-def describe(place: Place, partition: int, file: str) -> Segment:
-    """A segment as the manifest lists it, from the file itself. Raises Damaged, ConfigError for another version."""
+def describe_segment(storage: Storage, partition: int, file: str) -> Segment:
+    """Return the manifest entry of a segment, computed from the file. Raises Damaged; ConfigError: another version."""
     import pyarrow as pa
     from pyarrow import compute, parquet
 
     name = f"{folder_of(partition)}/{file}"
-    shown = place.shown(name)
+    shown = storage.shown(name)
     topics: Counter[str] = Counter()
     rows, low, high, next_offset, least = 0, 1 << 62, -(1 << 62), 0, None
     try:
-        with opened(place, name) as opened_file:
+        with opened(storage, name) as opened_file:
             source = parquet.ParquetFile(opened_file, page_checksum_verification=True)
             metadata = source.schema_arrow.metadata or {}
             version = metadata.get(METADATA)
@@ -181,9 +193,9 @@ def describe(place: Place, partition: int, file: str) -> Segment:
                 times = compute.min_max(group.column("timestamp").cast(pa.int64())).as_py()
                 low, high = min(low, times["min"]), max(high, times["max"])
                 rows += group.num_rows
-        with opened(place, name) as opened_file:
+        with opened(storage, name) as opened_file:
             crc = crc_of(opened_file)
-        size = place.size(name)
+        size = storage.size(name)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise Damaged(shown, str(error).splitlines()[0]) from error
     if least is None:
@@ -193,36 +205,36 @@ def describe(place: Place, partition: int, file: str) -> Segment:
 
 
 def _may_be(name: str, orphans: bool) -> bool:
-    """Return True if the file could be a segment. Also a scratch file: it may be whole, and its log may be damaged."""
+    """Return True if the file could be a segment. A scratch file may be complete while its log is damaged."""
     return name.endswith((SEGMENT, SEGMENT + SCRATCH)) or (orphans and name.endswith(ORPHAN) and SEGMENT in name)
 
 
-def _differs(place: Place, partition: int, file: str, segment: Segment, logs: Path) -> str | None:
-    """Why a segment is not the one that was sealed from the logs here: a record in both is not the same in both."""
+def _differs(storage: Storage, partition: int, file: str, segment: Segment, logs: Path) -> str | None:
+    """Return why a segment does not match the logs here: a record in both differs. None if it matches."""
     found = logs_in(logs)
     for number, (first, path) in enumerate(found):
         border = found[number + 1][0] if number + 1 < len(found) else segment.end
         begin, stop = max(first, segment.first), min(border, segment.end)
         if begin >= stop:
             continue
-        known = _values(place, f"{folder_of(partition)}/{file}", begin, stop)
+        known = _values(storage, f"{folder_of(partition)}/{file}", begin, stop)
         try:
             with open_log(path) as log:
                 for piece in log.chunks(begin, stop, skip=True):
                     for offset, timestamp, _, key, _, value in piece:
                         if offset in known and known[offset] != hash((timestamp, key, value)):
                             return f"offset {offset} is another record in {path.name}"
-        except Damaged:  # its header: nothing in it can be compared
+        except Damaged:  # without a valid header nothing can be compared
             continue
     return None
 
 
-def _values(place: Place, name: str, first: int, stop: int) -> dict[int, int]:
+def _values(storage: Storage, name: str, first: int, stop: int) -> dict[int, int]:
     import pyarrow as pa
     from pyarrow import parquet
 
     known: dict[int, int] = {}
-    with opened(place, name) as file:
+    with opened(storage, name) as file:
         try:
             source = parquet.ParquetFile(file, page_checksum_verification=True)
             for batch in source.iter_batches(4096, columns=["key", "value", "offset", "timestamp"]):
@@ -236,13 +248,13 @@ def _values(place: Place, name: str, first: int, stop: int) -> dict[int, int]:
                 ):
                     if first <= offset < stop:
                         known[offset] = hash((moment, key, value))
-        except (pa.ArrowException, OSError):  # what can be read is compared
+        except (pa.ArrowException, OSError):  # compare only the readable part
             pass
     return known
 
 
 def without(ranges: Iterable[Lost], first: int, end: int) -> Iterable[Lost]:
-    """The ranges without the offsets `first` to `end` - 1."""
+    """Yield the ranges without the offsets `first` to `end` - 1."""
     for each in ranges:
         if each.first < min(each.end, first):
             yield replace(each, end=min(each.end, first))
@@ -251,7 +263,7 @@ def without(ranges: Iterable[Lost], first: int, end: int) -> Iterable[Lost]:
 
 
 def _gaps(manifest: Manifest, known: int) -> Iterable[Lost]:
-    """Offsets from `known` on, below `end`, that are neither in a segment nor known as lost."""
+    """Yield the ranges from `known` to the end that are neither in a segment nor listed as lost."""
     at = known
     covered: Sequence[Segment | Lost] = sorted((*manifest.segments, *manifest.lost), key=lambda each: each.first)
     for each in covered:
@@ -262,8 +274,8 @@ def _gaps(manifest: Manifest, known: int) -> Iterable[Lost]:
         yield Lost(at, manifest.end, "no segment has them")
 
 
-def refuse(place: Place, found: Survey) -> Damaged:
-    """The error for the first gap."""
+def gap_error(storage: Storage, found: Adoption) -> Damaged:
+    """Return the error for the first gap."""
     gap = found.gaps[0]
-    shown = place.shown(f"{folder_of(found.manifest.partition)}/{MANIFEST}")
+    shown = storage.shown(f"{folder_of(found.manifest.partition)}/{MANIFEST}")
     return Damaged(shown, f"no segment has the offsets up to {gap.end - 1}", offset=gap.first, advice=ADVICE)

@@ -1,13 +1,13 @@
-"""Where a journal's files are: a folder here, or shared storage by way of pyarrow. And the names in it.
+"""File names of a journal, and its storage: a local folder, or shared storage through pyarrow.
 
 ::
 
     JOURNAL/journal.json
     JOURNAL/partition-00000/manifest.json  head  lock  00000000000000000000.log  ...-....parquet
 
-A path is a folder of this machine. A URI (`s3://...`, `hdfs://...`, or `file:///mnt/...` for a mounted share) is
-storage that several machines share: only sealed segments and manifests go there, whole or not at all; logs need a disk
-that keeps what it says it keeps, so each recorder has them in a `spool` folder of its own.
+A path names a local folder. A URI (`s3://...`, `hdfs://...`, or `file:///mnt/...` for a mounted share) names storage
+shared by several machines. Only sealed segments and manifests are written there, atomically. Logs need a disk that
+honours fsync, so each recorder keeps its logs in a local `spool` folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import IO, Any, Final, Protocol
 
 from nngkit.errors import ConfigError
 
-__all__ = ["JOURNAL", "MANIFEST", "MOST_PARTITIONS", "Place", "folder_of", "log_name", "place_of", "segment_name"]
+__all__ = ["JOURNAL", "MANIFEST", "MOST_PARTITIONS", "Storage", "folder_of", "log_name", "open_storage", "segment_name"]
 
 JOURNAL: Final = "journal.json"
 MANIFEST: Final = "manifest.json"
@@ -35,22 +35,22 @@ MOST_PARTITIONS: Final = 100_000  # five digits in a folder's name
 
 
 def folder_of(partition: int) -> str:
-    """A partition's folder."""
+    """Return the name of a partition's folder."""
     return f"partition-{partition:05}"
 
 
 def log_name(first: int) -> str:
-    """A log, by its first offset."""
+    """Return the name of the log that begins with offset `first`."""
     return f"{first:020}{LOG}"
 
 
 def segment_name(first: int, end: int) -> str:
-    """A segment, by its first offset and the one behind its last."""
+    """Return the name of the segment with the offsets `first` to `end` - 1."""
     return f"{first:020}-{end:020}{SEGMENT}"
 
 
 def logs_in(folder: Path) -> list[tuple[int, Path]]:
-    """The logs of a folder by their first offset, ascending. One that is not there has none."""
+    """Return (first offset, path) of the folder's logs, ascending; an empty list if there is no folder."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(folder):
@@ -61,7 +61,7 @@ def logs_in(folder: Path) -> list[tuple[int, Path]]:
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Have the names in it on the disk. Raises OSError."""
+    """Sync a folder's entries to disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -70,7 +70,7 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def sync_file(path: str | os.PathLike[str]) -> None:
-    """Have its bytes on the disk. Raises OSError."""
+    """Sync a file's content to disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -78,46 +78,46 @@ def sync_file(path: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
-class Place(Protocol):
-    """Files by their names below a root. All raise OSError; a name that is not there, FileNotFoundError."""
+class Storage(Protocol):
+    """Files by name below a root. All methods raise OSError; FileNotFoundError for a missing file."""
 
     folder: Path | None
 
     def shown(self, name: str) -> str:
-        """A name as an error says it."""
+        """Return the full name for error messages."""
 
     def read(self, name: str) -> bytes:
-        """All of a small file."""
+        """Return the content of a small file."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Have the file hold `data`: whoever reads it sees the old or the new, whole."""
+        """Replace the content atomically: a reader sees the old or the new content."""
 
     def publish(self, source: Path, name: str) -> None:
-        """Have the file `source` here under `name`, whole and on the disk; then `source` is gone."""
+        """Move the local file `source` to `name`, atomically and synced; `source` is removed."""
 
     def open(self, name: str) -> Any:
-        """A file that Parquet can be read from; to be closed."""
+        """Open a file that Parquet can read. The caller closes it."""
 
     def remove(self, name: str) -> None:
-        """Remove it; that it is not there is no error."""
+        """Remove the file, if it exists."""
 
     def rename(self, name: str, new: str) -> None:
-        """Give a file a name that no file has."""
+        """Rename a file to an unused name."""
 
     def size(self, name: str) -> int:
         """Return the file's size in bytes."""
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder, sorted; none where there is no such folder."""
+        """Return the sorted names in a folder; an empty list if it does not exist."""
 
     def set_aside(self, name: str, ending: str) -> str:
-        """Rename a file to itself with `ending`, and a number where that is taken. Returns the new name."""
+        """Append `ending` to the file's name, with a number if that name is taken. Return the new name."""
 
 
-class _Asides:
-    """What both kinds of place do in the same way."""
+class _SetAside:
+    """Shared implementation of `set_aside`."""
 
-    def set_aside(self: Place, name: str, ending: str) -> str:
+    def set_aside(self: Storage, name: str, ending: str) -> str:
         folder, _, file = name.rpartition("/")
         there = set(self.names(folder))
         aside, number = file + ending, 0
@@ -128,8 +128,8 @@ class _Asides:
         return aside
 
 
-class LocalPlace(_Asides):
-    """A folder of this machine."""
+class LocalStorage(_SetAside):
+    """Local folder."""
 
     def __init__(self, root: Path) -> None:
         self.folder: Path | None = root
@@ -180,8 +180,8 @@ class LocalPlace(_Asides):
             return []
 
 
-class SharedPlace(_Asides):
-    """Storage behind one of pyarrow's filesystems. What makes a file whole there is its rename, or its close."""
+class SharedStorage(_SetAside):
+    """Storage behind a pyarrow filesystem. A file becomes visible by its rename, or when it is closed."""
 
     def __init__(self, filesystem: Any, root: str, uri: str) -> None:
         self.folder: Path | None = None
@@ -238,11 +238,11 @@ class SharedPlace(_Asides):
         return sorted(info.base_name for info in found)
 
 
-def place_of(location: str | os.PathLike[str]) -> Place:
-    """What a path or a URI names. Raises ConfigError for a URI that pyarrow does not know."""
+def open_storage(location: str | os.PathLike[str]) -> Storage:
+    """Return the storage at a path or URI. Raises ConfigError for a URI that pyarrow does not support."""
     text = os.fspath(location)
     if "://" not in text:
-        return LocalPlace(Path(text).absolute())
+        return LocalStorage(Path(text).absolute())
     import pyarrow as pa
     from pyarrow import fs
 
@@ -250,13 +250,13 @@ def place_of(location: str | os.PathLike[str]) -> Place:
         filesystem, root = fs.FileSystem.from_uri(text)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise ConfigError("journal", f"{text}: {str(error).splitlines()[0]}", text) from error
-    return SharedPlace(filesystem, root, text)
+    return SharedStorage(filesystem, root, text)
 
 
 @contextlib.contextmanager
-def opened(place: Place, name: str) -> Iterator[Any]:
-    """`place.open`, closed at the end."""
-    file = place.open(name)
+def opened(storage: Storage, name: str) -> Iterator[Any]:
+    """Open a file with `storage.open`; close it on exit."""
+    file = storage.open(name)
     try:
         yield file
     finally:

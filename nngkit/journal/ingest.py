@@ -1,15 +1,15 @@
-"""Acknowledged ingest: what a request to a recorder says, and what it is answered. Pure; CBOR through `envelope`.
+"""Acknowledged ingest: the requests to a recorder and its replies. Pure; CBOR through `envelope`.
 
 ::
 
     request = [1, id: bstr, [+ value: bstr], key: bstr / null, headers: {* tstr => bstr} / null, topic: tstr / null]
-    reply   = [1, partition: int, first: int, end: int]      stored: these offsets, on the disk
+    reply   = [1, partition: int, first: int, end: int]      stored on disk under these offsets
             / [0, why: tstr]                                 not stored
 
-One record or many a request; many share key and headers. Whoever gets no reply sends the same request again, with the
-same `id`: a record is so stored at least once, and a reader that drops what has the id of another (`read(...,
-distinct=True)`) sees it exactly once. Each record carries the id in its header `id`: that of the request and the
-record's place in it, a u32. `topic` is put behind the stream's own: a stream `orders` given `"eu"` stores `orders/eu`.
+A request carries one or more records; they share key and headers. A client without a reply repeats the request with
+the same `id`, so each record is stored at least once. A reader that drops duplicate ids (`read(..., distinct=True)`)
+sees it exactly once. Each record carries its id in the header `id`: the request's id and the record's index in the
+request, a u32. `topic` is appended to the stream's topic: a stream `orders` with `"eu"` stores under `orders/eu`.
 
     >>> parse_request(encode_request(b"42", [b"hello"])).values
     [b'hello']
@@ -17,7 +17,6 @@ record's place in it, a u32. `topic` is put behind the stream's own: a stream `o
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -27,7 +26,7 @@ from nngkit.errors import BadMessage, NotStored
 
 __all__ = [
     "ID",
-    "Ingest",
+    "IngestRequest",
     "Stored",
     "encode_refusal",
     "encode_request",
@@ -36,17 +35,17 @@ __all__ = [
     "parse_request",
 ]
 
-ID: Final = "id"  # the header that message ids are in
-MOST_ID: Final = 64  # bytes of an id: a UUID in text is 36
-MOST_VALUES: Final = 65536  # records in a request, as messages in a batch
+ID: Final = "id"  # header with the message id
+MOST_ID: Final = 64  # bytes; a UUID as text has 36
+MOST_VALUES: Final = 65536  # records a request, as messages a batch
 _STORED, _REFUSED = 1, 0
 _VERSION: Final = 1
 _WHAT: Final = "ingest request"
 _U32: Final = struct.Struct(">I")
 
 
-class Ingest(NamedTuple):
-    """A request. A tuple, as there is one for each, and a frozen dataclass takes four times as long to make."""
+class IngestRequest(NamedTuple):
+    """Decoded request. A tuple: a frozen dataclass takes four times as long to create."""
 
     id: bytes
     values: list[bytes]
@@ -55,12 +54,12 @@ class Ingest(NamedTuple):
     topic: str | None = None
 
     def headers_of(self, number: int) -> tuple[tuple[str, bytes], ...]:
-        """The headers of its record `number`: its id in front, if the request has one."""
+        """Return the headers of record `number`: its id first, if the request has one."""
         return ((ID, self.id + _U32.pack(number)), *self.headers) if self.id else self.headers
 
 
 class Stored(NamedTuple):
-    """A reply: the records are on the disk, at `first` to `end` - 1 of `partition`."""
+    """Reply: the records are on disk, at the offsets `first` to `end` - 1 of `partition`."""
 
     partition: int
     first: int
@@ -75,44 +74,44 @@ def encode_request(
     headers: Mapping[str, bytes] | None = None,
     topic: str | None = None,
 ) -> bytes:
-    """The request. Every try of the same records needs the same `id`; empty means that nobody will deduplicate."""
+    """Return the request. Retries must reuse the `id`; an empty id disables deduplication."""
     return envelope.encode([_VERSION, id, list(values), key, dict(headers) if headers else None, topic])
 
 
-def parse_request(body: bytes, *, limit: int | None = None, peer: str | None = None) -> Ingest:
-    """Raises BadMessage, and TooLarge over `limit` bytes."""
+def parse_request(body: bytes, *, limit: int | None = None, peer: str | None = None) -> IngestRequest:
+    """Decode a request. Raises BadMessage, and TooLarge over `limit` bytes."""
     fields = envelope.decode(body, what=_WHAT, limit=len(body) if limit is None else limit, peer=peer)
     if type(fields) is not list or len(fields) != 6:
-        raise BadMessage(_WHAT, "an array of six was expected", peer)
+        raise BadMessage(_WHAT, "expected an array of six", peer)
     version, message_id, values, key, headers, topic = fields
     if version != _VERSION:
-        raise BadMessage(_WHAT, f"version {envelope.shown(version)}, and version {_VERSION} is spoken here", peer)
+        raise BadMessage(_WHAT, f"version {envelope.shown(version)} is not supported, only {_VERSION}", peer)
     if type(message_id) is not bytes or len(message_id) > MOST_ID:
-        raise BadMessage(_WHAT, f"an id of up to {MOST_ID} bytes was expected", peer)
+        raise BadMessage(_WHAT, f"expected an id of up to {MOST_ID} bytes", peer)
     if type(values) is not list or not 1 <= len(values) <= MOST_VALUES or set(map(type, values)) != {bytes}:
-        raise BadMessage(_WHAT, f"1 to {MOST_VALUES} byte strings were expected", peer)
+        raise BadMessage(_WHAT, f"expected 1 to {MOST_VALUES} byte strings", peer)
     if key is not None and type(key) is not bytes:
-        raise BadMessage(_WHAT, "the key is no byte string", peer)
+        raise BadMessage(_WHAT, "the key is not a byte string", peer)
     if topic is not None and (type(topic) is not str or not topic.isprintable() or not 1 <= len(topic.encode()) <= 200):
         raise BadMessage(_WHAT, "the topic is not 1 to 200 bytes of printable text", peer)
-    return Ingest(message_id, values, key, _headers(headers, peer), topic)
+    return IngestRequest(message_id, values, key, _headers(headers, peer), topic)
 
 
 def _headers(headers: Any, peer: str | None) -> tuple[tuple[str, bytes], ...]:
     if headers is None:
         return ()
     if type(headers) is not dict or not set(map(type, headers.values())) <= {bytes} or ID in headers:
-        raise BadMessage(_WHAT, f"headers are byte strings by name, and {ID!r} is the recorder's", peer)
+        raise BadMessage(_WHAT, f"headers must map names to byte strings, and {ID!r} is reserved", peer)
     return tuple(headers.items())
 
 
 def encode_stored(stored: Stored) -> bytes:
-    """The reply that says so. It is made a million times, and of whole numbers alone: so by hand."""
+    """Return the reply for stored records. Encoded by hand, as this runs once a request."""
     return b"\x84\x01" + _whole(stored.partition) + _whole(stored.first) + _whole(stored.end)
 
 
 def _whole(number: int) -> bytes:
-    """A whole number, 0 or more, as CBOR's shortest."""
+    """Return an integer, 0 or more, in its shortest CBOR encoding."""
     if number < 24:
         return bytes((number,))
     for code, size in ((24, 1), (25, 2), (26, 4)):
@@ -122,21 +121,16 @@ def _whole(number: int) -> bytes:
 
 
 def encode_refusal(why: str) -> bytes:
-    """The reply that says that nothing was stored, or that nobody can tell."""
+    """Return the reply for records that were not stored, or whose fate is unknown."""
     return envelope.encode([_REFUSED, envelope.shown(why)])
 
 
 def parse_reply(body: bytes, peer: str | None = None) -> Stored:
-    """Raises NotStored where the recorder refused, BadMessage for what is no reply."""
+    """Decode a reply. Raises NotStored if the recorder refused, BadMessage for an invalid reply."""
     match envelope.decode(body, what="ingest reply", peer=peer):
         case [1, int(partition), int(first), int(end)]:
             return Stored(partition, first, end)
         case [0, str(why)]:
             raise NotStored(why)
         case _:
-            raise BadMessage("ingest reply", "neither [1, partition, first, end] nor [0, why]", peer)
-
-
-def new_id() -> bytes:
-    """An id that nobody else has: 16 random bytes."""
-    return os.urandom(16)
+            raise BadMessage("ingest reply", "expected [1, partition, first, end] or [0, why]", peer)

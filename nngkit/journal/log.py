@@ -1,24 +1,24 @@
-"""The log: records go in from any thread, one thread writes them and says when they are on the disk.
+"""Append-only log of one partition: any thread appends, one writer thread writes and syncs.
 
 ::
 
     log = Log(folder, partition=0, first=0)
-    log.append([(key, value, origin, headers, timestamp)], done=callback)    # never waits; Full over `room` bytes
+    log.append([(key, value, origin, headers, timestamp)], done=callback)    # does not wait; Full over `buffer_bytes`
     log.close()
 
-Group sync: the writer takes all that has come, writes it with one call, syncs once, moves the head, and then calls
-whoever asked. What nobody waits for is gathered for `GATHER` seconds first, what somebody waits for is written at once.
+Group sync: the writer takes all pending records, writes them with one call, syncs once, moves the head, and then runs
+the callbacks. Records without a callback are gathered for up to `GATHER` seconds; records with one are written at once.
 
-What goes wrong on the disk:
+Disk failures:
 
-* A write that fails (a full disk) is undone: the log is cut back to what is synced. A sync that fails is believed for
-  good: the kernel may have dropped the pages and would say "synced" the next time. So that log is left as it is,
-  nothing in it beyond the head counts, and the next one begins at the first offset that was never acknowledged.
-* Then all is tried again, once at once and from then on after a pause. Records that somebody waits for are refused
-  (NotStored) with the second failure; the others stay, and those that come find room or Full.
+* A failed write (a full disk) is undone: the log is truncated to its synced length. A failed sync is final: the
+  kernel may have dropped the pages and would report success the next time. So that log is abandoned, nothing in it
+  beyond the head counts, and the next log begins at the first unacknowledged offset.
+* The write is then retried, first at once, later after a pause. At the second failure, records with a callback are
+  refused (NotStored). The others are kept, and new ones are accepted up to `buffer_bytes`, then raise Full.
 
-Offsets are given when a record is written, not when it is appended: so no offset is ever missing because of all this.
-May not know: sockets, Parquet, an event loop.
+A record gets its offset when it is written, not when it is appended, so these failures leave no gaps.
+Does not know: sockets, Parquet, an event loop.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ __all__ = ["Done", "Entry", "Log", "LogStats"]
 log_ = logging.getLogger("nngkit.journal")
 
 Entry: TypeAlias = tuple[bytes | None, bytes, bytes, bytes, int]
-"""key, value, origin, headers, timestamp: a record that has no offset yet."""
+"""key, value, origin, headers, timestamp: a record without an offset."""
 Done: TypeAlias = Callable[[int, int, NotStored | None], None]
-"""Told the offsets `first` to `end` - 1 when they are on the disk; or why they are not."""
+"""Called with the offsets `first` to `end` - 1 once they are on disk, or with the error."""
 
-GATHER: Final = 0.005  # seconds between syncs that nobody waits for: 200 a second cost a disk nothing
-GROUP: Final = 8 << 20  # bytes written and synced at once: beyond it, who waits waits for others' bytes
-INDEXED: Final = 1 << 18  # bytes between entries of the index: 1 ms of decoding
-OVERHEAD: Final = 256  # bytes that a record costs in memory beside its value
-PAUSES: Final = (0.0, 0.1, 0.2, 0.5, 1.0)  # seconds before the next try; the last one over and over
+GATHER: Final = 0.005  # seconds between syncs without a waiter: 200 syncs a second do not load a disk
+GROUP: Final = 8 << 20  # bytes written and synced at once; larger groups delay their waiters
+INDEXED: Final = 1 << 18  # bytes between index entries: 1 ms of decoding
+OVERHEAD: Final = 256  # bytes of memory a record beside its value
+PAUSES: Final = (0.0, 0.1, 0.2, 0.5, 1.0)  # seconds before each retry; the last one repeats
 
 
 @dataclass(frozen=True, slots=True)
 class LogStats:
-    """Records `appended`, of them `synced`, `refused` (somebody waited, and was told that it failed) and `unstored`
-    (nobody waited, and the log was closed before the disk took them). `syncs`, and failures; `size`: bytes synced."""
+    """Counters of records: `appended`, `synced`, `refused` (their waiter got NotStored), `unstored` (without a waiter,
+    lost at close because the disk did not take them). `syncs` and failures; `size`: synced bytes."""
 
     appended: int = 0
     synced: int = 0
@@ -72,7 +72,7 @@ class LogStats:
 
 @dataclass(slots=True)
 class _Group:
-    """What came with one `append`."""
+    """The records of one `append`."""
 
     entries: Sequence[Entry]
     done: Done | None
@@ -81,12 +81,12 @@ class _Group:
 
 
 class Log:
-    """One partition's log. `folder` exists, and is nobody else's; the next record is `first`.
+    """One partition's log. `folder` exists and is used by this log alone; the next record gets offset `first`.
 
-    `most_bytes`, `most_seconds`: a log that is over either is closed, handed to `on_closed` with its first offset and
-    the one behind its last, and the next one begun.
-    `room`: bytes that may wait. `deliver`: called on the writer's thread after each sync with what is to be told;
-    without it the callbacks run there.
+    `most_bytes`, `most_seconds`: a log over either is closed and passed to `on_closed` with its first and end offset; a
+    new one is begun.
+    `buffer_bytes`: bytes that may wait for the disk. `deliver`: called on the writer's thread after each sync with
+    the callbacks to run; without it they run on that thread.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Log:
         *,
         most_bytes: int = 64 << 20,
         most_seconds: float = 60.0,
-        room: int = 64 << 20,
+        buffer_bytes: int = 64 << 20,
         on_closed: Callable[[Path, int, int], object] | None = None,
         deliver: Callable[[list[Callable[[], None]]], object] | None = None,
         clock: Callable[[], float] = time.time,
@@ -109,7 +109,7 @@ class Log:
         self._end = first
         self._most_bytes = most_bytes
         self._most_seconds = most_seconds
-        self._room = room
+        self._buffer_bytes = buffer_bytes
         self._on_closed = on_closed
         self._deliver = deliver
         self._clock = clock
@@ -135,18 +135,18 @@ class Log:
 
     @property
     def end(self) -> int:
-        """One past the last record that is on the disk."""
+        """One past the last record on disk."""
         return self._end
 
     @property
     def waiting(self) -> int:
-        """Bytes that are not on the disk yet."""
+        """Bytes not yet on disk."""
         return self._size
 
-    def append(self, entries: Sequence[Entry], done: Done | None = None, *, held: bool = False) -> None:
-        """Have `entries` written, in this order and without another between them. Raises Full, Closed; then none is.
+    def append(self, entries: Sequence[Entry], done: Done | None = None, *, force: bool = False) -> None:
+        """Queue `entries` to be written contiguously and in order. Raises Full, Closed, TooLarge; then none is queued.
 
-        `held`: the caller holds them already and has nowhere to put them, so they are taken for want of room too.
+        `force`: exceed `buffer_bytes`, for records that the caller cannot hold back.
         """
         size = sum(len(entry[1]) for entry in entries) + OVERHEAD * len(entries)
         if size > LARGEST and (most := max(map(_bytes_of, entries))) > LARGEST:
@@ -154,8 +154,8 @@ class Log:
         with self._changed:
             if self._stopping:
                 raise Closed(f"{self._folder}: the log is closed")
-            if self._size and self._size + size > self._room and not held:
-                raise Full(f"{self._folder}: {self._size} bytes wait for the disk")
+            if self._size and self._size + size > self._buffer_bytes and not force:
+                raise Full(f"{self._folder}: {self._size} bytes are waiting for the disk")
             self._waiting.append(_Group(entries, done, size))
             self._size += size
             self._appended += len(entries)
@@ -165,14 +165,14 @@ class Log:
                 self._changed.notify()
 
     def rotate(self) -> None:
-        """Close the log that is being written once it is synced, so that it can be sealed."""
+        """Close the current log file after its next sync, so that it can be sealed."""
         with self._changed:
             if self._file is not None:
                 self._file.begun = float("-inf")
             self._changed.notify()
 
     def close(self) -> None:
-        """Write what has come, or, if the disk does not take it, count and refuse it. Then no thread is left."""
+        """Write all pending records, or refuse and count them if the disk fails. Joins the writer thread."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -184,7 +184,7 @@ class Log:
     def _run(self) -> None:
         try:
             self._work()
-        except BaseException as error:  # a bug of ours: nobody may wait for this thread for ever
+        except BaseException as error:  # a bug in nngkit: release all waiters
             with self._changed:
                 self._stopping = True
             self._give_up(self._refuse([], OSError(0, f"the writer failed: {error!r}")))
@@ -202,7 +202,7 @@ class Log:
         self._finish()
 
     def _take(self) -> list[_Group]:
-        """What is to be written next; nothing when the time has come to close a log, or all."""
+        """Return the groups to write next; an empty list when a log, or all, is to be closed."""
         with self._changed:
             while not self._waiting and not self._stopping:
                 left = None
@@ -211,7 +211,7 @@ class Log:
                 self._idle = True
                 self._changed.wait(left)
             self._idle = False
-            # nobody waits for these, and more of them will be there in a moment
+            # no waiter: more records will arrive within a moment
             while not self._urgent and not self._stopping and self._size < GROUP // 2:
                 left = self._synced_at + GATHER - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
@@ -246,10 +246,10 @@ class Log:
             records = sum(len(group.entries) for group in groups)
             stats = self.stats
             self.stats = replace(stats, appended=self._appended, synced=stats.synced + records, syncs=stats.syncs + 1)
-        self._tell([_told(group, None) for group in groups if group.done is not None])
+        self._notify([_callback(group, None) for group in groups if group.done is not None])
 
     def _write(self, groups: list[_Group]) -> None:
-        """Write and sync; then they are on the disk. Raises OSError, and then none of them counts."""
+        """Write and sync the groups. Raises OSError; then none of them counts."""
         if self._file is None:
             self._file = _File(self._folder, self._partition, self._end, self._clock())
         file, parts, offset = self._file, [], self._end
@@ -287,14 +287,14 @@ class Log:
 
     def _move_head(self, head: Head) -> None:
         if os.pwrite(self._head, head.encode(), 0) != Head.size:
-            raise OSError(f"{self._folder / HEAD}: written in part")
+            raise OSError(f"{self._folder / HEAD}: short write")
 
     def _leave(self) -> None:
-        """Never write to this log again: what it holds beyond the head is nobody's."""
+        """Abandon this log file: its content beyond the head does not count."""
         assert self._file is not None
         file, self._file = self._file, None
         file.close()
-        if file.first == self._end:  # nothing in it counts, and the next one has the same name
+        if file.first == self._end:  # it holds no record, and the next file has the same name
             file.set_aside()
         elif self._on_closed is not None:
             self._on_closed(file.path, file.first, self._end)
@@ -306,22 +306,22 @@ class Log:
                 self.stats = replace(self.stats, sync_failures=self.stats.sync_failures + 1)
             else:
                 self.stats = replace(self.stats, write_failures=self.stats.write_failures + 1)
-        if attempt in (0, 1):  # said once for each time of trouble, and once more when people are refused
+        if attempt in (0, 1):  # once for each outage, and once more when waiters are refused
             log_.error("%s: cannot store records from offset %d on: %s", self._folder, self._end, error)
 
     def _refuse(self, groups: list[_Group], error: OSError) -> list[_Group]:
-        """Tell those that wait; what is left stays."""
+        """Refuse the groups with a callback; return the others."""
         asked = [group for group in groups if group.done is not None]
-        why = NotStored(f"{error.strerror or error}; offset {self._end} is the next that is free in {self._folder}")
+        why = NotStored(f"{error.strerror or error}; the next free offset in {self._folder} is {self._end}")
         with self._changed:
-            # those that have come since wait just as much
+            # waiters that arrived meanwhile are refused as well
             asked += [group for group in self._waiting if group.done is not None]
             self._waiting = deque(group for group in self._waiting if group.done is None)
             self._urgent = 0
             self._size -= sum(group.size for group in asked)
             refused = self.stats.refused + sum(len(group.entries) for group in asked)
             self.stats = replace(self.stats, appended=self._appended, refused=refused)
-        self._tell([_told(group, why) for group in asked])
+        self._notify([_callback(group, why) for group in asked])
         return [group for group in groups if group.done is None]
 
     def _give_up(self, groups: list[_Group]) -> None:
@@ -331,7 +331,7 @@ class Log:
         unstored = self.stats.unstored + sum(len(group.entries) for group in groups)
         self.stats = replace(self.stats, appended=self._appended, unstored=unstored)
 
-    def _tell(self, calls: list[Callable[[], None]]) -> None:
+    def _notify(self, calls: list[Callable[[], None]]) -> None:
         if self._deliver is not None:
             self._deliver(calls)
             return
@@ -353,18 +353,18 @@ def _bytes_of(entry: Entry) -> int:
     return FIXED + len(key or b"") + len(value) + len(origin) + len(headers)
 
 
-def _told(group: _Group, why: NotStored | None) -> Callable[[], None]:
+def _callback(group: _Group, why: NotStored | None) -> Callable[[], None]:
     done = group.done
     assert done is not None
     return lambda: done(group.first, group.first + len(group.entries), why)
 
 
 class _SyncFailed(OSError):
-    """fsync said no."""
+    """fsync failed."""
 
 
 class _File:
-    """The log that is being written. Made with its header on the disk, and its name too. Raises OSError."""
+    """The current log file. Its header and its name are on disk once it is created. Raises OSError."""
 
     def __init__(self, folder: Path, partition: int, first: int, now: float) -> None:
         self.path = folder / log_name(first)
@@ -387,7 +387,7 @@ class _File:
             sync_folder(folder)
         except OSError:
             os.close(self._file)
-            self.path.unlink()  # ours, and nothing in it
+            self.path.unlink()  # just created and empty
             raise
 
     def write(self, data: bytes) -> None:
@@ -402,7 +402,7 @@ class _File:
             raise _SyncFailed(error.errno, f"cannot sync {self.path.name}: {error.strerror}") from error
 
     def cut_back(self) -> bool:
-        """Undo what was written and not synced; whether that went well."""
+        """Truncate to the synced length; return False if that fails."""
         try:
             os.ftruncate(self._file, self.position)
             os.lseek(self._file, self.position, os.SEEK_SET)
@@ -411,7 +411,7 @@ class _File:
         return True
 
     def write_index(self, entries: bytes) -> bool:
-        """Entries for readers; whether they were written. They are a hint, so trouble with them is no trouble."""
+        """Append index entries; return False if that fails. The index is a hint, so failure is harmless."""
         try:
             if self._index is None:
                 self._index = os.open(self.path.with_suffix(INDEX), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -424,14 +424,14 @@ class _File:
         return self.position >= most_bytes or (self.begun <= begun_before and self.position > LogHeader.size)
 
     def set_aside(self) -> None:
-        """Give the log a name under which nobody looks for records; nothing is overwritten."""
+        """Rename the file so that readers ignore it; never overwrite a file."""
         number = 0
         while (aside := self.path.with_name(f"{self.path.name}.failed-{number}")).exists():
             number += 1
         self.path.rename(aside)
 
     def remove(self) -> None:
-        """There is nothing in it."""
+        """Delete the empty file."""
         with contextlib.suppress(OSError):
             self.path.unlink()
 

@@ -1,4 +1,4 @@
-"""Reading one log: mapped, every record checked, from any offset on. Readers, the sealing and the recovery all do.
+"""Read one log: memory-mapped, each record checked, from any offset. Used by readers, sealing and recovery.
 
 ::
 
@@ -20,18 +20,18 @@ from typing import Any, Final
 
 from nngkit.errors import Damaged
 from nngkit.journal.files import HEAD, INDEX
-from nngkit.journal.record import Head, LogHeader, Row, resume, seek, walk
+from nngkit.journal.record import Head, LogHeader, RawRecord, resume, seek, walk
 
 __all__ = ["OpenLog", "Scan", "open_log", "read_head", "scan"]
 
 ENTRY: Final = struct.Struct(">qq")
-CHUNK: Final = 4096  # records at once: 5 ms of decoding
-ADVICE: Final = "`nngkit journal verify` says how much is lost, and `nngkit record --salvage` goes on without it"
+CHUNK: Final = 4096  # records a chunk: 5 ms of decoding
+ADVICE: Final = "`nngkit journal verify` shows what is lost, and `nngkit record --salvage` continues without it"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """A log, mapped: `size` bytes of it, as it was when it was opened."""
+    """Mapped log: `size` bytes, as at the time of opening."""
 
     path: Path
     header: LogHeader
@@ -40,10 +40,10 @@ class OpenLog:
 
     def chunks(
         self, first: int, end: int, *, stop: int | None = None, most: int = CHUNK, skip: bool = False
-    ) -> Iterator[list[Row]]:
-        """The records `first` to `end` - 1, which have to be there, before the byte `stop`.
+    ) -> Iterator[list[RawRecord]]:
+        """Yield the records `first` to `end` - 1, which must all exist before the byte `stop`.
 
-        Raises Damaged at one that is not; with `skip`, goes on behind the damage.
+        Raises Damaged at the first that does not; with `skip`, continues behind the damage.
         """
         stop = self.size if stop is None else min(stop, self.size)
         offset, at = self._near(first)
@@ -55,7 +55,7 @@ class OpenLog:
                 yield rows
             if offset < end and (found.fault is not None or at >= stop):
                 behind = resume(self.data, at, offset=offset, salt=self.header.salt)
-                if not skip and (behind is None or behind[1] > first):  # else the damage is before what is wanted
+                if not skip and (behind is None or behind[1] > first):  # otherwise the damage precedes `first`
                     why = found.fault or "the log ends here"
                     raise Damaged(str(self.path), why, position=at, offset=offset, advice=ADVICE)
                 if behind is None or behind[0] >= stop:
@@ -63,8 +63,9 @@ class OpenLog:
                 at, offset = behind
 
     def first_at(self, first: int, end: int, time: int) -> int | None:
-        """The first of the records `first` to `end` - 1 with a timestamp of `time` or later, as `chunks` with `skip`
-        would find it; None if there is none. Only the record found is decoded: 400,000 records take 0.1 s, not 1 s.
+        """Return the first of the records `first` to `end` - 1 with a timestamp of `time` or later; else None.
+
+        Same result as `chunks` with `skip`, but only that record is decoded: 400,000 records take 0.1 s instead of 1 s.
         """
         salt = self.header.salt
         offset, at = self._near(first)
@@ -76,7 +77,7 @@ class OpenLog:
                 return offset
             if offset >= end:
                 break
-            # The damage may be in the length of the record before, so that `at` is no record's beginning.
+            # The damage may be in the previous record's length; then no record begins at `at`.
             behind = resume(self.data, at if found else before, offset=offset if found else offset - 1, salt=salt)
             if behind is None:
                 break
@@ -84,15 +85,15 @@ class OpenLog:
         return None
 
     def _near(self, first: int) -> tuple[int, int]:
-        """An offset at or before `first`, and where it begins. The index is a hint: what it says is looked at."""
+        """Return an offset at or before `first`, and its position. The index is a hint, so its entry is checked."""
         try:
             entries = self.path.with_suffix(INDEX).read_bytes()
         except OSError:
             entries = b""
         known = list(ENTRY.iter_unpack(entries[: len(entries) // ENTRY.size * ENTRY.size]))
-        place = bisect_right(known, (first, 1 << 62))
-        if place:
-            offset, at = known[place - 1]
+        after = bisect_right(known, (first, 1 << 62))
+        if after:
+            offset, at = known[after - 1]
             if self.header.size <= at < self.size:
                 seen = walk(self.data, at, offset=offset, salt=self.header.salt, most=1)
                 if seen.rows:
@@ -102,7 +103,7 @@ class OpenLog:
 
 @contextlib.contextmanager
 def open_log(path: Path) -> Iterator[OpenLog]:
-    """Map a log. Raises FileNotFoundError; Damaged for a header that is none."""
+    """Map a log. Raises FileNotFoundError; Damaged for an invalid header."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         try:
@@ -115,10 +116,10 @@ def open_log(path: Path) -> Iterator[OpenLog]:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What is in a log: whole records `first` to `end` - 1, up to the byte `position` of `size`.
+    """Content of a log: intact records `first` to `end` - 1, up to the byte `position` of `size`.
 
-    `fault`: why there is no record at `position` (None: the log ends there). `behind`: where whole records go on
-    after it, as (position, offset). With records behind it, it is damage; without, the end may just be torn.
+    `fault`: why no record follows at `position` (None: end of the log). `behind`: (position, offset) of the next intact
+    record after the fault. If there is one, the fault is damage; otherwise the end may merely be torn.
     """
 
     path: Path
@@ -131,16 +132,16 @@ class Scan:
 
     @property
     def torn(self) -> int:
-        """Bytes behind the last whole record."""
+        """Bytes after the last intact record."""
         return self.size - self.position
 
 
 def scan(path: Path, *, partition: int | None = None) -> Scan:
-    """Look at every byte of a log, up to the first that is wrong. Raises Damaged for its header."""
+    """Check a log up to its first fault. Raises Damaged for its header."""
     with open_log(path) as log:
         if partition is not None and log.header.partition != partition:
             why = f"it belongs to partition {log.header.partition}"
-            raise Damaged(str(path), why, position=0, advice="put it back where it came from")
+            raise Damaged(str(path), why, position=0, advice="move it back to its own folder")
         at, offset, fault = log.header.size, log.header.first, None
         while at < log.size and fault is None:
             found = walk(log.data, at, offset=offset, salt=log.header.salt, most=CHUNK)
@@ -150,9 +151,9 @@ def scan(path: Path, *, partition: int | None = None) -> Scan:
 
 
 def read_head(folder: Path) -> Head | None:
-    """Up to where the logs of `folder` may be read; None where that is not known.
+    """Return how far the logs of `folder` may be read; None if unknown.
 
-    It is rewritten in place: torn between the two, its checksum says so, and the next look is a whole one.
+    The head is rewritten in place. The checksum detects a torn read, which is then repeated.
     """
     for _ in range(10):
         try:

@@ -1,8 +1,8 @@
-"""The manifest of a partition: which segments there are, from which offset on they are kept, what was lost.
+"""Manifest of a partition: its segments, the first retained offset, and lost ranges.
 
-One JSON file, written by the partition's one recorder and replaced whole; whoever reads it sees one moment. What it
-lists is there, complete, with these offsets: a segment is on the disk before it is listed, and unlisted a minute before
-it is removed (`RETIRE`). So readers look at nothing else to know what is sealed, and delete nothing.
+One JSON file, written by the partition's only recorder and replaced atomically, so a reader sees a consistent state.
+A segment is on disk before it is listed, and is removed a minute after it is unlisted (`RETIRE`). Readers therefore
+need nothing but the manifest to know what is sealed, and delete nothing.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from nngkit.errors import ConfigError, Damaged
-from nngkit.journal.files import JOURNAL, MANIFEST, SCRATCH, Place, folder_of
+from nngkit.journal.files import JOURNAL, MANIFEST, SCRATCH, Storage, folder_of
 from nngkit.journal.record import VERSION
 
-__all__ = ["FORMAT", "Lost", "Manifest", "Retired", "Segment", "check_journal", "load_manifest"]
+__all__ = ["ADVICE", "FORMAT", "Lost", "Manifest", "Retired", "Segment", "check_journal", "load_manifest"]
 
 FORMAT: Final = "nngkit journal"
-RETIRE: Final = 60.0  # seconds that a reader has to finish with a segment that is listed no more
+RETIRE: Final = 60.0  # seconds for readers to finish with an unlisted segment
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A Parquet file with the records `first` to `end` - 1: `rows` of them, fewer where damage took some.
+    """Parquet file with the records `first` to `end` - 1: `rows` of them, fewer if damage took some.
 
-    Times are microseconds since 1970; `topics` counts rows; `crc32c` is of the whole file.
+    Times are microseconds since 1970; `topics` counts rows by topic; `crc32c` is the checksum of the file.
     """
 
     file: str
@@ -41,7 +41,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The records `first` to `end` - 1 are lost, and that is known."""
+    """Range of records, `first` to `end` - 1, known to be lost."""
 
     first: int
     end: int
@@ -50,7 +50,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A segment that is listed no more since `at`, seconds since 1970."""
+    """Segment unlisted at `at`, seconds since 1970."""
 
     file: str
     at: float
@@ -58,7 +58,7 @@ class Retired:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One state of a partition: offsets from `start` are kept, those below `end` are in `segments` or in `lost`."""
+    """State of a partition: offsets from `start` are retained, those below `end` are in `segments` or `lost`."""
 
     partition: int
     owner: str
@@ -69,13 +69,13 @@ class Manifest:
     retired: tuple[Retired, ...] = ()
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Return the manifest as JSON."""
         fields = {"format": FORMAT, "version": VERSION, **asdict(self)}
         return json.dumps(fields, ensure_ascii=False, indent=1).encode() + b"\n"
 
     @classmethod
     def decode(cls, data: bytes, shown: str) -> Manifest:
-        """Raises Damaged, and ConfigError for another version of the format. `shown` names the file."""
+        """Parse JSON. `shown` names the file. Raises Damaged; ConfigError for another format version."""
         fields = _fields(data, shown)
         try:
             manifest = cls(
@@ -88,19 +88,19 @@ class Manifest:
                 tuple(Retired(**each) for each in fields["retired"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise Damaged(shown, f"{type(error).__name__}: {error}", advice=_ADVICE) from error
+            raise Damaged(shown, f"{type(error).__name__}: {error}", advice=ADVICE) from error
         if any(
             before.end > after.first for before, after in zip(manifest.segments, manifest.segments[1:], strict=False)
         ):
-            raise Damaged(shown, "segments that overlap", advice=_ADVICE)
+            raise Damaged(shown, "segments overlap", advice=ADVICE)
         return manifest
 
     def sealed(self, segment: Segment) -> Manifest:
-        """With one segment more."""
+        """Return a copy with one more segment."""
         return replace(self, end=segment.end, segments=(*self.segments, segment))
 
     def retained(self, now: float, *, age: float | None, size: int | None) -> Manifest:
-        """Without the oldest segments: those whose newest record is over `age` seconds old, and those over `size`."""
+        """Return a copy without the oldest segments: those beyond `size` bytes, and those older than `age` seconds."""
         kept = list(self.segments)
         while kept and (
             (age is not None and kept[0].max_time < (now - age) * 1e6)
@@ -118,58 +118,60 @@ class Manifest:
         )
 
 
-_ADVICE: Final = "restore it from a copy, or make one from the segments: nngkit journal rebuild-manifest"
+ADVICE: Final = "restore it from a backup, or rebuild it from the segments: nngkit journal rebuild-manifest"
 
 
 def _fields(data: bytes, shown: str) -> dict[str, Any]:
     try:
         fields = json.loads(data)
     except ValueError as error:
-        raise Damaged(shown, f"not JSON: {error}", advice=_ADVICE) from error
+        raise Damaged(shown, f"not JSON: {error}", advice=ADVICE) from error
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-        raise Damaged(shown, f"not a file of the format {FORMAT!r}", advice=_ADVICE)
+        raise Damaged(shown, f"not in the format {FORMAT!r}", advice=ADVICE)
     version = fields.get("version")
     if version != VERSION:
         raise ConfigError(
             "journal",
-            f"{shown}: version {version} of the format, and this nngkit reads version {VERSION}; use the nngkit that "
-            "wrote it, or a newer one",
+            f"{shown}: format version {version}; this nngkit reads version {VERSION}; "
+            "use the nngkit that wrote it, or a newer one",
             version,
         )
     return fields
 
 
-def load_manifest(place: Place, partition: int) -> Manifest | None:
-    """The manifest; None where there is none yet. Raises Damaged, ConfigError, OSError."""
+def load_manifest(storage: Storage, partition: int) -> Manifest | None:
+    """Return the manifest; None if there is none yet. Raises Damaged, ConfigError, OSError."""
     name = f"{folder_of(partition)}/{MANIFEST}"
     try:
-        data = place.read(name)
+        data = storage.read(name)
     except FileNotFoundError:
         return None
-    return Manifest.decode(data, place.shown(name))
+    return Manifest.decode(data, storage.shown(name))
 
 
-def save_manifest(place: Place, manifest: Manifest) -> None:
-    """Replace it. Raises OSError."""
-    place.replace(f"{folder_of(manifest.partition)}/{MANIFEST}", manifest.encode())
+def save_manifest(storage: Storage, manifest: Manifest) -> None:
+    """Replace the manifest atomically. Raises OSError."""
+    storage.replace(f"{folder_of(manifest.partition)}/{MANIFEST}", manifest.encode())
 
 
-def check_journal(place: Place, *, make: bool = False) -> None:
-    """See that `place` is a journal of our version; `make` one where there is nothing. Raises ConfigError, Damaged."""
-    shown = place.shown(JOURNAL)
+def check_journal(storage: Storage, *, make: bool = False) -> None:
+    """Check that `storage` holds a journal of this version; `make` one if it is empty. Raises ConfigError, Damaged."""
+    shown = storage.shown(JOURNAL)
     try:
-        _fields(place.read(JOURNAL), shown)
+        _fields(storage.read(JOURNAL), shown)
     except FileNotFoundError:
         if not make:
-            raise ConfigError("journal", f"{shown}: there is none; `nngkit record` makes one", shown) from None
-        if set(place.names("")) - {JOURNAL + SCRATCH}:  # that one is left by who was killed while making a journal
+            raise ConfigError("journal", f"{shown}: not found; `nngkit record` creates a journal", shown) from None
+        if set(storage.names("")) - {JOURNAL + SCRATCH}:  # left by a recorder killed while it created the journal
             raise ConfigError(
-                "journal", f"{place.shown('')}: neither empty nor a journal (no {JOURNAL}); name another", shown
+                "journal",
+                f"{storage.shown('')}: neither empty nor a journal (no {JOURNAL}); choose another folder",
+                shown,
             ) from None
         try:
-            if place.folder is not None:
-                place.folder.mkdir(parents=True, exist_ok=True)
-            place.replace(JOURNAL, json.dumps({"format": FORMAT, "version": VERSION}).encode() + b"\n")
+            if storage.folder is not None:
+                storage.folder.mkdir(parents=True, exist_ok=True)
+            storage.replace(JOURNAL, json.dumps({"format": FORMAT, "version": VERSION}).encode() + b"\n")
         except OSError as error:
             raise ConfigError("journal", f"{shown}: {error.strerror or error}", shown) from error
     except OSError as error:

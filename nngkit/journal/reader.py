@@ -1,4 +1,4 @@
-"""Reading a journal, while it is written, sealed and retired. Needs no recorder, changes nothing, deletes nothing.
+"""Read a journal while it is written, sealed and retired. Needs no recorder; changes and deletes nothing.
 
 ::
 
@@ -6,11 +6,11 @@
     journal = open_journal("journal")
     for batch in journal.read_batches(0, start, end): ...          # pyarrow, SCHEMA
 
-A partition is segments, which its manifest lists, and behind them logs, readable up to their head. What a reader has
-planned to read may move from a log to a segment before it gets there: a file that is gone makes it look again. A
-segment that is listed no more stays for a minute; whoever is slower than that gets OffsetGone.
+A partition consists of the segments in its manifest, followed by logs, readable up to the head. Records may move from
+a log to a segment during a read; when a file has gone, the reader loads the manifest again. An unlisted segment stays
+for a minute; a slower reader gets OffsetGone.
 
-`Journal` holds no file open and can be sent to another process. Times are microseconds since 1970.
+`Journal` holds no file open and can be pickled. Times are microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from nngkit.errors import ConfigError, Damaged, OffsetGone
-from nngkit.journal.files import MANIFEST, SEGMENT, folder_of, logs_in, place_of
+from nngkit.journal.files import MANIFEST, SEGMENT, folder_of, logs_in, open_storage
 from nngkit.journal.logfile import open_log, read_head
+from nngkit.journal.manifest import ADVICE as MANIFEST_ADVICE
 from nngkit.journal.manifest import Manifest, Segment, check_journal, load_manifest
 from nngkit.journal.record import Record
-from nngkit.journal.wanted import ADVICE, Skipped, Wanted, log_skipped
+from nngkit.journal.selection import ADVICE, Selection, Skipped, log_skipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nngkit.journal.files import Place
+    from nngkit.journal.files import Storage
 
 __all__ = ["Bounds", "Journal", "open_journal", "read"]
 
-BATCH: Final = 65_536  # rows of a batch: a row group of ours
-LOOKS: Final = 20  # times that a reader looks again for a file that has gone; a seal takes seconds, so twice is much
+BATCH: Final = 65_536  # rows a batch: one row group
+LOOKS: Final = 20  # attempts to find a file that has gone; sealing takes seconds, so two normally suffice
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Offsets from `start` to `end` - 1 can be read; those below `sealed` are in segments."""
+    """Readable offsets, `start` to `end` - 1; those below `sealed` are in segments."""
 
     start: int
     end: int
@@ -49,12 +50,12 @@ class Bounds:
 
 
 def open_journal(location: str | os.PathLike[str], *, spool: str | os.PathLike[str] | None = None) -> Journal:
-    """The journal at a path or URI. `spool`: where a recorder of a shared one, on this machine, has its logs.
+    """Open the journal at a path or URI. `spool`: the folder of a recorder's logs, if storage is shared.
 
-    Raises ConfigError where there is none, or one of another version; Damaged.
+    Raises ConfigError if there is none, or one of another version; Damaged.
     """
     journal = Journal(os.fspath(location), None if spool is None else os.fspath(spool))
-    check_journal(journal.place)
+    check_journal(journal.storage)
     return journal
 
 
@@ -71,11 +72,11 @@ def read(
     distinct: bool = False,
     skipped: Callable[[Skipped], object] = log_skipped,
 ) -> Iterator[Record]:
-    """The records that are there now, partition by partition, in the order of their offsets.
+    """Yield the records on disk now, partition by partition, in offset order.
 
-    `start`, `end`: offsets, from and below. `start_time`, `end_time`: the same in time. `distinct`: of records with one
-    message id and topic, the first. Without `start`, what retention has taken is no error. `skipped`: called for each
-    damage that `missing="skip"` leaves out; logged as a warning unless given.
+    `start`, `end`: offset range, `end` exclusive. `start_time`, `end_time`: the same in time. `distinct`: yield only
+    the first record of each message id and topic. Without `start`, expired records are no error. `skipped`: called for
+    each damage that `missing="skip"` leaves out; by default logs a warning.
     Raises ConfigError, OffsetGone, Damaged.
     """
     from nngkit.journal.ingest import ID
@@ -104,12 +105,12 @@ def read(
 
 
 class Journal:
-    """A journal to be read; `open_journal` makes it."""
+    """Reader of a journal; created by `open_journal`."""
 
     def __init__(self, location: str, spool: str | None) -> None:
         self.location = location
         self.spool = spool
-        self._place: Place | None = None
+        self._storage: Storage | None = None
 
     def __reduce__(self) -> tuple[type[Journal], tuple[str, str | None]]:
         return Journal, (self.location, self.spool)
@@ -118,41 +119,40 @@ class Journal:
         return f"<Journal {self.location}>"
 
     @property
-    def place(self) -> Place:
-        """Where its segments are."""
-        if self._place is None:
-            self._place = place_of(self.location)
-        return self._place
+    def storage(self) -> Storage:
+        """Storage of the segments."""
+        if self._storage is None:
+            self._storage = open_storage(self.location)
+        return self._storage
 
     def logs(self, partition: int) -> Path | None:
-        """The folder of a partition's logs; None where this machine has none."""
+        """Return the folder of a partition's logs; None if they are on another machine."""
         if self.spool is not None:
             return Path(self.spool) / folder_of(partition)
-        return None if self.place.folder is None else self.place.folder / folder_of(partition)
+        return None if self.storage.folder is None else self.storage.folder / folder_of(partition)
 
     def partitions(self) -> list[int]:
-        """The partitions that there are, by their numbers."""
-        names = (name.partition("partition-") for name in self.place.names(""))
+        """Return the partition numbers, ascending."""
+        names = (name.partition("partition-") for name in self.storage.names(""))
         return sorted(int(number) for before, _, number in names if not before and number.isdigit())
 
     def manifest(self, partition: int) -> Manifest:
-        """A partition's manifest as it is now. Raises ConfigError where there is no such partition."""
-        manifest = load_manifest(self.place, partition)
+        """Load a partition's manifest. Raises ConfigError if there is no such partition."""
+        manifest = load_manifest(self.storage, partition)
         if manifest is None:
-            shown = self.place.shown(folder_of(partition))
-            if any(name.endswith(SEGMENT) for name in self.place.names(folder_of(partition))):
-                advice = "restore it from a copy, or make one from the segments: nngkit journal rebuild-manifest"
-                raise Damaged(f"{shown}/{MANIFEST}", "the file is missing", advice=advice)
+            shown = self.storage.shown(folder_of(partition))
+            if any(name.endswith(SEGMENT) for name in self.storage.names(folder_of(partition))):
+                raise Damaged(f"{shown}/{MANIFEST}", "the file is missing", advice=MANIFEST_ADVICE)
             there = ", ".join(map(str, self.partitions())) or "none"
-            raise ConfigError("partition", f"{shown}: there is no partition {partition}; there are: {there}", partition)
+            raise ConfigError("partition", f"{shown}: no partition {partition}; there are: {there}", partition)
         return manifest
 
     def segments(self, partition: int) -> list[Segment]:
-        """What is sealed."""
+        """Return the sealed segments."""
         return list(self.manifest(partition).segments)
 
     def bounds(self, partition: int) -> Bounds:
-        """What can be read now."""
+        """Return the readable offsets."""
         manifest = self.manifest(partition)
         folder = self.logs(partition)
         head = None if folder is None else read_head(folder)
@@ -160,19 +160,19 @@ class Journal:
         return Bounds(manifest.start, end, manifest.end)
 
     def end(self, partition: int) -> int:
-        """One past the last record that can be read: one small file looked at, so it may be asked often."""
+        """Return one past the last readable record. Reads one small file, so polling it is cheap."""
         folder = self.logs(partition)
         head = None if folder is None else read_head(folder)
         return self.bounds(partition).end if head is None else head.end
 
     def offset_at(self, partition: int, time: int) -> int:
-        """The first offset with a timestamp of `time` or later; the end if there is none yet."""
+        """Return the first offset with a timestamp of `time` or later; the end if there is none yet."""
         bounds = self.bounds(partition)
         found = self._offset_from(partition, bounds.start, bounds.sealed, time)
         if found is None:
             try:
                 found = self._offset_in_logs(partition, bounds, time)
-            except (FileNotFoundError, Damaged):  # sealed meanwhile, or part of it is known to be lost
+            except (FileNotFoundError, Damaged):  # sealed meanwhile, or partly lost
                 found = self._offset_from(partition, bounds.sealed, bounds.end, time)
         return bounds.end if found is None else found
 
@@ -184,7 +184,7 @@ class Journal:
             start_time=time,
             columns=["offset"],
             missing="skip",
-            batch_rows=4096,  # of a log, as it is decoded; in segments the statistics of row groups say where to look
+            batch_rows=4096,  # as a log is decoded; segments are searched by row group statistics
             skipped=lambda _: None,
         ):
             return int(batch.column("offset")[0].as_py())
@@ -218,33 +218,33 @@ class Journal:
         batch_rows: int = BATCH,
         skipped: Callable[[Skipped], object] = log_skipped,
     ) -> Iterator[pa.RecordBatch]:
-        """The records `start` to `end` - 1 in batches of `SCHEMA`, or of `columns`; none is empty.
+        """Yield the records `start` to `end` - 1 in batches of `SCHEMA`, or of `columns`; none is empty.
 
-        Left out, `start` is the earliest kept and `end` what is on the disk now. `missing`: what is gone, or damaged,
-        or beyond the end, raises OffsetGone, Damaged, ConfigError, or is skipped. Of a segment, one row group is
-        skipped; `skipped` is called for each.
+        `start` defaults to the earliest retained offset, `end` to the current end. `missing`: records that are
+        expired, damaged or beyond the end raise OffsetGone, Damaged or ConfigError, or are skipped. Damage in a
+        segment skips one row group; `skipped` is called for each.
         """
         bounds = self.bounds(partition)
         at = bounds.start if start is None else start
         stop = bounds.end if end is None else end
         if stop > bounds.end:
             if missing == "raise":
-                shown = self.place.shown(folder_of(partition))
-                why = f"{shown}: offset {stop - 1} is not there yet, the next one is {bounds.end}"
+                shown = self.storage.shown(folder_of(partition))
+                why = f"{shown}: offset {stop - 1} does not exist yet, the next one is {bounds.end}"
                 raise ConfigError("end", why, stop)
             stop = bounds.end
-        wanted = Wanted(partition, topics, start_time, end_time, columns, missing == "skip", batch_rows, skipped)
+        selection = Selection(partition, topics, start_time, end_time, columns, missing == "skip", batch_rows, skipped)
         looks = 0
         while at < stop:
             manifest = self.manifest(partition)
             if at < manifest.start:
                 if start is not None and missing == "raise":
-                    raise OffsetGone(self.place.shown(f"{folder_of(partition)}/{MANIFEST}"), at, manifest.start)
+                    raise OffsetGone(self.storage.shown(f"{folder_of(partition)}/{MANIFEST}"), at, manifest.start)
                 at = manifest.start
                 continue
             before = at
             try:
-                for behind, batch in self._some(manifest, before, stop, wanted):
+                for behind, batch in self._some(manifest, before, stop, selection):
                     if batch is not None:
                         yield batch
                     at = behind
@@ -255,39 +255,39 @@ class Journal:
                     if missing == "raise":
                         name = str(error.filename or error)
                         raise Damaged(name, "the file is missing", offset=at, advice=ADVICE) from error
-                    at = self._behind(manifest, at, stop, wanted)
+                    at = self._behind(manifest, at, stop, selection)
 
-    def _behind(self, manifest: Manifest, at: int, stop: int, wanted: Wanted) -> int:
-        """Where to go on if the file with `at` is not there."""
+    def _behind(self, manifest: Manifest, at: int, stop: int, selection: Selection) -> int:
+        """Report the missing file that should hold `at`; return the offset at which to continue."""
         why = "the file is missing"
         for segment in manifest.segments:
             if segment.first <= at < segment.end:
-                shown = self.place.shown(f"{folder_of(manifest.partition)}/{segment.file}")
-                wanted.skip_rows(shown, (segment.first, segment.end, segment.rows), at, stop, why)
+                shown = self.storage.shown(f"{folder_of(manifest.partition)}/{segment.file}")
+                selection.skip_rows(shown, (segment.first, segment.end, segment.rows), at, stop, why)
                 return segment.end
         folder = self.logs(manifest.partition)
         end = min((first for first, _ in (logs_in(folder) if folder else ()) if at < first < stop), default=stop)
-        shown = str(folder or self.place.shown(folder_of(manifest.partition)))
-        wanted.skip_rows(shown, (at, end, end - at), at, stop, "no log has them")
+        shown = str(folder or self.storage.shown(folder_of(manifest.partition)))
+        selection.skip_rows(shown, (at, end, end - at), at, stop, "no log has them")
         return end
 
     def _some(
-        self, manifest: Manifest, at: int, stop: int, wanted: Wanted
+        self, manifest: Manifest, at: int, stop: int, selection: Selection
     ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-        """Batches, and where each of them ends. Raises FileNotFoundError for what has moved on."""
+        """Yield (end offset, batch). Raises FileNotFoundError if a file has moved."""
         for segment in manifest.segments:
             if at >= stop:
                 return
             if segment.end <= at:
                 continue
-            at = self._over_lost(manifest, at, min(segment.first, stop), wanted)
+            at = self._over_lost(manifest, at, min(segment.first, stop), selection)
             if at < stop:
-                if not wanted.excludes(segment):
-                    for batch in wanted.of_segment(self.place, manifest.partition, segment, at, stop):
-                        yield batch.column("offset")[-1].as_py() + 1, wanted.cut(batch)
+                if not selection.excludes(segment):
+                    for batch in selection.of_segment(self.storage, manifest.partition, segment, at, stop):
+                        yield batch.column("offset")[-1].as_py() + 1, selection.cut(batch)
                 at = min(segment.end, stop)
                 yield at, None
-        at = self._over_lost(manifest, at, min(manifest.end, stop), wanted)
+        at = self._over_lost(manifest, at, min(manifest.end, stop), selection)
         folder = self.logs(manifest.partition)
         if at < stop and folder is None:
             raise FileNotFoundError(2, "sealed and gone", f"{self.location}{SEGMENT}")
@@ -298,19 +298,19 @@ class Journal:
                 yield at, None
                 continue
             edge = min((each.first for each in manifest.lost if at < each.first < stop), default=stop)
-            at = yield from wanted.of_logs(folder, at, edge)
+            at = yield from selection.of_logs(folder, at, edge)
 
-    def _over_lost(self, manifest: Manifest, at: int, to: int, wanted: Wanted) -> int:
-        """Over a gap between segments, which has to be one that is known."""
+    def _over_lost(self, manifest: Manifest, at: int, to: int, selection: Selection) -> int:
+        """Step over a gap between segments; raise Damaged if it is not a known loss."""
         if at >= to:
             return at
         for lost in manifest.lost:
             if lost.first <= at < lost.end:
                 at = min(lost.end, to)
-        if at < to and not wanted.skip:
-            shown = self.place.shown(f"{folder_of(manifest.partition)}/{MANIFEST}")
+        if at < to and not selection.skip:
+            shown = self.storage.shown(f"{folder_of(manifest.partition)}/{MANIFEST}")
             raise Damaged(shown, f"no segment has the offsets up to {to - 1}", offset=at, advice=ADVICE)
         if at < to:
-            shown = self.place.shown(f"{folder_of(manifest.partition)}/{MANIFEST}")
-            wanted.skip_rows(shown, (at, to, to - at), at, to, "no segment has them")
+            shown = self.storage.shown(f"{folder_of(manifest.partition)}/{MANIFEST}")
+            selection.skip_rows(shown, (at, to, to - at), at, to, "no segment has them")
         return to

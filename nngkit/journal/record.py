@@ -1,6 +1,6 @@
-"""Records as they stand in a log: bytes in, bytes out. Pure: no file, no clock; the one place that knows the CRC.
+"""Binary format of a log's records. Pure: no file, no clock. The only user of the CRC.
 
-All integers big-endian, a length in front of everything::
+All integers are big-endian; each record begins with its length::
 
     log     = magic:8  version:u16  zero:u16  partition:u32  salt:u32  first:i64  created:i64  crc:u32
     record  = length:u32  crc:u32  offset:i64  timestamp:i64  origin:u16  key:i32  headers:u32  value:u32
@@ -9,10 +9,10 @@ All integers big-endian, a length in front of everything::
     headers = (name: u16 and text   value: u32 and bytes)*
     head    = magic:8  salt:u32  first:i64  end:i64  position:i64  crc:u32
 
-`length` counts what follows `crc`, and the four numbers inside have to add up to it: a bit that flips in one of the
-five is found for certain, and so is any burst of up to 32 bits in the rest (CRC32C), and of all else but one in 2**32.
-The CRC of a record goes on from its log's `salt`, which is random: bytes of another log, or a record that somebody
-sends inside a value, are never taken for a record of this log.
+`length` counts the bytes after `crc`, and the four sizes in the record must add up to it. This detects any single bit
+flip in these five numbers; CRC32C detects any burst of up to 32 bits in the rest, and all but one in 2**32 of other
+changes. A record's CRC continues from its log's `salt`, which is random: bytes of another log, or a record that a
+peer sends inside a value, are never taken for a record of this log.
 
     >>> data = frame(0, 1, encode_origin("t", "sub", None), None, b"", b"hello", salt=7)
     >>> walk(data, 0, offset=0, salt=7).rows
@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from google_crc32c import extend as crc32c  # Apache-2.0, and wheels for every platform that pynng has wheels for
+from google_crc32c import extend as crc32c  # Apache-2.0; has wheels for every platform of pynng's wheels
 
 from nngkit.errors import ConfigError, TooLarge
 
@@ -35,8 +35,8 @@ __all__ = [
     "VERSION",
     "Head",
     "LogHeader",
+    "RawRecord",
     "Record",
-    "Row",
     "Walk",
     "crc32c",
     "decode_headers",
@@ -50,8 +50,8 @@ __all__ = [
 ]
 
 VERSION: Final = 1
-LARGEST: Final = (1 << 30) + (1 << 20)  # bytes of a record: the largest message that a socket lets in, and 1 MiB beside
-MOST_TOPIC: Final = 1024  # bytes; a name for people
+LARGEST: Final = (1 << 30) + (1 << 20)  # bytes of a record: the largest message of a socket, plus 1 MiB
+MOST_TOPIC: Final = 1024  # bytes
 _LOG_MAGIC: Final = b"NNGKITJ\n"
 _HEAD_MAGIC: Final = b"NNGJHEAD"
 _LOG: Final = struct.Struct(">8sHHIIqq")
@@ -59,20 +59,20 @@ _HEAD: Final = struct.Struct(">8sIqqq")
 _CRC: Final = struct.Struct(">I")
 _FIXED: Final = struct.Struct(">qqHiII")
 _START: Final = struct.Struct(">II")
-_SEEN: Final = struct.Struct(">IIqq")  # the first of a record: length, checksum, offset, timestamp
+_SEEN: Final = struct.Struct(">IIqq")  # first fields of a record: length, checksum, offset, timestamp
 _WHOLE: Final = struct.Struct(">IIqqHiII")
 _U16: Final = struct.Struct(">H")
 START: Final = _START.size
 FIXED: Final = _FIXED.size
 NULL: Final = -1
 
-Row: TypeAlias = tuple[int, int, bytes, bytes | None, bytes, bytes]
-"""offset, timestamp, origin, key, headers, value: a record as `walk` finds it, its origin and headers still bytes."""
+RawRecord: TypeAlias = tuple[int, int, bytes, bytes | None, bytes, bytes]
+"""offset, timestamp, origin, key, headers, value: a decoded record, with origin and headers still encoded."""
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 class Record(NamedTuple):
-    """A record as people see it. `timestamp`: microseconds since 1970, when the recorder took it."""
+    """Record of a journal. `timestamp`: microseconds since 1970, when the recorder received it."""
 
     key: bytes | None
     value: bytes
@@ -86,61 +86,61 @@ class Record(NamedTuple):
 
 
 def encode_origin(topic: str, protocol: str, peer: str | None) -> bytes:
-    """Where a record comes from: the same for all of one stream and peer. Raises ConfigError."""
+    """Encode a record's source, the same for all records of one stream and peer. Raises ConfigError."""
     name, way = topic.encode(), protocol.encode()
     if not 1 <= len(name) <= MOST_TOPIC or not topic.isprintable():
         raise ConfigError("topic", f"{topic!r} is not 1 to {MOST_TOPIC} bytes of printable text", topic)
     if not 1 <= len(way) <= 32:
         raise ConfigError("protocol", f"{protocol!r} is not 1 to 32 bytes of text", protocol)
-    # a peer's address is ours; the 4 KiB bound what a caller of put() may say
+    # a socket's peer address is short; the 4 KiB cap bounds the argument of put()
     return b"".join((_U16.pack(len(name)), name, bytes((len(way),)), way, (peer or "").encode()[:4096]))
 
 
 def decode_origin(data: bytes) -> tuple[str, str, str | None]:
-    """Topic, protocol, peer. Raises ValueError for what `encode_origin` did not make."""
+    """Return topic, protocol, peer. Raises ValueError for malformed data."""
     try:
         at = 2 + _U16.unpack_from(data)[0]
         end = at + 1 + data[at]
     except (struct.error, IndexError) as error:
-        raise ValueError("an origin that is cut off") from error
+        raise ValueError("truncated origin") from error
     if end > len(data):
-        raise ValueError("an origin that is cut off")
+        raise ValueError("truncated origin")
     return data[2:at].decode(), data[at + 1 : end].decode(), data[end:].decode(errors="replace") or None
 
 
 def encode_headers(headers: Mapping[str, bytes] | Iterable[tuple[str, bytes]] | None) -> bytes:
-    """Kafka's headers: names and bytes, in order, a name perhaps twice. Raises ConfigError."""
+    """Encode headers as in Kafka: ordered names and bytes, names may repeat. Raises ConfigError."""
     if not headers:
         return b""
     parts = []
     for name, value in headers.items() if isinstance(headers, Mapping) else headers:
         text = name.encode()
         if len(text) > 0xFFFF:
-            raise ConfigError("headers", "a name of more than 65535 bytes", name[:40])
+            raise ConfigError("headers", "a name is longer than 65535 bytes", name[:40])
         parts += [_U16.pack(len(text)), text, _CRC.pack(len(value)), value]
     return b"".join(parts)
 
 
 def decode_headers(data: bytes) -> Headers:
-    """What `encode_headers` was given. Raises ValueError for anything else."""
+    """Decode headers. Raises ValueError for malformed data."""
     found, at = [], 0
     try:
         while at < len(data):
             start = at + 2 + _U16.unpack_from(data, at)[0]
             end = start + 4 + _CRC.unpack_from(data, start)[0]
             if end > len(data):
-                raise ValueError("headers that are cut off")
+                raise ValueError("truncated headers")
             found.append((data[at + 2 : start].decode(), data[start + 4 : end]))
             at = end
     except struct.error as error:
-        raise ValueError("headers that are cut off") from error
+        raise ValueError("truncated headers") from error
     return tuple(found)
 
 
 def frame(
     offset: int, timestamp: int, origin: bytes, key: bytes | None, headers: bytes, value: bytes, *, salt: int
 ) -> bytes:
-    """A record's bytes. Raises TooLarge."""
+    """Encode a record. Raises TooLarge."""
     if key is None:
         fixed = _FIXED.pack(offset, timestamp, len(origin), NULL, len(headers), len(value))
         body = b"".join((fixed, origin, headers, value))
@@ -154,41 +154,41 @@ def frame(
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Whole records, the byte behind the last of them, and why there is none there (None: the walk just ended)."""
+    """Intact records, the position after the last one, and why none follows there (None: the walk ended)."""
 
-    rows: list[Row]
+    rows: list[RawRecord]
     position: int
     fault: str | None
 
 
 def walk(data: bytes, position: int, *, offset: int, salt: int, stop: int | None = None, most: int = 1 << 62) -> Walk:
-    """Up to `most` records from `position` on, the first of which has to be `offset`, up to the byte `stop`.
+    """Decode up to `most` records from `position` up to the byte `stop`; the first must have `offset`.
 
-    `data` is bytes or a memory map. The walk ends before the first record that is not whole; it never raises.
+    `data` is bytes or a memory map. Stops before the first record that is not intact; never raises.
     """
-    rows: list[Row] = []
+    rows: list[RawRecord] = []
     add, unpack = rows.append, _WHOLE.unpack_from
     at = position
     stop = len(data) if stop is None else stop
     fault = None
     while at < stop and most > 0:
         if at + _WHOLE.size > stop:
-            fault = f"{stop - at} bytes, too few for a record"
+            fault = f"{stop - at} bytes are too few for a record"
             break
         length, crc, number, timestamp, origin_size, key_size, headers_size, value_size = unpack(data, at)
         end = at + START + length
         sizes = FIXED + origin_size + headers_size + value_size + (key_size if key_size > 0 else 0)
         if sizes != length or key_size < NULL or length > LARGEST:
-            fault = f"lengths that do not agree ({length} and {sizes})"
+            fault = f"inconsistent lengths ({length} and {sizes})"
             break
         if end > stop:
-            fault = f"a record of {length} bytes, and {stop - at - START} are there"
+            fault = f"a record of {length} bytes is cut off after {stop - at - START}"
             break
         if crc32c(salt, data[at + START : end]) != crc:
-            fault = "the checksum does not match"
+            fault = "checksum mismatch"
             break
         if number != offset:
-            fault = f"offset {number} where {offset} was expected"
+            fault = f"offset {number} instead of {offset}"
             break
         at += _WHOLE.size
         origin = data[at : at + origin_size]
@@ -209,10 +209,10 @@ def walk(data: bytes, position: int, *, offset: int, salt: int, stop: int | None
 def seek(
     data: bytes, position: int, *, offset: int, first: int, end: int, stop: int, time: int
 ) -> tuple[int, int, int, bool]:
-    """Look for a record from `first` on, below `end`, with a timestamp of `time` or later, without any checksum.
+    """Find a record from `first` on, below `end`, with a timestamp of `time` or later, without checking CRCs.
 
-    Returns its position and offset, the position of the record before it, and True. False: there is none up to there,
-    because the log ends there or because a record there, or the one before it, is damaged.
+    Returns its position and offset, the position of the record before it, and True. False: none up to that position,
+    because the log ends there, or because that record or the one before it is damaged.
     """
     at = before = position
     unpack, size = _SEEN.unpack_from, _SEEN.size
@@ -229,10 +229,10 @@ def seek(
 
 
 def resume(data: bytes, position: int, *, offset: int, salt: int) -> tuple[int, int] | None:
-    """Where, behind damage at `position`, whole records go on: (position, offset); None if nowhere.
+    """Return (position, offset) of the next intact record behind damage at `position`; None if there is none.
 
-    `offset` is the record that is damaged. Looked for by the six upper bytes that the offsets of the next 65,536
-    records share, twice, as a border may lie between; what is found has to be whole to count.
+    `offset` is that of the damaged record. Searches for the six upper bytes that the offsets of the next 65,536 records
+    share, and again for the next block, as its border may lie between. A match must be an intact record to count.
     """
     best: tuple[int, int] | None = None
     for upper in (offset >> 16, (offset >> 16) + 1):
@@ -251,7 +251,7 @@ def resume(data: bytes, position: int, *, offset: int, salt: int) -> tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """The first bytes of a log: whose it is, and where its offsets begin. `created`: microseconds since 1970."""
+    """Header of a log: its partition and first offset. `created`: microseconds since 1970."""
 
     partition: int
     salt: int
@@ -261,28 +261,28 @@ class LogHeader:
     size = _LOG.size + _CRC.size
 
     def encode(self) -> bytes:
-        """The bytes."""
+        """Return the encoded header."""
         data = _LOG.pack(_LOG_MAGIC, VERSION, 0, self.partition, self.salt, self.first, self.created)
         return data + _CRC.pack(crc32c(0, data))
 
     @classmethod
     def decode(cls, data: bytes) -> LogHeader:
-        """Raises ValueError that says what is wrong; of another version, that it is."""
+        """Decode a header. Raises ValueError with the reason, also for another format version."""
         if len(data) < cls.size:
-            raise ValueError(f"{len(data)} bytes, too few for a log")
+            raise ValueError(f"{len(data)} bytes are too few for a log")
         magic, version, _, partition, salt, first, created = _LOG.unpack_from(data)
         if magic != _LOG_MAGIC:
-            raise ValueError("this is no log of a journal")
+            raise ValueError("not a log of a journal")
         if crc32c(0, bytes(data[: _LOG.size])) != _CRC.unpack_from(data, _LOG.size)[0]:
-            raise ValueError("the checksum of its first bytes does not match")
+            raise ValueError("checksum mismatch in its header")
         if version != VERSION:
-            raise ValueError(f"version {version} of the format, and this nngkit reads version {VERSION}")
+            raise ValueError(f"format version {version}; this nngkit reads version {VERSION}")
         return cls(partition, salt, first, created)
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Up to where a log is on the disk: in the log `first`, what lies before `position` are offsets below `end`."""
+    """Synced end: in the log `first`, the bytes before `position` hold the offsets below `end`."""
 
     salt: int
     first: int
@@ -292,15 +292,15 @@ class Head:
     size = _HEAD.size + _CRC.size
 
     def encode(self) -> bytes:
-        """The bytes."""
+        """Return the encoded head."""
         data = _HEAD.pack(_HEAD_MAGIC, self.salt, self.first, self.end, self.position)
         return data + _CRC.pack(crc32c(0, data))
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
-        """Raises ValueError."""
+        """Decode a head. Raises ValueError."""
         if len(data) != cls.size or data[:8] != _HEAD_MAGIC:
-            raise ValueError("this is no head of a journal")
+            raise ValueError("not a head of a journal")
         if crc32c(0, data[: _HEAD.size]) != _CRC.unpack_from(data, _HEAD.size)[0]:
-            raise ValueError("the checksum does not match")
+            raise ValueError("checksum mismatch")
         return cls(*_HEAD.unpack_from(data)[1:])

@@ -1,24 +1,25 @@
-"""The recorder: what comes in by sockets, or by `put`, goes into one partition of a journal.
+"""Recorder: writes messages from sockets, or from `put`, into one partition of a journal.
 
 ::
 
     async with Recorder("journal") as recorder, trio.open_nursery() as nursery:
         nursery.start_soon(recorder.record, Sub(dial=..., topics="weather.", sequence=True), "weather")
         nursery.start_soon(recorder.record, Rep(listen=...), "orders")          # acknowledged: ingest.py
-        recorder.put(b"...", topic="rounds", protocol="survey")                 # whoever else has something
+        recorder.put(b"...", topic="rounds", protocol="survey")                 # any other source
 
 ==========  =================================================================================================
-way in      promise
+input       delivery guarantee
 ==========  =================================================================================================
-SUB, BUS    at most once. What comes while there is no room is dropped and counted; gaps in numbered messages
-            are counted by the socket (`stats.lost`)
-PULL, PAIR  nothing is dropped: without room it is not received. What was received and not yet synced is lost
-            when the recorder is killed
-REP         answered after the sync: at least once, and with ids exactly once after deduplication
-`put`       as SUB, or with `held` as PULL; `store` as REP
+SUB, BUS    at most once. Messages are dropped and counted while the buffer is full; the socket counts gaps in
+            numbered messages (`stats.lost`)
+PULL, PAIR  nothing is dropped: while the buffer is full, nothing is received (backpressure). Messages received
+            and not yet synced are lost if the recorder is killed
+REP         replied to after the sync: at least once, and with ids exactly once after deduplication
+`put`       as SUB, or with `force` as PULL; `store` as REP
 ==========  =================================================================================================
 
-Everything waits in trio; the log's thread does the disk. May not know: what a message means, discovery, documents.
+All waiting is done in trio; the log's thread does the disk I/O. Does not know: the meaning of a message, discovery,
+documents.
 """
 
 from __future__ import annotations
@@ -37,29 +38,29 @@ import trio
 
 from nngkit.background import UnderTrio
 from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStored, TimedOut, TooLarge
-from nngkit.journal.ingest import Ingest, Stored, encode_refusal, encode_stored, parse_request
+from nngkit.journal.ingest import IngestRequest, Stored, encode_refusal, encode_stored, parse_request
 from nngkit.journal.log import Entry, LogStats
+from nngkit.journal.partition import Partition, Retention, SealStats
 from nngkit.journal.reader import open_journal, read
 from nngkit.journal.record import Record, encode_headers, encode_origin
-from nngkit.journal.segments import Partition, Retention, SealStats
 from nngkit.protocols import Bus, Pair0, Pair1, Pull, Rep, Request, Socket, Sub
 
-__all__ = ["Recorder", "RecorderStats", "Stream"]
+__all__ = ["Recorder", "RecorderStats", "StreamStats"]
 
-TURN: Final = 256  # messages taken at once: enough that waking up is not what costs
-ORIGINS: Final = 4096  # senders remembered in a stream; a peer that reconnects is a new one
-WAYS: Final = {Sub: "sub", Pull: "pull", Bus: "bus", Pair0: "pair", Pair1: "pair", Rep: "rep"}
-QUIET: Final = 0.05  # seconds without a message after which, when recording ends, all that was under way has come
-LAST: Final = 1.0  # seconds that this may take, with somebody who goes on sending
-DROPS: Final = ("sub", "bus")  # ways in on which nobody can be held back
+TURN: Final = 256  # messages received at once, so that wake-ups do not dominate the cost
+ORIGINS: Final = 4096  # cached origins; a peer that reconnects has a new one
+PROTOCOLS: Final = {Sub: "sub", Pull: "pull", Bus: "bus", Pair0: "pair", Pair1: "pair", Rep: "rep"}
+QUIET: Final = 0.05  # seconds without a message after which a cancelled socket counts as drained
+LAST: Final = 1.0  # seconds that draining may take while a peer keeps sending
+DROPS: Final = ("sub", "bus")  # protocols without backpressure
 
 Headers = Mapping[str, bytes] | Iterable[tuple[str, bytes]] | None
 
 
 @dataclass(slots=True)
-class Stream:
-    """What came in by one socket. `received` records, `dropped` for want of room, `refused`: told that they were not
-    stored, `bad`: requests that were none, `lost`: gaps seen in numbered messages, `unseen`: dropped by the socket."""
+class StreamStats:
+    """Counters of one input. `received` records; `dropped` because the buffer was full; `refused` with NotStored;
+    `bad` requests; `lost`: gaps in numbered messages; `unseen`: dropped by the socket."""
 
     topic: str
     protocol: str
@@ -77,19 +78,19 @@ class Stream:
 
     @property
     def unseen(self) -> int:
-        """Messages that the socket did not hand over: too large, not what they should be, or faster than this was."""
+        """Messages that the socket dropped: too large, malformed, or arriving faster than they were recorded."""
         if self.socket is None:
             return 0
         stats = self.socket.stats
-        behind = stats.dropped if isinstance(self.socket, (Sub, Bus)) else 0  # of others, what is dropped is answers
+        behind = stats.dropped if isinstance(self.socket, (Sub, Bus)) else 0  # other sockets drop replies only
         return stats.too_large + stats.bad + behind
 
 
 @dataclass(frozen=True, slots=True)
 class RecorderStats:
-    """`end`: one past the last record on the disk. `waiting`: bytes that are not there yet. `failure`: why, if the disk
-    does not take them, or the sealing fails. `torn`: bytes that a killed recorder left half written; `salvaged`: what
-    damage had taken before, in records."""
+    """`end`: one past the last record on disk. `waiting`: bytes not yet on disk. `failure`: the current error of the
+    disk or of sealing. `torn`: bytes that a killed recorder had written in part; `salvaged`: records lost to earlier
+    damage."""
 
     partition: int
     start: int
@@ -98,17 +99,17 @@ class RecorderStats:
     waiting: int
     log: LogStats
     seal: SealStats
-    streams: tuple[Stream, ...]
+    streams: tuple[StreamStats, ...]
     failure: str | None
     torn: int
     salvaged: int
 
 
 class Recorder(UnderTrio):
-    """One partition's recorder; use it with `async with`, under trio. The arguments are those of `Partition.open`.
+    """Recorder of one partition; use it with `async with`, under trio. Takes the arguments of `Partition.open`.
 
-    Entering raises ConfigError for a journal that cannot be used or that another recorder has, Damaged. Leaving writes
-    what has come and seals it.
+    Entering raises ConfigError if the journal is unusable or locked by another recorder, Damaged. Leaving writes all
+    pending records and seals them.
     """
 
     _blocking = False
@@ -123,7 +124,7 @@ class Recorder(UnderTrio):
         retention: Retention | None = None,
         segment_bytes: int = 64 << 20,
         segment_seconds: float = 60.0,
-        room: int = 64 << 20,
+        buffer_bytes: int = 64 << 20,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._open = partial(
@@ -135,16 +136,16 @@ class Recorder(UnderTrio):
             retention=retention,
             segment_bytes=segment_bytes,
             segment_seconds=segment_seconds,
-            room=room,
+            buffer_bytes=buffer_bytes,
             deliver=self._deliver,
         )
         self._journal = journal
         self._spool = spool
-        self._room = room
+        self._buffer_bytes = buffer_bytes
         self._clock = clock
         self._partition: Partition | None = None
-        self._streams: list[Stream] = []
-        self._puts: dict[tuple[str, str], Stream] = {}
+        self._streams: list[StreamStats] = []
+        self._puts: dict[tuple[str, str], StreamStats] = {}
         self._origins: dict[tuple[str, str, str | None], bytes] = {}
         self._drained = trio.Event()
 
@@ -157,35 +158,35 @@ class Recorder(UnderTrio):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with trio.CancelScope(shield=True):  # what was received is to be on the disk
-            await trio.to_thread.run_sync(self._held.close)
+        with trio.CancelScope(shield=True):  # received records must reach the disk
+            await trio.to_thread.run_sync(self._opened.close)
 
     @property
-    def _held(self) -> Partition:
+    def _opened(self) -> Partition:
         if self._partition is None:
             raise Closed("the recorder is not open: use it with `async with`")
         return self._partition
 
     @property
     def stats(self) -> RecorderStats:
-        """What it has done so far."""
-        held = self._held
-        failure = held.log.failure or held.failure
+        """Current counters."""
+        opened = self._opened
+        failure = opened.log.failure or opened.failure
         return RecorderStats(
-            held.manifest.partition,
-            held.manifest.start,
-            held.manifest.end,
-            held.log.end,
-            held.log.waiting,
-            held.log.stats,
-            held.stats,
+            opened.manifest.partition,
+            opened.manifest.start,
+            opened.manifest.end,
+            opened.log.end,
+            opened.log.waiting,
+            opened.log.stats,
+            opened.stats,
             tuple(self._streams),
             None if failure is None else str(failure),
-            held.recovered.torn,
-            sum(lost.end - lost.first for lost in held.recovered.lost),
+            opened.recovered.torn,
+            sum(lost.end - lost.first for lost in opened.recovered.lost),
         )
 
-    # Whatever has something to record
+    # Records from the caller
 
     def put(
         self,
@@ -197,19 +198,19 @@ class Recorder(UnderTrio):
         headers: Headers = None,
         peer: str | None = None,
         timestamp: int | None = None,
-        held: bool = False,
+        force: bool = False,
     ) -> bool:
-        """Record `value`, soon. Never waits; False if there was no room, and then it is counted as dropped.
+        """Queue `value` to be recorded, without waiting. Return False if the buffer is full; then it counts as dropped.
 
-        `held`: the caller has it already and nowhere to put it. It is taken without room too: wait for `room` before
-        there is more. `flush` says when it is on the disk.
+        `force`: accept it even if the buffer is full, for a caller that cannot hold it back; it must then await
+        `wait_for_room` before its next one. `flush` waits until it is on disk.
         """
         stream = self._put_stream(topic, protocol)
         entry = self._entry(value, topic, protocol, key, headers, peer, timestamp)
         stream.received += 1
         stream.size += len(value)
         try:
-            self._held.log.append((entry,), held=held)
+            self._opened.log.append((entry,), force=force)
         except Full:
             stream.dropped += 1
             return False
@@ -225,72 +226,74 @@ class Recorder(UnderTrio):
         headers: Headers = None,
         peer: str | None = None,
     ) -> Stored:
-        """Record `values`, and return when they are on the disk. Raises NotStored. Cancelled, they may be."""
+        """Record `values`; return when they are on disk. Raises NotStored. If cancelled, they may still be recorded."""
         stream = self._put_stream(topic, protocol)
         entries = [self._entry(value, topic, protocol, key, headers, peer, None) for value in values]
         stream.received += len(values)
         stream.size += sum(map(len, values))
-        await self.room()
+        await self.wait_for_room()
         try:
             first, end = await self._synced(entries)
         except NotStored:
             stream.refused += len(values)
             raise
-        return Stored(self._held.manifest.partition, first, end)
+        return Stored(self._opened.manifest.partition, first, end)
 
     async def flush(self) -> None:
-        """Return when all that was put before is on the disk. Raises NotStored: what has not been dropped is tried
-        again, so a later flush may succeed. Cancelled, it changes nothing."""
-        if self._held.log.waiting:
+        """Wait until all records put before are on disk. Cancelling it has no effect on the records.
+
+        Raises NotStored; records without a waiter are retried, so a later flush may succeed.
+        """
+        if self._opened.log.waiting:
             await self._synced(())
         else:
             await trio.lowlevel.checkpoint()
 
-    async def room(self) -> None:
-        """Return when half of the room is free: at once, unless the disk is behind, or takes nothing."""
-        while self._held.log.waiting > self._room // 2:
+    async def wait_for_room(self) -> None:
+        """Wait until half of the buffer is free: returns at once unless the disk is behind or failing."""
+        while self._opened.log.waiting > self._buffer_bytes // 2:
             await self._drained.wait()
 
     def recorded(self, topic: str) -> Iterator[Record]:
-        """What this partition has of `topic` on the disk, the oldest first; without what is damaged or retired.
+        """Yield this partition's records of `topic` on disk, oldest first, without damaged or expired ones.
 
-        Reads files: for a thread.
+        Reads files, so call it in a thread.
         """
         journal = open_journal(self._journal, spool=self._spool)
-        return read(journal, topics=topic, partition=self._held.manifest.partition, missing="skip")
+        return read(journal, topics=topic, partition=self._opened.manifest.partition, missing="skip")
 
     # Sockets
 
     async def record(self, socket: Sub | Pull | Bus | Pair0 | Pair1 | Rep, topic: str, *, plain: bool = False) -> None:
-        """Record what `socket` receives under `topic`, until it is closed or this is cancelled. It stays its owner's.
+        """Record what `socket` receives under `topic`, until it is closed or this is cancelled. Does not close it.
 
-        SUB, PULL, BUS, PAIR, and REP, whose requests are those of `ingest.py`, or with `plain` one value each.
-        Cancelled, it goes on until nothing has come for 0.05 s, for a second at most, so that what was sent before is
-        recorded too; requests under way are not answered. Raises ConfigError.
+        Takes SUB, PULL, BUS, PAIR, and REP, whose requests are those of `ingest.py`, or with `plain` one value each.
+        If cancelled, it continues until nothing has arrived for 0.05 s, for one second at most, so that messages sent
+        before are recorded; pending requests get no reply. Raises ConfigError.
         """
-        way = WAYS.get(type(socket))
-        if way is None:
-            known = ", ".join(kind.__name__ for kind in WAYS)
+        protocol = PROTOCOLS.get(type(socket))
+        if protocol is None:
+            known = ", ".join(kind.__name__ for kind in PROTOCOLS)
             raise ConfigError(
-                "socket", f"{type(socket).__name__} receives nothing to record; there are {known}", socket
+                "socket", f"{type(socket).__name__} receives nothing to record; use one of {known}", socket
             )
-        encode_origin(topic, way, None)
-        stream = Stream(topic, way, socket=socket)
+        encode_origin(topic, protocol, None)
+        stream = StreamStats(topic, protocol, socket=socket)
         self._streams.append(stream)
         if isinstance(socket, Rep):
-            await _Answering(self, socket, stream, plain).run()
+            await _Replies(self, socket, stream, plain).run()
         else:
             await self._take_in(socket, stream)
 
-    async def _take_in(self, socket: Any, stream: Stream) -> None:
+    async def _take_in(self, socket: Any, stream: StreamStats) -> None:
         lossy = stream.protocol in DROPS
         try:
             while True:
                 if not lossy:
-                    await self.room()
+                    await self.wait_for_room()
                 try:
                     self._keep(socket, stream, await socket.arecv_msgs(TURN))
-                except BadMessage:  # a batch that is none: the socket has counted it
+                except BadMessage:  # an invalid batch, counted by the socket
                     continue
         except Closed:
             return
@@ -299,8 +302,8 @@ class Recorder(UnderTrio):
                 await self._take_rest(socket, stream)
             raise
 
-    async def _take_rest(self, socket: Any, stream: Stream) -> None:
-        """What has arrived and not been read yet, which nobody else will ever have."""
+    async def _take_rest(self, socket: Any, stream: StreamStats) -> None:
+        """Record messages that have arrived and were not received yet."""
         while True:
             try:
                 self._keep(socket, stream, await socket.arecv_msgs(TURN, timeout=QUIET))
@@ -309,7 +312,7 @@ class Recorder(UnderTrio):
             except (Closed, TimedOut):
                 return
 
-    def _keep(self, socket: Any, stream: Stream, messages: list[Any]) -> None:
+    def _keep(self, socket: Any, stream: StreamStats, messages: list[Any]) -> None:
         lossy = stream.protocol in DROPS
         now = self._clock() // 1000
         topics = socket.topics if isinstance(socket, Sub) else ()
@@ -326,17 +329,17 @@ class Recorder(UnderTrio):
         stream.received += len(entries)
         stream.size += sum(map(len, messages))
         try:
-            self._held.log.append(entries, held=not lossy)
+            self._opened.log.append(entries, force=not lossy)
         except Full:
             stream.dropped += len(entries)
 
-    # Within
+    # Internal
 
-    def _put_stream(self, topic: str, protocol: str) -> Stream:
+    def _put_stream(self, topic: str, protocol: str) -> StreamStats:
         stream = self._puts.get((topic, protocol))
         if stream is None:
             encode_origin(topic, protocol, None)
-            stream = self._puts[(topic, protocol)] = Stream(topic, protocol)
+            stream = self._puts[(topic, protocol)] = StreamStats(topic, protocol)
             self._streams.append(stream)
         return stream
 
@@ -362,17 +365,17 @@ class Recorder(UnderTrio):
         return key, value, self._origin(topic, protocol, peer), encode_headers(headers), now
 
     async def _synced(self, entries: Sequence[Entry]) -> tuple[int, int]:
-        """Append, and wait for the sync: it is that of all before, too."""
+        """Append, and wait for the sync, which also covers all records before."""
         known = trio.Event()
-        told: list[tuple[int, int, NotStored | None]] = []
+        results: list[tuple[int, int, NotStored | None]] = []
 
         def done(first: int, end: int, why: NotStored | None) -> None:
-            told.append((first, end, why))
+            results.append((first, end, why))
             known.set()
 
-        self._held.log.append(entries, done, held=True)
+        self._opened.log.append(entries, done, force=True)
         await known.wait()
-        first, end, why = told[0]
+        first, end, why = results[0]
         if why is not None:
             raise why
         return first, end
@@ -388,27 +391,27 @@ class Recorder(UnderTrio):
             call()
 
 
-class _Answering:
-    """REP: requests in, records appended, answered when they are on the disk.
+class _Replies:
+    """Loop over a REP: append the records of each request, reply when they are on disk.
 
-    Answers to one connection go out in their order by a task of its own, so that who does not read holds up nobody.
+    Each connection has a task that sends its replies in order, so a peer that does not read delays no other.
     """
 
-    def __init__(self, recorder: Recorder, socket: Rep, stream: Stream, plain: bool) -> None:
+    def __init__(self, recorder: Recorder, socket: Rep, stream: StreamStats, plain: bool) -> None:
         self._recorder = recorder
         self._socket = socket
         self._stream = stream
         self._plain = plain
-        self._partition = recorder._held.manifest.partition
+        self._partition = recorder._opened.manifest.partition
         self._due: dict[int, deque[tuple[Request, bytes]]] = {}
 
     async def run(self) -> None:
         recorder, stream = self._recorder, self._stream
-        log = recorder._held.log
+        log = recorder._opened.log
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
-                await recorder.room()
+                await recorder.wait_for_room()
                 try:
                     requests = await self._socket.arecv_many(TURN)
                 except Closed:
@@ -423,18 +426,18 @@ class _Answering:
                     except (BadMessage, TooLarge, ConfigError) as error:
                         del entries[before:]
                         stream.bad += 1
-                        self._answer(request, encode_refusal(str(error)))
+                        self._reply(request, encode_refusal(str(error)))
                         continue
                     waiting.append((request, len(entries) - before))
                 if entries:
                     stream.received += len(entries)
-                    log.append(entries, partial(self._synced, waiting), held=True)
+                    log.append(entries, partial(self._synced, waiting), force=True)
 
     def _add(self, request: Request, entries: list[Entry], now: int) -> None:
         pipe = request.pipe
         peer = None if pipe is None else pipe.address
         stream = self._stream
-        asked = Ingest(b"", [request.body]) if self._plain else parse_request(request.body, peer=peer)
+        asked = IngestRequest(b"", [request.body]) if self._plain else parse_request(request.body, peer=peer)
         topic = stream.topic if asked.topic is None else f"{stream.topic}/{asked.topic}"
         origin = self._recorder._origin(topic, stream.protocol, peer)
         stream.size += len(request.body)
@@ -446,26 +449,26 @@ class _Answering:
             self._stream.refused += end - first
             refusal = encode_refusal(str(why))
             for request, _ in waiting:
-                self._answer(request, refusal)
+                self._reply(request, refusal)
             return
         for request, count in waiting:
-            self._answer(request, encode_stored(Stored(self._partition, first, first + count)))
+            self._reply(request, encode_stored(Stored(self._partition, first, first + count)))
             first += count
 
-    def _answer(self, request: Request, answer: bytes) -> None:
+    def _reply(self, request: Request, reply: bytes) -> None:
         pipe = 0 if request.pipe is None else request.pipe.id
         if (due := self._due.get(pipe)) is not None:
-            due.append((request, answer))
+            due.append((request, reply))
         elif not self._nursery.cancel_scope.cancel_called:
-            self._due[pipe] = deque([(request, answer)])
+            self._due[pipe] = deque([(request, reply)])
             self._nursery.start_soon(self._send, pipe)
 
     async def _send(self, pipe: int) -> None:
         due = self._due[pipe]
         while due:
-            request, answer = due.popleft()
+            request, reply = due.popleft()
             try:
-                await request.areply(answer)
-            except (Closed, Broken, TimeoutError):  # who asked has gone, and will ask again
+                await request.areply(reply)
+            except (Closed, Broken, TimeoutError):  # the peer has gone, and will retry
                 due.clear()
         del self._due[pipe]

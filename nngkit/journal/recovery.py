@@ -1,9 +1,9 @@
-"""After the last recorder: what its logs hold, and where the next record goes. Reads; changes nothing.
+"""Recovery after the previous recorder: the content of its logs, and the next offset. Reads only.
 
-Any log may have a torn end: its process was killed while it wrote. What is whole is kept; what follows the last whole
-record was never acknowledged. Damage is something else, and told apart in three ways: whole records behind it, a head
-that says that more was synced, an offset that no log has. Damage stops a recorder, unless it is told to `salvage`: then
-the records that are gone are counted as lost, in the manifest, and everything else is kept.
+Any log may have a torn end, if its process was killed during a write. Intact records are kept; bytes after the last
+one were never acknowledged. Damage is recognised in three ways: intact records behind it, a head that claims more
+synced records, or an offset that no log has. Damage stops a recorder unless it is told to `salvage`. Then the missing
+records are listed as lost in the manifest, and everything else is kept.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["OldLog", "Recovered", "recover"]
 
 @dataclass(frozen=True, slots=True)
 class OldLog:
-    """A log of before, with the offsets in it that count: `first` to `end` - 1.
+    """Log of a previous recorder, with the offsets in it that count: `first` to `end` - 1.
 
-    `damaged`: it is to be kept when it has been sealed, as somebody may want to look at it.
+    `damaged`: keep the file after sealing, for inspection.
     """
 
     path: Path
@@ -36,10 +36,10 @@ class OldLog:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """`end`: the next record's offset. `logs`: those not sealed, in order. `done`: those sealed already.
+    """Result: `end`, the next offset; `logs` to be sealed, in order; `done`, the logs already sealed.
 
-    `useless`: logs with no record in them that can be read. `lost`: what damage took. `torn`: bytes behind the last
-    whole record, which are none.
+    `useless`: logs without a readable record. `lost`: ranges taken by damage. `torn`: bytes after the last intact
+    record.
     """
 
     end: int
@@ -51,7 +51,7 @@ class Recovered:
 
 
 class _Findings:
-    """What has been found so far. Damage is raised here, or, with `salvage`, becomes a loss."""
+    """Findings so far. Damage is raised here, or with `salvage` recorded as a loss."""
 
     def __init__(self, sealed: int, known: Sequence[Lost], salvage: bool) -> None:
         self.next = sealed
@@ -62,7 +62,7 @@ class _Findings:
         self.lost: list[Lost] = []
 
     def step_over(self) -> None:
-        """Continue behind records that are known to be lost."""
+        """Skip records known to be lost."""
         for lost in self.known:
             if lost.first <= self.next < lost.end:
                 self.next = lost.end
@@ -80,9 +80,9 @@ class _Findings:
 def recover(
     folder: Path, partition: int, sealed: int, *, known: Sequence[Lost] = (), given: int = 0, salvage: bool = False
 ) -> Recovered:
-    """Look at all logs of a partition whose segments end at `sealed`. Raises Damaged, OSError.
+    """Inspect all logs of a partition whose segments end at `sealed`. Raises Damaged, OSError.
 
-    `known`: what the manifest counts as lost; it is no damage again. `given`: offsets below it were given to records.
+    `known`: losses already in the manifest, not reported again. `given`: offsets below it have been assigned.
     """
     found = logs_in(folder)
     head = read_head(folder)
@@ -95,16 +95,16 @@ def recover(
         border = found[number + 1][0] if number + 1 < len(found) else None
         needed = synced if border is None else border
         if path.stat().st_size < LogHeader.size and needed <= first:
-            useless.append(path)  # killed between its first byte and its header: nothing can be in it
+            useless.append(path)  # killed before its header was written: it holds no record
             continue
         here.step_over()
         if first > here.next:
-            why = f"it begins with offset {first}, and the log that begins with {here.next} is missing"
+            why = f"it begins at offset {first}, and the log that begins at {here.next} is missing"
             here.lose(Damaged(str(path), why, offset=here.next, advice=ADVICE), [(here.next, first)])
             here.next = first
         try:
             seen = scan(path, partition=partition)
-        except Damaged as damage:  # the first bytes, without which the rest cannot be checked
+        except Damaged as damage:  # without the header, the records cannot be checked
             here.lose(damage, [(first, needed)])
             useless.append(path)
             here.next = max(here.next, needed)
@@ -112,7 +112,7 @@ def recover(
         end = seen.end if border is None else min(seen.end, border)
         damaged = end < needed or (border is None and seen.behind is not None)
         if damaged:
-            why = seen.fault or f"it ends here, and offsets up to {needed - 1} were in it"
+            why = seen.fault or f"it ends here, but had offsets up to {needed - 1}"
             broken = Damaged(str(path), why, position=seen.position, offset=seen.end, advice=ADVICE)
             gaps, end = _gaps(path, needed, border)
             here.lose(broken, gaps)
@@ -126,7 +126,7 @@ def recover(
     here.step_over()
     if here.next < synced:
         name = str(found[-1][1] if found else folder)
-        why = f"offsets up to {synced - 1} were on the disk"
+        why = f"offsets up to {synced - 1} had been synced"
         here.lose(Damaged(name, why, offset=here.next, advice=ADVICE), [(here.next, synced)])
         here.next = synced
     lost = tuple(sorted(here.lost, key=lambda each: each.first))
@@ -134,7 +134,7 @@ def recover(
 
 
 def _gaps(path: Path, needed: int, border: int | None) -> tuple[list[tuple[int, int]], int]:
-    """What is missing in a damaged log, and the offset behind the last that it has or should have."""
+    """Return the missing ranges of a damaged log, and the offset behind the last that it has or should have."""
     gaps: list[tuple[int, int]] = []
     with open_log(path) as log:
         expected = log.header.first

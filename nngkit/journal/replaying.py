@@ -1,4 +1,4 @@
-"""Replay: sends what was recorded once more. Same bytes, same order; at the pace it came, faster, or as it goes.
+"""Replay: send recorded messages again, in order, at the recorded pace, a multiple of it, or unpaced.
 
 ::
 
@@ -6,12 +6,12 @@
         await pub.await_for_peers(1)
         await replay("journal", pub, topics="weather", speed=10.0)
 
-A record is due `(its timestamp - the first one's) / speed` seconds after the first. It is never sent earlier; how much
-later the socket had taken it, `Replayed` counts. Several partitions are merged by time, records of one partition stay
-in their order.
+A record is due `(its timestamp - the first one's) / speed` seconds after the first. It is never sent earlier;
+`Replayed` counts how much later the socket accepted it. Several partitions are merged by time; records of one
+partition keep their order.
 
-Without a pace (`speed=None`) a socket that holds back sets it (PUSH, PAIR), and one that does not (PUB, BUS) is held
-back here, so that its own queues drop nothing; what a slow subscriber drops is the subscriber's to count.
+Unpaced (`speed=None`), backpressure limits PUSH and PAIR. PUB and BUS have none, so this module waits until their
+queues are nearly empty; a slow subscriber may still drop messages, and counts them.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ import trio
 
 from nngkit.errors import ConfigError
 from nngkit.journal.reader import Journal, open_journal
-from nngkit.journal.wanted import Skipped, log_skipped
+from nngkit.journal.selection import Skipped, log_skipped
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Push, Req
 
 __all__ = ["Replayed", "replay"]
 
-PIECE: Final = 512  # records taken from the journal at once: a millisecond in which nothing can be sent
+PIECE: Final = 512  # records read at once: 1 ms during which nothing is sent
 AHEAD: Final = 16  # pieces read ahead: 8,192 records, for a disk that stalls
-TURN: Final = 256  # records sent at once at most
-STUCK: Final = 1.0  # seconds without a message written after which a peer is taken to have stopped reading
+TURN: Final = 256  # maximum of records sent at once
+STUCK: Final = 1.0  # seconds without a write after which a peer counts as no longer reading
 SENDERS: Final = (Pub, Push, Bus, Pair0, Pair1, Req)
 
-_Piece: TypeAlias = tuple[list[int], list[bytes]]  # times and values: a tuple a record would have them all collected
+_Piece: TypeAlias = tuple[list[int], list[bytes]]  # times and values: a tuple a record would burden the collector
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What was sent so far: `records`, `size` in bytes; `late`: how many by how many tenths of a millisecond.
+    """Progress: `records` sent, their `size` in bytes; `late`: number of records by lateness in units of 0.1 ms.
 
-    `skipped`: records that damage took, of what `missing="skip"` left out.
+    `skipped`: damaged records left out by `missing="skip"`.
     """
 
     records: int = 0
@@ -55,7 +55,7 @@ class Replayed:
     skipped: int = 0
 
     def lateness(self, share: float) -> float:
-        """Seconds that `share` of the records (0 to 1) were late by at most; 0 where there was no pace."""
+        """Return the lateness in seconds that `share` (0 to 1) of the records did not exceed; 0 if unpaced."""
         left = share * self.late.total()
         for tenths, count in sorted(self.late.items()):
             left -= count
@@ -79,17 +79,17 @@ async def replay(
     progress: Replayed | None = None,
     skipped: Callable[[Skipped], object] = log_skipped,
 ) -> Replayed:
-    """Send what `read` would give, by PUB, PUSH, BUS, PAIR, or REQ (each record a request, one after another).
+    """Send the records that `read` yields, by PUB, PUSH, BUS, PAIR, or REQ (a request each, one at a time).
 
-    `speed`: 1.0 is the pace it was recorded at, None as fast as the socket takes it. `progress` counts while it runs.
-    Cancelled, a record has been sent whole or not at all, and `progress` may lack the last ones, at most 256. Raises
-    what `read` and the socket raise, ConfigError.
+    `speed`: 1.0 is the recorded pace, None as fast as the socket accepts. `progress` is updated while it runs.
+    If cancelled, each record has been sent whole or not at all; `progress` may miss the last 256. Raises the errors
+    of `read` and of the socket, ConfigError.
     """
     if type(socket) not in SENDERS:
         known = ", ".join(kind.__name__ for kind in SENDERS)
-        raise ConfigError("socket", f"{type(socket).__name__} cannot send a replay; there are {known}", socket)
+        raise ConfigError("socket", f"{type(socket).__name__} cannot send a replay; use one of {known}", socket)
     if speed is not None and not 0 < speed < 1e6:
-        raise ConfigError("speed", f"{speed!r} is not over 0", speed)
+        raise ConfigError("speed", f"{speed!r} is not above 0", speed)
     held = journal if isinstance(journal, Journal) else await trio.to_thread.run_sync(open_journal, journal)
     done = progress if progress is not None else Replayed()
 
@@ -146,7 +146,7 @@ def _rows(batches: Iterator[Any]) -> Iterator[_Piece]:
 
 
 def _merged(sources: list[Iterator[_Piece]]) -> Iterator[_Piece]:
-    """By time; `merge` keeps each source in its own order also where its clock went back."""
+    """Merge by time; each source keeps its order even if its clock went back."""
     rows = heapq.merge(*(_each(source) for source in sources), key=lambda row: row[0])
     while some := list(itertools.islice(rows, PIECE)):
         yield [timestamp for timestamp, _ in some], [value for _, value in some]
@@ -158,7 +158,7 @@ def _each(source: Iterator[_Piece]) -> Iterator[tuple[int, bytes]]:
 
 
 async def _in_time(socket: Any, reading: AsyncIterator[_Piece], speed: float, done: Replayed) -> None:
-    """All that is due goes at once, so that a rate of several records a wake-up does not fall behind."""
+    """Send all due records at once, so that rates above one record a wake-up keep up."""
     many = 1 if isinstance(socket, Req) else TURN
     begun: float | None = None
     first = 0
@@ -200,7 +200,7 @@ async def _at_once(socket: Any, reading: AsyncIterator[_Piece], done: Replayed) 
 
 
 async def _has_room(socket: Any) -> None:
-    """Until what the socket has not written is less than a turn, or nobody has taken anything for a while."""
+    """Wait until fewer than `TURN` messages are unwritten, or no peer has read anything for `STUCK` seconds."""
     since, before = trio.current_time(), -1
     while (unwritten := socket.stats.unwritten) > TURN:
         if unwritten != before:

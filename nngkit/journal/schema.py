@@ -1,4 +1,4 @@
-"""The columns: those of Spark's Kafka source, under their names, and three of ours behind them."""
+"""Columns of a journal: those of Spark's Kafka source under the same names, plus headers, protocol and peer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from nngkit.journal.record import Record, Row, decode_headers, decode_origin
+from nngkit.journal.record import RawRecord, Record, decode_headers, decode_origin
 
 __all__ = ["NAMES", "SCHEMA", "batch_of", "records_of"]
 
@@ -27,8 +27,8 @@ SCHEMA: Final = pa.schema(
 NAMES: Final = tuple(SCHEMA.names)
 
 
-def batch_of(rows: Sequence[Row], partition: int) -> Any:
-    """Rows of a log as one RecordBatch."""
+def batch_of(rows: Sequence[RawRecord], partition: int) -> Any:
+    """Convert a log's records to one RecordBatch."""
     if not rows:
         return pa.RecordBatch.from_pylist([], SCHEMA)
     offsets, times, origins, keys, headers, values = zip(*rows, strict=True)
@@ -54,7 +54,7 @@ def batch_of(rows: Sequence[Row], partition: int) -> Any:
 
 
 def records_of(batch: Any) -> Iterator[Record]:
-    """A batch with all columns as records."""
+    """Yield the records of a batch that has all columns."""
     columns = [batch.column(name) for name in NAMES]
     columns[NAMES.index("timestamp")] = columns[NAMES.index("timestamp")].cast(pa.int64())
     for key, value, topic, partition, offset, timestamp, headers, protocol, peer in zip(

@@ -1,7 +1,7 @@
-"""One segment: a log's records as Parquet, and what is read back from such a file. May not know: manifests, threads.
+"""Write a log's records as one Parquet segment, and read its offset range. Does not know: manifests, threads.
 
-The file's metadata says which offsets it stands for, as its name does: `nngkit.first` and `nngkit.end`. Damage to a log
-can have taken the first or the last of them, so the records alone do not tell.
+The file's metadata holds its offset range, as its name does: `nngkit.first` and `nngkit.end`. Damage to the log may
+have taken the first or last record, so the records alone do not tell.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from nngkit.journal.recovery import OldLog
 
 __all__ = ["METADATA", "crc_of", "range_of", "write_segment"]
 
-METADATA: Final = b"nngkit.journal"  # the format's version, 1
+METADATA: Final = b"nngkit.journal"  # format version, 1
 FIRST: Final = b"nngkit.first"
 END: Final = b"nngkit.end"
-ROW_GROUP: Final = 65_536  # rows: what a reader has to take for one; 6 MB at 100 B a record
-ROW_GROUP_BYTES: Final = 64 << 20  # and of large records fewer
-PIECE: Final = 512  # records decoded before other threads get the interpreter: a millisecond
-PAUSE: Final = 0.0003  # seconds of that turn
+ROW_GROUP: Final = 65_536  # rows: the unit of reading; 6 MB at 100 B a record
+ROW_GROUP_BYTES: Final = 64 << 20  # fewer rows if they are large
+PIECE: Final = 512  # records decoded before yielding to other threads: 1 ms
+PAUSE: Final = 0.0003  # seconds of that yield
 
 
 def write_segment(old: OldLog, partition: int, target: Path, *, gently: bool = True) -> Segment:
-    """Write a log's records to `target` as Parquet, without a sync. Raises Damaged, OSError."""
+    """Write a log's records to `target` as Parquet, unsynced. Raises Damaged, OSError.
+
+    `gently`: yield to other threads in between.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -47,7 +50,7 @@ def write_segment(old: OldLog, partition: int, target: Path, *, gently: bool = T
             target,
             schema,
             compression="zstd",
-            compression_level=1,  # of text half the size of 3's speed: 1 GB a minute on one core
+            compression_level=1,  # text shrinks to half its size, at 1 GB a minute on one core
             use_dictionary=["topic", "partition", "protocol", "peer", "key"],
             write_statistics=["topic", "partition", "offset", "timestamp"],
             write_page_checksum=True,
@@ -72,14 +75,14 @@ def write_segment(old: OldLog, partition: int, target: Path, *, gently: bool = T
             writer.write_table(pa.Table.from_batches(batches, SCHEMA), row_group_size=ROW_GROUP)
             rows += count
     if not rows:
-        raise Damaged(str(old.path), "no record in it can be read", offset=old.first)
+        raise Damaged(str(old.path), "it has no readable record", offset=old.first)
     crc = crc_of(target)
     size = target.stat().st_size
     return Segment(segment_name(old.first, old.end), old.first, old.end, rows, size, crc, low, high, dict(topics))
 
 
 def crc_of(file: Any) -> int:
-    """The CRC32C of a file, given by its path or open."""
+    """Return the CRC32C of a file, given as a path or an open file."""
     if isinstance(file, (str, os.PathLike)):
         with open(file, "rb") as opened:
             return crc_of(opened)
@@ -90,10 +93,9 @@ def crc_of(file: Any) -> int:
 
 
 def range_of(metadata: Mapping[bytes, bytes], file: str, least: int, behind: int, rows: int) -> tuple[int, int]:
-    """The offsets `first` to `end` - 1 that a segment stands for; it has `rows` records from `least` to `behind` - 1.
+    """Return (first, end) of a segment with `rows` records from `least` to `behind` - 1.
 
-    A file written before the metadata had the range is taken by its name where records are missing and the name
-    includes them.
+    For a file without a range in its metadata, the name decides if records are missing and the name covers them.
     """
     try:
         first, end = int(metadata[FIRST]), int(metadata[END])

@@ -1,4 +1,4 @@
-"""Looking at every byte of a journal: what is there, what is damaged, and what is missing. Changes nothing."""
+"""Check every byte of a journal; report intact, damaged and missing files. Changes nothing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NO_WORD: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One file: good, damaged, missing, or torn (a log whose end a killed recorder left; nothing in it was promised).
+    """Result for one file: good, damaged, missing, or torn (a killed recorder's log end, which was never acknowledged).
 
-    `first` to `end` - 1 are the offsets that can be read from it; `offset` and `position`: where the trouble begins.
+    `first` to `end` - 1 are its readable offsets; `offset` and `position`: where the fault begins.
     """
 
     partition: int
@@ -38,14 +38,14 @@ class Finding:
 
     @property
     def bad(self) -> bool:
-        """Whether records that were there are gone."""
+        """Return True if stored records are gone."""
         return self.state in ("damaged", "missing")
 
 
 def verify(journal: Journal, partition: int | None = None) -> Iterator[Finding]:
-    """Every file of the journal, or of one partition, in the order of their offsets."""
+    """Yield a finding for every file of the journal, or of one partition, in offset order."""
     for number in journal.partitions() if partition is None else [partition]:
-        shown = journal.place.shown(f"{folder_of(number)}/{MANIFEST}")
+        shown = journal.storage.shown(f"{folder_of(number)}/{MANIFEST}")
         try:
             manifest = journal.manifest(number)
         except (Damaged, ConfigError) as error:
@@ -57,16 +57,16 @@ def verify(journal: Journal, partition: int | None = None) -> Iterator[Finding]:
 
 
 def _segments(journal: Journal, manifest: Manifest) -> Iterator[Finding]:
-    place, at = journal.place, manifest.start
+    storage, at = journal.storage, manifest.start
     for segment in manifest.segments:
         name = f"{folder_of(manifest.partition)}/{segment.file}"
-        shown, first, end = place.shown(name), segment.first, segment.end
+        shown, first, end = storage.shown(name), segment.first, segment.end
         if at < first and not any(lost.first <= at and first <= lost.end for lost in manifest.lost):
             why = f"no segment has the offsets {at} to {first - 1}"
             yield Finding(manifest.partition, shown, "segment", "missing", at, first, why=why, offset=at)
         at = end
         try:
-            with opened(place, name) as file:
+            with opened(storage, name) as file:
                 crc = crc_of(file)
         except FileNotFoundError:
             why = "the file is missing"
@@ -79,7 +79,7 @@ def _segments(journal: Journal, manifest: Manifest) -> Iterator[Finding]:
         if crc == segment.crc32c:
             yield Finding(manifest.partition, shown, "segment", "good", first, end, segment.bytes)
         else:
-            why = f"its checksum is {crc:08x}, and the manifest says {segment.crc32c:08x}"
+            why = f"checksum {crc:08x}, but {segment.crc32c:08x} in the manifest"
             yield Finding(manifest.partition, shown, "segment", "damaged", first, end, segment.bytes, why, first)
 
 
@@ -99,7 +99,7 @@ def _logs(journal: Journal, manifest: Manifest) -> Iterator[Finding]:
             yield Finding(manifest.partition, str(path), "log", "missing", at, first, why=why, offset=at)
         try:
             seen = scan(path, partition=manifest.partition)
-        except FileNotFoundError:  # sealed while we looked
+        except FileNotFoundError:  # sealed meanwhile
             continue
         except Damaged as error:
             size = path.stat().st_size
@@ -109,12 +109,12 @@ def _logs(journal: Journal, manifest: Manifest) -> Iterator[Finding]:
             continue
         at = max(at, seen.end, border)
         if seen.end < border or (seen.behind is not None and seen.behind[1] < border):
-            why = seen.fault or f"it ends here, and offsets up to {border - 1} were in it"
-            place = (seen.end, seen.position)
-            yield Finding(manifest.partition, str(path), "log", "damaged", first, seen.end, seen.size, why, *place)
+            why = seen.fault or f"it ends here, but had offsets up to {border - 1}"
+            where = (seen.end, seen.position)
+            yield Finding(manifest.partition, str(path), "log", "damaged", first, seen.end, seen.size, why, *where)
         else:
             state = "torn" if seen.torn else "good"
-            why = f"{seen.torn} bytes at its end are no record" if seen.torn else NO_WORD
+            why = f"incomplete record of {seen.torn} bytes at its end" if seen.torn else NO_WORD
             yield Finding(manifest.partition, str(path), "log", state, first, seen.end, seen.size, why)
     at = _over(manifest, at)
     if at < synced:
@@ -123,7 +123,7 @@ def _logs(journal: Journal, manifest: Manifest) -> Iterator[Finding]:
 
 
 def _over(manifest: Manifest, at: int) -> int:
-    """The first offset from `at` on that is not known as lost."""
+    """Return the first offset from `at` on that is not known to be lost."""
     for lost in sorted(manifest.lost, key=lambda each: each.first):
         if lost.first <= at < lost.end:
             at = lost.end

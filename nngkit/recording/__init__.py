@@ -1,4 +1,4 @@
-"""Documents into a journal: a peer that hears every edit, keeps it as a record, and edits nothing.
+"""Record documents in a journal: a peer that receives every edit and stores it as a record, but edits nothing.
 
 ::
 
@@ -6,12 +6,12 @@
         async with DocumentRecorder(recorder, only="minutes/*", dial="tcp://host:4711"):
             ...
 
-Where the two rooms meet: the journal knows no documents, and they know no journal.
+This package connects the two others: the journal knows no documents, and documents know no journal.
 """
 
 from __future__ import annotations
 
 from nngkit.recording.documents import DocumentRecorder, DocumentRecorderStats
-from nngkit.recording.edits import BadRecord, Kept, parse
+from nngkit.recording.edits import BadRecord, DocumentRecord, parse
 
-__all__ = ["BadRecord", "DocumentRecorder", "DocumentRecorderStats", "Kept", "parse"]
+__all__ = ["BadRecord", "DocumentRecord", "DocumentRecorder", "DocumentRecorderStats", "parse"]

@@ -1,4 +1,4 @@
-"""DocumentRecorder: a peer among those that edit documents, which keeps each edit as a record and edits nothing.
+"""DocumentRecorder: a document peer that stores each edit as a record, and edits nothing.
 
 ::
 
@@ -7,9 +7,9 @@
             ...
             documents.stats
 
-It is a whole peer: it hears edits, finds gaps, asks for what was lost, compares digests, answers others, and counts in
-their `synced(n)`, once the journal's group sync has it. When it starts, its documents are what its partition of the
-journal says; what was edited meanwhile, peers give. May not know: how a command prints.
+It is a full peer: it receives edits, finds gaps, requests missing edits, compares digests, serves others, and counts
+towards their `synced(n)` once the journal's group sync has stored an edit. At start it restores its documents from its
+partition of the journal; peers supply edits made meanwhile. Does not know: how a command prints.
 """
 
 from __future__ import annotations
@@ -41,17 +41,16 @@ __all__ = ["DocumentRecorder", "DocumentRecorderStats"]
 log = logging.getLogger("nngkit.recording")
 
 PROTOCOL: Final = "documents"
-MOST: Final = 4096  # documents: each costs some 20 KB beside its content, and a line in beats to all
-NAMES: Final = 4096  # names of authors that are remembered when they have gone
+MOST: Final = 4096  # documents: each costs some 20 KB beside its content, and a line in heartbeats to all peers
+NAMES: Final = 4096  # cached names of authors, also of those that have left
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentRecorderStats:
-    """Since it was opened. `documents` that it has open; `edits` recorded one by one, `merges` of many as one.
+    """Counters since it was opened: `documents` open now; `edits` recorded one by one, `merges` of many as one.
 
-    `refused`: times that a document was not taken, as there were `most` already. Of the journal when it started:
-    `restored` documents; `left` records that build on what is gone; `bad` that are none of a document's. `peer`: what
-    the peer counts.
+    `refused`: documents not opened because of `most`. From the journal at start: `restored` documents; `left` records
+    whose dependencies are missing; `bad` records that belong to no document. `peer`: the peer's counters.
     """
 
     documents: int
@@ -65,17 +64,17 @@ class DocumentRecorderStats:
 
 
 class DocumentRecorder(UnderTrio):
-    """Record documents into `recorder`'s partition under `topic`; use it with `async with`, inside the recorder's.
+    """Record documents into the partition of `recorder` under `topic`; use it with `async with`, inside the recorder's.
 
-    only     patterns (`minutes/*`) of the documents to be recorded; all, if left out
-    most     documents that it takes part in; others are refused, and counted
-    others   as for DocumentPeer. With a token it cannot listen on tcp or ipc; it can always `join`
+    only     patterns (`minutes/*`) of the documents to record; default: all
+    most     maximum of open documents; further ones are refused, and counted
+    others   as for DocumentPeer. With a token it cannot listen on tcp or ipc, but can `join`
 
-    Memory: the content of the documents, and what the recorder's room holds. With a disk that is behind it hears and
-    asks no more until there is room; nobody waits for it, and it says of nothing that it is durable.
+    Memory: the content of the documents, and the recorder's buffer. While the disk is behind and the buffer is full, it
+    receives and requests nothing. Other peers are not delayed, and it reports nothing as durable.
 
     Entering reads the topic's records of that partition, in a thread. Raises ConfigError, Unreachable, Damaged.
-    Leaving says good-bye and waits until all that was heard is on the disk.
+    Leaving says good-bye and waits until all received edits are on disk.
     """
 
     _blocking = False
@@ -106,9 +105,9 @@ class DocumentRecorder(UnderTrio):
         self._recorder = recorder
         self._only = (only,) if isinstance(only, str) else tuple(only or ())
         self._most = most
-        self._kept = _Kept(recorder, topic, self._author)
+        self._kept = _JournalStorage(recorder, topic, self._author)
         self._restored = self._left = self._bad = self._refused = 0
-        self._said = False
+        self._warned = False
         self._peer = DocumentPeer(
             listen=listen,
             dial=dial,
@@ -149,13 +148,13 @@ class DocumentRecorder(UnderTrio):
         if name in self._kept.histories or len(self._kept.histories) + len(self._peer.documents) < self._most:
             return True
         self._refused += 1
-        if not self._said:
-            self._said = True
-            log.warning("%s: not recorded, nor is any other: there are %d documents already", name, self._most)
+        if not self._warned:
+            self._warned = True
+            log.warning("%s: not recorded: the limit of %d documents is reached", name, self._most)
         return False
 
     def _author(self, stream: EditStream) -> str:
-        """What its author calls itself, or its origin; kept, as edits of who has gone may still come."""
+        """Return the author's name, or its origin. Cached, as edits of a peer that has left may still arrive."""
         if (name := self._peer.name_of(stream)) is not None:
             self._names.pop(stream, None)
             self._names[stream] = name
@@ -165,7 +164,7 @@ class DocumentRecorder(UnderTrio):
 
     @property
     def stats(self) -> DocumentRecorderStats:
-        """What it has done so far."""
+        """Current counters."""
         return DocumentRecorderStats(
             len(self._peer.documents),
             self._kept.edits,
@@ -179,49 +178,49 @@ class DocumentRecorder(UnderTrio):
 
     @property
     def digests(self) -> dict[str, bytes]:
-        """The documents that it has open, and the digest of each one's content: to compare with `doc.digest()`."""
+        """Digest of each open document, to compare with `doc.digest()`."""
         return {name: document.digest() for name, document in self._peer.documents.items()}
 
     def versions(self, name: str) -> Versions:
-        """How much of whose edits it has of an open document. Raises KeyError."""
+        """Return the versions of an open document: edits by stream. Raises KeyError."""
         return self._peer.versions(name)
 
     async def synced(self) -> None:
-        """Return when all that has come is on the disk. Raises NotStored."""
+        """Wait until all received edits are on disk. Raises NotStored."""
         await self._kept.synced()
 
-    # What of the peer is of use
+    # Delegated to the peer
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where the BUS listens."""
+        """Addresses of the BUS."""
         return self._peer.addresses
 
     @property
     def repair_addresses(self) -> tuple[str, ...]:
-        """Where others ask, and `join`."""
+        """Addresses for repair requests and `join`."""
         return self._peer.repair_addresses
 
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
-        """Those who were heard within the last three seconds."""
+        """Peers heard from within the last three seconds."""
         return self._peer.peers
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """The last 100 things that were not taken of peers."""
+        """The last 100 rejected messages of peers."""
         return self._peer.refusals
 
     async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
-        """Wait until `n` peers have said that they are there. Raises TimedOut, AccessDenied (a join was refused)."""
+        """Wait for `n` peers; None: for ever. Raises TimedOut, AccessDenied (a join was refused)."""
         await self._peer.wait_for_peers(n, timeout)
 
 
-class _Kept:
-    """The journal as a peer's StorageBackend."""
+class _JournalStorage:
+    """Storage backend of a DocumentPeer: the journal."""
 
     def __init__(self, recorder: Recorder, topic: str, author: Callable[[EditStream], str]) -> None:
-        self.histories: dict[str, History] = {}  # of documents that nobody has spoken of yet
+        self.histories: dict[str, History] = {}  # restored documents that no peer has opened yet
         self.edits = self.merges = 0
         self.author = author
         self._recorder = recorder
@@ -232,34 +231,34 @@ class _Kept:
         history = self.histories.pop(name, None)
         return Loaded(None, (), {}) if history is None else history.loaded(load_engine())
 
-    def log(self, name: str, versions: Mapping[EditStream, int]) -> _KeptDocument:
-        return _KeptDocument(self, name, versions)
+    def log(self, name: str, versions: Mapping[EditStream, int]) -> _DocumentLog:
+        return _DocumentLog(self, name, versions)
 
     async def room(self) -> None:
-        await self._recorder.room()
+        await self._recorder.wait_for_room()
 
     def put(self, doc: str, update: bytes, headers: Headers) -> None:
-        """One record more. After a failure none: what comes later may build on what is not there."""
+        """Record an update. After a failure nothing is recorded, as later records may depend on the missing one."""
         if self._failure is not None:
             return
         key = doc.encode()
         try:
-            self._recorder.put(update, topic=self._topic, protocol=PROTOCOL, key=key, headers=headers, held=True)
-        except NngkitError as error:  # the recorder was closed under us
-            log.error("%s: nothing more is recorded: %s", self._topic, error)
+            self._recorder.put(update, topic=self._topic, protocol=PROTOCOL, key=key, headers=headers, force=True)
+        except NngkitError as error:  # the recorder was closed
+            log.error("%s: recording has stopped: %s", self._topic, error)
             self._failure = error
 
     async def synced(self) -> None:
-        """All that was put is on the disk. Raises what went wrong."""
+        """Wait until all records are on disk. Raises the first failure."""
         if self._failure is not None:
             raise type(self._failure)(str(self._failure)) from self._failure
         await self._recorder.flush()
 
 
-class _KeptDocument:
-    """One document of it."""
+class _DocumentLog:
+    """Writes one document's records."""
 
-    def __init__(self, home: _Kept, name: str, versions: Mapping[EditStream, int]) -> None:
+    def __init__(self, home: _JournalStorage, name: str, versions: Mapping[EditStream, int]) -> None:
         self._home = home
         self._name = name
         self._versions = dict(versions)
@@ -284,4 +283,4 @@ class _KeptDocument:
         try:
             await self._home.synced()
         except NngkitError as error:
-            log.error("%s: not all of it is on the disk: %s", self._name, error)
+            log.error("%s: not all edits are on disk: %s", self._name, error)

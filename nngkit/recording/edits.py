@@ -1,16 +1,16 @@
-"""A document's edits as records of a journal, and back: headers, and what a document was when the journal ended. Pure.
+"""A document's edits as records of a journal, and the state of documents rebuilt from them. Pure.
 
 ::
 
     edit     key: the document   value: its update   headers: id, origin, epoch, seq, deps, from
     merge    key: the document   value: an update    headers: id, versions, deps
 
-An edit is number `seq` of the stream (`origin`, `epoch`) in that document, and needs what `deps` names. A merge is
-what a peer gave as a whole, because nobody had it edit by edit any more: it brings a document that has `deps` to
-`versions`. docs/wire.md has both.
+An edit is number `seq` of the stream (`origin`, `epoch`) in that document, and requires `deps`. A merge is an update
+that a peer sent as a whole, because no peer had the single edits any more: it brings a document at `deps` to
+`versions`. docs/wire.md specifies both.
 
-Records are in an order in which they can be applied. Where some are gone (retention, damage), what builds on them is
-left out here: the document is then known as far as the journal makes it, and a peer gives the rest.
+Records are stored in an order in which they can be applied. If some are missing (retention, damage), those that depend
+on them are ignored: the document is rebuilt as far as the journal allows, and a peer supplies the rest.
 """
 
 from __future__ import annotations
@@ -40,9 +40,19 @@ from nngkit.documents.versions import (
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 from nngkit.journal.record import Record
 
-__all__ = ["BadRecord", "History", "Kept", "advanced", "edit_headers", "is_here", "merge_headers", "parse", "restored"]
+__all__ = [
+    "BadRecord",
+    "DocumentRecord",
+    "History",
+    "advanced",
+    "edit_headers",
+    "is_here",
+    "merge_headers",
+    "parse",
+    "restored",
+]
 
-EIGHT: Final = 8  # bytes of a number in a header, big-endian
+EIGHT: Final = 8  # bytes of an integer in a header, big-endian
 ID: Final = 16  # bytes of a merge's id
 
 Headers = list[tuple[str, bytes]]
@@ -53,8 +63,8 @@ class BadRecord(BadMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What a record holds: edit `seq` of `stream`; or, where that is None, what brings the document to `versions`."""
+class DocumentRecord:
+    """Decoded record: edit `seq` of `stream`; or, if that is None, a merge that brings the document to `versions`."""
 
     doc: str
     stream: EditStream | None
@@ -65,7 +75,7 @@ class Kept:
 
 
 def edit_headers(doc: str, stream: EditStream, seq: int, edit: Edit, author: str) -> Headers:
-    """Of one edit. Its id is the same whoever records it."""
+    """Return the headers of an edit. Its id is the same for every recorder."""
     epoch, number = stream.epoch.to_bytes(EIGHT, "big"), seq.to_bytes(EIGHT, "big")
     return [
         ("id", stream.origin + epoch + number + doc.encode()),
@@ -80,27 +90,27 @@ def edit_headers(doc: str, stream: EditStream, seq: int, edit: Edit, author: str
 def merge_headers(
     doc: str, update: bytes, deps: Mapping[EditStream, int], versions: Mapping[EditStream, int]
 ) -> Headers:
-    """Of an update that brings a document with `deps` to `versions`."""
+    """Return the headers of a merge, which brings a document at `deps` to `versions`."""
     before, after = envelope.encode(to_wire(deps)), envelope.encode(to_wire(versions))
     made = hashlib.sha256(b"".join(len(part).to_bytes(EIGHT, "big") + part for part in (doc.encode(), before, after)))
     made.update(update)
     return [("id", made.digest()[:ID]), ("versions", after), ("deps", before)]
 
 
-def parse(record: Record) -> Kept:
-    """What a record holds. Raises BadRecord."""
+def parse(record: Record) -> DocumentRecord:
+    """Decode a record. Raises BadRecord."""
     headers = dict(record.headers or ())
     where = f"offset {record.offset}"
     try:
         doc = check_name((record.key or b"").decode())
         deps = _versions(headers.get("deps"), "deps")
         if "versions" in headers:
-            return Kept(doc, None, 0, deps, _versions(headers["versions"], "versions"), record.value)
+            return DocumentRecord(doc, None, 0, deps, _versions(headers["versions"], "versions"), record.value)
         epoch, number = (int.from_bytes(headers[name], "big") for name in ("epoch", "seq"))
         stream = stream_from([headers["origin"], epoch], what="record")
-        return Kept(doc, stream, seq_from(number, what="record"), deps, {}, record.value)
+        return DocumentRecord(doc, stream, seq_from(number, what="record"), deps, {}, record.value)
     except (KeyError, UnicodeDecodeError, ConfigError, BadMessage, TooLarge) as error:
-        raise BadRecord("record", f"not a document's: {error}", where) from error
+        raise BadRecord("record", f"not of a document: {error}", where) from error
 
 
 def _versions(data: bytes | None, what: str) -> Versions:
@@ -108,12 +118,12 @@ def _versions(data: bytes | None, what: str) -> Versions:
 
 
 def is_here(versions: Mapping[EditStream, int], needed: Mapping[EditStream, int]) -> bool:
-    """Whether all of `needed` is in a document with `versions`; what is too old to be listed is."""
+    """Return True if a document at `versions` has all of `needed`; streams too old to be listed count as present."""
     return all(versions.get(stream, 0) >= seq or is_old(stream, versions) for stream, seq in needed.items())
 
 
 def advanced(versions: Versions, stream: EditStream, seq: int) -> None:
-    """Number `seq` of `stream` is here now."""
+    """Advance `versions` to number `seq` of `stream`."""
     new = stream not in versions
     versions[stream] = seq
     if new:
@@ -122,10 +132,10 @@ def advanced(versions: Versions, stream: EditStream, seq: int) -> None:
 
 @dataclass(slots=True)
 class History:
-    """One document as far as records were read: `snapshot` and then `edits` make it, and it has `versions`.
+    """One document as rebuilt from records: `snapshot` followed by `edits`, at `versions`.
 
-    `left` counts records that build on what is not there. As bytes, and merged when they are many: a journal may hold
-    far more updates than its documents are large.
+    `left` counts records with missing dependencies. Updates are kept as bytes and merged when there are many, as a
+    journal may hold far more updates than its documents are large.
     """
 
     snapshot: bytes | None = None
@@ -134,12 +144,12 @@ class History:
     left: int = 0
     _size: int = 0
 
-    def take(self, kept: Kept, engine: Engine) -> None:
-        """The next record."""
+    def take(self, kept: DocumentRecord, engine: Engine) -> None:
+        """Take the next record."""
         if kept.stream is not None:
             at = self.versions.get(kept.stream, 0)
             if kept.seq <= at:
-                return  # recorded twice
+                return  # duplicate
             if kept.seq != at + 1 or not is_here(self.versions, kept.deps):
                 self.left += 1
                 return
@@ -157,11 +167,11 @@ class History:
             self.fold(engine)
 
     def fold(self, engine: Engine) -> None:
-        """All of it as one update. What the engine refuses was changed or lost on the way: then nothing is known."""
+        """Merge everything into one update. If the engine rejects it, it was altered: then nothing is known."""
         doc = engine.new()
         try:
             for update in (self.snapshot, *(one.update for one in self.edits)):
-                if update:  # an edit that could not be applied was recorded as nothing
+                if update:  # an edit that could not be applied is recorded as empty
                     doc.apply(update)
             self.snapshot = doc.changes_since(None)
         except ValueError:
@@ -170,7 +180,7 @@ class History:
         self.edits, self._size = [], 0
 
     def loaded(self, engine: Engine) -> Loaded:
-        """For a peer that opens it; the newest edits are kept to answer others with."""
+        """Return the document for a peer to open; recent edits are kept to serve other peers."""
         recent = tuple(self.edits)
         self.fold(engine)
         if self.snapshot is None:
@@ -179,7 +189,7 @@ class History:
 
 
 def restored(rows: Iterable[Record], engine: Engine) -> tuple[dict[str, History], int]:
-    """The documents that records make, by name; and how many records are none of theirs."""
+    """Rebuild documents by name from records; also return the number of invalid records."""
     found: dict[str, History] = {}
     bad = 0
     for row in rows:

@@ -1,22 +1,22 @@
-"""The journal in Spark: a table, a stream, a place to write to, and jobs that answer what people ask of traffic.
+"""Spark integration: a journal as a table and as a stream, a sink, and jobs that analyse recorded traffic.
 
 ::
 
     import nngkit.spark
 
-    nngkit.spark.register(spark)                              # a session of yours
+    nngkit.spark.register(spark)                              # an existing session
     spark.read.format("nng").load("journal")
     spark.readStream.format("nng").load("journal")
     rows.write.format("nng").option("protocol", "push").option("dial", "tcp://host:7000").mode("append").save()
 
 ::
 
-    pure     options  plan  ids  schema        what may be asked for, which offsets that is, how to split them
-    shells   source  sink  worker  recording   Spark's data source API, its workers; a stream's own recorder
-             session  java  doctor  cluster    what Spark needs to run, here and elsewhere
-    jobs/                                      DataFrame -> DataFrame
+    pure     options  plan  ids  schema            options, offset ranges and their split into tasks
+    shells   source  sink  worker  own_recorder    Spark's data source API, its workers; a stream's own recorder
+             session  java  doctor  cluster        what Spark needs to run, here and elsewhere
+    jobs/                                          DataFrame -> DataFrame
 
-Only this room imports PySpark, and only once something of it is asked for.
+Only this package imports PySpark, and only when one of its names is used.
 """
 
 TYPE_CHECKING = False
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["register", "session"]
 
 
-if not TYPE_CHECKING:  # a type checker that sees it takes every name for one of ours
+if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
 
     def __getattr__(name: str) -> object:
-        """Bring in one of the late names."""
+        """Import a public name on first use."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module

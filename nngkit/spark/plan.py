@@ -1,11 +1,11 @@
-"""Which offsets a read covers, and how they are split into tasks. Pure: arithmetic on offsets, no journal, no Spark.
+"""Plan a read: the offsets it covers, and their split into tasks. Pure arithmetic: no journal, no Spark.
 
 ::
 
-    limited({0: 10, 1: 10}, {0: 1010, 1: 110}, 100)      {0: 100, 1: 20}: each partition its share of what waits
+    limited({0: 10, 1: 10}, {0: 1010, 1: 110}, 100)      {0: 100, 1: 20}: the limit is shared by backlog
     split([(0, 0, 1000)], max_rows=400)                  [(0, 0, 334), (0, 334, 667), (0, 667, 1000)]
 
-Offsets of a stream are kept by Spark as JSON, whose keys are text: `to_json` and `from_json` go between.
+Spark stores a stream's offsets as JSON, whose keys are strings: `to_json` and `from_json` convert.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from nngkit.errors import ConfigError, NotFound
 from nngkit.spark.options import EARLIEST, LATEST, Offsets
 
 __all__ = [
-    "Kept",
-    "Range",
+    "Available",
+    "OffsetRange",
     "checked",
     "from_json",
     "limited",
@@ -31,18 +31,18 @@ __all__ = [
 ]
 
 
-class Range(NamedTuple):
-    """The offsets from `start` on, before `end`, of one partition."""
+class OffsetRange(NamedTuple):
+    """Offsets `start` to `end` - 1 of one partition."""
 
     partition: int
     start: int
     end: int
 
 
-class Kept(NamedTuple):
-    """What the journal has of one partition: from `start` on, before `end`.
+class Available(NamedTuple):
+    """Offsets `start` to `end` - 1 that the journal has of one partition.
 
-    `lost`: ranges (first, end) that are known to have no record. After a lost head, one has 2**32 offsets.
+    `lost`: ranges (first, end) known to have no record; the one left by a lost head spans 2**32 offsets.
     """
 
     start: int
@@ -51,7 +51,7 @@ class Kept(NamedTuple):
 
 
 def to_json(offsets: Offsets) -> dict[str, int]:
-    """Return the offsets as Spark keeps them."""
+    """Return the offsets in the form that Spark stores."""
     return {str(partition): offsets[partition] for partition in sorted(offsets)}
 
 
@@ -60,14 +60,14 @@ def from_json(value: Mapping[str, int]) -> Offsets:
     return {int(partition): offset for partition, offset in value.items()}
 
 
-def resolve(asked: int | Offsets, kept: Mapping[int, Kept], what: str, default: int) -> Offsets:
-    """Return an offset for each partition of the journal; `default` for those that `asked` does not name.
+def resolve(asked: int | Offsets, kept: Mapping[int, Available], what: str, default: int) -> Offsets:
+    """Return an offset for each partition; `default` for those that `asked` does not name.
 
-    Raises ConfigError for a partition that there is not.
+    Raises ConfigError for an unknown partition.
     """
     if isinstance(asked, dict) and (unknown := asked.keys() - kept.keys()):
         there = ", ".join(map(str, kept)) or "none"
-        raise ConfigError(what, f"the journal has no partition {min(unknown)}; there is {there}", min(unknown))
+        raise ConfigError(what, f"the journal has no partition {min(unknown)}; it has {there}", min(unknown))
     found = {}
     for partition, bounds in kept.items():
         offset = asked.get(partition, default) if isinstance(asked, dict) else asked
@@ -75,8 +75,8 @@ def resolve(asked: int | Offsets, kept: Mapping[int, Kept], what: str, default: 
     return found
 
 
-def checked(wanted: Range, kept: Kept, where: str, fail: bool) -> tuple[Range, str | None]:
-    """Return the part of `wanted` that the journal has, and why the rest is gone; raise that with `fail`.
+def checked(wanted: OffsetRange, kept: Available, where: str, fail: bool) -> tuple[OffsetRange, str | None]:
+    """Return the available part of `wanted`, and why the rest is missing; with `fail`, raise that.
 
     Raises NotFound.
     """
@@ -86,25 +86,25 @@ def checked(wanted: Range, kept: Kept, where: str, fail: bool) -> tuple[Range, s
     gone = []
     if start < kept.start:
         gone.append(
-            f"offset {start} of partition {partition} is gone, the earliest in {where} is {kept.start}: "
-            "retention has removed what was before it"
+            f"offset {start} of partition {partition} has expired, the earliest in {where} is {kept.start}: "
+            "retention deleted the records before it"
         )
     if end > kept.end:
         gone.append(
             f"offset {end - 1} of partition {partition} is not in {where}, which ends before {kept.end}: "
-            "it is another journal than the checkpoint was made with, or has lost its newest part"
+            "the checkpoint belongs to another journal, or the journal has lost its newest part"
         )
     why = "; ".join(gone)
     if fail:
-        raise NotFound(f"{why}. With failOnDataLoss=false the query goes on with what there is")
+        raise NotFound(f"{why}. With failOnDataLoss=false the query continues with what is available")
     first = min(max(start, kept.start), kept.end)
-    return Range(partition, first, max(first, min(end, kept.end))), why
+    return OffsetRange(partition, first, max(first, min(end, kept.end))), why
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Return ends that are at most `most` offsets behind `start`, shared by what waits in each partition.
+    """Return ends at most `most` offsets beyond `start` in total, shared in proportion to each partition's backlog.
 
-    Where `most` is smaller than the number of partitions with something waiting, the first ones get one each.
+    If `most` is below the number of partitions with a backlog, the first ones get one offset each.
     """
     waiting = {partition: end[partition] - start.get(partition, end[partition]) for partition in sorted(end)}
     total = sum(waiting.values())
@@ -119,25 +119,25 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
     return {partition: start.get(partition, end[partition]) + taken[partition] for partition in end}
 
 
-def without_lost(wanted: Range, kept: Kept) -> list[Range]:
-    """Return the parts of `wanted` that can have records: a range known as lost must not become tasks."""
+def without_lost(wanted: OffsetRange, kept: Available) -> list[OffsetRange]:
+    """Return `wanted` without the lost ranges, so that they cause no tasks."""
     parts, at = [], wanted.start
     for first, end in sorted(kept.lost):
         if at < min(first, wanted.end):
-            parts.append(Range(wanted.partition, at, min(first, wanted.end)))
+            parts.append(OffsetRange(wanted.partition, at, min(first, wanted.end)))
         at = max(at, end)
     if at < wanted.end:
-        parts.append(Range(wanted.partition, at, wanted.end))
+        parts.append(OffsetRange(wanted.partition, at, wanted.end))
     return parts
 
 
-def over_lost(offset: int, kept: Kept) -> int:
-    """Return the offset behind the lost range that `offset` is in: no micro-batch is spent on it."""
+def over_lost(offset: int, kept: Available) -> int:
+    """Return the end of the lost range that `offset` is in, so that no micro-batch is spent on it."""
     return max((min(end, kept.end) for first, end in kept.lost if first <= offset < end), default=offset)
 
 
-def split(ranges: Iterable[Range], max_rows: int, min_tasks: int = 1) -> list[Range]:
-    """Split the ranges into pieces of at most `max_rows`; at least `min_tasks` where there are so many rows."""
+def split(ranges: Iterable[OffsetRange], max_rows: int, min_tasks: int = 1) -> list[OffsetRange]:
+    """Split the ranges into pieces of at most `max_rows`, and into at least `min_tasks` if there are as many rows."""
     held = [each for each in ranges if each.end > each.start]
     total = sum(each.end - each.start for each in held)
     rows = max(1, min(max_rows, -(-total // max(1, min_tasks))))
@@ -145,5 +145,5 @@ def split(ranges: Iterable[Range], max_rows: int, min_tasks: int = 1) -> list[Ra
     for partition, start, end in held:
         count = -(-(end - start) // rows)
         edges = [start + (end - start) * number // count for number in range(count + 1)]
-        pieces += [Range(partition, a, b) for a, b in pairwise(edges)]
+        pieces += [OffsetRange(partition, a, b) for a, b in pairwise(edges)]
     return pieces

@@ -1,29 +1,29 @@
-"""The columns that `format("nng")` has: those of Spark's Kafka source, and two more that only NNG has.
+"""Columns of `format("nng")`: those of Spark's Kafka source, and `protocol` and `peer`.
 
 ==================  ===========================  ======================================================================
-column              type                         what
+column              type                         content
 ==================  ===========================  ======================================================================
-``key``             binary                       the matched subscription, or what the sender said
+``key``             binary                       the matched subscription, or the key of the sender
 ``value``           binary                       the message
 ``topic``           string                       the stream's configured name
-``partition``       int                          one recorder
-``offset``          bigint                       counts a partition's records, all topics together
-``timestamp``       timestamp                    when the recorder took it, in microseconds, UTC
-``timestampType``   int                          1, which is Kafka's LogAppendTime
-``headers``         array of (key, value)        with ``includeHeaders`` only
+``partition``       int                          number of the recorder
+``offset``          bigint                       position in the partition, counting all topics together
+``timestamp``       timestamp                    when the recorder received it, in microseconds, UTC
+``timestampType``   int                          1, Kafka's LogAppendTime
+``headers``         array of (key, value)        only with ``includeHeaders``
 ``protocol``        string                       "sub", "pull", "rep", "survey" ...
-``peer``            string                       the address of who sent it, or null
-``skipped``         bigint                       with ``includeSkipped`` only: null for a record; else see below
+``peer``            string                       the sender's address, or null
+``skipped``         bigint                       only with ``includeSkipped``: null for a record; see below
 ==================  ===========================  ======================================================================
 
 ``includeSkipped`` adds a row for each damage that ``failOnDataLoss=false`` skips: ``skipped`` is the number of records,
-``partition`` and ``offset`` say where they begin, ``peer`` is the file, and the rest is empty. PySpark has no metrics
-for data sources in Python, and a row reaches the driver once, whichever task is tried again.
+``partition`` and ``offset`` are where they begin, ``peer`` is the file, and the rest is empty. PySpark has no metrics
+for Python data sources, and a row reaches the driver exactly once even if tasks are retried.
 
-A data source in Python is not told which columns a query needs, so it reads all of them. Who wants less says so:
-``spark.read.format("nng").schema("topic string, timestamp timestamp").load(...)`` reads two.
+Spark does not tell a Python data source which columns a query needs, so it reads all of them. To read fewer, give a
+schema: ``spark.read.format("nng").schema("topic string, timestamp timestamp").load(...)`` reads two.
 
-Knows Arrow and Spark's words for types, and no PySpark: this is loaded by every worker.
+Knows Arrow and Spark's type names, and no PySpark, as every worker loads it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ LOG_APPEND_TIME: Final = 1
 
 
 class Column(NamedTuple):
-    """Its type as Spark's DDL has it, and as Spark wants it in an Arrow batch, to the letter."""
+    """Type in Spark's DDL, and the exact type that Spark expects in an Arrow batch."""
 
     ddl: str
     arrow: pa.DataType
 
 
-# Spark calls the item of a list "element"; Arrow compares such names too.
+# Spark names a list's item "element", and Arrow compares such names too.
 HEADERS: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 COLUMNS: Final = {
@@ -69,7 +69,7 @@ COLUMNS: Final = {
 
 
 def ddl(include_headers: bool, include_skipped: bool = False) -> str:
-    """Return all columns, as Spark's DDL."""
+    """Return the columns as Spark's DDL."""
     hidden = {name for name, shown in (("headers", include_headers), ("skipped", include_skipped)) if not shown}
     return ", ".join(f"{name} {column.ddl}" for name, column in COLUMNS.items() if name not in hidden)
 
@@ -79,9 +79,9 @@ def names_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     names = []
     for name, kind in fields:
         if name not in COLUMNS:
-            raise ConfigError("schema", f"there is no column {name!r}; there are {', '.join(COLUMNS)}", name)
+            raise ConfigError("schema", f"no column {name!r}; there are {', '.join(COLUMNS)}", name)
         if kind != COLUMNS[name].ddl:
-            raise ConfigError("schema", f"the column {name} is a {COLUMNS[name].ddl}, not a {kind}", kind)
+            raise ConfigError("schema", f"column {name} is a {COLUMNS[name].ddl}, not a {kind}", kind)
         names.append(name)
     return tuple(names)
 

@@ -1,4 +1,4 @@
-"""A Spark session with what a run on one machine needs set: Java, Python, addresses, and the `nng` format registered.
+"""Spark session configured for one machine: Java, Python, addresses, and the `nng` format registered.
 
 ::
 
@@ -7,7 +7,7 @@
     with session("local[2]") as spark:
         spark.read.format("nng").load("journal").groupBy("topic").count().show()
 
-With a session of your own, `nngkit.spark.register(spark)` is all that is needed.
+For an existing session, `nngkit.spark.register(spark)` suffices.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PUSHDOWN", "SMALL", "check_packages", "environment", "register", "session", "settings"]
 
-PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"  # off by default, and Spark then refuses our reader
-# Spark's own choice asks other programs (stat, chmod) about each file of a checkpoint, as it brings no native library:
-# 140 ms of each micro-batch, and 30 with this one. Both write beside and rename, which on a disk is the same.
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"  # off by default; Spark then rejects this source's reader
+# Spark's default runs other programs (stat, chmod) on each checkpoint file, as PySpark has no native library: 140 ms
+# a micro-batch, 30 ms with this one. Both write a scratch file and rename it, which on a disk is equivalent.
 CHECKPOINTS: Final = "spark.sql.streaming.checkpointFileManagerClass"
 HOME: Final = "127.0.0.1"
-PACKAGES: Final = {  # what is imported here, and in workers; and the extra that brings it
+PACKAGES: Final = {  # packages imported here and in workers, and the extra that installs them
     "pyspark": "spark",
     "pandas": "spark",
     "pyarrow": "spark",
@@ -41,8 +41,8 @@ PACKAGES: Final = {  # what is imported here, and in workers; and the extra that
     "pycrdt": "documents",
 }
 SMALL: Final = {
-    # For little data. Over a demo's journal a report cost 40 s of CPU, half of it spent on compiling what ran once:
-    # Java's second compiler, and Spark's code for each query. Without them, 21 s. Over millions of rows they pay.
+    # For little data. A report on a demo's journal took 40 s of CPU, half of it compiling code that ran once: Java's
+    # second compiler, and Spark's code for each query. Without them 21 s. Over millions of rows they pay off.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
     "spark.sql.codegen.wholeStage": "false",
 }
@@ -51,12 +51,12 @@ SMALL: Final = {
 def environment(
     master: str = "local", java: Source | None = None, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """What PySpark has to find in the environment before it starts its Java; what is set there already stays.
+    """Return the variables to set before PySpark starts Java; those set already are kept.
 
-    `java`: take only the one from there. For a local `master`, everything stays on the loopback: a machine whose own
-    name resolves to nothing, as in many a container, would keep Spark from starting.
+    `java`: use only the one from there. With a local `master`, everything stays on loopback: a machine whose own
+    name does not resolve, as in many containers, would keep Spark from starting.
 
-    Raises ConfigError where there is no Java.
+    Raises ConfigError if there is no Java.
     """
     wanted = {"JAVA_HOME": str(home_for_spark(find_java(environ, java)))}
     if "PYSPARK_PYTHON" not in environ:
@@ -67,20 +67,20 @@ def environment(
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and workers are one process."""
+    """Return True if driver and workers are one process."""
     return master == "local" or master.startswith("local[")
 
 
 def settings(master: str) -> dict[str, str]:
-    """Spark's settings for a run with this master."""
+    """Return Spark's settings for this master."""
     common = {
         PUSHDOWN: "true",
-        "spark.sql.session.timeZone": "UTC",  # times of day in a report are not to depend on who made it
-        "spark.ui.showConsoleProgress": "false",  # it writes into our own output
+        "spark.sql.session.timeZone": "UTC",  # reports must not depend on the local time zone
+        "spark.ui.showConsoleProgress": "false",  # it would mix with nngkit's output
     }
     if not is_local(master):
         return common
-    # 200 partitions, the default, are 200 tasks and Python workers for what two cores do
+    # the default of 200 partitions means 200 tasks and Python workers, for work that two cores do
     cores = str(_cores(master))
     return common | {
         "spark.ui.enabled": "false",
@@ -98,14 +98,14 @@ def _cores(master: str) -> int:
 
 
 def check_packages(*more: str) -> None:
-    """Raise ConfigError, which names the extra, unless Spark's packages are installed, and `more` of PACKAGES."""
+    """Raise ConfigError, naming the extra, unless Spark's packages and `more` of PACKAGES are installed."""
     for name, extra in PACKAGES.items():
         if (extra == "spark" or name in more) and find_spec(name) is None:
             raise ConfigError("Spark", f"{name} is not installed: pip install 'nngkit[{extra}]'")
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("nng")` known to this session, and let it have its filters. Raises ConfigError as `session`."""
+    """Register `format("nng")` in this session and enable its filter pushdown. Raises ConfigError as `session`."""
     check_packages()
     from nngkit.spark.source import NngDataSource
 
@@ -121,17 +121,17 @@ def session(
     java: Source | None = None,
     log_level: str = "ERROR",
 ) -> Iterator[SparkSession]:
-    """A session of its own, stopped at the end. `conf` is added to `settings`, and wins.
+    """Run a new session; stop it at the end. `conf` is added to `settings`, and takes precedence.
 
-    `master` None: what spark-submit, which runs this, was told; Java and addresses are then its business.
+    `master` None: use that of spark-submit, which runs this program and provides Java and addresses.
 
-    Raises ConfigError where PySpark or Java is missing, or where a session is running already: its settings would win.
+    Raises ConfigError if PySpark or Java is missing, or if a session exists, as its settings would apply.
     """
     check_packages()
     from pyspark.sql import SparkSession
 
     if SparkSession.getActiveSession() is not None:
-        raise ConfigError("session", "there is one already; give it to nngkit.spark.register")
+        raise ConfigError("session", "a session exists already; pass it to nngkit.spark.register")
     builder = SparkSession.builder.appName(name)
     if master is not None:
         os.environ.update(environment(master, java))

@@ -1,22 +1,22 @@
-"""Writing: `df.write.format("nng")` and `writeStream`, to a PULL, to SUBs, or acknowledged by a recorder's REP.
+"""Sink: `df.write.format("nng")` and `writeStream`, to PULL or SUB sockets, or acknowledged by a recorder's REP.
 
 ::
 
     rows.writeStream.format("nng").option("protocol", "req").option("dial", "tcp://host:7000").start()
 
 ==========  ==============================================================================================
-protocol    what a finished task means
+protocol    guarantee once a task has finished
 ==========  ==============================================================================================
-``req``     every row is on the recorder's disk; doubled by retries, and the ids say which (at least once)
-``push``    every row was taken by a peer, or by the connection to one (lost with a peer that dies)
-``pub``     every row was handed out to whoever was there (best effort)
+``req``     every row is on the recorder's disk; retries may duplicate rows, which their ids reveal (at least once)
+``push``    a peer, or the connection to one, accepted every row (lost with a peer that crashes)
+``pub``     every row was published to the connected subscribers (best effort)
 ==========  ==============================================================================================
 
-Columns: ``value`` (binary or string) has to be there; ``key``, ``topic`` and ``headers`` go along with ``req``;
-``id`` (binary) is explained in ids.py. Others are refused rather than dropped without a word.
+Columns: ``value`` (binary or string) is required; ``key``, ``topic`` and ``headers`` are sent with ``req``; ids.py
+explains ``id`` (binary). Others are rejected rather than dropped silently.
 
-Workers are forked, and NNG does not survive a fork: it is imported in `write`, after it. A worker keeps its sockets
-for the next batch.
+Workers are forked, and NNG does not survive a fork, so it is imported in `write`, after the fork. A worker keeps its
+sockets for the next batch.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from nngkit.errors import ConfigError, TimedOut
-from nngkit.spark.ids import Origin, query_key
+from nngkit.spark.ids import MessageId, query_key
 from nngkit.spark.options import WriteOptions
-from nngkit.spark.worker import settle
+from nngkit.spark.worker import freeze
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchSink", "Sent", "StreamSink"]
 
-BATCH: Final = "streaming.sql.batchId"  # where Spark tells a task which micro-batch it is of, and of which query
+BATCH: Final = "streaming.sql.batchId"  # local properties of a task: its micro-batch and its query
 QUERY: Final = "sql.streaming.queryId"
 TEXT: Final = ("string", "binary")
-TAKEN: Final = {
+ACCEPTED: Final = {
     "value": TEXT,
     "key": TEXT,
     "topic": ("string",),
@@ -54,19 +54,19 @@ TAKEN: Final = {
     "id": ("binary",),
 }
 ONLY_REQ: Final = ("key", "topic", "headers", "id")
-PACK: Final = 512  # rows handed to the socket at once
+PACK: Final = 512  # rows passed to the socket at once
 
 
 class Sent(WriterCommitMessage):
-    """What a task wrote: so many rows in so many messages."""
+    """Result of a task: the numbers of rows and messages written."""
 
     def __init__(self, rows: int, messages: int) -> None:
         self.rows = rows
         self.messages = messages
 
 
-class Row(NamedTuple):
-    """One row; `number` counts the partition's."""
+class OutputRow(NamedTuple):
+    """One row; `number` is its index in the partition."""
 
     number: int
     value: bytes
@@ -80,43 +80,43 @@ class Row(NamedTuple):
 class _Sink:
     options: WriteOptions
     columns: tuple[str, ...]
-    query: str  # for a batch write; a stream has Spark's
+    query: str  # of a batch write; a stream has Spark's
 
     @classmethod
     def _checked(cls, options: WriteOptions, schema: StructType) -> tuple[str, ...]:
         fields = {field.name: field.dataType.simpleString() for field in schema.fields}
         if "value" not in fields:
-            raise ConfigError("columns", f"there is no column value among {', '.join(fields)}")
+            raise ConfigError("columns", f"no column value among {', '.join(fields)}")
         for name, kind in fields.items():
-            if name not in TAKEN:
-                raise ConfigError("columns", f"what should become of {name}? There are {', '.join(TAKEN)}", name)
-            if kind not in TAKEN[name]:
-                raise ConfigError("columns", f"{name} is a {kind}, and should be a {' or a '.join(TAKEN[name])}", kind)
+            if name not in ACCEPTED:
+                raise ConfigError("columns", f"unknown column {name}; accepted are {', '.join(ACCEPTED)}", name)
+            if kind not in ACCEPTED[name]:
+                raise ConfigError("columns", f"{name} is a {kind}, not a {' or a '.join(ACCEPTED[name])}", kind)
             if name in ONLY_REQ and options.protocol != "req":
-                raise ConfigError("columns", f"{name} is for req only: a {options.protocol} sends values", name)
+                raise ConfigError("columns", f"{name} is for req only: {options.protocol} sends values", name)
         return tuple(fields)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        """One task's rows. Runs in a worker."""
+        """Write one task's rows. Runs in a worker."""
         context = TaskContext.get()
         assert context is not None
         query = query_key(context.getLocalProperty(QUERY) or self.query)
         batch = int(context.getLocalProperty(BATCH) or 0)
 
         def origin(number: int) -> bytes:
-            return Origin(query, batch, context.partitionId(), number).pack()
+            return MessageId(query, batch, context.partitionId(), number).pack()
 
         socket = _socket(self.options)
         if self.options.protocol == "req":
             import trio
 
-            settle()
-            return trio.run(_ask, socket, self._rows(iterator), origin, self.options)
-        settle()
+            freeze()
+            return trio.run(_request, socket, self._rows(iterator), origin, self.options)
+        freeze()
         return _send(socket, self._messages(iterator, origin), self.options)
 
     def _messages(self, batches: Iterable[pa.RecordBatch], origin: Callable[[int], bytes]) -> Iterator[list[bytes]]:
-        """For PULL and SUBs, a list a batch: to make an object of each row would cost more than to send it."""
+        """Yield a list of values a batch, for PUSH and PUB: an object a row would cost more than sending it."""
         import pyarrow as pa
 
         number = 0
@@ -130,7 +130,7 @@ class _Sink:
             number += len(values)
             yield values
 
-    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[OutputRow]:
         number = 0
         for batch in batches:
             columns = {name: column.to_pylist() for name, column in zip(self.columns, batch.columns, strict=True)}
@@ -145,7 +145,7 @@ class _Sink:
             ):
                 if value is None:
                     _refuse_nothing(number)
-                yield Row(
+                yield OutputRow(
                     number,
                     value.encode() if isinstance(value, str) else value,
                     key.encode() if isinstance(key, str) else key,
@@ -157,7 +157,7 @@ class _Sink:
 
 
 def _refuse_nothing(number: int) -> NoReturn:
-    raise ConfigError("columns", f"row {number} has no value: there is no such message")
+    raise ConfigError("columns", f"row {number} has a null value")
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
@@ -165,9 +165,9 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType, overwrite: bool) -> BatchSink:
-        """Raises ConfigError for columns that cannot be sent."""
+        """Check the columns. Raises ConfigError if they cannot be sent."""
         if overwrite:
-            raise ConfigError("mode", "what was sent cannot be overwritten: say mode('append')")
+            raise ConfigError("mode", "sent messages cannot be overwritten: use mode('append')")
         return cls(options, cls._checked(options, schema), options.query or str(uuid.uuid4()))
 
 
@@ -176,14 +176,14 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType, overwrite: bool) -> StreamSink:
-        """Raises ConfigError for columns that cannot be sent."""
+        """Check the columns. Raises ConfigError if they cannot be sent."""
         if overwrite:
-            raise ConfigError("outputMode", "what was sent cannot be taken back: say outputMode('append') or update")
+            raise ConfigError("outputMode", "sent messages cannot be revoked: use outputMode('append') or update")
         return cls(options, cls._checked(options, schema), "")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: a task that has ended has sent. Runs in a process of its own, which lives as long as the query."""
-        settle()
+        """Do nothing: a finished task has sent. Runs in a process of its own that lives as long as the query."""
+        freeze()
 
 
 # ---- in the worker ---------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ _sockets: dict[tuple[int, str, str], Any] = {}
 
 
 def _socket(options: WriteOptions) -> Any:
-    """This process's socket to that address."""
+    """Return this process's socket to that address."""
     from nngkit import protocols
 
     key = (os.getpid(), options.protocol, options.dial)
@@ -203,34 +203,34 @@ def _socket(options: WriteOptions) -> Any:
 
 
 def _send(socket: Push | Pub, messages: Iterator[list[bytes]], options: WriteOptions) -> Sent:
-    """Send to PULL or SUB; return when all is written."""
+    """Send to PULL or SUB; return once everything is written."""
     sent = 0
-    # A PUB without a peer drops; and for a PUSH this is the error to have, instead of one about a full buffer.
+    # A PUB without a peer drops messages; for a PUSH, this error is clearer than one about a full buffer.
     socket.wait_for_peers(1, timeout=options.timeout)
     for values in messages:
         for begin in range(0, len(values), PACK):
             sent += socket.send_many(values[begin : begin + PACK], timeout=options.timeout)
     if not socket.drain(options.timeout) and options.protocol == "push":
-        raise TimedOut(f"{options.dial}: not all was taken in {options.timeout:g} s", options.timeout)
+        raise TimedOut(f"{options.dial}: not everything was accepted within {options.timeout:g} s", options.timeout)
     return Sent(sent, sent)
 
 
-async def _ask(socket: Req, rows: Iterator[Row], origin: Any, options: WriteOptions) -> Sent:
-    """To a recorder; returns when the last is on its disk."""
+async def _request(socket: Req, rows: Iterator[OutputRow], origin: Any, options: WriteOptions) -> Sent:
+    """Send requests to a recorder; return once the last one is on its disk."""
     import trio
 
     from nngkit.journal.ingest import encode_request, parse_reply
 
-    room = trio.CapacityLimiter(options.in_flight)
+    limit = trio.CapacityLimiter(options.in_flight)
     total, requests = 0, 0
 
-    async def ask(borrower: object, body: bytes) -> None:
+    async def request(borrower: object, body: bytes) -> None:
         try:
             parse_reply(await socket.arequest(body, timeout=options.timeout))
         except TimedOut as error:
-            raise TimedOut(f"{options.dial}: nobody has acknowledged in {options.timeout:g} s") from error
+            raise TimedOut(f"{options.dial}: not acknowledged within {options.timeout:g} s") from error
         finally:
-            room.release_on_behalf_of(borrower)
+            limit.release_on_behalf_of(borrower)
 
     async with trio.open_nursery() as nursery:
         for together in _grouped(rows, options.per_request):
@@ -243,19 +243,19 @@ async def _ask(socket: Req, rows: Iterator[Row], origin: Any, options: WriteOpti
                 topic=first.topic or options.topic,
             )
             borrower = object()
-            await room.acquire_on_behalf_of(borrower)
-            nursery.start_soon(ask, borrower, body)
+            await limit.acquire_on_behalf_of(borrower)
+            nursery.start_soon(request, borrower, body)
             total += len(together)
             requests += 1
     return Sent(total, requests)
 
 
-def _grouped(rows: Iterator[Row], most: int) -> Iterator[Sequence[Row]]:
-    """Rows that go in one request: in order, of one key, topic and headers, and alone where they have ids.
+def _grouped(rows: Iterator[OutputRow], most: int) -> Iterator[Sequence[OutputRow]]:
+    """Yield the rows of each request: contiguous, with the same key, topic and headers; alone if they have ids.
 
-    Where a group ends depends on the rows and nothing else: the next try has to make the same requests.
+    Boundaries depend on the rows alone, so that a retry makes the same requests.
     """
-    pack: list[Row] = []
+    pack: list[OutputRow] = []
     for row in rows:
         if pack and (
             len(pack) == most

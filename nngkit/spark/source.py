@@ -1,4 +1,4 @@
-"""`format("nng")` for Spark's data source API: a journal as a table, and as a stream.
+"""`format("nng")` for Spark's data source API: a journal as a table and as a stream.
 
 ::
 
@@ -6,14 +6,14 @@
     spark.readStream.format("nng").option("startingOffsets", "earliest").load("journal")
     spark.readStream.format("nng").option("listen", "tcp://0.0.0.0:7000").option("protocol", "rep").load("journal")
 
-Where these objects live decides what they may do:
+The processes in which these objects live limit them:
 
-- The driver's Python makes a reader in a process of its own, asks it for offsets, and may end it without `stop()`.
-- Spark pickles the reader, with what is in it, into every task; `read` runs in workers forked from one Python daemon.
+- The driver's Python creates a reader in a process of its own, asks it for offsets, and may end it without `stop()`.
+- Spark pickles the reader, with its attributes, into every task; `read` runs in workers forked from a Python daemon.
 
-So a reader holds options and nothing else; the recorder that a stream may have (recording.py) is started when the first
-offset is asked for, and is left behind when the reader is pickled. `initialOffset` is not called for a query that goes
-on from its checkpoint, so nothing depends on it. No socket is opened here, ever.
+So a reader holds only options. A stream's own recorder (own_recorder.py) is started when the first offset is requested,
+and is not pickled with the reader. `initialOffset` is not called for a query that resumes from its checkpoint, so
+nothing depends on it. No socket is opened here.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from pyspark.sql.types import StructType
 
 from nngkit.spark.options import EARLIEST, LATEST, ReadOptions, WriteOptions, check_names
 from nngkit.spark.plan import (
-    Kept,
-    Range,
+    Available,
+    OffsetRange,
     checked,
     from_json,
     limited,
@@ -61,13 +61,13 @@ from nngkit.spark.plan import (
     without_lost,
 )
 from nngkit.spark.schema import arrow_schema, ddl, names_of, skipped_rows, to_spark
-from nngkit.spark.worker import settle
+from nngkit.spark.worker import freeze
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from nngkit.journal import Journal, Skipped
-    from nngkit.spark.recording import OwnRecorder
+    from nngkit.spark.own_recorder import OwnRecorder
     from nngkit.spark.sink import BatchSink, StreamSink
 
 __all__ = ["BatchReader", "NngDataSource", "Slice", "StreamReader"]
@@ -76,14 +76,14 @@ NEVER_NULL = frozenset({"value", "topic", "partition", "offset", "timestamp", "t
 
 
 class NngDataSource(DataSource):
-    """The data source `nng`; `nngkit.spark.register` registers it."""
+    """Data source `nng`; registered by `nngkit.spark.register`."""
 
     @classmethod
     def name(cls) -> str:
         return "nng"
 
     def schema(self) -> str:
-        # Whether it is for a stream nobody says yet; an option's name is right or wrong all the same.
+        # Spark does not say yet whether this is for a stream; option names can be checked all the same.
         check_names(self.options)
         given = {name.lower(): value.lower() for name, value in self.options.items()}
         return ddl(given.get("includeheaders") == "true", given.get("includeskipped") == "true")
@@ -110,14 +110,14 @@ def _columns(schema: StructType) -> tuple[str, ...]:
 
 
 class Slice(InputPartition):
-    """The range of one task; None is an empty one, where Spark needs a task all the same."""
+    """Range of one task; None for an empty one, where Spark needs a task anyway."""
 
-    def __init__(self, range_: Range | None) -> None:
+    def __init__(self, range_: OffsetRange | None) -> None:
         super().__init__(range_)
 
 
 class _Reading:
-    """What both readers do: open the journal, see what it has, read a slice of it."""
+    """Common to both readers: open the journal, determine its offsets, read a slice."""
 
     options: ReadOptions
     columns: tuple[str, ...]
@@ -127,21 +127,21 @@ class _Reading:
 
         return open_journal(self.options.path, spool=self.options.spool)
 
-    def _kept(self, journal: Journal) -> dict[int, Kept]:
+    def _kept(self, journal: Journal) -> dict[int, Available]:
         kept = {}
         for partition in journal.partitions():
             bounds = journal.bounds(partition)
             lost = tuple((each.first, each.end) for each in journal.manifest(partition).lost)
-            kept[partition] = Kept(bounds.start, bounds.end, lost)
+            kept[partition] = Available(bounds.start, bounds.end, lost)
         return kept
 
-    def _check(self, wanted: Range, kept: Kept) -> Range:
+    def _check(self, wanted: OffsetRange, kept: Available) -> OffsetRange:
         found, gone = checked(wanted, kept, self.options.path, self.options.fail_on_data_loss)
         if gone:
-            print(f"nngkit: {gone}", file=sys.stderr, flush=True)  # noqa: T201 - Spark keeps it in the task's log
+            print(f"nngkit: {gone}", file=sys.stderr, flush=True)  # noqa: T201 - goes to the task's log
         return found
 
-    def _starts(self, journal: Journal, kept: dict[int, Kept]) -> dict[int, int]:
+    def _starts(self, journal: Journal, kept: dict[int, Available]) -> dict[int, int]:
         if self.options.starting_time is not None:
             return {partition: journal.offset_at(partition, self.options.starting_time) for partition in kept}
         return resolve(self.options.starting, kept, "startingOffsets", EARLIEST)
@@ -152,15 +152,15 @@ class _Reading:
             return iter(())
         return self._batches(wanted)
 
-    def _batches(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+    def _batches(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self.columns)
         needed = [name for name in self.columns if name not in ("timestampType", "skipped")] or ["offset"]
         journal = self._journal()
-        settle()
+        freeze()
         damages: list[Skipped] = []
 
         def skipped(damage: Skipped) -> None:
-            print(f"nngkit: {damage}", file=sys.stderr, flush=True)  # noqa: T201 - Spark keeps it in the task's log
+            print(f"nngkit: {damage}", file=sys.stderr, flush=True)  # noqa: T201 - goes to the task's log
             if "skipped" in self.columns:
                 damages.append(damage)
 
@@ -263,7 +263,7 @@ class BatchReader(_Reading, DataSourceReader):
         if not isinstance(value, dt.datetime):
             return False
         if value.tzinfo is None:
-            return False  # whose time? Spark knows, and does it
+            return False  # local time of the session: left to Spark
         at = (value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
         low, high = self.options.starting_time, self.options.ending_time
         if isinstance(each, (EqualTo, EqualNullSafe)):
@@ -290,18 +290,20 @@ class BatchReader(_Reading, DataSourceReader):
         for partition, bounds in kept.items():
             if self.only is not None and partition not in self.only:
                 continue
-            # What was asked for by name has to be there; a filter only says which of it is wanted.
-            asked = self._check(Range(partition, starts[partition], max(starts[partition], ends[partition])), bounds)
+            # Offsets given as options must exist; a filter merely selects among them.
+            asked = self._check(
+                OffsetRange(partition, starts[partition], max(starts[partition], ends[partition])), bounds
+            )
             first, last = max(asked.start, self.lowest), min(asked.end, self.highest)
             if self.options.starting_time is not None:
                 first = max(first, journal.offset_at(partition, self.options.starting_time))
-            ranges += without_lost(Range(partition, first, last), bounds)
+            ranges += without_lost(OffsetRange(partition, first, last), bounds)
         pieces = split(ranges, self.options.max_records, self.options.min_partitions)
         return [Slice(piece) for piece in pieces] or [Slice(None)]
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream.format("nng")`: offsets are {partition: the first offset not read yet}."""
+    """`spark.readStream.format("nng")`: offsets are {partition: next offset to read}."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self.options = options
@@ -313,10 +315,10 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self.__dict__ | {"_recorder": None}
 
     def _recorded(self) -> Journal:
-        """Return the journal; start its recorder if the stream has one of its own."""
+        """Return the journal; start the stream's own recorder, if it has one."""
         if self.options.listening is not None:
             if self._recorder is None:
-                from nngkit.spark.recording import OwnRecorder
+                from nngkit.spark.own_recorder import OwnRecorder
 
                 self._recorder = OwnRecorder(self.options.path, self.options.listening)
             self._recorder.ensure()
@@ -341,8 +343,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             ends = {partition: min(end, there.get(partition, end)) for partition, end in self._target.items()}
         for partition, offset in begun.items():
             if there.get(partition, 0) < offset:
-                self._check(Range(partition, offset, offset), Kept(0, there.get(partition, 0)))
-            ends[partition] = max(offset, ends.get(partition, offset))  # a stream does not go backwards
+                self._check(OffsetRange(partition, offset, offset), Available(0, there.get(partition, 0)))
+            ends[partition] = max(offset, ends.get(partition, offset))  # offsets never go back
         if isinstance(limit, ReadMaxRows):
             kept = self._kept(journal)
             new = {each: kept[each].start for each in ends if each not in begun}
@@ -354,25 +356,27 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return to_json(self._ends(self._recorded()))
 
     def _ends(self, journal: Journal) -> dict[int, int]:
-        """Return each partition's end. Called many times a second: one small file is read for each partition."""
+        """Return each partition's end. Called many times a second; reads one small file a partition."""
         return {partition: journal.end(partition) for partition in journal.partitions()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         begun, until = from_json(start), from_json(end)
-        # A driver that comes back begins with the batch it left, and asks for new offsets only when that is done.
+        # A restarted driver first repeats its last batch, and asks for new offsets only after it.
         kept = self._kept(self._recorded())
         ranges = []
         for partition, last in until.items():
-            bounds = kept.get(partition, Kept(0, 0))
-            first = begun.get(partition, bounds.start)  # one that came while the query ran is read from its beginning
+            bounds = kept.get(partition, Available(0, 0))
+            first = begun.get(
+                partition, bounds.start
+            )  # a partition that appeared during the query is read from its start
             if first < last:
-                ranges += without_lost(self._check(Range(partition, first, last), bounds), bounds)
+                ranges += without_lost(self._check(OffsetRange(partition, first, last), bounds), bounds)
         pieces = split(ranges, self.options.max_records, self.options.min_partitions)
         return [Slice(piece) for piece in pieces] or [Slice(None)]
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing: how long records are kept is the recorder's business, and other readers need them too."""
+        """Do nothing: retention is configured at the recorder, and other readers need the records too."""
 
     def stop(self) -> None:
         if self._recorder is not None:
-            self._recorder.let_go()
+            self._recorder.release()

@@ -1,12 +1,12 @@
-"""Spark's own cluster on this machine: a master and workers as processes, to try what is meant for a real one.
+"""Spark's standalone cluster on this machine: a master and workers as processes, for tests.
 
 ::
 
     with standalone(workers=2) as cluster:
         ... cluster.master                # spark://127.0.0.1:40123
-        cluster.workers[0].kill()         # and see what happens
+        cluster.workers[0].kill()         # to see how a job copes
 
-Ports are picked by the system; everything listens on 127.0.0.1 only. Imports PySpark for where it is installed.
+The system picks the ports; everything listens on 127.0.0.1 only. Requires PySpark for its scripts.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from nngkit.spark.session import check_packages
 
 __all__ = ["Cluster", "standalone"]
 
-PATIENCE: Final = 120.0  # seconds for a JVM to start and say so: 3 on a quiet machine, 40 on a very busy one
+START_TIMEOUT: Final = 120.0  # seconds for a JVM to start: 3 on an idle machine, 40 observed on a busy one
 HOME: Final = "127.0.0.1"
 
 
 @dataclass
 class Cluster:
-    """What runs: the master's URL, and the workers in the order they were started."""
+    """Running cluster: the master's URL, and the workers in the order of their start."""
 
     master: str
     folder: Path
@@ -45,7 +45,7 @@ class Cluster:
     workers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def add_worker(self, cores: int = 1, memory: str = "1g") -> None:
-        """Start one more; returns when the master has it."""
+        """Start one more worker; return once the master has registered it."""
         number = len(self.workers)
         options = ["--host", HOME, "--port", "0", "--webui-port", "0", "--cores", str(cores), "--memory", memory]
         work = ["--work-dir", str(self.folder / f"worker-{number}")]
@@ -63,9 +63,9 @@ def standalone(
     java: Source | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Iterator[Cluster]:
-    """A master and so many workers, each with `cores` and `memory`; ended, with what they started, at the end.
+    """Run a master and `workers`, each with `cores` and `memory`; end them and their children on exit.
 
-    Raises Broken with the last words of what does not start.
+    Raises Broken with the last lines of a process that does not start.
     """
     with tempfile.TemporaryDirectory(prefix="nngkit-cluster-", ignore_cleanup_errors=True) as scratch:
         environment = dict(environ) | {
@@ -102,14 +102,14 @@ def _start(cluster: Cluster, what: str, arguments: list[str], says: str) -> tupl
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,  # so that its executors, which are its children, can be ended with it
+        start_new_session=True,  # so that its executors, its children, can be ended with it
     )
     cluster.processes.append(process)
     said: list[str] = []
     found: list[re.Match[str]] = []
     heard = threading.Event()
 
-    def listen() -> None:  # to its end: a pipe that nobody reads would stop it
+    def listen() -> None:  # until the end: a full pipe would block the process
         assert process.stderr is not None
         for line in process.stderr:
             del said[:-20]
@@ -120,9 +120,9 @@ def _start(cluster: Cluster, what: str, arguments: list[str], says: str) -> tupl
         heard.set()
 
     threading.Thread(target=listen, name=f"spark {what}", daemon=True).start()
-    heard.wait(PATIENCE)
+    heard.wait(START_TIMEOUT)
     if not found:
-        raise Broken(f"Spark's {what} has not started: {''.join(said[-3:]).strip() or 'it said nothing'}")
+        raise Broken(f"Spark's {what} has not started: {''.join(said[-3:]).strip() or 'no output'}")
     return process, found[0]
 
 

@@ -15,11 +15,11 @@ import trio
 
 from nngkit import Service
 from nngkit.journal import open_journal, parse_reply, read
-from nngkit.journal.segments import Partition
+from nngkit.journal.partition import Partition
 from nngkit.protocols import Pub, Pull, Push, Req, Sub
 from tests.cli.commands import ROOT, assert_fails, command, discoverd, environment, nngkit, valid
 from tests.cli.processes import Running
-from tests.journal.making import entry, folder, stored
+from tests.journal.partitions import entry, folder, stored
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20.0
@@ -162,7 +162,7 @@ def test_verify_names_what_is_damaged_and_changes_nothing(journal: Path) -> None
     before = {path: path.read_bytes() for path in folder(journal).iterdir() if path.name != "lock"}
     done = nngkit("journal", "verify", str(journal))
     assert done.returncode == 1
-    assert f"damaged: {segment}, offset 0: its checksum is" in done.stdout
+    assert f"damaged: {segment}, offset 0: checksum " in done.stdout
     assert f"damaged: {log} at byte " in done.stdout
     assert "2 files damaged or missing" in done.stdout
     assert "--skip-missing" in done.stderr
@@ -235,12 +235,12 @@ def test_replay_ends_at_a_signal_and_says_how_far_it_came(journal: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("journal", "ls", "{nowhere}"), 2, ("nowhere/journal.json", "there is none")),
+        (("journal", "ls", "{nowhere}"), 2, ("nowhere/journal.json", "not found")),
         (("journal", "shred", "{journal}"), 2, ("shred",)),
         (("journal", "ls", "{journal}", "--output", "x"), 2, ("--output", "is for export only")),
         (("journal", "export", "{journal}", "--from-time", "noon"), 2, ("--from-time", "'noon' is not a time")),
         (("journal", "export", "{journal}", "--partition", "3"), 2, ("no partition 3", "there are: 0")),
-        (("journal", "export", "{journal}", "--to-offset", "99"), 2, ("offset 98 is not there yet", "is 15")),
+        (("journal", "export", "{journal}", "--to-offset", "99"), 2, ("offset 98 does not exist yet", "is 15")),
         (("journal", "ls", "{journal}", "--colour", "red"), 2, ("--colour",)),
         (("replay", "{journal}", "pub"), 2, ("--listen",)),
         (("replay", "{journal}", "push", "--dial", "tcp://127.0.0.1:1", "--sequence"), 2, ("--sequence", "pub only")),

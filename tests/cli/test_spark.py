@@ -35,7 +35,7 @@ def test_doctor_says_what_there_is() -> None:
     findings = [valid(line, "spark-doctor.json") for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stdout
     assert any(each["what"].startswith("pyspark 4.") for each in findings)
-    assert any("Spark will run with JAVA_HOME=" in each["what"] for each in findings)
+    assert any("Spark runs with JAVA_HOME=" in each["what"] for each in findings)
 
 
 @pytest.mark.slow
@@ -52,8 +52,8 @@ def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path), "JAVA_HOME": ""}
     done = nngkit("spark", "doctor", **environment)
     assert done.returncode == 2
-    assert "problem  there is no bash" in done.stdout
-    assert "Spark needs Java 17 or newer" in done.stdout
+    assert "problem  bash is not installed" in done.stdout
+    assert "Spark requires Java 17 or newer" in done.stdout
     assert "pip install 'nngkit[java]'" in done.stdout
 
 
@@ -70,7 +70,7 @@ def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
         (["submit", "run", "rates"], "--master: say which cluster"),
         (["submit", "--master", "spark://h:1"], "ACTION: say what to do there"),
         (["pack"], "FILE: pack needs the file to write"),
-        (["pack", "env.zip"], "Spark knows how to unpack a .tar.gz"),
+        (["pack", "env.zip"], "Spark can unpack only a .tar.gz"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_starts(words: list[str], says: str) -> None:

@@ -1,4 +1,4 @@
-"""Cuts, flips, missing files: a clean prefix is kept, damage is found and named, nothing is overwritten."""
+"""Truncation, bit flips, missing files: the intact prefix is kept, damage is reported, nothing is overwritten."""
 
 import json
 import random
@@ -10,18 +10,19 @@ from nngkit.errors import ConfigError, Damaged
 from nngkit.journal import open_journal, read
 from nngkit.journal.files import HEAD, log_name
 from nngkit.journal.logfile import open_log
+from nngkit.journal.partition import Partition
 from nngkit.journal.record import Head, LogHeader
 from nngkit.journal.recovery import recover
 from nngkit.journal.segmentfile import crc_of
-from nngkit.journal.segments import Partition
-from tests.journal.making import SALT, entry, folder, log_bytes, stored, until
+from tests.journal.partitions import SALT, entry, folder, log_bytes, stored
+from tests.protocols.wires import eventually
 
 VALUES = [b"value %d " % number * (1 + number % 7) for number in range(300)]
 WHOLE = log_bytes(VALUES)
 
 
 def laid_out(where: Path, data: bytes, *, synced: bool) -> Path:
-    """A partition's folder with one log, whose head says that all of it was synced, or nothing."""
+    """Create a partition folder with one log whose head claims that all of it was synced, or nothing."""
     where.mkdir(exist_ok=True)
     (where / log_name(0)).write_bytes(data)
     head = Head(SALT, 0, len(VALUES), len(WHOLE)) if synced else Head(SALT, 0, 0, LogHeader.size)
@@ -30,7 +31,7 @@ def laid_out(where: Path, data: bytes, *, synced: bool) -> Path:
 
 
 def damage(chance: random.Random) -> tuple[str, bytes]:
-    """What can happen to a log: it is cut, bits flip, a sector is lost."""
+    """Damage a log: truncate it, flip bits, or zero a sector."""
     data = bytearray(WHOLE)
     kind = chance.choice(("cut", "flip", "flips", "zeros"))
     at = chance.randrange(len(data))
@@ -48,25 +49,25 @@ def damage(chance: random.Random) -> tuple[str, bytes]:
 
 
 @pytest.mark.slow
-def test_of_1000_cuts_and_flips_all_are_found_and_the_records_before_them_are_kept(tmp_path: Path) -> None:
+def test_1000_cuts_and_flips_are_all_detected_and_earlier_records_kept(tmp_path: Path) -> None:
     chance = random.Random(6)
     kinds = set()
     for number in range(1000):
         kind, data = damage(chance)
-        if data == WHOLE:  # zeros where zeros were
+        if data == WHOLE:  # the sector was zero already
             continue
         kinds.add(kind)
         where = laid_out(tmp_path / "p", data, synced=True)
         with pytest.raises(Damaged) as found:
             recover(where, 0, 0)
         assert found.value.path == str(where / log_name(0))
-        assert (where / log_name(0)).read_bytes() == data, "nothing is overwritten"
+        assert (where / log_name(0)).read_bytes() == data, "the log was overwritten"
         first_change = next(
             (at for at, (one, two) in enumerate(zip(WHOLE, data, strict=False)) if one != two), len(data)
         )
         assert found.value.position is not None
         assert found.value.position <= first_change
-        # what is kept with --salvage: exactly the records that were written, and the lost ones are counted
+        # salvage keeps exactly the records that were written and counts the lost ones
         rescued = recover(where, 0, 0, salvage=True)
         missing = sum(lost.end - lost.first for lost in rescued.lost)
         assert missing > 0
@@ -81,7 +82,7 @@ def test_of_1000_cuts_and_flips_all_are_found_and_the_records_before_them_are_ke
     assert kinds == {"cut", "flip", "flips", "zeros"}
 
 
-def test_a_torn_end_that_was_never_synced_is_no_damage(tmp_path: Path) -> None:
+def test_torn_unsynced_end_is_not_damage(tmp_path: Path) -> None:
     for cut in (LogHeader.size, LogHeader.size + 1, len(WHOLE) // 2, len(WHOLE) - 1):
         found = recover(laid_out(tmp_path / "p", WHOLE[:cut], synced=False), 0, 0)
         whole = found.end
@@ -90,12 +91,12 @@ def test_a_torn_end_that_was_never_synced_is_no_damage(tmp_path: Path) -> None:
         assert not found.lost
 
 
-def test_a_log_cut_within_its_header_holds_nothing(tmp_path: Path) -> None:
+def test_log_cut_within_its_header_holds_no_record(tmp_path: Path) -> None:
     found = recover(laid_out(tmp_path / "p", WHOLE[:20], synced=False), 0, 0)
     assert (found.end, found.logs, len(found.useless)) == (0, (), 1)
 
 
-def test_recording_goes_on_behind_a_torn_end(tmp_path: Path) -> None:
+def test_recording_continues_after_a_torn_end(tmp_path: Path) -> None:
     journal = tmp_path / "j"
     Partition.open(journal).close()
     torn = b"half a record"
@@ -118,7 +119,7 @@ def journal(tmp_path: Path) -> Path:
     return tmp_path / "j"
 
 
-def test_a_missing_segment_is_named_with_its_offsets_and_can_be_skipped(journal: Path) -> None:
+def test_missing_segment_is_reported_with_its_offset_and_can_be_skipped(journal: Path) -> None:
     second = open_journal(journal).segments(0)[1]
     (folder(journal) / second.file).unlink()
     got = []
@@ -129,7 +130,7 @@ def test_a_missing_segment_is_named_with_its_offsets_and_can_be_skipped(journal:
     assert rest == [*range(50, 100), *range(200, 300)]
 
 
-def test_a_flip_in_a_segment_is_found(journal: Path) -> None:
+def test_bit_flip_in_a_segment_is_detected(journal: Path) -> None:
     segment = open_journal(journal).segments(0)[0]
     path = folder(journal) / segment.file
     whole = path.read_bytes()
@@ -140,7 +141,7 @@ def test_a_flip_in_a_segment_is_found(journal: Path) -> None:
         changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
         path.write_bytes(changed)
         assert crc_of(path) != segment.crc32c
-    # and a page that is read has a checksum of its own
+    # pages have checksums of their own
     changed = bytearray(whole)
     changed[60] ^= 1
     path.write_bytes(changed)
@@ -148,13 +149,11 @@ def test_a_flip_in_a_segment_is_found(journal: Path) -> None:
         list(read(journal, end=100))
 
 
-def test_another_version_is_named_and_left_alone(journal: Path) -> None:
+def test_other_format_version_is_reported_and_left_unchanged(journal: Path) -> None:
     for path in (journal / "journal.json", folder(journal) / "manifest.json"):
         before = path.read_bytes()
         path.write_text(json.dumps({**json.loads(before), "version": 9}))
-        with pytest.raises(
-            ConfigError, match=rf"{path.name}: version 9 of the format, and this nngkit reads version 1"
-        ):
+        with pytest.raises(ConfigError, match=rf"{path.name}: format version 9; this nngkit reads version 1"):
             list(read(journal))
         with pytest.raises(ConfigError, match="version 9"):
             Partition.open(journal)
@@ -162,7 +161,7 @@ def test_another_version_is_named_and_left_alone(journal: Path) -> None:
         path.write_bytes(before)
 
 
-def test_a_manifest_that_is_cut_is_damage_and_left_alone(journal: Path) -> None:
+def test_truncated_manifest_is_damage_and_left_unchanged(journal: Path) -> None:
     path = folder(journal) / "manifest.json"
     cut = path.read_bytes()[:100]
     path.write_bytes(cut)
@@ -172,20 +171,20 @@ def test_a_manifest_that_is_cut_is_damage_and_left_alone(journal: Path) -> None:
     assert path.read_bytes() == cut
 
 
-def test_a_folder_with_other_things_in_it_is_not_made_a_journal(tmp_path: Path) -> None:
+def test_folder_with_foreign_files_does_not_become_a_journal(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(ConfigError, match=r"neither empty nor a journal"):
         Partition.open(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
 
 
-def test_a_log_of_another_partition_is_refused(tmp_path: Path) -> None:
+def test_log_of_another_partition_is_rejected(tmp_path: Path) -> None:
     where = laid_out(tmp_path / "p", log_bytes(VALUES, partition=4), synced=True)
     with pytest.raises(Damaged, match="it belongs to partition 4"):
         recover(where, 0, 0)
 
 
-def test_a_log_that_is_missing_between_two_is_named(tmp_path: Path) -> None:
+def test_log_missing_between_two_others_is_reported(tmp_path: Path) -> None:
     where = tmp_path / "p"
     where.mkdir()
     for first in (0, 200):
@@ -197,7 +196,7 @@ def test_a_log_that_is_missing_between_two_is_named(tmp_path: Path) -> None:
     assert rescued.end == 300
 
 
-def test_salvaged_records_are_sealed_the_lost_counted_and_the_damaged_log_kept(tmp_path: Path) -> None:
+def test_salvage_seals_records_counts_the_lost_and_keeps_the_damaged_log(tmp_path: Path) -> None:
     journal = tmp_path / "j"
     Partition.open(journal).close()
     data = bytearray(WHOLE)
@@ -206,7 +205,7 @@ def test_salvaged_records_are_sealed_the_lost_counted_and_the_damaged_log_kept(t
     with pytest.raises(Damaged, match="--salvage"):
         Partition.open(journal)
     partition = Partition.open(journal, salvage=True)
-    until(lambda: partition.stats.segments)
+    eventually(lambda: partition.stats.segments)
     partition.close()
     manifest = open_journal(journal).manifest(0)
     assert len(manifest.lost) == 1

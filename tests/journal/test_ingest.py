@@ -1,4 +1,4 @@
-"""What a request to a recorder says, and its answer."""
+"""Encoding and decoding of ingest requests and replies."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from nngkit.errors import BadMessage, NotStored
 from nngkit.journal.ingest import Stored, encode_refusal, encode_request, encode_stored, parse_reply, parse_request
 
 
-def test_a_request_is_read_back() -> None:
+def test_request_round_trips() -> None:
     asked = parse_request(encode_request(b"id", [b"a", b"b"], key=b"k", headers={"h": b"1"}, topic="eu"))
     assert (asked.id, asked.values, asked.key, asked.headers, asked.topic) == (
         b"id",
@@ -27,18 +27,18 @@ def test_a_request_is_read_back() -> None:
 
 
 @given(st.integers(0, 99_999), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
-def test_an_answer_is_read_back_and_is_what_the_envelope_would_write(partition: int, first: int, end: int) -> None:
+def test_reply_round_trips_and_equals_the_envelope_encoding(partition: int, first: int, end: int) -> None:
     stored = Stored(partition, first, end)
     assert parse_reply(encode_stored(stored)) == stored
     assert encode_stored(stored) == envelope.encode([1, partition, first, end])
 
 
-def test_a_refusal_is_an_error_that_says_why() -> None:
+def test_refusal_raises_not_stored_with_the_reason() -> None:
     with pytest.raises(NotStored, match="the disk is full"):
         parse_reply(encode_refusal("the disk is full"))
 
 
-def test_the_bytes_are_those_of_the_document() -> None:
+def test_bytes_match_the_wire_document() -> None:
     page = (Path(__file__).parents[2] / "docs" / "wire.md").read_text().partition("## Journal: ingest")[2]
     shown = dict(re.findall(r"^([a-z-]+) +?= ([0-9a-f]{8,})$", page, re.MULTILINE))
     request = encode_request(b"order 7", [b"first", b"second"], key=b"k", headers={"h": b"v"}, topic="eu")
@@ -63,12 +63,12 @@ GOOD: list[Any] = [1, b"id", [b"a"], None, None, None]
         (2, b"a", "byte strings"),
         (3, "k", "key"),
         (4, {"h": "text"}, "headers"),
-        (4, {"id": b"mine"}, "recorder's"),
+        (4, {"id": b"mine"}, "reserved"),
         (5, "", "topic"),
         (5, "a\nb", "topic"),
     ],
 )
-def test_what_is_no_request_is_refused(place: int, value: Any, why: str) -> None:
+def test_malformed_request_is_rejected(place: int, value: Any, why: str) -> None:
     fields = [*GOOD]
     fields[place] = value
     with pytest.raises(BadMessage, match=why):
@@ -76,7 +76,7 @@ def test_what_is_no_request_is_refused(place: int, value: Any, why: str) -> None
 
 
 @given(st.binary(max_size=100))
-def test_no_bytes_make_it_raise_anything_else(data: bytes) -> None:
+def test_arbitrary_bytes_raise_only_declared_errors(data: bytes) -> None:
     for parse in (parse_request, parse_reply):
         try:
             parse(data)

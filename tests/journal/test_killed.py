@@ -1,6 +1,6 @@
-"""A recorder that is killed again and again while everything flows: what was acknowledged is there, once.
+"""A recorder is killed repeatedly under load: each acknowledged record is stored, once.
 
-20 times; NNGKIT_KILLS=100 for more.
+20 kills; set NNGKIT_KILLS=100 for more.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from nngkit.journal import open_journal, read
 from nngkit.journal.verify import verify
 from nngkit.protocols import Push, Req
 from tests.cli.commands import ROOT, command, environment
-from tests.journal.asking import ask
+from tests.journal.ingest_client import ask
 
 RUNS = int(os.environ.get("NNGKIT_KILLS", "20"))
-IN_FLIGHT = 200  # requests under way at any time
+IN_FLIGHT = 200  # pending requests at any time
 
 
 class Killed:
-    """A recorder that is started anew each time it was killed."""
+    """Recorder process, restarted after each kill."""
 
     def __init__(self, folder: Path) -> None:
         self.orders = f"ipc://{folder}/orders.sock"
@@ -52,7 +52,7 @@ class Killed:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 15 * RUNS)
-async def test_nothing_that_was_acknowledged_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
+async def test_no_acknowledged_record_is_lost_or_stored_twice(tmp_path: Path) -> None:
     killed = Killed(tmp_path)
     chance = random.Random(time.time_ns())
     acknowledged: set[bytes] = set()
@@ -89,7 +89,7 @@ async def test_nothing_that_was_acknowledged_is_lost_and_nothing_is_there_twice(
                     process.kill()
                     kills.append(await trio.to_thread.run_sync(process.wait))
             process = killed.start()
-            stopping.set()  # every request under way is answered by the last one
+            stopping.set()  # the last recorder replies to all pending requests
         flow.cancel_scope.cancel()
     process.send_signal(signal.SIGTERM)
     assert await trio.to_thread.run_sync(process.wait) == 128 + signal.SIGTERM
@@ -98,18 +98,18 @@ async def test_nothing_that_was_acknowledged_is_lost_and_nothing_is_there_twice(
     found = [each for each in verify(open_journal(killed.journal)) if each.state != "good"]
     assert found == []
     records = list(read(killed.journal))
-    assert [record.offset for record in records] == list(range(len(records))), "no hole, no offset twice"
+    assert [record.offset for record in records] == list(range(len(records))), "offsets have gaps or duplicates"
     stored = [record.value for record in records if record.topic == "orders"]
     once = [record.value for record in read(killed.journal, topics="orders", distinct=True)]
     lost = acknowledged - set(once)
     sys.stdout.write(
-        f"{RUNS} kills: {len(acknowledged)} acknowledged, {len(lost)} lost, {len(stored) - len(once)} sent again\n"
+        f"{RUNS} kills: {len(acknowledged)} acknowledged, {len(lost)} lost, {len(stored) - len(once)} repeated\n"
     )
     assert lost == set()
-    assert len(once) == len(set(once)), "doubled after deduplication"
-    # PULL: at most once, and in order; what is missing can be counted, as the messages are numbered
+    assert len(once) == len(set(once)), "duplicates after deduplication"
+    # PULL: at most once and in order; messages are numbered, so losses can be counted
     jobs = [int(record.value) for record in records if record.topic == "jobs"]
     assert jobs == sorted(set(jobs))
     missing = len(pushed) - len(set(jobs) & set(pushed))
     sys.stdout.write(f"PULL: {len(pushed)} pushed, {missing} lost by {RUNS} kills\n")
-    assert missing < RUNS * 5000, "what the sockets and the kernel hold for one peer"
+    assert missing < RUNS * 5000, "more than the sockets and the kernel buffer for one peer"

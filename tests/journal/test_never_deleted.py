@@ -1,7 +1,8 @@
-"""Whatever happens to a journal's folder, no sealed segment is deleted and no offset is given twice.
+"""Whatever happens to a journal's folder, no sealed segment is deleted and no offset is assigned twice.
 
-A journal is made and its folder copied before every step of sealing: each copy is what a killed recorder leaves. Then
-files are lost, doubled, renamed, cut or put back by an older state, and a recorder is started in one of three ways.
+A journal is written and its folder copied before every step of sealing: each copy is what a killed recorder leaves.
+Then files are lost, duplicated, renamed, truncated or replaced by an older state, and a recorder is started in one of
+three ways.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,11 @@ import pytest
 
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal import open_journal, read
-from nngkit.journal import segments as sealing
-from nngkit.journal.segments import Partition, rebuild_manifest
-from tests.journal.making import entry, folder, stored, until
+from nngkit.journal import partition as sealing
+from nngkit.journal.partition import Partition
+from nngkit.journal.rebuild import rebuild_manifest
+from tests.journal.partitions import entry, folder, stored
+from tests.protocols.wires import eventually
 
 SEGMENTS = 5
 ROWS = 30
@@ -33,7 +37,7 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True)
 class Left:
-    """A partition's files at one moment, and the offset behind the last that was acknowledged then."""
+    """Files of a partition at one moment, and the offset behind the last acknowledged record."""
 
     files: Files
     end: int
@@ -41,7 +45,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Made:
-    """All that was recorded, and the folder before each step of sealing."""
+    """The recorded journal, and its folder before each step of sealing."""
 
     journal: bytes
     lefts: list[Left]
@@ -80,12 +84,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         for name in ("replace", "unlink", "rename"):
             patch.setattr(Path, name, before(getattr(Path, name)))
         partition = Partition.open(where)
+
+        def sealed(count: int) -> bool:
+            return partition.stats.segments == count and not partition._logs
+
         for number in range(SEGMENTS):
             entries = [entry(value_at(offset), timestamp=offset) for offset in range(end, end + ROWS)]
             stored(partition, entries)
             end += ROWS
             partition.log.rotate()
-            until(lambda wanted=number + 1: partition.stats.segments == wanted and not partition._logs)
+            eventually(partial(sealed, number + 1))
         partition.close()
     lefts.append(Left(files(), end))
     held = {}
@@ -98,7 +106,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def manipulated(made: Made, chance: random.Random) -> tuple[Left, list[str]]:
-    """One of the folders, after one to three of the things that can happen to it."""
+    """Return one of the folders after one to three manipulations, and their names."""
     left = chance.choice(made.lefts)
     files = dict(left.files)
     segments = sorted(name for name in files if name.endswith(".parquet"))
@@ -114,7 +122,7 @@ def manipulated(made: Made, chance: random.Random) -> tuple[Left, list[str]]:
             case "older manifest":
                 files["manifest.json"] = chance.choice(made.manifests)
                 if left.end < SEGMENTS * ROWS and json.loads(files["manifest.json"])["end"] > left.end:
-                    files["manifest.json"] = left.files["manifest.json"]  # not older, but from the future
+                    files["manifest.json"] = left.files["manifest.json"]  # a newer manifest cannot occur
             case "cut manifest":
                 files["manifest.json"] = (files.get("manifest.json") or b"{}")[: chance.randrange(40)]
             case "other version":
@@ -159,7 +167,7 @@ def survives(made: Made, where: Path, seed: int, way: str) -> None:
         try:
             partition = Partition.open(where, salvage=way == "salvage")
         except (Damaged, ConfigError):
-            assert contents(where) == left.files, f"{case}: refused, and changed"
+            assert contents(where) == left.files, f"{case}: rejected, but changed"
             assert way == "plain" or {"cut manifest", "other version"} & set(kinds), case
     if partition is None:
         rebuild_manifest(where)
@@ -168,7 +176,7 @@ def survives(made: Made, where: Path, seed: int, way: str) -> None:
         after = stored(partition, [entry(b"after")] * 5)[0]
     finally:
         partition.close()
-    assert after >= left.end or not left.files, f"{case}: offset {after} is given twice"
+    assert after >= left.end or not left.files, f"{case}: offset {after} is assigned twice"
     now = list(contents(where).values())
     assert all(now.count(data) >= intact.count(data) for data in intact), f"{case}: a segment is deleted"
     got: dict[int, bytes] = {}
@@ -179,7 +187,7 @@ def survives(made: Made, where: Path, seed: int, way: str) -> None:
         assert got.get(offset) == value_at(offset), f"{case}: offset {offset} cannot be read"
 
 
-def test_no_manipulation_of_the_folder_deletes_a_segment_or_gives_an_offset_twice(made: Made, tmp_path: Path) -> None:
+def test_no_manipulation_of_the_folder_deletes_a_segment_or_reuses_an_offset(made: Made, tmp_path: Path) -> None:
     for seed in range(20):
         for way in WAYS:
             survives(made, tmp_path / "j", seed, way)
@@ -188,12 +196,12 @@ def test_no_manipulation_of_the_folder_deletes_a_segment_or_gives_an_offset_twic
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("way", WAYS)
-def test_1000_manipulations_delete_no_segment_and_give_no_offset_twice(made: Made, tmp_path: Path, way: str) -> None:
+def test_1000_manipulations_delete_no_segment_and_reuse_no_offset(made: Made, tmp_path: Path, way: str) -> None:
     for seed in range(1000):
         survives(made, tmp_path / "j", seed, way)
 
 
-def test_a_recorder_without_its_manifest_keeps_all_records_and_says_so(
+def test_recorder_without_its_manifest_keeps_all_records_and_logs_it(
     made: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     where = tmp_path / "j"
@@ -210,7 +218,7 @@ def test_a_recorder_without_its_manifest_keeps_all_records_and_says_so(
     assert caplog.text.count("adopted as") == SEGMENTS
 
 
-def test_a_damaged_segment_that_is_not_listed_is_renamed_and_kept(
+def test_damaged_unlisted_segment_is_renamed_and_kept(
     made: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     where = tmp_path / "j"

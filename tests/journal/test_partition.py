@@ -1,4 +1,4 @@
-"""A partition: written, sealed, read meanwhile, retired; and a disk that does not do what it is told."""
+"""A partition is written, sealed, read meanwhile and retired; and its disk fails."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import pytest
 from nngkit.errors import ConfigError, Full, NotStored, OffsetGone
 from nngkit.journal import Retention, open_journal, read
 from nngkit.journal import manifest as manifests
-from nngkit.journal.files import SharedPlace
-from nngkit.journal.segments import Partition
-from tests.journal.making import entry, folder, stored, until
+from nngkit.journal.files import SharedStorage
+from nngkit.journal.partition import Partition
+from tests.journal.partitions import entry, folder, stored
+from tests.protocols.wires import eventually
 
 
-def test_what_was_stored_is_read_before_and_after_it_is_sealed(tmp_path: Path) -> None:
+def test_stored_records_are_read_before_and_after_sealing(tmp_path: Path) -> None:
     partition = Partition.open(tmp_path / "j")
     assert stored(partition, [entry(b"a", key=b"k"), entry(b"b", topic="other")]) == (0, 2)
     before = list(read(tmp_path / "j"))
@@ -36,11 +37,11 @@ def test_what_was_stored_is_read_before_and_after_it_is_sealed(tmp_path: Path) -
     assert [path.suffix for path in folder(tmp_path / "j").iterdir() if path.suffix in (".log", ".index")] == []
 
 
-def test_offsets_and_times_select(tmp_path: Path) -> None:
+def test_read_selects_by_offset_and_time(tmp_path: Path) -> None:
     partition = Partition.open(tmp_path / "j", segment_bytes=2000)
-    for number in range(20):  # in several segments and a log
+    for number in range(20):  # spread over several segments and a log
         stored(partition, [entry(b"v" * 50, timestamp=number * 100 + each) for each in range(10)])
-    until(lambda: partition.stats.segments >= 3)
+    eventually(lambda: partition.stats.segments >= 3)
     journal = pickle.loads(pickle.dumps(open_journal(tmp_path / "j")))
     assert 0 < journal.bounds(0).sealed < 200
     assert [each.offset for each in read(journal, start=37, end=143)] == list(range(37, 143))
@@ -54,7 +55,7 @@ def test_offsets_and_times_select(tmp_path: Path) -> None:
     partition.close()
 
 
-def test_readers_see_every_record_once_while_it_is_written_and_sealed(tmp_path: Path) -> None:
+def test_readers_see_every_record_once_during_writing_and_sealing(tmp_path: Path) -> None:
     partition = Partition.open(tmp_path / "j", segment_bytes=20_000)
     failures: list[str] = []
     ended = threading.Event()
@@ -83,7 +84,7 @@ def test_readers_see_every_record_once_while_it_is_written_and_sealed(tmp_path: 
     assert partition.stats.segments > 10
 
 
-def test_two_recorders_do_not_share_a_partition(tmp_path: Path) -> None:
+def test_partition_is_locked_against_a_second_recorder(tmp_path: Path) -> None:
     partition = Partition.open(tmp_path / "j")
     with pytest.raises(
         ConfigError, match=rf"partition-00000/lock: another recorder.*pid {os.getpid()} on.*--partition"
@@ -98,10 +99,10 @@ def test_two_recorders_do_not_share_a_partition(tmp_path: Path) -> None:
     Partition.open(tmp_path / "j").close()
 
 
-def test_what_is_old_or_too_much_is_retired_and_asking_for_it_says_what_is_left(
+def test_retention_retires_segments_and_reading_them_names_the_earliest_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nngkit.journal.segments.RETIRE", 0.0)
+    monkeypatch.setattr("nngkit.journal.partition.RETIRE", 0.0)
     now = int(time.time() * 1e6)
     for number, age in enumerate((5000, 4000, 0)):
         partition = Partition.open(tmp_path / "j")
@@ -122,7 +123,7 @@ def test_what_is_old_or_too_much_is_retired_and_asking_for_it_says_what_is_left(
     partition.close()
     assert list(read(journal)) == []
     assert journal.bounds(0).start == 5
-    until(lambda: not list(folder(tmp_path / "j").glob("*.parquet")) or _sweep(tmp_path))
+    eventually(lambda: not list(folder(tmp_path / "j").glob("*.parquet")) or _sweep(tmp_path))
 
 
 def _sweep(tmp_path: Path) -> bool:
@@ -133,7 +134,7 @@ def _sweep(tmp_path: Path) -> bool:
     return {path.name for path in folder(tmp_path / "j").glob("*.parquet")} == listed
 
 
-def test_a_retired_segment_stays_for_who_reads_it(tmp_path: Path) -> None:
+def test_retired_segment_stays_for_a_running_reader(tmp_path: Path) -> None:
     partition = Partition.open(tmp_path / "j")
     stored(partition, [entry(b"x", timestamp=1)] * 10)
     partition.close()
@@ -148,21 +149,21 @@ def test_a_retired_segment_stays_for_who_reads_it(tmp_path: Path) -> None:
     assert sum(batch.num_rows for batch in batches) == 8
 
 
-def test_an_offset_that_is_not_there_yet_is_no_answer(tmp_path: Path) -> None:
+def test_reading_beyond_the_end_is_an_error(tmp_path: Path) -> None:
     partition = Partition.open(tmp_path / "j")
     stored(partition, [entry(b"x")])
-    with pytest.raises(ConfigError, match="offset 4 is not there yet, the next one is 1"):
+    with pytest.raises(ConfigError, match="offset 4 does not exist yet, the next one is 1"):
         list(read(tmp_path / "j", start=0, end=5))
     partition.close()
     with pytest.raises(ConfigError, match="no partition 7; there are: 0"):
         list(read(tmp_path / "j", partition=7))
 
 
-def test_shared_storage_holds_several_recorders_and_no_logs(tmp_path: Path) -> None:
+def test_shared_storage_serves_several_recorders_and_holds_no_logs(tmp_path: Path) -> None:
     (tmp_path / "share").mkdir()
     uri = f"file://{tmp_path}/share/j"
     for number in range(2):
-        with pytest.raises(ConfigError, match="its logs need a folder"):
+        with pytest.raises(ConfigError, match="its logs need a local folder"):
             Partition.open(uri, number)
         partition = Partition.open(uri, number, spool=tmp_path / f"spool{number}")
         stored(partition, [entry(b"%d" % number)])
@@ -170,17 +171,17 @@ def test_shared_storage_holds_several_recorders_and_no_logs(tmp_path: Path) -> N
         assert [each.value for each in read(here, partition=number)] == [b"%d" % number]
         partition.close()
     journal = open_journal(uri)
-    assert isinstance(journal.place, SharedPlace)
+    assert isinstance(journal.storage, SharedStorage)
     assert [(each.partition, each.value) for each in read(journal)] == [(0, b"0"), (1, b"1")]
     assert [each.value for each in read(pickle.loads(pickle.dumps(journal)))] == [b"0", b"1"]
     suffixes = {path.suffix for path in (tmp_path / "share").rglob("*") if path.is_file()}
     assert suffixes == {".json", ".parquet"}
-    with pytest.raises(ConfigError, match=r"partition 0 is .*, and this spool is"):
+    with pytest.raises(ConfigError, match=r"partition 0 belongs to .*, and this spool is"):
         Partition.open(uri, 0, spool=tmp_path / "another")
 
 
 class Disk:
-    """Has syncs, or writes, of logs fail from now on."""
+    """Makes syncs or writes of logs fail on request."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sync_fails = 0
@@ -200,7 +201,7 @@ class Disk:
                 self.write_fails -= 1
                 self.refused.set()
                 if len(data) > 2000:
-                    return write(file, data[:1000])  # a full disk takes a part, and then nothing
+                    return write(file, data[:1000])  # a full disk writes a part first, then nothing
                 raise OSError(errno.ENOSPC, "No space left on device")
             return write(file, data)
 
@@ -208,7 +209,7 @@ class Disk:
         monkeypatch.setattr(os, "write", writes)
 
 
-def test_after_a_failed_sync_nothing_more_is_acknowledged_from_that_log(
+def test_after_a_failed_sync_no_record_of_that_log_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = Partition.open(tmp_path / "j")
@@ -221,7 +222,7 @@ def test_after_a_failed_sync_nothing_more_is_acknowledged_from_that_log(
     assert logs[f"{1:020}.log"] != first_log
     assert partition.log.stats.sync_failures == 1
     disk.sync_fails = 1000
-    with pytest.raises(NotStored, match="Input/output error; offset 2 is the next"):
+    with pytest.raises(NotStored, match=r"Input/output error; the next free offset in .* is 2"):
         stored(partition, [entry(b"refused")])
     assert open_journal(tmp_path / "j").bounds(0).end == 2
     disk.sync_fails = 0
@@ -232,10 +233,8 @@ def test_after_a_failed_sync_nothing_more_is_acknowledged_from_that_log(
     assert partition.log.stats.refused == 1
 
 
-def test_a_full_disk_refuses_those_who_wait_and_keeps_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    partition = Partition.open(tmp_path / "j", room=100_000)
+def test_full_disk_refuses_waiters_and_keeps_other_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = Partition.open(tmp_path / "j", buffer_bytes=100_000)
     stored(partition, [entry(b"before")])
     disk = Disk(monkeypatch)
     disk.write_fails = 1 << 30
@@ -243,7 +242,7 @@ def test_a_full_disk_refuses_those_who_wait_and_keeps_the_others(
     assert disk.refused.wait(10)
     with pytest.raises(NotStored, match="No space left on device"):
         stored(partition, [entry(b"refused" * 1000)])
-    with pytest.raises(Full, match="bytes wait for the disk"):
+    with pytest.raises(Full, match="bytes are waiting for the disk"):
         _fill(partition)
     assert partition.log.failure is not None
     disk.write_fails = 0
@@ -262,9 +261,7 @@ def _fill(partition: Partition) -> None:
         partition.log.append([entry(b"x" * 1000)])
 
 
-def test_a_log_closed_on_a_broken_disk_counts_what_it_could_not_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_closed_on_a_failing_disk_counts_unstored_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = Partition.open(tmp_path / "j")
     stored(partition, [entry(b"before")])
     disk = Disk(monkeypatch)
@@ -275,16 +272,16 @@ def test_a_log_closed_on_a_broken_disk_counts_what_it_could_not_store(
     assert [each.value for each in read(tmp_path / "j")] == [b"before"]
 
 
-def test_what_a_recorder_killed_while_sealing_left_is_put_right(tmp_path: Path) -> None:
+def test_leftovers_of_a_recorder_killed_while_sealing_are_cleaned_up(tmp_path: Path) -> None:
     partition = Partition.open(tmp_path / "j")
     stored(partition, [entry(b"x")] * 5)
     partition.close()
     where = folder(tmp_path / "j")
-    (where / f"{5:020}-{9:020}.parquet").write_bytes(b"made, and not in the manifest yet")
-    (where / f"{5:020}-{9:020}.parquet.tmp").write_bytes(b"half made")
+    (where / f"{5:020}-{9:020}.parquet").write_bytes(b"written, not in the manifest yet")
+    (where / f"{5:020}-{9:020}.parquet.tmp").write_bytes(b"incomplete")
     partition = Partition.open(tmp_path / "j")
     stored(partition, [entry(b"y")])
     partition.close()
     assert [each.offset for each in read(tmp_path / "j")] == list(range(6))
     assert len(list(where.glob("*.parquet"))) == 2
-    assert (where / f"{5:020}-{9:020}.parquet.orphan").read_bytes() == b"made, and not in the manifest yet"
+    assert (where / f"{5:020}-{9:020}.parquet.orphan").read_bytes() == b"written, not in the manifest yet"

@@ -1,4 +1,4 @@
-"""The bytes of a log: what goes in comes out, and nothing that was changed does."""
+"""Binary format of a log: records round-trip, and every change is detected."""
 
 import random
 
@@ -10,7 +10,7 @@ from nngkit.errors import ConfigError
 from nngkit.journal.record import (
     Head,
     LogHeader,
-    Row,
+    RawRecord,
     decode_headers,
     decode_origin,
     encode_headers,
@@ -34,7 +34,7 @@ names = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=20)
     st.lists(st.tuples(names, st.binary(max_size=20)), max_size=3),
     st.binary(max_size=200),
 )
-def test_a_record_comes_out_as_it_went_in(
+def test_record_round_trips(
     offset: int,
     timestamp: int,
     topic: str,
@@ -53,8 +53,8 @@ def test_a_record_comes_out_as_it_went_in(
     assert list(decode_headers(encode_headers(headers))) == headers
 
 
-def some(count: int) -> tuple[bytes, list[int], list[Row]]:
-    """Records, where each of them begins, and what they are."""
+def some(count: int) -> tuple[bytes, list[int], list[RawRecord]]:
+    """Return encoded records, the position of each, and their decoded form."""
     parts, places, at = [], [], 0
     for offset in range(count):
         part = frame(offset, offset, encode_origin("t", "sub", None), b"k", b"", b"value %d" % offset, salt=SALT)
@@ -65,7 +65,7 @@ def some(count: int) -> tuple[bytes, list[int], list[Row]]:
     return data, places, walk(data, 0, offset=0, salt=SALT).rows
 
 
-def test_every_flip_of_one_bit_is_found_and_what_is_before_it_is_kept() -> None:
+def test_every_single_bit_flip_is_detected_and_earlier_records_kept() -> None:
     data, places, rows = some(6)
     for bit in range(len(data) * 8):
         changed = bytearray(data)
@@ -76,7 +76,7 @@ def test_every_flip_of_one_bit_is_found_and_what_is_before_it_is_kept() -> None:
         assert found.rows == rows[:hit]
 
 
-def test_every_cut_leaves_the_whole_records_before_it() -> None:
+def test_every_cut_keeps_the_intact_records_before_it() -> None:
     data, places, rows = some(6)
     ends = [*places[1:], len(data)]
     for cut in range(len(data)):
@@ -85,7 +85,7 @@ def test_every_cut_leaves_the_whole_records_before_it() -> None:
         assert (found.fault is None) == (cut in (0, *ends))
 
 
-def test_behind_damage_whole_records_are_found_again() -> None:
+def test_intact_records_are_found_behind_damage() -> None:
     data, places, _ = some(200)
     chance = random.Random(1)
     for _ in range(200):
@@ -96,7 +96,7 @@ def test_behind_damage_whole_records_are_found_again() -> None:
     assert resume(data[: places[100] - 3], places[99], offset=99, salt=SALT) is None
 
 
-def test_a_record_inside_a_value_is_no_record_of_this_log() -> None:
+def test_record_inside_a_value_is_not_taken_for_one_of_the_log() -> None:
     origin = encode_origin("t", "sub", None)
     forged = frame(1, 0, origin, None, b"", b"forged", salt=SALT + 1)
     real = frame(0, 0, origin, None, b"", forged * 3, salt=SALT)
@@ -106,7 +106,7 @@ def test_a_record_inside_a_value_is_no_record_of_this_log() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 3))
-def test_no_bytes_make_it_raise(data: bytes, offset: int) -> None:
+def test_arbitrary_bytes_never_raise(data: bytes, offset: int) -> None:
     walk(data, 0, offset=offset, salt=SALT)
     resume(data, 0, offset=offset, salt=SALT)
     for decode in (decode_headers, decode_origin, LogHeader.decode, Head.decode):
@@ -116,28 +116,28 @@ def test_no_bytes_make_it_raise(data: bytes, offset: int) -> None:
             continue
 
 
-def test_a_header_of_another_version_says_so() -> None:
+def test_header_of_another_version_is_rejected_with_both_versions() -> None:
     header = LogHeader(3, SALT, 100, 5)
     assert LogHeader.decode(header.encode()) == header
     from nngkit.journal.record import crc32c
 
     other = bytearray(header.encode()[:-4])
     other[9] = 2
-    with pytest.raises(ValueError, match="version 2 of the format, and this nngkit reads version 1"):
+    with pytest.raises(ValueError, match="format version 2; this nngkit reads version 1"):
         LogHeader.decode(bytes(other) + crc32c(0, bytes(other)).to_bytes(4, "big"))
 
 
-def test_a_head_is_read_back_and_none_that_was_changed_is() -> None:
+def test_head_round_trips_and_every_change_is_detected() -> None:
     head = Head(1, 2, 3, 4)
     assert Head.decode(head.encode()) == head
     for bit in range(Head.size * 8):
         changed = bytearray(head.encode())
         changed[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(ValueError, match=r"no head|checksum"):
+        with pytest.raises(ValueError, match=r"not a head|checksum"):
             Head.decode(bytes(changed))
 
 
 @pytest.mark.parametrize("topic", ["", "a\nb", "x" * 2000])
-def test_a_topic_is_a_name_for_people(topic: str) -> None:
+def test_topic_must_be_printable_and_bounded(topic: str) -> None:
     with pytest.raises(ConfigError, match="topic"):
         encode_origin(topic, "sub", None)

@@ -1,10 +1,10 @@
-"""What comes in by sockets is in the journal: each way with what it promises."""
+"""Messages from sockets reach the journal with the delivery guarantee of their protocol."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -16,16 +16,16 @@ import trio
 from nngkit.errors import BadMessage, Closed, ConfigError, NotStored
 from nngkit.journal import Record, Recorder, Stored, encode_request, parse_reply, read
 from nngkit.protocols import Bus, Pair0, Pub, Pull, Push, Rep, Req, Sub
+from tests.journal.waiting import WAIT, eventually
 
 ANY = "tcp://127.0.0.1:0"
-WAIT = 20.0
 
 
 @asynccontextmanager
 async def recording(
     journal: Path, socket: Any, topic: str = "t", *, plain: bool = False, **options: object
 ) -> AsyncIterator[Recorder]:
-    """A recorder that records `socket`."""
+    """Run a recorder of `socket`."""
     async with Recorder(journal, **options) as recorder, trio.open_nursery() as nursery:  # type: ignore[arg-type]
         nursery.start_soon(partial(recorder.record, socket, topic, plain=plain))
         try:
@@ -34,22 +34,15 @@ async def recording(
             nursery.cancel_scope.cancel()
 
 
-async def until(happened: Callable[[], object]) -> None:
-    """Wait for what a thread of ours, or NNG's, does."""
-    with trio.fail_after(WAIT):
-        while not happened():  # noqa: ASYNC110 - threads set no trio.Event
-            await trio.sleep(0.002)
-
-
 async def on_disk(recorder: Recorder, count: int) -> None:
-    await until(lambda: recorder.stats.log.synced >= count)
+    await eventually(lambda: recorder.stats.log.synced >= count)
 
 
 def values(journal: Path) -> list[bytes]:
     return [record.value for record in read(journal)]
 
 
-async def test_pull_keeps_every_message_with_who_sent_it(tmp_path: Path) -> None:
+async def test_pull_records_every_message_with_its_peer(tmp_path: Path) -> None:
     async with Pull(listen=ANY) as pull, Push(dial=pull.address) as push, recording(tmp_path, pull) as recorder:
         await push.asend_many([b"%d" % number for number in range(1000)])
         await on_disk(recorder, 1000)
@@ -62,7 +55,7 @@ async def test_pull_keeps_every_message_with_who_sent_it(tmp_path: Path) -> None
     assert [record.timestamp for record in records] == sorted(record.timestamp for record in records)
 
 
-async def test_sub_says_which_subscription_matched_and_counts_gaps(tmp_path: Path) -> None:
+async def test_sub_records_the_matched_subscription_and_counts_gaps(tmp_path: Path) -> None:
     async with (
         Pub(listen=ANY, sequence=True) as pub,
         Sub(dial=pub.address, topics=["eu.", "eu.oslo."], sequence=True) as sub,
@@ -73,7 +66,7 @@ async def test_sub_says_which_subscription_matched_and_counts_gaps(tmp_path: Pat
         pub.send(b"eu.rome. 20")
         pub.send(b"us.austin. 30")
         await on_disk(recorder, 2)
-        pub._trailer(b"", 5)  # five that never arrive
+        pub._trailer(b"", 5)  # five numbers that are never sent
         pub.send(b"eu.paris. 12")
         await on_disk(recorder, 3)
         assert recorder.stats.streams[0].lost > 0
@@ -93,7 +86,7 @@ async def test_bus_and_pair_are_recorded(tmp_path: Path, kind: type[Bus] | type[
     assert values(tmp_path) == [b"opaque \x00\xff"]
 
 
-async def test_a_batch_is_as_many_records(tmp_path: Path) -> None:
+async def test_each_message_of_a_batch_is_a_record(tmp_path: Path) -> None:
     async with (
         Pull(listen=ANY, batch=True) as pull,
         Push(dial=pull.address, batch=True) as push,
@@ -104,14 +97,14 @@ async def test_a_batch_is_as_many_records(tmp_path: Path) -> None:
     assert values(tmp_path) == [b"%d" % number for number in range(5000)]
 
 
-async def test_a_request_is_answered_when_its_records_are_on_the_disk(tmp_path: Path) -> None:
+async def test_reply_is_sent_once_the_records_are_on_disk(tmp_path: Path) -> None:
     async with Rep(listen=ANY) as rep, Req(dial=rep.address) as req, recording(tmp_path, rep, "orders"):
         with trio.fail_after(WAIT):
             one = parse_reply(await req.arequest(encode_request(b"a", [b"1"], key=b"k", headers={"h": b"v"})))
             many = parse_reply(await req.arequest(encode_request(b"b", [b"2", b"3"], topic="eu")))
             again = parse_reply(await req.arequest(encode_request(b"b", [b"2", b"3"], topic="eu")))
         assert (one, many, again) == (Stored(0, 0, 1), Stored(0, 1, 3), Stored(0, 3, 5))
-        # while it is still recording: another process can read them by now
+        # still recording: other processes can read them already
         assert values(tmp_path) == [b"1", b"2", b"3", b"2", b"3"]
         assert [record.value for record in read(tmp_path, distinct=True)] == [b"1", b"2", b"3"]
     first: Record = next(iter(read(tmp_path)))
@@ -119,7 +112,7 @@ async def test_a_request_is_answered_when_its_records_are_on_the_disk(tmp_path: 
     assert {record.topic for record in read(tmp_path, start=1)} == {"orders/eu"}
 
 
-async def test_thousands_of_requests_are_under_way_at_once(tmp_path: Path) -> None:
+async def test_thousands_of_requests_are_pending_at_once(tmp_path: Path) -> None:
     answers: list[Stored] = []
     async with Rep(listen=ANY) as rep, Req(dial=rep.address) as req, recording(tmp_path, rep, plain=True):
 
@@ -134,7 +127,7 @@ async def test_thousands_of_requests_are_under_way_at_once(tmp_path: Path) -> No
     assert sorted(map(int, values(tmp_path))) == list(range(3000))
 
 
-async def test_what_is_no_request_is_told_so_and_counted(tmp_path: Path) -> None:
+async def test_malformed_request_is_refused_and_counted(tmp_path: Path) -> None:
     async with Rep(listen=ANY) as rep, Req(dial=rep.address) as req, recording(tmp_path, rep) as recorder:
         with trio.fail_after(WAIT), pytest.raises(NotStored, match="bad ingest request"):
             parse_reply(await req.arequest(b"hello"))
@@ -142,7 +135,7 @@ async def test_what_is_no_request_is_told_so_and_counted(tmp_path: Path) -> None
     assert values(tmp_path) == []
 
 
-async def test_a_request_is_refused_when_the_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_is_refused_if_the_disk_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -160,7 +153,7 @@ async def test_a_request_is_refused_when_the_disk_refuses(tmp_path: Path, monkey
     assert values(tmp_path) == [b"kept"]
 
 
-async def test_without_room_sub_drops_and_counts_and_pull_holds_back(
+async def test_full_buffer_drops_from_sub_and_applies_backpressure_to_pull(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync = os.fdatasync
@@ -172,7 +165,7 @@ async def test_without_room_sub_drops_and_counts_and_pull_holds_back(
         sync(file)
 
     async with (
-        Recorder(tmp_path, room=100_000) as recorder,
+        Recorder(tmp_path, buffer_bytes=100_000) as recorder,
         Pub(listen=ANY) as pub,
         Sub(dial=pub.address, topics=b"", recv_buffer=8192) as sub,
         Pull(listen=ANY, recv_buffer=1) as pull,
@@ -192,13 +185,13 @@ async def test_without_room_sub_drops_and_counts_and_pull_holds_back(
             while True:
                 await push.asend(b"y" * 20_000)
                 pushed += 1
-        assert pushed < 1500, "the sender is held back: what the kernel keeps is some megabytes"
+        assert pushed < 1500, "no backpressure: the kernel buffers only some megabytes"
         broken = False
         with trio.fail_after(WAIT):
             for _ in range(200):
                 await push.asend(b"y" * 20_000)
                 pushed += 1
-        await until(lambda: recorder.stats.streams[1].received == pushed)
+        await eventually(lambda: recorder.stats.streams[1].received == pushed)
         nursery.cancel_scope.cancel()
         stream = recorder.stats.streams[0]
     records = list(read(tmp_path))
@@ -206,7 +199,7 @@ async def test_without_room_sub_drops_and_counts_and_pull_holds_back(
     assert sum(record.topic == "s" for record in records) == stream.received - stream.dropped
 
 
-async def test_what_came_faster_than_it_was_recorded_is_counted(tmp_path: Path) -> None:
+async def test_messages_dropped_by_the_socket_are_counted(tmp_path: Path) -> None:
     async with (
         Recorder(tmp_path) as recorder,
         Pub(listen=ANY) as pub,
@@ -216,27 +209,27 @@ async def test_what_came_faster_than_it_was_recorded_is_counted(tmp_path: Path) 
         await pub.await_for_peers(1)
         for number in range(100):
             await pub.asend(b"%d" % number)
-        await until(lambda: sub.stats.read == 100)
+        await eventually(lambda: sub.stats.read == 100)
         nursery.start_soon(recorder.record, sub, "s")
-        await until(lambda: recorder.stats.streams and recorder.stats.streams[0].received == 16)
+        await eventually(lambda: recorder.stats.streams and recorder.stats.streams[0].received == 16)
         assert recorder.stats.streams[0].unseen == 84
         nursery.cancel_scope.cancel()
     assert [record.value for record in read(tmp_path)] == [b"%d" % number for number in range(84, 100)]
 
 
-async def test_cancelled_it_records_what_the_socket_holds(tmp_path: Path) -> None:
+async def test_cancelled_record_drains_the_socket(tmp_path: Path) -> None:
     async with Pull(listen=ANY) as pull, Push(dial=pull.address) as push:
         async with Recorder(tmp_path) as recorder, trio.open_nursery() as nursery:
             nursery.start_soon(recorder.record, pull, "t")
             await push.asend_many([b"x"] * 500)
-            await until(lambda: not push.stats.unwritten)
+            await eventually(lambda: not push.stats.unwritten)
             nursery.cancel_scope.cancel()
         received = recorder.stats.streams[0].received
         assert received == 500
     assert len(values(tmp_path)) == received
 
 
-async def test_other_rooms_put_records(tmp_path: Path) -> None:
+async def test_put_and_store_record_values(tmp_path: Path) -> None:
     async with Recorder(tmp_path) as recorder:
         assert recorder.put(b"round", topic="rounds", protocol="survey", key=b"k", headers={"a": b"1"}, timestamp=5)
         assert await recorder.store([b"edit"], topic="documents", protocol="bus", peer="me") == Stored(0, 1, 2)
@@ -245,7 +238,7 @@ async def test_other_rooms_put_records(tmp_path: Path) -> None:
     assert (records[1].topic, records[1].peer) == ("documents", "me")
 
 
-async def test_wrong_use_is_said(tmp_path: Path) -> None:
+async def test_wrong_use_raises_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(Closed, match="not open"):
         Recorder(tmp_path).put(b"", topic="t", protocol="x")
     async with Recorder(tmp_path) as recorder, Push(listen=ANY) as push:

@@ -1,4 +1,4 @@
-"""A replay: the same bytes in the same order, at the pace they came."""
+"""Replay: the same bytes in the same order, at the recorded pace."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import trio
 
 from nngkit.errors import ConfigError
 from nngkit.journal import Replayed, replay
-from nngkit.journal.segments import Partition
+from nngkit.journal.partition import Partition
 from nngkit.protocols import Pair0, Pub, Pull, Push, Rep, Req, Sub
-from tests.journal.making import entry, stored
+from tests.journal.partitions import entry, stored
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 30.0
@@ -23,15 +23,15 @@ WAIT = 30.0
 def written(
     journal: Path, values: list[bytes], *, pause: int, partition: int = 0, topic: str = "topic", at: int = 0
 ) -> None:
-    """Records `pause` microseconds from each other."""
+    """Write records `pause` microseconds apart."""
     made = Partition.open(journal, partition)
     stored(made, [entry(value, timestamp=at + number * pause, topic=topic) for number, value in enumerate(values)])
     made.close()
 
 
 @pytest.mark.parametrize(("way", "count"), [("pub", 8000), ("push", 20_000)])
-async def test_as_fast_as_it_goes_the_same_bytes_arrive_in_the_same_order(tmp_path: Path, way: str, count: int) -> None:
-    # To a fresh SUB as many as it keeps unread: nobody can hold a publisher back for one that a busy machine delays.
+async def test_unpaced_replay_delivers_the_same_bytes_in_order(tmp_path: Path, way: str, count: int) -> None:
+    # To a SUB only as many as its buffer holds: a publisher has no backpressure for a subscriber that lags.
     chance = random.Random(2)
     values = [chance.randbytes(chance.choice((0, 1, 100, 3000))) for _ in range(count)]
     written(tmp_path, values, pause=0)
@@ -55,7 +55,7 @@ async def test_as_fast_as_it_goes_the_same_bytes_arrive_in_the_same_order(tmp_pa
     assert (done.records, done.size) == (len(values), sum(map(len, values)))
 
 
-async def test_at_its_own_pace_none_is_early_and_nearly_none_is_late(tmp_path: Path) -> None:
+async def test_paced_replay_is_never_early_and_rarely_late(tmp_path: Path) -> None:
     values = [os.urandom(20) for _ in range(1000)]
     written(tmp_path, values, pause=1500)
     async with Pub(listen=ANY) as pub, Sub(dial=pub.address, topics=b"") as sub:
@@ -73,13 +73,13 @@ async def test_at_its_own_pace_none_is_early_and_nearly_none_is_late(tmp_path: P
                 nursery.start_soon(receive)
                 done = await replay(tmp_path, pub)
     assert got == values
-    # how late is for the benchmark, on a quiet machine; that it takes the time it took is for here
+    # lateness is measured by the benchmark on a quiet machine; here only the total duration
     assert arrived[-1] - arrived[0] >= 0.95 * 1.5
     assert done.late.total() == 1000
     assert done.lateness(0.5) < 0.05
 
 
-async def test_a_factor_and_a_range_are_kept(tmp_path: Path) -> None:
+async def test_replay_honours_speed_and_range(tmp_path: Path) -> None:
     written(tmp_path, [b"%d" % number for number in range(100)], pause=100_000)
     async with Pull(listen=ANY) as pull, Push(dial=pull.address) as push:
         with trio.fail_after(WAIT):
@@ -104,7 +104,7 @@ async def test_partitions_are_merged_by_time(tmp_path: Path) -> None:
             assert [await one.arecv() for _ in range(10)] == [b"b%d" % number for number in range(590, 600)]
 
 
-async def test_requests_are_sent_one_after_another(tmp_path: Path) -> None:
+async def test_req_replays_one_request_at_a_time(tmp_path: Path) -> None:
     written(tmp_path, [b"1", b"2", b"3"], pause=0)
     async with Rep(listen=ANY) as rep, Req(dial=rep.address) as req, trio.open_nursery() as nursery:
         asked: list[bytes] = []
@@ -121,7 +121,7 @@ async def test_requests_are_sent_one_after_another(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_cancelled_it_says_how_far_it_came(tmp_path: Path) -> None:
+async def test_cancelled_replay_reports_its_progress(tmp_path: Path) -> None:
     written(tmp_path, [b"1", b"2", b"3"], pause=10_000_000)
     done = Replayed()
     async with Pull(listen=ANY) as pull, Push(dial=pull.address) as push:
@@ -130,7 +130,7 @@ async def test_cancelled_it_says_how_far_it_came(tmp_path: Path) -> None:
     assert done.records == 1
 
 
-async def test_what_cannot_be_is_said(tmp_path: Path) -> None:
+async def test_invalid_socket_or_speed_is_rejected(tmp_path: Path) -> None:
     written(tmp_path, [b"1"], pause=0)
     async with Pull(listen=ANY) as pull, Push(listen=ANY) as push:
         with pytest.raises(ConfigError, match="Pull cannot send a replay"):

@@ -1,4 +1,4 @@
-"""Damage in a segment costs one row group, is counted, and is the same however a read is split."""
+"""Damage in a segment costs one row group and is counted, however a read is split."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pyarrow import parquet
 
 from nngkit.errors import Damaged
 from nngkit.journal import Journal, Skipped, open_journal, read
+from nngkit.journal.partition import Partition
 from nngkit.journal.record import LogHeader
-from nngkit.journal.segments import Partition
-from tests.journal.making import entry, folder, stored
+from tests.journal.partitions import entry, folder, stored
 
 ROWS = 1000
 GROUP = 100
@@ -46,7 +46,7 @@ def flip(journal: Journal, group: int, column: str = "value") -> None:
 
 
 @pytest.mark.parametrize("batch_rows", [7, 100, 65_536])
-def test_a_flipped_bit_costs_its_row_group_however_the_read_is_split(journal: Journal, batch_rows: int) -> None:
+def test_flipped_bit_costs_one_row_group_however_the_read_is_split(journal: Journal, batch_rows: int) -> None:
     flip(journal, 3)
     flip(journal, 7)
     damaged = {*range(300, 400), *range(700, 800)}
@@ -65,21 +65,21 @@ def test_a_flipped_bit_costs_its_row_group_however_the_read_is_split(journal: Jo
         assert {offset for each in told for offset in range(each.first, each.end)} == damaged
 
 
-def test_without_skipping_the_damage_is_named_with_its_first_offset(journal: Journal) -> None:
+def test_without_skipping_damage_raises_with_its_first_offset(journal: Journal) -> None:
     flip(journal, 3)
     with pytest.raises(Damaged) as found:
         list(read(journal))
     assert found.value.offset == 300
 
 
-def test_skipping_is_logged_unless_the_caller_takes_it(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
+def test_skipped_damage_is_logged_by_default(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
     flip(journal, 9)
     with caplog.at_level(logging.WARNING):
         assert len(list(read(journal, missing="skip"))) == ROWS - GROUP
     assert "skipped 100 records, offsets 900 to 999" in caplog.text
 
 
-def test_a_missing_segment_and_a_cut_one_are_counted_whole(journal: Journal) -> None:
+def test_missing_or_truncated_segment_counts_as_skipped_whole(journal: Journal) -> None:
     path = folder(Path(journal.location)) / journal.segments(0)[0].file
     path.write_bytes(path.read_bytes()[:-20])
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_a_missing_segment_and_a_cut_one_are_counted_whole(journal: Journal) -> 
         path.unlink(missing_ok=True)
 
 
-def test_damage_in_a_log_costs_its_records_only(tmp_path: Path) -> None:
+def test_damage_in_a_log_costs_only_the_damaged_records(tmp_path: Path) -> None:
     partition = Partition.open(tmp_path / "j")
     stored(partition, [entry(b"value %d" % each) for each in range(50)])
     log = next(folder(tmp_path / "j").glob("*.log"))
@@ -105,13 +105,13 @@ def test_damage_in_a_log_costs_its_records_only(tmp_path: Path) -> None:
                 got += batch.column("offset").to_pylist()
         assert got == [each for each in range(50) if each != 20]
         assert [(each.first, each.rows) for each in told] == [(20, 1)]
-    assert [each.offset for each in read(tmp_path / "j", start=21)] == list(range(21, 50)), "behind the damage"
+    assert [each.offset for each in read(tmp_path / "j", start=21)] == list(range(21, 50)), "records behind the damage"
     partition.close()
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_the_offset_of_a_time_is_found_without_a_scan(tmp_path: Path, sealed: bool) -> None:
-    partition = Partition.open(tmp_path / "j", room=1 << 30)
+def test_offset_at_a_time_is_found_without_a_scan(tmp_path: Path, sealed: bool) -> None:
+    partition = Partition.open(tmp_path / "j", buffer_bytes=1 << 30)
     chance = random.Random(5)
     times = [each * 10 + chance.randrange(-200, 200) for each in range(400_000)]
     for at in range(0, len(times), 50_000):
@@ -131,7 +131,7 @@ def test_the_offset_of_a_time_is_found_without_a_scan(tmp_path: Path, sealed: bo
         partition.close()
 
 
-def test_the_offset_of_a_time_is_that_of_a_whole_record_however_a_log_is_damaged(tmp_path: Path) -> None:
+def test_offset_at_a_time_is_that_of_an_intact_record_in_a_damaged_log(tmp_path: Path) -> None:
     chance = random.Random(9)
     times = [chance.randrange(1000) for _ in range(200)]
     partition = Partition.open(tmp_path / "j")

@@ -1,4 +1,4 @@
-"""A recorder of documents among real peers: what it wrote makes their documents again, whatever happened on the way."""
+"""A document recorder among real peers: its records rebuild the documents, despite loss, restarts and failures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -18,20 +18,14 @@ from nngkit.documents.versions import Versions, covers, merge
 from nngkit.errors import AccessDenied, ConfigError, TimedOut
 from nngkit.journal import Recorder, read
 from nngkit.recording import DocumentRecorder, parse
+from tests.journal.waiting import eventually
 
 HERE = "tcp://127.0.0.1:0"
-PATIENCE = 20.0  # seconds that anything may take on a busy machine; what is waited for is an event, not a time
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for what has no event of its own."""
-    with trio.fail_after(PATIENCE):
-        while not true():  # noqa: ASYNC110
-            await trio.sleep(0.005)
+PATIENCE = 20.0  # seconds: an upper bound for a busy machine; tests wait for events, not for times
 
 
 def applied(journal: Path, topic: str = "documents") -> dict[str, Document]:
-    """The documents, by applying what the journal has in its order, each edit once."""
+    """Rebuild the documents by applying the journal's records in order, each edit once."""
     made: dict[str, Document] = {}
     for record in read(journal, topics=topic, distinct=True):
         kept = parse(record)
@@ -44,12 +38,12 @@ def digests(documents: Mapping[str, Document]) -> dict[str, bytes]:
 
 
 def edits_in(journal: Path) -> Counter[tuple[str, EditStream, int]]:
-    """How often each edit is there."""
+    """Count how often each edit is recorded."""
     kept = [parse(record) for record in read(journal)]
     return Counter((each.doc, each.stream, each.seq) for each in kept if each.stream is not None)
 
 
-async def test_what_three_peers_edit_under_loss_is_in_the_journal_once_and_makes_the_same(tmp_path: Path) -> None:
+async def test_edits_of_three_peers_under_loss_are_recorded_once_and_rebuild_the_documents(tmp_path: Path) -> None:
     faults = NetworkFaults(loss=0.3, delay=0.005)
     rng = random.Random(7)
     async with AsyncExitStack() as stack:
@@ -65,7 +59,7 @@ async def test_what_three_peers_edit_under_loss_is_in_the_journal_once_and_makes
         )
         await kept.wait_for_peers(3, PATIENCE)
         docs = [[peer.open(name) for peer in peers] for name in ("minutes", "notes")]
-        await until(lambda: kept.digests.keys() == {"minutes", "notes"})
+        await eventually(lambda: kept.digests.keys() == {"minutes", "notes"})
         for number in range(60):
             for same in docs:
                 text = rng.choice(same).text("body")
@@ -74,12 +68,12 @@ async def test_what_three_peers_edit_under_loss_is_in_the_journal_once_and_makes
                 else:
                     text.insert(rng.randint(0, len(text)), f"é{number};")
             await trio.sleep(0.002)
-        await until(lambda: len({doc.digest() for doc in docs[0]}) == len({doc.digest() for doc in docs[1]}) == 1)
+        await eventually(lambda: len({doc.digest() for doc in docs[0]}) == len({doc.digest() for doc in docs[1]}) == 1)
         expected = {same[0].name: same[0].digest() for same in docs}
-        await until(lambda: kept.digests == expected)
+        await eventually(lambda: kept.digests == expected)
         versions = {same[0].name: peers[0].versions(same[0].name) for same in docs}
         await kept.synced()
-        # before anybody leaves: what is on the disk is read while it is written
+        # while all peers are connected: the journal is read while it is written
         assert digests(applied(tmp_path / "j")) == expected
         assert faults.lost
         stats = kept.stats
@@ -94,7 +88,7 @@ async def test_what_three_peers_edit_under_loss_is_in_the_journal_once_and_makes
     assert authors
 
 
-async def test_a_late_one_keeps_as_one_record_what_comes_as_one(tmp_path: Path) -> None:
+async def test_late_recorder_stores_a_merged_update_as_one_record(tmp_path: Path) -> None:
     async with DocumentPeer(listen=HERE, name="ada") as ada:
         doc = ada.open("minutes")
         for number in range(1000):
@@ -102,7 +96,7 @@ async def test_a_late_one_keeps_as_one_record_what_comes_as_one(tmp_path: Path) 
             if number % 100 == 0:
                 await trio.lowlevel.checkpoint()
         async with Recorder(tmp_path / "j") as recorder, DocumentRecorder(recorder, dial=ada.address) as kept:
-            await until(lambda: kept.digests.get("minutes") == doc.digest())
+            await eventually(lambda: kept.digests.get("minutes") == doc.digest())
             assert kept.versions("minutes") == {ada.me: 1000}
             doc.text("body").insert(0, "and on; ")
             await doc.synced(1, PATIENCE)
@@ -112,7 +106,7 @@ async def test_a_late_one_keeps_as_one_record_what_comes_as_one(tmp_path: Path) 
     assert digests(applied(tmp_path / "j")) == {"minutes": doc.digest()}
 
 
-async def test_it_goes_on_from_where_the_journal_ends(tmp_path: Path) -> None:
+async def test_recorder_resumes_at_the_end_of_the_journal(tmp_path: Path) -> None:
     async with DocumentPeer(listen=HERE) as ada:
         doc = ada.open("minutes")
         for start in range(3):
@@ -124,7 +118,7 @@ async def test_it_goes_on_from_where_the_journal_ends(tmp_path: Path) -> None:
                 assert kept.stats.restored == (1 if start else 0)
                 assert (kept.stats.left, kept.stats.bad) == (0, 0)
             doc.text("body").insert(0, "while nobody listens;")
-    # Nothing is there twice, not even before deduplication: it knew what it had.
+    # No record is redundant, not even before deduplication: the recorder knew what it had.
     have: Versions = {}
     for kept_record in map(parse, read(tmp_path / "j")):
         brings = kept_record.versions if kept_record.stream is None else {kept_record.stream: kept_record.seq}
@@ -135,7 +129,7 @@ async def test_it_goes_on_from_where_the_journal_ends(tmp_path: Path) -> None:
     assert "while nobody listens;" + text == str(doc.text("body"))
 
 
-async def test_it_gives_back_what_everybody_else_has_lost(tmp_path: Path) -> None:
+async def test_recorder_restores_a_document_lost_by_all_other_peers(tmp_path: Path) -> None:
     async with Recorder(tmp_path / "j") as recorder:
         async with DocumentRecorder(recorder, listen=HERE) as kept, DocumentPeer(dial=kept.addresses) as ada:
             doc = ada.open("minutes")
@@ -147,14 +141,14 @@ async def test_it_gives_back_what_everybody_else_has_lost(tmp_path: Path) -> Non
             assert str(late.text("body")) == "hello"
 
 
-async def test_where_the_beginning_is_gone_a_peer_gives_the_whole(tmp_path: Path) -> None:
+async def test_peer_supplies_the_whole_document_if_its_beginning_has_expired(tmp_path: Path) -> None:
     async with DocumentPeer(listen=HERE) as ada:
         doc = ada.open("minutes")
         async with Recorder(tmp_path / "j") as recorder, DocumentRecorder(recorder, dial=ada.address):
-            for number in range(100):  # more than are asked for one by one
+            for number in range(100):  # more than peers request one by one
                 doc.text("body").insert(0, f"{number};")
             await doc.synced(1, PATIENCE)
-        # as retention does, which takes whole segments
+        # a second segment, as retention deletes whole segments
         async with Recorder(tmp_path / "j") as recorder, DocumentRecorder(recorder, dial=ada.address):
             doc.text("body").insert(0, "and another;")
             await doc.synced(1, PATIENCE)
@@ -162,7 +156,7 @@ async def test_where_the_beginning_is_gone_a_peer_gives_the_whole(tmp_path: Path
         oldest.unlink()
         async with Recorder(tmp_path / "j") as recorder, DocumentRecorder(recorder, dial=ada.address) as kept:
             assert kept.stats.left == 1
-            await until(lambda: kept.digests.get("minutes") == doc.digest())
+            await eventually(lambda: kept.digests.get("minutes") == doc.digest())
         *_, whole = (parse(record) for record in read(tmp_path / "j", missing="skip"))
     assert (whole.deps, whole.versions) == ({}, {ada.me: 101})
     alone = Document("minutes")
@@ -170,7 +164,7 @@ async def test_where_the_beginning_is_gone_a_peer_gives_the_whole(tmp_path: Path
     assert alone.digest() == doc.digest()
 
 
-async def test_only_what_matches_and_no_more_than_asked_for(tmp_path: Path) -> None:
+async def test_only_matching_documents_up_to_the_limit_are_recorded(tmp_path: Path) -> None:
     async with (
         DocumentPeer(listen=HERE) as ada,
         Recorder(tmp_path / "j") as recorder,
@@ -180,7 +174,7 @@ async def test_only_what_matches_and_no_more_than_asked_for(tmp_path: Path) -> N
         for doc in docs:
             doc.text("body").insert(0, doc.name)
         await docs[0].synced(1, PATIENCE)
-        await until(lambda: kept.stats.refused > 0 and len(kept.digests) == 2)
+        await eventually(lambda: kept.stats.refused > 0 and len(kept.digests) == 2)
         with pytest.raises(TimedOut, match="on the disks of 0 of 1"):
             await docs[1].synced(1, 0.2)
         await kept.synced()
@@ -189,7 +183,7 @@ async def test_only_what_matches_and_no_more_than_asked_for(tmp_path: Path) -> N
     assert applied(tmp_path / "j", "notes").keys() == taken
 
 
-async def test_a_token_opens_the_door_and_closes_it(tmp_path: Path) -> None:
+async def test_token_is_required_in_both_directions(tmp_path: Path) -> None:
     async with DocumentPeer(listen="ws://127.0.0.1:0", token="secret") as ada:
         doc = ada.open("minutes")
         doc.text("body").insert(0, "hello")
@@ -202,7 +196,7 @@ async def test_a_token_opens_the_door_and_closes_it(tmp_path: Path) -> None:
                 await doc.synced(1, PATIENCE)
             with pytest.raises(ConfigError, match="with a token it has to be on ws"):
                 DocumentRecorder(recorder, listen=HERE, token="secret")
-            # And its own door: who has another is told nothing.
+            # The recorder itself rejects peers with another token.
             async with (
                 DocumentRecorder(recorder, listen="ws://127.0.0.1:0", token="secret") as kept,
                 DocumentPeer(join=kept.repair_addresses, token="guessed") as thief,
@@ -214,7 +208,7 @@ async def test_a_token_opens_the_door_and_closes_it(tmp_path: Path) -> None:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bool]]:
-    """A disk that takes no byte more while it is `full`, as far as logs go."""
+    """A disk that rejects writes to logs while it is `full`."""
     state = {"full": False}
     write = os.write
 
@@ -228,14 +222,14 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bool]]:
     state["full"] = False
 
 
-async def test_a_full_disk_is_not_called_durable_and_holds_up_nobody(
+async def test_full_disk_reports_nothing_durable_and_blocks_no_peer(
     tmp_path: Path, disk: dict[str, bool], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "nngkit.documents")
     async with (
         DocumentPeer(listen=HERE) as ada,
         DocumentPeer(listen=HERE, dial=ada.address) as grace,
-        Recorder(tmp_path / "j", room=1 << 16) as recorder,
+        Recorder(tmp_path / "j", buffer_bytes=1 << 16) as recorder,
         DocumentRecorder(recorder, dial=[ada.address, grace.address]),
     ):
         doc, same = ada.open("minutes"), grace.open("minutes")
@@ -245,10 +239,10 @@ async def test_a_full_disk_is_not_called_durable_and_holds_up_nobody(
         doc.text("body").insert(0, "not yet;")
         with pytest.raises(TimedOut, match="on the disks of 0 of 1"):
             await doc.synced(1, 1.0)
-        for number in range(2000):  # thirty times the room, for a disk that takes nothing
+        for number in range(2000):  # thirty times the buffer, while the disk is full
             doc.text("body").insert(0, f"{number}".ljust(1000))
             await trio.lowlevel.checkpoint()
-        await until(lambda: same.digest() == doc.digest())
+        await eventually(lambda: same.digest() == doc.digest())
         assert recorder.stats.waiting < 1 << 20
         assert str(applied(tmp_path / "j")["minutes"].text("body")) == "kept;"
         assert "No space left on device" in (recorder.stats.failure or "")

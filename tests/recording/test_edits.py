@@ -1,4 +1,4 @@
-"""Records of edits, there and back; and what a document was when the journal ended, whatever is gone of it."""
+"""Records of edits round-trip, and rebuild documents even if some are missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nngkit.documents.engine.interface import Engine, load_engine
 from nngkit.documents.records import Record as EditRecord
 from nngkit.documents.versions import Edit, EditStream, Versions
 from nngkit.journal.record import Record
-from nngkit.recording.edits import BadRecord, Headers, Kept, edit_headers, merge_headers, parse, restored
+from nngkit.recording.edits import BadRecord, DocumentRecord, Headers, edit_headers, merge_headers, parse, restored
 
 ADA, BOB = EditStream(b"ada.....", 1), EditStream(b"bob.....", 2)
 YJS: Engine = load_engine()
@@ -24,7 +24,7 @@ def record(doc: str, value: bytes, headers: Headers | None, offset: int = 0) -> 
 
 
 def written(text: str, seed: int, doc: str = "d") -> tuple[list[Record], Document]:
-    """Ada and Bob, who see each other's every letter; the records in the order in which it was written."""
+    """Return the records of an alternating conversation in which each author sees every edit, and the document."""
     rng = random.Random(seed)
     copies = {stream: Document(doc) for stream in (ADA, BOB)}
     said: list[bytes] = []
@@ -46,21 +46,21 @@ def written(text: str, seed: int, doc: str = "d") -> tuple[list[Record], Documen
     return found, copies[ADA]
 
 
-def test_an_edit_comes_back_as_it_went() -> None:
+def test_edit_round_trips() -> None:
     headers = edit_headers("minutes", ADA, 7, Edit(b"update", {BOB: 3}), "Ada")
-    assert parse(record("minutes", b"update", headers)) == Kept("minutes", ADA, 7, {BOB: 3}, {}, b"update")
+    assert parse(record("minutes", b"update", headers)) == DocumentRecord("minutes", ADA, 7, {BOB: 3}, {}, b"update")
     assert dict(headers)["from"] == b"Ada"
-    assert headers[0][0] == "id", "the first: read(distinct=True) looks there"
+    assert headers[0][0] == "id", "read(distinct=True) looks at the first header"
 
 
-def test_a_merge_comes_back_as_it_went() -> None:
+def test_merge_round_trips() -> None:
     headers = merge_headers("minutes", b"update", {BOB: 3}, {ADA: 7, BOB: 4})
-    assert parse(record("minutes", b"update", headers)) == Kept(
+    assert parse(record("minutes", b"update", headers)) == DocumentRecord(
         "minutes", None, 0, {BOB: 3}, {ADA: 7, BOB: 4}, b"update"
     )
 
 
-def test_an_id_is_that_of_one_edit_alone() -> None:
+def test_ids_are_unique_to_an_edit() -> None:
     edit = Edit(b"update", {})
     ids = {
         dict(headers)["id"]
@@ -97,7 +97,7 @@ GOOD = dict(edit_headers("d", ADA, 1, Edit(b"u", {}), "Ada"))
         ("", GOOD),
     ],
 )
-def test_what_is_none_of_a_documents_is_counted_and_left(key: str, headers: dict[str, bytes]) -> None:
+def test_foreign_record_is_counted_and_ignored(key: str, headers: dict[str, bytes]) -> None:
     bad = record(key, b"u", list(headers.items()))
     with pytest.raises(BadRecord, match="offset 0"):
         parse(bad)
@@ -106,7 +106,7 @@ def test_what_is_none_of_a_documents_is_counted_and_left(key: str, headers: dict
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 1000), st.integers(0, 39), st.integers(0, 39))
-def test_what_is_restored_is_what_can_be_applied(seed: int, gone: int, twice: int) -> None:
+def test_restored_document_holds_exactly_the_applicable_edits(seed: int, gone: int, twice: int) -> None:
     rows, document = written("".join(chr(97 + number % 26) for number in range(40)), seed)
     whole, _ = restored([*rows[: twice + 1], *rows], YJS)
     assert whole["d"].versions == {
@@ -124,7 +124,7 @@ def test_what_is_restored_is_what_can_be_applied(seed: int, gone: int, twice: in
         assert part["d"].versions == loaded.versions
 
 
-def test_a_merge_brings_what_was_not_there_and_what_builds_on_it_goes_on() -> None:
+def test_merge_supplies_missing_edits_and_later_edits_apply() -> None:
     rows, document = written("abcdefgh", 3)
     have: Versions = {}
     first = Document("d")
@@ -141,13 +141,13 @@ def test_a_merge_brings_what_was_not_there_and_what_builds_on_it_goes_on() -> No
     again = Document("d")
     again.merge(loaded.snapshot or b"", None)
     assert again.digest() == document.digest()
-    assert [each.seq for each in loaded.recent if isinstance(each, EditRecord)], "to answer others with"
-    # One that builds on what is not there waits for a peer.
+    assert [each.seq for each in loaded.recent if isinstance(each, EditRecord)], "kept to serve other peers"
+    # A merge with missing dependencies waits for a peer.
     off, _ = restored([record("d", update, merge_headers("d", update, {EditStream(b"carol...", 1): 1}, have))], YJS)
     assert (off["d"].left, off["d"].versions) == (1, {})
 
 
-def test_many_updates_are_held_as_few_bytes() -> None:
+def test_many_updates_are_held_merged() -> None:
     document = Document("d")
     said: list[bytes] = []
     document.engine.observe(lambda update, origin: said.append(update))

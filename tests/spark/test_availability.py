@@ -1,4 +1,4 @@
-"""Who was up when, from hand-made rounds whose answer can be read off; batch and stream say the same."""
+"""Availability from hand-made rounds with known results; batch and stream agree."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def story(spark: SparkSession) -> DataFrame:
-    """`a` is up, down from 30 to 50 s, up again; `b` is always up, in another zone."""
+    """Provider `a` is up, down from 30 to 50 s, and up again; `b`, in another zone, is always up."""
     records = [seen("s", "a", 10 * n, n not in (3, 4), 0.010 * (n + 1), zone="x") for n in range(8)]
     records += [seen("s", "b", 10 * n, True, 0.002, zone="y") for n in range(8)]
     random.Random(6).shuffle(records)
     return observations(frame(spark, records))
 
 
-def test_what_is_no_round_is_left_out(spark: SparkSession) -> None:
+def test_values_that_are_not_survey_rounds_are_ignored(spark: SparkSession) -> None:
     records = [seen("s", "a", 0, True), {"value": b"{", "protocol": "survey"}, {"value": b"{}", "protocol": "survey"}]
     records += [
         {"value": seen("s", "a", 0, True)["value"], "protocol": "sub"},
@@ -55,10 +55,10 @@ def test_up_intervals_begin_and_end_where_observations_change(spark: SparkSessio
     ]
 
 
-def test_flaps_are_counted_where_it_went_down(spark: SparkSession) -> None:
+def test_flaps_are_counted_in_the_window_of_the_change(spark: SparkSession) -> None:
     found = flaps(story(spark), "1 hour").collect()
     assert [(row.provider, row.flaps) for row in found] == [("a", 1)]
-    # Of two windows, the one in which it happened; the state is carried over from the one before.
+    # Counted in the window of the change; the state carries over from the previous window.
     split = flaps(story(spark), "30 seconds").collect()
     assert [(row.provider, row.start.timestamp() - at(0).timestamp()) for row in split] == [("a", 30)]
 
@@ -80,7 +80,7 @@ def test_availability_and_reply_times_by_window(spark: SparkSession) -> None:
 
 
 def run_to_end(stream: DataFrame, folder: Path, mode: str = "append") -> list[Any]:
-    """All that a stream says of what is there."""
+    """Run a stream over the available data; return its rows."""
     name = f"out_{abs(hash(str(folder)))}"
     query = (
         stream.writeStream.format("memory")
@@ -98,7 +98,7 @@ def run_to_end(stream: DataFrame, folder: Path, mode: str = "append") -> list[An
 
 
 def in_files(rows: DataFrame, folder: Path, files: int) -> DataFrame:
-    """The same rows as a stream, in so many micro-batches, in order of time."""
+    """Return the rows as a stream of `files` micro-batches in time order."""
     ordered = rows.orderBy("at").collect()
     for number in range(files):
         part = ordered[number * len(ordered) // files : (number + 1) * len(ordered) // files]
@@ -108,14 +108,14 @@ def in_files(rows: DataFrame, folder: Path, files: int) -> DataFrame:
 
 @pytest.mark.slow
 @pytest.mark.every_java
-def test_the_stream_of_intervals_says_what_the_batch_says(spark: SparkSession, tmp_path: Path) -> None:
+def test_streamed_intervals_equal_those_of_the_batch(spark: SparkSession, tmp_path: Path) -> None:
     rng = random.Random(7)
     records = [
         seen("s", provider, 10 * n + rng.random(), rng.random() < 0.7, zone="z")
         for provider in ("a", "b", "c")
         for n in range(40)
     ]
-    records += [seen("s", "end", 10_000 + n, True) for n in range(2)]  # so that the watermark passes all the others
+    records += [seen("s", "end", 10_000 + n, True) for n in range(2)]  # moves the watermark past all others
     rows = observations(frame(spark, records))
     expected = {
         (row.provider, row.up, row.start, row.end, row.rounds) for row in intervals(rows).where("ended").collect()
@@ -128,7 +128,7 @@ def test_the_stream_of_intervals_says_what_the_batch_says(spark: SparkSession, t
 
 
 @pytest.mark.slow
-def test_availability_is_a_stream_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_availability_can_be_streamed(spark: SparkSession, tmp_path: Path) -> None:
     rows = observations(frame(spark, [seen("s", "a", n, n % 4 > 0, 0.01) for n in range(200)]))
     expected = availability(rows, "1 minute").collect()
     found = run_to_end(

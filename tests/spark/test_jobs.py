@@ -1,4 +1,4 @@
-"""Every job of the table, as `nngkit spark run` calls it: over a journal of everything, in batches and as a stream."""
+"""Every registered job, as `nngkit spark run` calls it, in batch and as a stream."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nngkit.journal import open_journal
+from nngkit.spark.jobs.registry import JOBS
 from nngkit.spark.jobs.snapshots import load, progress
-from nngkit.spark.jobs.table import JOBS
-from nngkit.spark.running import Asked, Skips, batch, stream_of
+from nngkit.spark.run import JobOptions, SkipCount, batch, stream_of
 from tests.spark.journals import append, opened, write
 from tests.spark.rows import at, eight, micros, seen
 from tests.spark.test_documents import conversation
@@ -19,12 +19,12 @@ from tests.spark.test_documents import conversation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WRITE = ("documents", "report")  # into --output, and return nothing
+WRITE = ("documents", "report")  # write to --output and return nothing
 
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A service that goes down once, traffic of topic t with a gap, a copy and pauses, and a document."""
+    """Provide a journal: a service that goes down once, a topic with a gap, a duplicate and pauses, and a document."""
     records: list[dict[str, Any]] = [seen("s", "a", 10 * n, n not in (3, 4), 0.01) for n in range(8)]
     for number in (0, 1, 2, 5, 5):
         headers = {"id": eight(number), "seq": eight(number), "from": b"p", "sent": eight(micros(at(7 * number)) - 900)}
@@ -37,18 +37,18 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", [name for name in JOBS if name not in WRITE])
-def test_a_job_finds_something_in_a_journal_of_everything(spark: SparkSession, journal: Path, name: str) -> None:
-    rows = batch(spark, name, Asked(str(journal)))
+def test_every_job_returns_rows_in_batch_and_stream(spark: SparkSession, journal: Path, name: str) -> None:
+    rows = batch(spark, name, JobOptions(str(journal)))
     assert rows is not None
     assert rows.count() > 0
     if JOBS[name].stream:
-        as_stream = stream_of(spark, name, Asked(str(journal)))
+        as_stream = stream_of(spark, name, JobOptions(str(journal)))
         assert as_stream.isStreaming
         assert as_stream.columns == [column for column in rows.columns if column in as_stream.columns]
 
 
-def test_a_job_writes_parquet_and_overwrites_none(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
-    asked = Asked(str(journal), window="1 minute", output=str(tmp_path / "out"))
+def test_job_writes_parquet_and_never_overwrites(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
+    asked = JobOptions(str(journal), window="1 minute", output=str(tmp_path / "out"))
     assert batch(spark, "rates", asked) is None
     assert sum(row.messages for row in spark.read.parquet(str(tmp_path / "out")).collect()) == open_journal(
         journal
@@ -57,29 +57,29 @@ def test_a_job_writes_parquet_and_overwrites_none(spark: SparkSession, journal: 
         batch(spark, "rates", asked)
 
 
-def test_only_the_topics_and_times_that_were_asked_for(spark: SparkSession, journal: Path) -> None:
-    asked = Asked(str(journal), ("t",), at(6).isoformat(), at(20).isoformat(), "1 hour")
+def test_job_honours_topics_and_times(spark: SparkSession, journal: Path) -> None:
+    asked = JobOptions(str(journal), ("t",), at(6).isoformat(), at(20).isoformat(), "1 hour")
     rows = batch(spark, "rates", asked)
     assert rows is not None
     assert [(row.topic, row.messages) for row in rows.collect()] == [("t", 2)]
 
 
 @pytest.mark.parametrize("name", ["edges", "report"])
-def test_a_job_says_how_many_records_damage_made_it_skip(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_job_reports_skipped_records(spark: SparkSession, tmp_path: Path, name: str) -> None:
     for first in (0, 100):
         write(tmp_path / "j", 100, first=first)
     next((tmp_path / "j").glob("partition-00000/*.parquet")).unlink()
-    skips = Skips()
-    asked = Asked(str(tmp_path / "j"), output=str(tmp_path / "out"), skip_missing=True)
+    skips = SkipCount()
+    asked = JobOptions(str(tmp_path / "j"), output=str(tmp_path / "out"), skip_missing=True)
     assert batch(spark, name, asked, skips) is None
     assert skips.rows == 100
     if name == "report":
-        assert "<h1>j: what the journal says</h1>" in (tmp_path / "out").read_text()
+        assert "<h1>j: journal report</h1>" in (tmp_path / "out").read_text()
 
 
-def test_documents_go_on_from_where_they_have_come_to(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
-    asked = Asked(str(journal), output=str(tmp_path / "out"))
-    for _ in range(2):  # the second finds nothing new
+def test_documents_job_resumes_where_it_ended(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
+    asked = JobOptions(str(journal), output=str(tmp_path / "out"))
+    for _ in range(2):  # the second run finds nothing new
         assert batch(spark, "documents", asked) is None
         found = progress(spark, str(tmp_path / "out"))
         assert (found.generation, found.offsets) == (1, {0: open_journal(journal).end(0)})
@@ -87,6 +87,6 @@ def test_documents_go_on_from_where_they_have_come_to(spark: SparkSession, journ
 
 
 @pytest.mark.slow
-def test_the_report_is_written_where_it_was_asked_for(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
-    assert batch(spark, "report", Asked(str(journal), output=str(tmp_path / "page.html"))) is None
+def test_report_is_written_to_output(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
+    assert batch(spark, "report", JobOptions(str(journal), output=str(tmp_path / "page.html"))) is None
     assert "tcp://10.0.0.1:1" in (tmp_path / "page.html").read_text()

@@ -1,11 +1,11 @@
-"""Under flow, somebody is killed at random, again and again: what was acknowledged arrives, and arrives once.
+"""Processes of a pipeline are killed at random under load: each acknowledged record arrives, exactly once.
 
 ::
 
-    asking -- REQ --> the query's own recorder -> journal -> Spark -- REQ --> a second recorder -> journal
+    client -- REQ --> the query's own recorder -> journal -> Spark -- REQ --> a second recorder -> journal
 
-Killed are the two recorders, the driver (its Java dies with it), the process that plans the stream, and workers. 20
-times; NNGKIT_KILLS=100 for more.
+Kills the two recorders, the driver (its Java dies with it), the process that plans the stream, and workers. 20 kills;
+set NNGKIT_KILLS=100 for more.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from nngkit.journal import open_journal, read
 from nngkit.journal.verify import verify
 from nngkit.protocols import Req
 from tests.cli.commands import ROOT, command, environment
-from tests.journal.asking import ask
+from tests.journal.ingest_client import ask
 
 RUNS = int(os.environ.get("NNGKIT_KILLS", "20"))
 SEED = int(os.environ.get("NNGKIT_KILLS_SEED", time.time_ns() % 100_000))
-IN_FLIGHT = 50  # requests under way at any time
-PAUSE = 0.1  # seconds between an answer and the next request: some 400 records a second, which leaves Spark the CPU
-PATIENCE = 90  # seconds for something to pass after a kill; a driver takes ten to be back, on a busy machine some more
+IN_FLIGHT = 50  # pending requests at any time
+PAUSE = 0.1  # seconds between a reply and the next request: some 400 records a second, which leaves Spark the CPU
+PATIENCE = 90  # seconds for a record to arrive after a kill; a driver takes ten to restart, longer on a busy machine
 
-# local[2,4]: a task may fail three times, as on a cluster; with plain local[2] a dead worker would end the query.
+# local[2,4]: a task may fail three times, as on a cluster; with plain local[2], a dead worker would end the query.
 DRIVER = """
 import json, sys
 from nngkit.spark import session
@@ -49,7 +49,7 @@ with session("local[2,4]", conf=SMALL | {"spark.driver.memory": "1g"}) as spark:
     rows = spark.readStream.format("nng").option("includeHeaders", "true")
     for name in ("listen", "protocol", "topic"):
         rows = rows.option(name, told[name])
-    # Each record goes on under the id that it came with: whoever deduplicates at the end sees through both recorders.
+    # Each record keeps its id, so that deduplication at the end covers both recorders.
     rows = rows.load(told["journal"]).selectExpr("value", "filter(headers, h -> h.key = 'id')[0].value as id")
     out = rows.writeStream.format("nng").option("protocol", "req").option("dial", told["dial"])
     out.option("checkpointLocation", told["checkpoint"]).start().awaitTermination()
@@ -57,7 +57,7 @@ with session("local[2,4]", conf=SMALL | {"spark.driver.memory": "1g"}) as spark:
 
 
 class Process(NamedTuple):
-    """One that runs, as /proc has it."""
+    """Running process, from /proc."""
 
     pid: int
     parent: int
@@ -68,7 +68,7 @@ class Process(NamedTuple):
 def running() -> list[Process]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):  # it has ended
             state, parent, _group, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
             words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if state != "Z":
@@ -84,7 +84,7 @@ def kill(pid: int) -> bool:
 
 
 class Pipeline:
-    """All of it. Whoever has ended is started again by `mend`, as a supervisor would; the first recorder by Spark."""
+    """The whole pipeline. `mend` restarts what has ended, as a supervisor would; Spark restarts its own recorder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,10 +98,10 @@ class Pipeline:
         self._commands = {"recorder": recording, "driver": [sys.executable, "-c", DRIVER, json.dumps(told)]}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._values: set[bytes] = set()
-        self._read = 0  # offset up to which they are
+        self._read = 0  # end offset of `_values`
 
     def mend(self) -> None:
-        """Start what does not run."""
+        """Start the processes that are not running."""
         for name, words in self._commands.items():
             process = self._processes.get(name)
             if process is None or process.poll() is not None:
@@ -124,7 +124,7 @@ class Pipeline:
             await trio.sleep(0.05)
 
     def kill(self, kind: str, chance: random.Random) -> bool:
-        """Whether there was one to be killed."""
+        """Kill a process of that kind; return False if there was none."""
         driver = self._processes["driver"].pid
         mine = [each for each in running() if each.session == driver]
         daemons = {each.pid for each in mine if "pyspark.daemon" in each.words}
@@ -135,7 +135,7 @@ class Pipeline:
                 return kill(self._processes["recorder"].pid)
             case "source":
                 pids = [each.pid for each in mine if "streaming_source_runner" in each.words]
-            case "worker":  # forked by a daemon, and named like it
+            case "worker":  # forked by a daemon, with the same command line
                 pids = [each.pid for each in mine if each.pid in daemons and each.parent in daemons]
             case _:
                 return kill(driver) and self._end_session(driver)
@@ -156,19 +156,19 @@ class Pipeline:
             self._end_session(process.pid)
             kill(process.pid)
             process.wait()
-        with contextlib.suppress(OSError, ValueError):  # it may never have begun
+        with contextlib.suppress(OSError, ValueError):  # it may never have started
             if any(each.pid == self._own() and str(self.first) in each.words for each in running()):
                 kill(self._own())
 
     def arrived(self) -> int:
-        """Records in the last journal, those that came twice included."""
+        """Return the number of records in the last journal, duplicates included."""
         try:
             return open_journal(self.second).end(0)
-        except NngkitError:  # it is not there yet
+        except NngkitError:  # the journal does not exist yet
             return 0
 
     def values(self) -> set[bytes]:
-        """What is in the last journal; of it, only what is new is read."""
+        """Return the values in the last journal; reads only new records."""
         end = self.arrived()
         if end > self._read:
             self._values.update(each.value for each in read(self.second, start=self._read, end=end, partition=0))
@@ -187,7 +187,7 @@ KINDS = ("its own recorder", "second recorder", "driver", "source", "worker")
 
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 30 * RUNS)
-async def test_nothing_acknowledged_is_lost_and_nothing_arrives_twice(tmp_path: Path) -> None:
+async def test_no_acknowledged_record_is_lost_or_arrives_twice(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     acknowledged: set[bytes] = set()
     killed: Counter[str] = Counter()
@@ -204,14 +204,14 @@ async def test_nothing_acknowledged_is_lost_and_nothing_arrives_twice(tmp_path: 
                 for worker in range(IN_FLIGHT):
                     asking.start_soon(ask, req, worker, acknowledged, stopping, PAUSE)
                 while killed.total() < RUNS:
-                    # Only under flow: behind each kill, something has to come through again.
-                    await pipeline.until(passed(pipeline.arrived()), f"after {dict(killed)}, nothing has come through")
+                    # Kill only under load: after each kill, a record must arrive again.
+                    await pipeline.until(passed(pipeline.arrived()), f"nothing arrived after {dict(killed)}")
                     await trio.sleep(chance.random())
                     kind = chance.choice(KINDS)
                     killed[kind] += pipeline.kill(kind, chance)
-                await pipeline.until(passed(pipeline.arrived()), "nothing has come through at the end")
-                stopping.set()  # what is under way is still answered
-            await pipeline.until(lambda: acknowledged <= pipeline.values(), "not all has come through")
+                await pipeline.until(passed(pipeline.arrived()), "nothing arrived at the end")
+                stopping.set()  # pending requests still get their replies
+            await pipeline.until(lambda: acknowledged <= pipeline.values(), "not all records arrived")
             mending.cancel_scope.cancel()
     finally:
         pipeline.end()
@@ -222,6 +222,6 @@ async def test_nothing_acknowledged_is_lost_and_nothing_arrives_twice(tmp_path: 
     once = [record.value for record in read(pipeline.second, distinct=True)]
     told = f"{RUNS} kills, seed {SEED} ({', '.join(f'{n} {kind}' for kind, n in sorted(killed.items()))}): "
     told += f"{len(acknowledged)} acknowledged, {len(acknowledged - set(once))} lost, "
-    sys.stdout.write(told + f"{len(every) - len(once)} came again, {len(once) - len(set(once))} doubled\n")
+    sys.stdout.write(told + f"{len(every) - len(once)} repeated, {len(once) - len(set(once))} doubled\n")
     assert set(once) == acknowledged
-    assert len(once) == len(set(once)), "doubled after deduplication"
+    assert len(once) == len(set(once)), "duplicates after deduplication"

@@ -1,4 +1,4 @@
-"""Offsets: which a read covers, and how they are split. No Spark here."""
+"""Planning of reads: offsets, limits and tasks; validation of options. Without Spark."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit.errors import ConfigError, NotFound
-from nngkit.spark.ids import LENGTH, Origin, query_key
+from nngkit.spark.ids import LENGTH, MessageId, query_key
 from nngkit.spark.ids import split as split_id
-from nngkit.spark.options import EARLIEST, LATEST, Listening, ReadOptions, WriteOptions, parse_time
+from nngkit.spark.options import EARLIEST, LATEST, ReadOptions, RecorderOptions, WriteOptions, parse_time
 from nngkit.spark.plan import (
-    Kept,
-    Range,
+    Available,
+    OffsetRange,
     checked,
     from_json,
     limited,
@@ -26,9 +26,9 @@ from nngkit.spark.plan import (
 offsets = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6)
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 999), st.integers(0, 999))), st.integers(1, 3000))
-def test_a_limit_is_kept_and_moves_on(waiting: dict[int, tuple[int, int]], most: int) -> None:
+def test_limit_is_respected_and_makes_progress(waiting: dict[int, tuple[int, int]], most: int) -> None:
     start = {partition: begin for partition, (begin, _) in waiting.items()}
     end = {partition: begin + rows for partition, (begin, rows) in waiting.items()}
     until = limited(start, end, most)
@@ -37,16 +37,16 @@ def test_a_limit_is_kept_and_moves_on(waiting: dict[int, tuple[int, int]], most:
     assert all(start[each] <= until[each] <= end[each] for each in start)
 
 
-def test_each_partition_gets_its_share_of_the_limit() -> None:
+def test_limit_is_shared_between_partitions() -> None:
     assert limited({0: 10, 1: 10}, {0: 1010, 1: 110}, 110) == {0: 110, 1: 20}
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 999), st.integers(0, 999)), max_size=5), st.integers(1, 400)
 )
-def test_pieces_cover_the_ranges_once_and_are_small_enough(ranges: list[tuple[int, int, int]], rows: int) -> None:
-    given_ = [Range(partition, start, start + length) for partition, start, length in ranges]
+def test_pieces_cover_each_offset_once_within_the_size_limit(ranges: list[tuple[int, int, int]], rows: int) -> None:
+    given_ = [OffsetRange(partition, start, start + length) for partition, start, length in ranges]
     pieces = split(given_, rows)
     assert sum(each.end - each.start for each in pieces) == sum(each.end - each.start for each in given_)
     assert all(0 < each.end - each.start <= rows for each in pieces)
@@ -54,32 +54,32 @@ def test_pieces_cover_the_ranges_once_and_are_small_enough(ranges: list[tuple[in
     assert covered == sorted((each.partition, offset) for each in given_ for offset in range(each.start, each.end))
 
 
-def test_as_many_tasks_as_asked_for() -> None:
-    assert len(split([Range(0, 0, 100), Range(1, 0, 100)], 1000, min_tasks=7)) >= 7
-    assert split([Range(0, 0, 3)], 1000, min_tasks=7) == [Range(0, n, n + 1) for n in range(3)]
+def test_split_makes_the_requested_number_of_tasks() -> None:
+    assert len(split([OffsetRange(0, 0, 100), OffsetRange(1, 0, 100)], 1000, min_tasks=7)) >= 7
+    assert split([OffsetRange(0, 0, 3)], 1000, min_tasks=7) == [OffsetRange(0, n, n + 1) for n in range(3)]
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
+@settings(deadline=None)  # a busy machine takes longer
 @given(offsets)
-def test_offsets_survive_sparks_json(value: dict[int, int]) -> None:
+def test_offsets_round_trip_through_json(value: dict[int, int]) -> None:
     assert from_json(to_json(value)) == value
 
 
-def test_words_and_numbers_become_offsets() -> None:
-    kept = {0: Kept(10, 20), 1: Kept(0, 5)}
+def test_requested_positions_resolve_to_offsets() -> None:
+    kept = {0: Available(10, 20), 1: Available(0, 5)}
     assert resolve(LATEST, kept, "x", EARLIEST) == {0: 20, 1: 5}
     assert resolve({1: LATEST}, kept, "x", EARLIEST) == {0: 10, 1: 5}
     assert resolve({0: 13}, kept, "x", LATEST) == {0: 13, 1: 5}
-    with pytest.raises(ConfigError, match="no partition 7; there is 0, 1"):
+    with pytest.raises(ConfigError, match="no partition 7; it has 0, 1"):
         resolve({7: 1}, kept, "x", EARLIEST)
 
 
-def test_what_is_gone_raises_or_is_left_out() -> None:
-    assert checked(Range(0, 10, 20), Kept(10, 20), "j", fail=True) == (Range(0, 10, 20), None)
-    with pytest.raises(NotFound, match="offset 3 of partition 0 is gone, the earliest in j is 10"):
-        checked(Range(0, 3, 20), Kept(10, 20), "j", fail=True)
-    found, why = checked(Range(0, 3, 25), Kept(10, 20), "j", fail=False)
-    assert found == Range(0, 10, 20)
+def test_expired_offsets_raise_or_are_left_out() -> None:
+    assert checked(OffsetRange(0, 10, 20), Available(10, 20), "j", fail=True) == (OffsetRange(0, 10, 20), None)
+    with pytest.raises(NotFound, match="offset 3 of partition 0 has expired, the earliest in j is 10"):
+        checked(OffsetRange(0, 3, 20), Available(10, 20), "j", fail=True)
+    found, why = checked(OffsetRange(0, 3, 25), Available(10, 20), "j", fail=False)
+    assert found == OffsetRange(0, 10, 20)
     assert why is not None
     assert "offset 24 of partition 0 is not in j, which ends before 20" in why
 
@@ -97,34 +97,34 @@ def test_times(text: str, micros: int) -> None:
     assert parse_time(text) == micros
 
 
-def test_a_recorder_of_its_own_keeps_its_journal_under_the_checkpoint() -> None:
+def test_own_recorder_keeps_its_journal_under_the_checkpoint() -> None:
     options = ReadOptions.of(
         {"LISTEN": "tcp://h:1", "protocol": "Sub", "prefix": "a.", "checkpointLocation": "/c/"}, streaming=True
     )
     assert options.path == "/c/nng-journal"
-    assert options.listening == Listening("sub", "tcp://h:1", None, "sub", "a.")
+    assert options.listening == RecorderOptions("sub", "tcp://h:1", None, "sub", "a.")
     assert options.starting == EARLIEST
 
 
 @pytest.mark.parametrize(
     ("given_", "words"),
     [
-        ({}, "path: say which journal"),
+        ({}, "path: name the journal"),
         ({"listen": "tcp://h:1", "protocol": "pull"}, "or checkpointLocation"),
-        ({"path": "j", "listen": "tcp://h:1"}, "protocol: with listen, one of sub, pull"),
-        ({"path": "j", "listen": "tcp://h:1", "protocol": "push"}, "protocol: with listen, one of sub, pull"),
-        ({"path": "j", "protocol": "pull"}, "protocol: is for a recorder of the query's own"),
+        ({"path": "j", "listen": "tcp://h:1"}, "protocol: listen requires one of sub, pull"),
+        ({"path": "j", "listen": "tcp://h:1", "protocol": "push"}, "protocol: listen requires one of sub, pull"),
+        ({"path": "j", "protocol": "pull"}, "protocol: is for the query's own recorder"),
         ({"path": "j", "dial": "tcp://h:1", "protocol": "pull", "prefix": "a"}, "prefix: is for sub only"),
         ({"path": "j", "endingOffsets": "latest"}, "endingOffsets: is for batch reads only"),
         ({"path": "j", "startingOffsets": "{}"}, "is not of the form"),
-        ({"path": "j", "startingOffsets": '{"0": -3}'}, "which is not a partition and an offset"),
-        ({"path": "j", "startingOffsets": '{"0": 1}', "startingTimestamp": "0"}, "only one of them can be meant"),
-        ({"path": "j", "maxOffsetsPerTrigger": "0"}, "'0' is not a whole number over 0"),
+        ({"path": "j", "startingOffsets": '{"0": -3}'}, "not a partition and an offset"),
+        ({"path": "j", "startingOffsets": '{"0": 1}', "startingTimestamp": "0"}, "conflicts with startingOffsets"),
+        ({"path": "j", "maxOffsetsPerTrigger": "0"}, "'0' is not an integer above 0"),
         ({"path": "j", "failOnDataLoss": "no"}, "'no' is neither true nor false"),
-        ({"path": "j", "zzz": "1"}, "zzz: there is no such option; there are path,"),
+        ({"path": "j", "zzz": "1"}, "zzz: unknown option; known are path,"),
     ],
 )
-def test_reading_refuses(given_: dict[str, str], words: str) -> None:
+def test_invalid_read_options_are_rejected(given_: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ReadOptions.of(given_, streaming=True)
     assert words in str(caught.value)
@@ -136,14 +136,14 @@ def test_reading_refuses(given_: dict[str, str], words: str) -> None:
         ({"protocol": "push"}, "dial: "),
         ({"dial": "tcp://h:1"}, "protocol: push, pub, or req"),
         ({"dial": "tcp://h:1", "protocol": "pull"}, "'pull' is not one of push, pub, req"),
-        ({"listen": "tcp://h:1", "protocol": "pub"}, "only one can listen"),
+        ({"listen": "tcp://h:1", "protocol": "pub"}, "of which only one could listen"),
         ({"dial": "tcp://h:1", "protocol": "pub", "topic": "x"}, "topic: is for req only"),
         ({"dial": "tcp://h:1", "protocol": "req", "withIds": "true"}, "withIds: is for push and pub"),
         ({"dial": "tcp://h:1", "protocol": "req", "timeout": "soon"}, "'soon' is not a number of seconds"),
         ({"dial": "tcp://h:1", "protocol": "req", "timeuot": "1"}, "did you mean timeout?"),
     ],
 )
-def test_writing_refuses(given_: dict[str, str], words: str) -> None:
+def test_invalid_write_options_are_rejected(given_: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         WriteOptions.of(given_)
     assert words in str(caught.value)
@@ -153,23 +153,27 @@ def test_writing_refuses(given_: dict[str, str], words: str) -> None:
 @given(
     st.binary(min_size=16, max_size=16), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 )
-def test_an_id_says_where_its_message_comes_from(query: bytes, batch: int, partition: int, number: int) -> None:
-    origin = Origin(query, batch, partition, number)
+def test_message_id_round_trips(query: bytes, batch: int, partition: int, number: int) -> None:
+    origin = MessageId(query, batch, partition, number)
     assert len(origin.pack()) == LENGTH
     assert split_id(origin.pack() + b"rest") == (origin, b"rest")
 
 
-def test_a_query_is_known_by_sparks_id_or_by_its_name() -> None:
+def test_query_key_accepts_a_uuid_or_a_name() -> None:
     assert query_key("2ba4e617-2818-4939-a020-45d2c275d699").hex() == "2ba4e61728184939a02045d2c275d699"
     assert query_key("mine") != query_key("yours")
     assert len(query_key("mine")) == 16
 
 
-def test_what_is_known_as_lost_becomes_no_task_and_no_micro_batch() -> None:
-    kept = Kept(0, (1 << 32) + 200, ((100, 100 + (1 << 32)), (3, 5)))
-    whole = Range(0, 0, kept.end)
-    assert without_lost(whole, kept) == [Range(0, 0, 3), Range(0, 5, 100), Range(0, (1 << 32) + 100, kept.end)]
-    assert without_lost(Range(0, 50, 60), kept) == [Range(0, 50, 60)]
-    assert without_lost(Range(0, 200, 300), kept) == []
+def test_lost_ranges_cause_no_task_and_no_micro_batch() -> None:
+    kept = Available(0, (1 << 32) + 200, ((100, 100 + (1 << 32)), (3, 5)))
+    whole = OffsetRange(0, 0, kept.end)
+    assert without_lost(whole, kept) == [
+        OffsetRange(0, 0, 3),
+        OffsetRange(0, 5, 100),
+        OffsetRange(0, (1 << 32) + 100, kept.end),
+    ]
+    assert without_lost(OffsetRange(0, 50, 60), kept) == [OffsetRange(0, 50, 60)]
+    assert without_lost(OffsetRange(0, 200, 300), kept) == []
     assert [over_lost(each, kept) for each in (2, 3, 4, 5)] == [2, 5, 5, 5]
     assert over_lost(100, kept) == (1 << 32) + 100

@@ -1,4 +1,4 @@
-"""The page: figures that can be counted by hand, plots that a browser draws, and nothing fetched from anywhere."""
+"""The report page: figures with known values, plots that browsers draw, no external resources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def traffic(spark: SparkSession) -> DataFrame:
-    """Ten minutes of two topics and three providers; three copies and two lost numbers."""
+    """Return ten minutes of two topics and three providers, with three duplicates and two missing numbers."""
     rng = random.Random(3)
     records: list[dict[str, Any]] = []
     for number in range(600):
@@ -47,7 +47,7 @@ def traffic(spark: SparkSession) -> DataFrame:
     return frame(spark, records)
 
 
-def test_the_figures_are_those_of_the_records(spark: SparkSession) -> None:
+def test_figures_match_the_records(spark: SparkSession) -> None:
     figures = collect(traffic(spark))
     assert figures.duplicates == 3
     assert (figures.lost, figures.lost_ranges.rows) == (2, [("orders", "<shop>", 300, 301, 2)])
@@ -67,7 +67,7 @@ def test_the_figures_are_those_of_the_records(spark: SparkSession) -> None:
     assert figures.skipped == 0
 
 
-def test_the_least_uptime_comes_first_and_not_who_went_down_most_often(spark: SparkSession) -> None:
+def test_providers_are_sorted_by_uptime_not_by_flaps(spark: SparkSession) -> None:
     records = [seen("s", "flapping", n, n % 10 > 0) for n in range(100)]
     records += [seen("s", "gone", n, n < 20) for n in range(100)]
     records += [seen("s", "once", 50, True)]
@@ -79,12 +79,12 @@ def test_the_least_uptime_comes_first_and_not_who_went_down_most_often(spark: Sp
     ]
 
 
-def test_a_wrong_clock_does_not_make_the_plots_endless(spark: SparkSession) -> None:
+def test_wrong_clock_does_not_blow_up_the_plots(spark: SparkSession) -> None:
     figures = collect(frame(spark, [{"timestamp": at(0)}, {"timestamp": dt.datetime(1970, 1, 2, tzinfo=dt.UTC)}]))
     assert [len(points) <= 122 for points in figures.by_topic.values()] == [True]
 
 
-def test_the_page_says_what_damage_made_the_read_skip(spark: SparkSession, tmp_path: Path) -> None:
+def test_page_shows_skipped_records(spark: SparkSession, tmp_path: Path) -> None:
     rows = frame(spark, [{}, {}])
     lost = rows.withColumn("skipped", F.lit(None).cast("bigint"))
     lost = lost.union(rows.limit(1).withColumn("skipped", F.lit(41).cast("bigint")))
@@ -92,13 +92,13 @@ def test_the_page_says_what_damage_made_the_read_skip(spark: SparkSession, tmp_p
     text = (tmp_path / "report.html").read_text()
     assert "<b>41</b><span>records skipped: damaged</span>" in text
     assert "<b>2</b><span>records</span>" in text
-    assert "<title>orders &amp; more: what the journal says</title>" in text
-    assert "<h1>orders &amp; more: what the journal says</h1>" in text
+    assert "<title>orders &amp; more: journal report</title>" in text
+    assert "<h1>orders &amp; more: journal report</h1>" in text
 
 
-def test_totals_are_of_all_rows_and_not_of_those_that_a_table_shows(spark: SparkSession) -> None:
+def test_totals_cover_all_rows_not_only_those_shown(spark: SparkSession) -> None:
     records: list[dict[str, Any]] = []
-    for sender in range(40):  # each loses 1 + its number, over and over: more ranges, topics and providers than rows
+    for sender in range(40):  # with ever larger gaps; more ranges, topics and providers than a table shows
         for number in range(3):
             headers = {"seq": eight(number * (2 + sender)), "from": b"<%d>" % sender}
             records.append({"topic": f"topic {sender}", "timestamp": at(number), "headers": headers})
@@ -115,7 +115,7 @@ def test_totals_are_of_all_rows_and_not_of_those_that_a_table_shows(spark: Spark
     assert not figures.bars_cut
 
 
-def test_a_provider_that_changes_all_the_time_does_not_fill_the_driver(
+def test_flapping_provider_does_not_fill_the_drivers_memory(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nngkit.spark.jobs.figures.PARTS", 10)
@@ -125,7 +125,7 @@ def test_a_provider_that_changes_all_the_time_does_not_fill_the_driver(
 
 
 @pytest.mark.every_java
-def test_the_page_is_whole_in_itself_and_escapes_what_strangers_wrote(spark: SparkSession, tmp_path: Path) -> None:
+def test_page_is_self_contained_and_escapes_recorded_text(spark: SparkSession, tmp_path: Path) -> None:
     write(traffic(spark), tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
@@ -134,10 +134,10 @@ def test_the_page_is_whole_in_itself_and_escapes_what_strangers_wrote(spark: Spa
     assert not re.search(r"https?://|src=|@import|url\(|<script", text)
     for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ET.fromstring(svg)
-    assert text.count("<svg") == 3 + 3  # messages, bytes, latency; and each provider's
+    assert text.count("<svg") == 3 + 3  # messages, bytes, latency; and one for each provider
 
 
-def test_an_empty_journal_is_a_page_too(spark: SparkSession) -> None:
+def test_empty_journal_gives_a_page(spark: SparkSession) -> None:
     text = page(collect(frame(spark, [])), dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     assert "The journal is empty." in text
 
@@ -148,14 +148,14 @@ def test_axes_have_round_numbers() -> None:
     assert ticks(3, 3) == [3]
 
 
-def test_a_plot_has_a_line_for_each_name_and_a_dot_for_a_lonely_point() -> None:
+def test_plot_has_a_line_for_each_name_and_a_dot_for_a_single_point() -> None:
     text = lines({"a": [(0, 1), (10, 3)], "b": [(5, 2)]}, "x/s")
     assert text.count("<polyline") == 1
     assert text.count('class="c1 dot"') == 1
     assert 'points="0.0,' in text
 
 
-def test_a_clock_that_is_ahead_is_drawn_under_zero() -> None:
+def test_negative_latency_is_drawn_below_zero() -> None:
     text = lines({"a": [(0, -2), (10, 2)]}, "ms")
     (place,) = re.findall(r'points="0.0,([0-9.]+) ', text)
     assert float(place) == 1000
@@ -176,19 +176,19 @@ def test_a_clock_that_is_ahead_is_drawn_under_zero() -> None:
         (20 * 365 * 86400, ["2030", "2035", "2040", "2045"]),
     ],
 )
-def test_times_have_the_date_or_the_year_where_it_is_needed(seconds: int, texts: list[str]) -> None:
+def test_axis_times_include_date_or_year_if_needed(seconds: int, texts: list[str]) -> None:
     low = at(0).timestamp()
     assert [text for _, text in times(low, low + seconds)] == texts
 
 
-def test_on_a_phone_three_times_are_left() -> None:
+def test_axis_shows_at_most_three_times_on_a_phone() -> None:
     text = lines({"a": [(0, 1), (7 * 3600, 2)]}, "x")
     assert (text.count("<span style=") - 1 > 2, text.count('class="wide"') > 0) == (True, True)
     shown = re.findall(r'<span(?: class="(?:start|end)")? style="left', text)
     assert len(shown) <= 3
 
 
-def test_a_timeline_has_a_box_for_each_part() -> None:
+def test_timeline_has_a_box_for_each_part() -> None:
     text = timeline([Bar("p", [(0, 10, True), (10, 12, False)])])
     assert text.count('class="up"') == 1
     assert text.count('class="down"') == 1

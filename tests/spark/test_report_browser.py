@@ -1,4 +1,4 @@
-"""The report in a browser: its text is as large on a phone as on a desk, and nothing is cut off. Needs no Spark."""
+"""The report in a browser: text keeps its size on a phone, and nothing is cut off. Needs no Spark."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Writing: to a PULL, to SUBs, to a recorder that acknowledges; and what a retry doubles can be told."""
+"""Writing to PULL, SUB and an acknowledging recorder; duplicates of retries are recognizable."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +16,10 @@ from nngkit.journal import Recorder, read
 from nngkit.protocols import Pull, Rep, Sub
 from nngkit.spark.ids import split
 from nngkit.spark.options import WriteOptions
-from nngkit.spark.sink import BatchSink, Row, _grouped
+from nngkit.spark.sink import BatchSink, OutputRow, _grouped
+from tests.protocols.wires import eventually
 from tests.spark.journals import write
-from tests.spark.test_source import said
+from tests.spark.test_source import error_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def receiving(socket: Any) -> Iterator[list[bytes]]:
-    """What the socket receives, kept by a thread."""
+    """Collect received messages in a thread."""
     found: list[bytes] = []
     stopping = threading.Event()
 
@@ -49,14 +49,14 @@ def receiving(socket: Any) -> Iterator[list[bytes]]:
 
 @contextmanager
 def recorder(journal: Path, address: str) -> Iterator[None]:
-    """An acknowledging recorder, in a thread of its own."""
+    """Run an acknowledging recorder in a thread."""
     ready, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
         async with Recorder(journal) as recording, Rep(listen=address) as socket, trio.open_nursery() as nursery:
             nursery.start_soon(recording.record, socket, "spark")
             ready.set()
-            while not stop.is_set():  # noqa: ASYNC110 - a plain flag from another thread
+            while not stop.is_set():  # noqa: ASYNC110 - set by another thread
                 await trio.sleep(0.02)
             nursery.cancel_scope.cancel()
 
@@ -70,19 +70,13 @@ def recorder(journal: Path, address: str) -> Iterator[None]:
         thread.join(20)
 
 
-def until(true: Any, timeout: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-
 @pytest.mark.every_java
-def test_rows_are_pushed_with_ids_that_say_which_they_are(spark: SparkSession) -> None:
+def test_pushed_rows_carry_unique_ids(spark: SparkSession) -> None:
     rows = spark.range(1000).selectExpr("cast(id as string) as value").repartition(3)
     with Pull(listen="tcp://127.0.0.1:0") as pull, receiving(pull) as found:
         out = rows.write.format("nng").option("protocol", "push").option("dial", pull.address)
         out.option("withIds", "true").option("query", "test").mode("append").save()
-        until(lambda: len(found) == 1000)
+        eventually(lambda: len(found) == 1000)
     origins, values = zip(*map(split, found), strict=True)
     assert sorted(map(int, values)) == list(range(1000))
     assert len(set(origins)) == 1000
@@ -93,12 +87,12 @@ def test_rows_are_published(spark: SparkSession) -> None:
     with Sub(listen="tcp://127.0.0.1:0", topics=b"") as sub, receiving(sub) as found:
         rows = spark.range(50).selectExpr("cast(concat('a.', id) as binary) as value")
         rows.write.format("nng").option("protocol", "pub").option("dial", sub.address).mode("append").save()
-        until(lambda: len(found) == 50)
+        eventually(lambda: len(found) == 50)
     assert sorted(found) == sorted(f"a.{number}".encode() for number in range(50))
 
 
 @pytest.mark.every_java
-def test_acknowledged_rows_are_on_the_recorders_disk_and_a_second_write_is_known(
+def test_acknowledged_rows_are_on_disk_and_a_repeated_write_is_deduplicated(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     address = f"ipc://{tmp_path}/s"
@@ -109,7 +103,7 @@ def test_acknowledged_rows_are_on_the_recorders_disk_and_a_second_write_is_known
         "array(struct('h' as key, cast('v' as binary) as value)) as headers",
     )
     with recorder(tmp_path / "j", address):
-        for _ in range(2):  # as Spark does with a task that it takes for lost
+        for _ in range(2):  # as Spark does with a task that it considers lost
             out = rows.write.format("nng").option("protocol", "req").option("dial", address).option("query", "q")
             out.option("recordsPerRequest", "100").mode("append").save()
     found = list(read(tmp_path / "j"))
@@ -123,7 +117,7 @@ def test_acknowledged_rows_are_on_the_recorders_disk_and_a_second_write_is_known
 
 @pytest.mark.slow
 @pytest.mark.every_java
-def test_a_stream_is_written_once_over_restarts(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_is_written_once_across_restarts(spark: SparkSession, tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/s"
     with recorder(tmp_path / "out", address):
         for round_ in range(3):
@@ -132,7 +126,7 @@ def test_a_stream_is_written_once_over_restarts(spark: SparkSession, tmp_path: P
             out = stream.select("value").writeStream.format("nng").option("protocol", "req").option("dial", address)
             query = out.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
             assert query.awaitTermination(60)
-            if round_ == 0:  # the last commit is forgotten, as by a driver killed just before it: the batch runs again
+            if round_ == 0:  # remove the last commit, as if the driver was killed before it: the batch is repeated
                 for name in (tmp_path / "c" / "commits").glob("*0*"):
                     name.unlink()
     values = [int(each.value) for each in read(tmp_path / "out", distinct=True)]
@@ -141,31 +135,31 @@ def test_a_stream_is_written_once_over_restarts(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.slow
-def test_nobody_there_is_said_after_the_timeout(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_peer_raises_timed_out(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(1).selectExpr("'x' as value")
     for protocol in ("push", "pub", "req"):
         out = rows.write.format("nng").option("protocol", protocol).option("dial", f"ipc://{tmp_path}/nobody")
-        text = said(lambda out=out: out.option("timeout", "0.5").mode("append").save())  # type: ignore[misc]
+        text = error_of(lambda out=out: out.option("timeout", "0.5").mode("append").save())  # type: ignore[misc]
         assert "TimedOut" in text, protocol
 
 
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ("1 as value", "value is a int, and should be a string or a binary"),
-        ("'x' as val", "there is no column value among val"),
-        ("'x' as value, 1 as extra", "what should become of extra?"),
-        ("'x' as value, 'k' as key", "key is for req only: a push sends values"),
-        ("cast(null as string) as value", "row 0 has no value"),
+        ("1 as value", "value is a int, not a string or a binary"),
+        ("'x' as val", "no column value among val"),
+        ("'x' as value, 1 as extra", "unknown column extra"),
+        ("'x' as value, 'k' as key", "key is for req only: push sends values"),
+        ("cast(null as string) as value", "row 0 has a null value"),
     ],
 )
-def test_columns_that_cannot_be_sent_are_refused(spark: SparkSession, tmp_path: Path, columns: str, words: str) -> None:
+def test_invalid_columns_are_rejected(spark: SparkSession, tmp_path: Path, columns: str, words: str) -> None:
     with Pull(listen=f"ipc://{tmp_path}/s") as pull:
         out = spark.range(1).selectExpr(*columns.split(", ")).write.format("nng").option("protocol", "push")
-        assert words in said(lambda: out.option("dial", pull.address).mode("append").save())
+        assert words in error_of(lambda: out.option("dial", pull.address).mode("append").save())
 
 
-def test_overwriting_what_was_sent_is_refused() -> None:
+def test_overwrite_mode_is_rejected() -> None:
     from pyspark.sql.types import StringType, StructType
 
     options = WriteOptions.of({"dial": "tcp://h:1", "protocol": "push"})
@@ -173,11 +167,11 @@ def test_overwriting_what_was_sent_is_refused() -> None:
         BatchSink.of(options, StructType().add("value", StringType()), overwrite=True)
 
 
-def row(number: int, key: bytes | None = None, id_: bytes | None = None) -> Row:
-    return Row(number, b"v", key, None, (), id_)
+def row(number: int, key: bytes | None = None, id_: bytes | None = None) -> OutputRow:
+    return OutputRow(number, b"v", key, None, (), id_)
 
 
-def test_requests_are_the_same_whatever_the_batches_were() -> None:
+def test_request_boundaries_do_not_depend_on_batches() -> None:
     rows = [row(number, b"a" if number < 5 else b"b") for number in range(12)]
     groups = [[each.number for each in group] for group in _grouped(iter(rows), 4)]
     assert groups == [[0, 1, 2, 3], [4], [5, 6, 7, 8], [9, 10, 11]]

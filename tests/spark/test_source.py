@@ -1,4 +1,4 @@
-"""`format("nng")` over real journals: what is read, how much at a time, and what is said when it cannot be."""
+"""`format("nng")` on real journals: records read, splits and limits, and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from nngkit.journal import open_journal
-from nngkit.journal.segments import Partition, Retention
+from nngkit.journal.partition import Partition, Retention
 from nngkit.spark.options import ReadOptions
 from nngkit.spark.source import BatchReader
 from tests.spark.journals import append, opened, write
@@ -32,16 +32,16 @@ def values(rows: DataFrame) -> list[int]:
     return sorted(int(row.value) for row in rows.select("value").collect())
 
 
-def said(action: Callable[[], object]) -> str:
+def error_of(action: Callable[[], object]) -> str:
     with pytest.raises(PySparkException) as caught:
         action()
     return str(caught.value)
 
 
-def test_tasks_say_what_they_skip_and_add_up_to_what_is_damaged(
+def test_tasks_report_skipped_records_that_add_up(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nngkit.spark.source.settle", lambda: None)  # it is for a worker's process
+    monkeypatch.setattr("nngkit.spark.source.freeze", lambda: None)  # only for a worker process
     write(tmp_path / "j", 100)
     segment = open_journal(tmp_path / "j").segments(0)[0]
     (tmp_path / "j" / "partition-00000" / segment.file).unlink()
@@ -51,15 +51,15 @@ def test_tasks_say_what_they_skip_and_add_up_to_what_is_damaged(
         slices = reader.partitions()
         assert len(slices) == tasks
         assert [batch for each in slices for batch in reader.read(each)] == []
-        told = re.findall(rf"^nngkit: .*{segment.file}: skipped (\d+) records", capfd.readouterr().err, re.MULTILINE)
-        assert (len(told), sum(map(int, told))) == (tasks, 100)
+        counts = re.findall(rf"^nngkit: .*{segment.file}: skipped (\d+) records", capfd.readouterr().err, re.MULTILINE)
+        assert (len(counts), sum(map(int, counts))) == (tasks, 100)
 
 
 # ---- batch -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.every_java(always=True)
-def test_sealed_records_and_those_of_the_log_are_one_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_sealed_and_unsealed_records_form_one_table(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     with opened(tmp_path / "j") as partition:
         append(partition, [{"key": b"k", "headers": {"id": b"7"}, "peer": None}], first=100)
@@ -80,22 +80,22 @@ def test_sealed_records_and_those_of_the_log_are_one_table(spark: SparkSession, 
     }
 
 
-def test_the_columns_are_those_of_kafkas_source_and_two_more(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_are_those_of_the_kafka_source_plus_two(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 1)
     names = read(spark, tmp_path / "j").columns
     assert names[:7] == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     assert names[7:] == ["protocol", "peer"]
 
 
-def test_who_asks_for_fewer_columns_reads_fewer(spark: SparkSession, tmp_path: Path) -> None:
+def test_requested_schema_limits_the_columns(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 3)
     rows = spark.read.format("nng").schema("offset bigint, timestampType int").load(str(tmp_path / "j"))
     assert sorted(map(tuple, rows.collect())) == [(0, 1), (1, 1), (2, 1)]
-    text = said(lambda: spark.read.format("nng").schema("offset string").load(str(tmp_path / "j")).collect())
-    assert "the column offset is a bigint, not a string" in text
+    text = error_of(lambda: spark.read.format("nng").schema("offset string").load(str(tmp_path / "j")).collect())
+    assert "column offset is a bigint, not a string" in text
 
 
-def test_offsets_and_times_say_where_to_begin_and_end(spark: SparkSession, tmp_path: Path) -> None:
+def test_offsets_and_times_bound_the_read(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 50)
     write(tmp_path / "j", 20, partition=1)
     some = read(spark, tmp_path / "j", startingOffsets='{"0": 40, "1": -2}', endingOffsets='{"0": 45, "1": 3}')
@@ -123,11 +123,11 @@ def test_filters_are_pushed_down(spark: SparkSession, tmp_path: Path) -> None:
         assert values(chosen) == expected, condition
         plan = chosen._jdf.queryExecution().executedPlan().toString()
         assert "Filter" not in re.sub(r"(?i)pushedfilters|filters?:|post.?scan", "", plan), plan
-    # What is not understood is left to Spark.
+    # Spark evaluates the other filters.
     assert values(rows.where("topic like '%c%' and offset % 10 = 2 and peer is not null")) == [2, 32]
 
 
-def test_a_range_is_split_into_tasks(spark: SparkSession, tmp_path: Path) -> None:
+def test_range_is_split_into_tasks(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 1000)
     assert read(spark, tmp_path / "j").rdd.getNumPartitions() == 1
     rows = read(spark, tmp_path / "j", maxRecordsPerPartition="300")
@@ -136,7 +136,7 @@ def test_a_range_is_split_into_tasks(spark: SparkSession, tmp_path: Path) -> Non
     assert values(read(spark, tmp_path / "j", minPartitions="7")) == list(range(1000))
 
 
-def test_an_empty_journal_is_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_journal_is_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 0)
     assert read(spark, tmp_path / "j").count() == 0
 
@@ -144,9 +144,9 @@ def test_an_empty_journal_is_an_empty_table(spark: SparkSession, tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"startingOffset": "earliest"}, "startingoffset: there is no such option; did you mean startingOffsets?"),
-        ({"startingOffsets": "latest"}, "a batch read from the latest offset on would always be empty"),
-        ({"startingOffsets": '{"3": 1}'}, "startingOffsets: the journal has no partition 3; there is 0"),
+        ({"startingOffset": "earliest"}, "startingoffset: unknown option; did you mean startingOffsets?"),
+        ({"startingOffsets": "latest"}, "a batch read that starts at the latest offset is always empty"),
+        ({"startingOffsets": '{"3": 1}'}, "startingOffsets: the journal has no partition 3; it has 0"),
         ({"startingOffsets": "yesterday"}, "'yesterday' is neither earliest nor latest, nor JSON"),
         ({"startingTimestamp": "noon"}, "startingTimestamp: 'noon' is neither ISO 8601 nor milliseconds"),
         ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger: is for readStream only"),
@@ -154,41 +154,39 @@ def test_an_empty_journal_is_an_empty_table(spark: SparkSession, tmp_path: Path)
         ({"endingOffsets": '{"0": 99}'}, "offset 98 of partition 0 is not in"),
     ],
 )
-def test_what_cannot_be_asked_for_is_said(
-    spark: SparkSession, tmp_path: Path, options: dict[str, str], words: str
-) -> None:
+def test_invalid_options_are_reported(spark: SparkSession, tmp_path: Path, options: dict[str, str], words: str) -> None:
     write(tmp_path / "j", 10)
-    assert words in said(lambda: read(spark, tmp_path / "j", **options).collect())
+    assert words in error_of(lambda: read(spark, tmp_path / "j", **options).collect())
 
 
-def test_a_folder_that_is_no_journal_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    assert str(tmp_path / "nowhere") in said(lambda: read(spark, tmp_path / "nowhere").collect())
+def test_missing_journal_is_reported_with_its_path(spark: SparkSession, tmp_path: Path) -> None:
+    assert str(tmp_path / "nowhere") in error_of(lambda: read(spark, tmp_path / "nowhere").collect())
 
 
 @pytest.mark.every_java
-def test_a_missing_segment_is_named_with_the_offset_and_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_segment_is_reported_with_offset_and_advice(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     write(tmp_path / "j", 100, first=100)
     (first, _second) = sorted((tmp_path / "j").glob("partition-00000/*.parquet"))
     first.rename(tmp_path / "elsewhere")
-    text = said(lambda: read(spark, tmp_path / "j").collect())
+    text = error_of(lambda: read(spark, tmp_path / "j").collect())
     assert first.name in text
     assert "offset 0" in text
-    assert "restore the file from a copy" in text
+    assert "restore the file from a backup" in text
     assert values(read(spark, tmp_path / "j", failOnDataLoss="false")) == list(range(100, 200))
 
 
-def test_a_damaged_segment_is_named_and_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_damaged_segment_is_reported_and_left_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     (segment,) = (tmp_path / "j").glob("partition-00000/*.parquet")
     changed = bytearray(segment.read_bytes())
     changed[60] ^= 1
     segment.write_bytes(changed)
-    assert segment.name in said(lambda: read(spark, tmp_path / "j").collect())
+    assert segment.name in error_of(lambda: read(spark, tmp_path / "j").collect())
     assert segment.read_bytes() == changed
 
 
-def test_skipped_damage_is_in_the_result_where_it_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_skipped_damage_is_returned_on_request(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     write(tmp_path / "j", 100, first=100)
     (segment, _) = sorted((tmp_path / "j").glob("partition-00000/*.parquet"))
@@ -204,18 +202,18 @@ def test_skipped_damage_is_in_the_result_where_it_is_asked_for(spark: SparkSessi
     assert "skipped" not in read(spark, tmp_path / "j").columns
 
 
-def test_offsets_left_out_after_a_lost_head_cost_no_tasks(spark: SparkSession, tmp_path: Path) -> None:
+def test_offsets_skipped_after_a_lost_head_cost_no_tasks(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 10)
     (tmp_path / "j" / "partition-00000" / "head").unlink()
     with opened(tmp_path / "j", salvage=True) as partition:
         append(partition, [{}] * 10, 10)
-    rows = read(spark, tmp_path / "j", maxRecordsPerPartition="1000000")  # else 4,295 tasks
+    rows = read(spark, tmp_path / "j", maxRecordsPerPartition="1000000")  # the lost range alone would make 4,295 tasks
     assert rows.rdd.getNumPartitions() == 2
     assert values(rows) == list(range(20))
 
 
 @pytest.mark.slow
-def test_a_stream_with_a_limit_steps_over_lost_offsets_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_limited_stream_skips_lost_offsets_at_once(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 10)
     (tmp_path / "j" / "partition-00000" / "head").unlink()
     with opened(tmp_path / "j", salvage=True) as partition:
@@ -225,32 +223,30 @@ def test_a_stream_with_a_limit_steps_over_lost_offsets_at_once(spark: SparkSessi
     assert len(run.batches) <= 6
 
 
-def test_a_journal_of_another_version_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_journal_of_another_version_is_rejected(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 10)
     manifest = tmp_path / "j" / "partition-00000" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 9}))
-    text = said(lambda: read(spark, tmp_path / "j").collect())
-    assert "manifest.json: version 9 of the format, and this nngkit reads version 1" in text
+    text = error_of(lambda: read(spark, tmp_path / "j").collect())
+    assert "manifest.json: format version 9; this nngkit reads version 1" in text
 
 
-def test_half_a_record_at_the_end_is_no_record(spark: SparkSession, tmp_path: Path) -> None:
+def test_incomplete_record_at_the_end_is_ignored(spark: SparkSession, tmp_path: Path) -> None:
     with opened(tmp_path / "j") as partition:
         append(partition, [{}] * 5)
-        shutil.copytree(tmp_path / "j", tmp_path / "crashed")  # as it lies there when the machine stops now
+        shutil.copytree(tmp_path / "j", tmp_path / "crashed")  # as if the machine stopped now
     (log,) = (tmp_path / "crashed").glob("partition-00000/*.log")
     with log.open("ab") as file:
         file.write(b"half a record")
     assert values(read(spark, tmp_path / "crashed")) == list(range(5))
 
 
-def test_shared_storage_is_read_by_its_uri_and_what_is_not_sealed_from_the_spool(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_shared_storage_is_read_by_uri_and_unsealed_records_from_the_spool(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "share").mkdir()
     uri, spool = f"file://{tmp_path}/share/j", str(tmp_path / "spool")
     partition = Partition.open(uri, 0, spool=spool)
     append(partition, [{}] * 5)
-    partition.close()  # seals them
+    partition.close()  # seals the records
     partition = Partition.open(uri, 0, spool=spool)
     try:
         append(partition, [{}] * 3, first=5)
@@ -264,7 +260,7 @@ def test_shared_storage_is_read_by_its_uri_and_what_is_not_sealed_from_the_spool
 
 
 class Run:
-    """A stream into memory, until it has read what is there."""
+    """Run a stream into memory over the available data."""
 
     def __init__(self, spark: SparkSession, folder: Path, checkpoint: Path, **options: str) -> None:
         self.batches: list[list[int]] = []
@@ -291,16 +287,16 @@ class Run:
 
 @pytest.mark.slow
 @pytest.mark.every_java
-def test_a_stream_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_resumes_at_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 30)
     assert Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest").all == list(range(30))
     write(tmp_path / "j", 12, first=30)
-    write(tmp_path / "j", 5, partition=1, first=42)  # a partition that was not there before is read from its beginning
+    write(tmp_path / "j", 5, partition=1, first=42)  # a new partition is read from its start
     assert Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest").all == list(range(30, 47))
     assert Run(spark, tmp_path / "j", tmp_path / "c").all == []
 
 
-def test_a_new_stream_begins_at_the_latest_as_kafkas_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_new_stream_begins_at_the_latest_offset(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 30)
     assert Run(spark, tmp_path / "j", tmp_path / "c").all == []
     write(tmp_path / "j", 3, first=30)
@@ -308,7 +304,7 @@ def test_a_new_stream_begins_at_the_latest_as_kafkas_does(spark: SparkSession, t
 
 
 @pytest.mark.every_java
-def test_a_limit_makes_many_batches_and_loses_none(spark: SparkSession, tmp_path: Path) -> None:
+def test_limit_makes_several_batches_without_loss(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 90)
     write(tmp_path / "j", 10, partition=1, first=90)
     run = Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets="earliest", maxOffsetsPerTrigger="40")
@@ -316,7 +312,7 @@ def test_a_limit_makes_many_batches_and_loses_none(spark: SparkSession, tmp_path
     assert run.all == list(range(100))
 
 
-def test_a_stream_takes_topics_and_a_time_to_begin_with(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_takes_topics_and_a_start_time(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 30, topics=("a", "b"))
     since = str(int(at(20).timestamp() * 1000))
     assert Run(spark, tmp_path / "j", tmp_path / "c", subscribe="b", startingTimestamp=since).all == [
@@ -328,20 +324,20 @@ def test_a_stream_takes_topics_and_a_time_to_begin_with(spark: SparkSession, tmp
     ]
 
 
-def test_a_stream_whose_offset_is_gone_says_what_can_be_done(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_with_an_expired_offset_reports_advice(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "one", 30)
     Run(spark, tmp_path / "one", tmp_path / "c", startingOffsets="earliest")
     write(tmp_path / "two", 10)
     (tmp_path / "one").rename(tmp_path / "gone")
     (tmp_path / "two").rename(tmp_path / "one")
-    text = said(lambda: Run(spark, tmp_path / "one", tmp_path / "c"))
+    text = error_of(lambda: Run(spark, tmp_path / "one", tmp_path / "c"))
     assert "offset 29 of partition 0 is not in" in text
-    assert "another journal than the checkpoint was made with" in text
+    assert "the checkpoint belongs to another journal" in text
     assert "failOnDataLoss=false" in text
 
 
 @pytest.mark.slow
-def test_retention_that_overtook_a_stream_is_an_error_or_a_loss(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_overtaken_by_retention_fails_or_skips(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 10)
     Run(spark, tmp_path / "j", tmp_path / "c", startingOffsets='{"0": 5}')
     write(tmp_path / "j", 10, first=10)
@@ -352,13 +348,13 @@ def test_retention_that_overtook_a_stream_is_an_error_or_a_loss(spark: SparkSess
         while partition.manifest.start < 20 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert partition.manifest.start == 20
-    text = said(lambda: Run(spark, tmp_path / "j", tmp_path / "c"))
-    assert f"offset 10 of partition 0 is gone, the earliest in {tmp_path / 'j'} is 20" in text
+    text = error_of(lambda: Run(spark, tmp_path / "j", tmp_path / "c"))
+    assert f"offset 10 of partition 0 has expired, the earliest in {tmp_path / 'j'} is 20" in text
     assert Run(spark, tmp_path / "j", tmp_path / "c", failOnDataLoss="false").all == list(range(20, 30))
 
 
 @pytest.mark.every_java
-def test_records_are_read_from_the_log_while_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
+def test_log_is_read_while_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
     found: list[int] = []
 
     def keep(rows: DataFrame, _number: int) -> None:

@@ -1,4 +1,4 @@
-"""Traffic and quality, from records whose answers can be counted by hand."""
+"""Traffic and quality jobs on records with known results."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_latency_is_from_the_senders_clock_to_the_recorders(spark: SparkSession)
     assert row.slowest == pytest.approx(0.010, abs=1e-5)
 
 
-def test_silences_are_the_pauses_of_a_peer(spark: SparkSession) -> None:
+def test_silences_are_long_pauses_of_a_peer(spark: SparkSession) -> None:
     times = (0, 0.5, 3.5, 4, 10)
     records = [{"timestamp": at(each), "peer": "p"} for each in times]
     (row,) = silences(frame(spark, records), 1.0).collect()
     assert (row.messages, row.silences, row.longest) == (5, 2, 6.0)
 
 
-def test_what_a_silence_is_goes_by_the_pace_of_the_topic(spark: SparkSession) -> None:
+def test_silence_threshold_follows_the_pace_of_the_topic(spark: SparkSession) -> None:
     slow = [{"topic": "hourly", "timestamp": at(3600 * n), "peer": "p"} for n in range(20)]
     fast = [{"topic": "fast", "timestamp": at(0.01 * n + (n >= 50) * 0.5), "peer": "p"} for n in range(100)]
     once = [{"topic": "once", "timestamp": at(0), "peer": "p"}]
@@ -59,14 +59,14 @@ def test_what_a_silence_is_goes_by_the_pace_of_the_topic(spark: SparkSession) ->
     assert (found["once"].messages, found["once"].silences, found["once"].longest) == (1, 0, None)
 
 
-def test_the_slowest_respondents_come_first(spark: SparkSession) -> None:
+def test_slowest_respondents_come_first(spark: SparkSession) -> None:
     records = [seen("s", name, n, True, n * 0.001 * k) for n in range(20) for name, k in (("a", 1), ("b", 9), ("c", 3))]
     records += [seen("s", "dead", n, False, None) for n in range(20)]
     found = slowest(observations(frame(spark, records)), most=2).collect()
     assert [row.provider for row in found] == ["b", "c"]
 
 
-def test_who_talks_to_whom(spark: SparkSession) -> None:
+def test_edges_connect_senders_and_topics(spark: SparkSession) -> None:
     records: list[dict[str, Any]] = [
         {"peer": "a", "topic": "t"},
         {"peer": "a", "topic": "t"},
@@ -87,10 +87,10 @@ def test_duplicates_have_the_same_id_and_topic(spark: SparkSession) -> None:
 
 
 @pytest.mark.every_java
-def test_lost_ranges_are_the_numbers_that_are_missing(spark: SparkSession) -> None:
-    numbers = [1, 2, 5, 4, 9]  # 3 and 6 to 8 are lost; 5 came before 4
+def test_lost_ranges_are_missing_sequence_numbers(spark: SparkSession) -> None:
+    numbers = [1, 2, 5, 4, 9]  # 3 and 6 to 8 are missing; 5 came before 4
     records = [{"headers": {"seq": eight(n), "from": b"p"}, "timestamp": at(i)} for i, n in enumerate(numbers)]
-    # It starts again: its numbers begin anew, and 2 is lost in that run.
+    # The sender restarts its numbers, and 2 is missing in that run.
     records += [{"headers": {"seq": eight(n), "from": b"p"}, "timestamp": at(10 + i)} for i, n in enumerate((1, 3))]
     found = lost(frame(spark, records)).orderBy("since", "first").collect()
     assert [(row.sender, row.first, row.last, row["count"]) for row in found] == [
@@ -100,7 +100,7 @@ def test_lost_ranges_are_the_numbers_that_are_missing(spark: SparkSession) -> No
     ]
 
 
-def test_skew_is_the_least_time_on_the_way(spark: SparkSession) -> None:
+def test_skew_is_the_minimum_delay(spark: SparkSession) -> None:
     def sent(name: bytes, ahead: float) -> list[dict[str, Any]]:
         return [
             {"timestamp": at(n), "headers": {"from": name, "sent": eight(micros(at(n + ahead - 0.01 * (n + 1))))}}
@@ -112,6 +112,6 @@ def test_skew_is_the_least_time_on_the_way(spark: SparkSession) -> None:
     assert found["right"] == pytest.approx(0.01, abs=1e-4)
 
 
-def test_rows_without_headers_are_refused(spark: SparkSession) -> None:
-    with pytest.raises(ConfigError, match="there is no headers: read with includeHeaders=true"):
+def test_rows_without_headers_are_rejected(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match="missing column headers: read with includeHeaders=true"):
         latency(frame(spark, []).drop("headers"))

@@ -1,4 +1,4 @@
-"""A worker that has settled costs the collector nothing, and a forked one settles for itself."""
+"""Frozen objects cost the garbage collector nothing, and each forked worker freezes its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 SCRIPT = """
 import gc, os, time
 import pyarrow, pyspark.sql.datasource
-from nngkit.spark.worker import settle
+from nngkit.spark.worker import freeze
 
 def took():
     begun = time.process_time()
@@ -16,22 +16,22 @@ def took():
     return time.process_time() - begun
 
 before = took()
-settle()
+freeze()
 frozen = gc.get_freeze_count()
 assert frozen > 10_000, frozen
 assert took() < before / 5, (took(), before)
 made = [[] for _ in range(1000)]
-settle()
-assert gc.get_freeze_count() <= frozen, "twice: what came since is not frozen"
+freeze()
+assert gc.get_freeze_count() <= frozen, "a second call must not freeze newer objects"
 child = os.fork()
 if not child:
-    settle()
+    freeze()
     os._exit(0 if gc.get_freeze_count() >= frozen + 1000 else 1)
-assert os.waitpid(child, 0)[1] == 0, "forked: it has objects of its own"
+assert os.waitpid(child, 0)[1] == 0, "a forked process must freeze its own objects"
 assert gc.isenabled()
 """
 
 
-def test_what_was_imported_is_frozen_once_in_each_process() -> None:
+def test_imported_objects_are_frozen_once_in_each_process() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stderr

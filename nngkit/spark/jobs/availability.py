@@ -1,4 +1,4 @@
-"""Who was up when: up-intervals, flaps, availability and reply times, from the rounds that a discovery daemon recorded.
+"""Availability of providers: up-intervals, flaps and response times, from the survey rounds recorded by a daemon.
 
 ::
 
@@ -6,14 +6,14 @@
     availability(seen, "1 hour").show()
     intervals(seen).where("not up").show()
 
-An *observation* is one provider in one round: ``service, provider, zone, daemon, at, round, up, seconds``. Up is whom
-the daemon would name to a caller, so one missed survey is not a failure; ``seconds`` is a reply of that very round. An
-*interval* is a longest row of observations that agree: it begins with its first one and ends where the next begins, or
-with its last one where none does. A *flap* is an observation that is down where the one before was up. Daemons see for
-themselves, so providers are followed for each daemon.
+An *observation* is one provider in one round: ``service, provider, zone, daemon, at, round, up, seconds``. Up means
+that the daemon would resolve to it, so one missed survey is not a failure; ``seconds`` is that round's response time.
+An *interval* is a maximal run of equal observations: it begins with its first one and ends where the next begins, or
+with its last one if there is no next. A *flap* is a down observation after an up one. Each daemon has its own view, so
+providers are followed for each daemon.
 
-`availability` and `reply_times` are streams too, with `within_watermark`; `intervals_stream` is the stream of intervals
-that have ended, with the state between batches kept by Spark.
+`availability` and `reply_times` can be streamed after `within_watermark`; `intervals_stream` streams the intervals that
+have ended, with the state between batches kept by Spark.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ __all__ = [
     "within_watermark",
 ]
 
-SURVEY: Final = "survey"  # the protocol of such records
-TOLD: Final = (  # what the recorder writes of a provider: the fields of `nngkit discover --json`, and round and daemon
+SURVEY: Final = "survey"  # protocol of these records
+FIELDS: Final = (  # the recorded JSON: fields of `nngkit discover --json`, plus round and daemon
     "round bigint, daemon string, name string, address string, zone string, state string, misses int, rtt double"
 )
 UP: Final = ("up", "draining")
 WHO: Final = ("service", "provider", "zone", "daemon")
-ACCURACY: Final = 10_000  # of percentiles: their rank is off by 1/10,000 of the rows at most
+ACCURACY: Final = 10_000  # of percentiles: the rank is off by at most 1/10,000 of the rows
 
 
 def observations(rows: DataFrame) -> DataFrame:
-    """The rows of the daemons' rounds, taken apart. A value that is no such JSON is left out."""
+    """Decode the rows of the daemons' rounds. Values that are not such JSON are ignored."""
     need(rows, "value", "protocol", "timestamp")
-    told = F.from_json(F.col("value").cast("string"), TOLD)
+    told = F.from_json(F.col("value").cast("string"), FIELDS)
     return (
         rows.where(F.col("protocol") == SURVEY)
         .select(told.alias("told"), F.col("timestamp").alias("at"))
-        # A daemon's changes are told in nearly the same words; only who was surveyed has misses, if none.
+        # Records of state changes have nearly the same fields; only those of rounds have `misses`, also if it is 0.
         .where("told.name is not null and told.address is not null and told.state is not null")
         .where("told.round is not null and told.misses is not null")
         .select(
@@ -75,12 +75,12 @@ def observations(rows: DataFrame) -> DataFrame:
 
 
 def within_watermark(seen: DataFrame, late: str = "1 minute") -> DataFrame:
-    """For a stream: what comes later than that is left out, and what is older need not be remembered."""
+    """Set a stream's watermark: later observations are dropped, older state is discarded."""
     return seen.withWatermark("at", late)
 
 
 def availability(seen: DataFrame, window: str = "1 hour") -> DataFrame:
-    """By window, service, provider, zone: rounds asked, rounds answered, and their share."""
+    """Return, by window, service, provider and zone, the rounds asked, the rounds answered, and their ratio."""
     return (
         seen.groupBy(F.window("at", window).alias("w"), "service", "provider", "zone")
         .agg(F.count("*").alias("rounds"), F.count_if("up").alias("answered"))
@@ -98,7 +98,7 @@ def availability(seen: DataFrame, window: str = "1 hour") -> DataFrame:
 
 
 def reply_times(seen: DataFrame, window: str = "1 hour") -> DataFrame:
-    """By window, service, provider, zone: replies, and their p50, p95, p99 in seconds."""
+    """Return, by window, service, provider and zone, the number of responses and their p50, p95, p99 in seconds."""
     quantiles = F.percentile_approx("seconds", [0.5, 0.95, 0.99], ACCURACY)
     return (
         seen.where("up and seconds is not null")
@@ -118,13 +118,13 @@ def reply_times(seen: DataFrame, window: str = "1 hour") -> DataFrame:
 
 
 def _changes(seen: DataFrame) -> DataFrame:
-    """Each observation with what the one before it said; null for the first."""
+    """Add the previous observation's state to each; null for the first."""
     before = Window.partitionBy(*WHO).orderBy("at", "round")
     return seen.withColumn("was", F.lag("up").over(before))
 
 
 def flaps(seen: DataFrame, window: str = "1 hour") -> DataFrame:
-    """By window, service, provider, zone: how often it went down. Batch only, as it looks at what was before."""
+    """Return, by window, service, provider and zone, how often it went down. Batch only, as it needs history."""
     return (
         _changes(seen)
         .where("was and not up")
@@ -135,7 +135,7 @@ def flaps(seen: DataFrame, window: str = "1 hour") -> DataFrame:
 
 
 def intervals(seen: DataFrame) -> DataFrame:
-    """By service, provider, zone, daemon: from when to when it was up, or down, and in how many rounds. Batch only."""
+    """Return the intervals of each service, provider, zone and daemon, and their number of rounds. Batch only."""
     in_order = Window.partitionBy(*WHO).orderBy("at", "round")
     number = F.sum(F.when(F.col("was") == F.col("up"), 0).otherwise(1)).over(in_order)
     parts = (
@@ -143,7 +143,7 @@ def intervals(seen: DataFrame) -> DataFrame:
         .withColumn("number", number)
         .groupBy(*WHO, "number")
         .agg(
-            F.first("up").alias("up"),  # the same in all of them
+            F.first("up").alias("up"),  # equal in the whole group
             F.min("at").alias("start"),
             F.max("at").alias("last"),
             F.count("*").alias("rounds"),
@@ -166,15 +166,15 @@ INTERVAL: Final = (
     "service string, provider string, zone string, daemon string, "
     "up boolean, start timestamp, end timestamp, rounds bigint"
 )
-# What waits is packed: Spark 4.3 cannot read the schema of a state with an array in it (it looks for "elementType").
+# Waiting observations are packed: Spark 4.3 cannot read a state schema with an array (it looks for "elementType").
 STATE: Final = "up boolean, start bigint, rounds bigint, waiting binary"
 _WAITING: Final = struct.Struct("<qq?")  # at, round, up
 
 
 def intervals_stream(seen: DataFrame, late: str = "1 minute") -> DataFrame:
-    """A stream's intervals, each once it has ended: those of `intervals` where ``ended``.
+    """Stream the intervals, each once it has ended: those of `intervals` with ``ended``.
 
-    Observations wait until the watermark has passed them, so that they are taken in order of their time.
+    Observations wait for the watermark, so that they are processed in time order.
     """
     return (
         within_watermark(seen, late)
@@ -184,7 +184,7 @@ def intervals_stream(seen: DataFrame, late: str = "1 minute") -> DataFrame:
 
 
 def _ended(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """One provider's next batch."""
+    """Process one provider's next batch."""
     import pandas as pd
 
     up, start, rounds, waiting = state.get if state.exists else (None, None, 0, b"")
@@ -206,7 +206,7 @@ def _ended(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Itera
             up, start, rounds = bool(is_up), at, 0
         rounds += 1
     state.update((up, start, rounds, b"".join(_WAITING.pack(*each) for each in held)))
-    if held:  # come back when the watermark has passed the first of them, even if nobody says anything more
+    if held:  # resume when the watermark passes the first one, even without new data
         state.setTimeoutTimestamp(max(held[0][0] // 1000 + 1, state.getCurrentWatermarkMs() + 1))
     if found:
         yield pd.DataFrame(found, columns=[*WHO, "up", "start", "end", "rounds"])

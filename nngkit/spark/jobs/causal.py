@@ -1,17 +1,17 @@
-"""In which order a document's updates may be applied, and which may be merged before they are. Pure.
+"""Causal order of a document's updates, and which of them may be merged first. Pure.
 
 An update is number `first` to `last` of its stream (one peer from one start to the next) in that document, and depends
-on what its author had seen: `deps`. The engine does not survive an update that comes before what it depends on, and
-who recorded the traffic may well have got them so. So: in the order they came, but each only when its time has come.
+on `deps`, the updates its author had seen. The engine fails on an update before its dependencies, and a recorder may
+have received them in any order. So updates are applied in the recorded order, each once its dependencies are applied.
 
     >>> a, b = EditStream(b"aaaaaaaa", 1), EditStream(b"bbbbbbbb", 1)
     >>> reply, first = Update(b, 1, 1, {a: 1}, b"world"), Update(a, 1, 1, {}, b"hello")
     >>> [each.update for each in in_order([reply, first], {}).ready]
     [b'hello', b'world']
 
-A merge is an update without a stream: what a peer gave as a whole, for a document that had `deps`, and brought it to
-`versions`. It waits for the one and counts as the other, and what it covers is not applied once more; itself it always
-is, as it may bring what has no number.
+A merge is an update without a stream: a peer's whole state, made for a document at `deps`, which it brings to
+`versions`. It waits for `deps` and counts as `versions`; updates it covers are not applied again. The merge itself is
+always applied, as it may contain unnumbered content.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from nngkit.documents.versions import EPOCHS_KEPT, EditStream, Oldest, Versions,
 
 __all__ = ["Ordered", "Update", "in_order", "runs"]
 
-MOST_MERGED: Final = 64  # updates: what merging costs grows faster than their number
+MOST_MERGED: Final = 64  # updates: the cost of merging grows faster than their number
 
 
 class Update(NamedTuple):
-    """One, or several of one stream merged; or, without a stream, a merge."""
+    """Update of one stream, possibly several merged; without a stream, a merge."""
 
     stream: EditStream | None
     first: int
@@ -39,7 +39,7 @@ class Update(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """`ready` in an order to apply; `held` depends on what is missing; `versions` is what there is after `ready`."""
+    """`ready` in causal order; `held` has missing dependencies; `versions` is the state after `ready`."""
 
     ready: list[Update]
     held: list[Update]
@@ -47,10 +47,10 @@ class Ordered(NamedTuple):
 
 
 def in_order(updates: Iterable[Update], have: Mapping[EditStream, int]) -> Ordered:
-    """What can be applied to a document that has `have`; what it has already is left out of both lists.
+    """Order the updates applicable to a document at `have`; those that it has already are in neither list.
 
-    A vector lists so many streams and no more (versions.prune). So where nothing goes on any more, what is too old to
-    be listed counts as being there, as it does with the peers.
+    A version vector lists a limited number of streams (versions.prune). When nothing else is applicable, streams too
+    old to be listed count as present, as they do with peers.
     """
     versions = dict(have)
     oldest: Oldest | None = None
@@ -81,16 +81,16 @@ def in_order(updates: Iterable[Update], have: Mapping[EditStream, int]) -> Order
             break
         else:
             oldest = Oldest(versions)
-        # Sorted from now on: a stream that came backwards would else take a pass for each of its updates.
+        # Sorted from now on: otherwise a reversed stream would take a pass for each of its updates.
         waiting = sorted(still, key=lambda each: (each.stream is not None, each.stream or (), each.first))
     return Ordered(ready, waiting, versions)
 
 
 def runs(updates: Iterable[Update]) -> Iterator[list[Update]]:
-    """Rows of neighbours that may be merged into one without anybody having to wait for what did not wait before.
+    """Yield runs of neighbours that may be merged without adding a dependency to any of them.
 
-    Of one stream, without a hole, and none depends on others than the first one does: A1 A2 may wait for nobody, but if
-    A2 depends on B1 and B1 on A1, A1 and A2 as one would wait for B1, and B1 for them.
+    A run is of one stream, contiguous, and no member depends on other streams beyond the first one's dependencies. If
+    A2 depends on B1 and B1 on A1, merging A1 and A2 would make each wait for the other.
     """
     run: list[Update] = []
     for each in updates:
@@ -106,7 +106,7 @@ def runs(updates: Iterable[Update]) -> Iterator[list[Update]]:
 
 
 def _is_here(needed: Mapping[EditStream, int], versions: Mapping[EditStream, int], oldest: Oldest | None) -> bool:
-    """Whether all of it is; with `oldest`: or is too old to be listed."""
+    """Return True if `versions` covers `needed`; with `oldest`, streams too old to be listed count as covered."""
     if oldest is None:
         return covers(versions, needed)
     return all(
@@ -116,7 +116,7 @@ def _is_here(needed: Mapping[EditStream, int], versions: Mapping[EditStream, int
 
 
 def _others(each: Update) -> Mapping[EditStream, int]:
-    """What it depends on of other streams: of its own, all before it, which its numbers say."""
+    """Return its dependencies on other streams; on its own stream it depends on all earlier numbers."""
     if each.stream in each.deps:
         return {stream: seq for stream, seq in each.deps.items() if stream != each.stream}
     return each.deps

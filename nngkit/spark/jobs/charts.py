@@ -1,13 +1,13 @@
-"""Plots as HTML and SVG: lines over time, and bars of who was up when. Pure: numbers in, text out.
+"""Plots as HTML and SVG: line charts over time, and timelines of availability. Pure: numbers in, text out.
 
 ::
 
     lines({"orders": [(0.0, 3.0), (60.0, 5.0)]}, "messages/s")     # seconds since 1970, value
     timeline([Bar("answer tcp://...", [(0.0, 60.0, True)], "99.1 %")])
 
-A plot is as wide as the page, on a phone too: only lines and boxes are in the SVG, which is stretched to the width.
-Text is HTML beside it, at its place in percent, so it keeps its size; on a phone, times of the class `wide` are left
-out. Colours are classes (c0 to c7), so that the page's style decides, for light and for dark. Text is escaped here.
+A plot fills the page's width, also on a phone. The SVG holds only lines and boxes and is stretched; text is HTML beside
+it, positioned in percent, so it keeps its size. On a phone, times of the class `wide` are hidden. Colours are classes
+(c0 to c7), so the page's style decides, for light and for dark. Text is escaped here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Final, NamedTuple
 
 __all__ = ["COLOURS", "STYLE", "Bar", "lines", "ticks", "timeline"]
 
-SIDE: Final = 1000  # units of an SVG, each way: what is drawn is off by less than a pixel
-COLOURS: Final = 8  # lines that can be told apart; callers sum up the others
-NARROW: Final = 3  # times under a plot on a phone: "2026-11-22" three times is 200 of its 300 pixels
-EDGE: Final = 8.0  # percent: a time nearer than that to an edge begins or ends there, and is not cut off
+SIDE: Final = 1000  # units of an SVG in each direction: rounding errors are below a pixel
+COLOURS: Final = 8  # distinguishable lines; callers aggregate the others
+NARROW: Final = 3  # times below a plot on a phone: "2026-11-22" three times takes 200 of its 300 pixels
+EDGE: Final = 8.0  # percent: labels closer to an edge are aligned to it, so that they are not cut off
 DAY: Final = 86400
 STEPS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, DAY, 2 * DAY, 7 * DAY, 14 * DAY)
 MONTHS: Final = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 6000, 12000)
@@ -51,7 +51,7 @@ STYLE: Final = """
 
 
 class Bar(NamedTuple):
-    """A row of a timeline: from, to (seconds since 1970), and whether it was up; `share` is a word beside the name."""
+    """Row of a timeline: (start, end, up) in seconds since 1970; `share` is shown beside the name."""
 
     name: str
     parts: Sequence[tuple[float, float, bool]]
@@ -70,7 +70,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def times(low: float, high: float, most: int = 7) -> list[tuple[float, str]]:
-    """Return round times for an axis, each with as much of the date as tells it from the others."""
+    """Return round times for an axis, labelled with as much of the date as distinguishes them."""
     step = next((each for each in STEPS if (high - low) / each <= most), None)
     if step is None:
         return _months(low, high, most)
@@ -112,14 +112,14 @@ def _short(value: float) -> str:
 
 
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str:
-    """Return a plot of values over time, a line for each of the first 8 names; a point stands alone as a dot."""
+    """Return a plot of values over time, a line for each of the first 8 names; a single point is a dot."""
     points = [point for each in series.values() for point in each]
     if not points:
         return _nothing()
     low, high = min(x for x, _ in points), max(x for x, _ in points)
     if high <= low:
         low, high = low - 0.5, high + 0.5
-    bottom = min(0.0, *(y for _, y in points))  # under 0 only where a clock is ahead
+    bottom = min(0.0, *(y for _, y in points))  # negative only if a clock is ahead
     top = max(0.0, *(y for _, y in points)) * 1.05
     if top <= bottom:
         top = bottom + 1.0
@@ -155,7 +155,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str
 
 
 def timeline(bars: Sequence[Bar]) -> str:
-    """Return a row for each bar: green while it was up, red while it was down, empty where there is no observation."""
+    """Return a row for each bar: green while up, red while down, empty without observations."""
     moments = [at for bar in bars for start, end, _ in bar.parts for at in (start, end)]
     if not moments:
         return _nothing()
@@ -185,7 +185,7 @@ def _svg(label: str) -> str:
 
 
 def _under(low: float, high: float, x: Callable[[float], float]) -> str:
-    """Return the times under a plot."""
+    """Return the time labels below a plot."""
     marks = times(low, high)
     every = max(1, math.ceil(len(marks) / NARROW))
     found = []
@@ -199,4 +199,4 @@ def _under(low: float, high: float, x: Callable[[float], float]) -> str:
 
 
 def _nothing() -> str:
-    return '<p class="none">Nothing of this kind was recorded.</p>'
+    return '<p class="none">No data.</p>'

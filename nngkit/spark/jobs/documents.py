@@ -1,21 +1,21 @@
-"""Documents out of the journal: updates into snapshots, a document as it was, and who edited what.
+"""Documents from a journal: snapshots compacted from updates, a document as of a time, and edits by author.
 
 ::
 
-    edits = updates(rows)                                   # of the recorded traffic between peers
-    compact(edits)                                          # one snapshot a document
-    compact(edits.where("at > '2026-11-01'"), before)       # only the documents that were touched, on top of `before`
-    as_of(edits, "minutes", when)                           # one document, as somebody who saw all would have seen it
+    edits = updates(rows)                                   # the recorded updates
+    compact(edits)                                          # a snapshot of each document
+    compact(edits.where("at > '2026-11-01'"), before)       # only documents with updates, on top of `before`
+    as_of(edits, "minutes", when)                           # one document as of a time
 
-Two steps. Before the shuffle, `mapInArrow` merges what is next to each other in one stream, so that less travels. After
-it, `applyInArrow` takes a bucket of documents at a time (a call for each document costs more than the document) and
-applies each one's updates in causal order (causal.py). What depends on something that was never recorded is not
-applied, and not lost: it stays in ``held``, and an incremental run takes it up again.
+Compaction has two steps. Before the shuffle, `mapInArrow` merges neighbouring updates of a stream, so that less is
+shuffled. After it, `applyInArrow` takes a bucket of documents at a time (a call for each document costs more than the
+document) and applies each one's updates in causal order (causal.py). An update with an unrecorded dependency is not
+applied but kept in ``held``, and an incremental run tries it again.
 
-What the peers gave a recorder as a whole (`nngkit record`, docs/wire.md) is an update of many edits, without numbers of
-their own: it counts for all that its ``versions`` say, and as of the time when it was recorded.
+A merge, the whole state that a peer sent to a recorder (`nngkit record`, docs/wire.md), is an update of many edits
+without numbers of its own: it counts for all of its ``versions``, at the time it was recorded.
 
-A snapshot is a Yjs update that makes the whole document: ``Doc().apply_update(snapshot)``.
+A snapshot is a Yjs update with the whole document: ``Doc().apply_update(snapshot)``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BUCKETS", "as_of", "compact", "edits", "updates"]
 
-BUCKETS: Final = 64  # of a compaction: what one call holds in memory is a 64th of the updates
-HELD_ROWS: Final = 100_000  # rows that the first step holds to find neighbours in: some 10 MB
+BUCKETS: Final = 64  # of a compaction: one call holds a 64th of the updates in memory
+HELD_ROWS: Final = 100_000  # rows in which the first step looks for neighbours: some 10 MB
 
 UPDATE: Final = (
     "doc string, update binary, origin binary, epoch bigint, first bigint, last bigint, deps binary, versions binary, "
@@ -51,7 +51,7 @@ SNAPSHOT: Final = f"doc string, snapshot binary, versions binary, updates bigint
 
 
 def updates(rows: DataFrame) -> DataFrame:
-    """The rows that are documents' updates: those that have an origin and a number, or versions."""
+    """Select the rows that are updates of documents: those with an origin and a number, or with versions."""
     need(rows, "key", "value", "headers", "partition", "offset", "timestamp")
     seq = number(header("seq"))
     return rows.select(
@@ -73,10 +73,10 @@ def updates(rows: DataFrame) -> DataFrame:
 
 
 def compact(edits: DataFrame, before: DataFrame | None = None, buckets: int = BUCKETS) -> DataFrame:
-    """A snapshot of each document in `edits`: (doc, snapshot, versions, updates, at, held). Batch only.
+    """Return a snapshot of each document in `edits`: (doc, snapshot, versions, updates, at, held). Batch only.
 
-    `before` are snapshots of an earlier run: those of documents in `edits` are gone on from, others are neither
-    read nor returned. `at` is the time of the newest update that was seen, `updates` how many are in the snapshot.
+    `before` has snapshots of an earlier run: those of documents in `edits` are extended, others are neither read nor
+    returned. `at` is the time of the newest update, `updates` the number of updates in the snapshot.
     """
     columns = [name.split()[0] for name in UPDATE.split(", ")]
     together = edits.select(*columns).mapInArrow(_merge_neighbours, UPDATE)
@@ -87,7 +87,7 @@ def compact(edits: DataFrame, before: DataFrame | None = None, buckets: int = BU
             F.col("snapshot").alias("update"),
             *(F.lit(None).cast(kind).alias(name) for name, kind in _kinds("origin", "epoch", "first", "last", "deps")),
             "versions",
-            F.lit(-1).cast("int").alias("partition"),  # before all that came since
+            F.lit(-1).cast("int").alias("partition"),  # sorts before all new updates
             F.lit(-1).cast("bigint").alias("offset"),
             "at",
         )
@@ -110,9 +110,9 @@ def compact(edits: DataFrame, before: DataFrame | None = None, buckets: int = BU
 
 
 def as_of(edits: DataFrame, document: str, when: dt.datetime) -> bytes:
-    """The snapshot of one document from the updates recorded until then. Reads and runs now.
+    """Return the snapshot of one document from the updates recorded until `when`. Runs immediately.
 
-    Raises NotFound where there was none yet.
+    Raises NotFound if there was none yet.
     """
     until = edits.where((F.col("doc") == document) & (F.col("at") <= F.lit(when)))
     found = compact(until, buckets=1).select("snapshot").collect()
@@ -122,9 +122,11 @@ def as_of(edits: DataFrame, document: str, when: dt.datetime) -> bytes:
 
 
 def edits(updates: DataFrame, window: str = "1 day") -> DataFrame:
-    """By window, document and author: updates, bytes, first and last. A stream too, with a watermark on `at`.
+    """Return, by window, document and author, the updates, their bytes, first and last time.
 
-    What was recorded as a whole is one update, and its author `unknown`: it is of many.
+    Streamable with a watermark on `at`.
+
+    A merge counts as one update of the author `unknown`, as it has many.
     """
     return (
         updates.groupBy(F.window("at", window).alias("w"), "doc", "author")
@@ -168,7 +170,7 @@ def _update_of(row: dict[str, Any]) -> Update:
 
 
 def _merge_neighbours(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Neighbours of one stream in one document as one row, with the newest time of them."""
+    """Merge neighbouring updates of a stream into one row, with the newest of their times."""
     import pyarrow as pa
 
     waiting: list[pa.RecordBatch] = []
@@ -199,7 +201,7 @@ def _merged(table: pa.Table) -> pa.Table:
             first, last = fresh[position], fresh[position + len(run) - 1]
             together = fresh[position : position + len(run)]
             position += len(run)
-            said = [each.update for each in run if each.update]  # one that its peers refused is recorded as nothing
+            said = [each.update for each in run if each.update]  # an update rejected by peers is recorded as empty
             update = said[0] if len(said) == 1 else merge_updates(*said) if said else b""
             found.append(
                 first
@@ -214,7 +216,7 @@ def _merged(table: pa.Table) -> pa.Table:
 
 
 def _times_as_numbers(table: pa.Table) -> pa.Table:
-    """With its times as microseconds: as Python objects they would cost more than all the rest of a row."""
+    """Convert times to microseconds: as Python objects they would cost more than the rest of a row."""
     import pyarrow as pa
 
     place = table.schema.get_field_index("at")
@@ -229,13 +231,13 @@ def _numbers_as_times(table: pa.Table) -> pa.Table:
 
 
 def _same(row: dict[str, Any], other: dict[str, Any]) -> bool:
-    if row["versions"] is not None:  # a merge has no number that would make it that one
+    if row["versions"] is not None:  # a merge has no number to compare
         return False
     return all(row[name] == other[name] for name in ("origin", "epoch", "first", "last"))
 
 
 def _by_document(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
-    """The rows of each document; the table is sorted by it."""
+    """Yield the rows of each document; the table is sorted by document."""
     rows: list[dict[str, Any]] = []
     for row in table.to_pylist():
         if rows and row["doc"] != rows[0]["doc"]:
@@ -247,7 +249,7 @@ def _by_document(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
 
 
 def _snapshots(table: pa.Table) -> pa.Table:
-    """One bucket's documents."""
+    """Compact one bucket's documents."""
     import pyarrow as pa
 
     table = table.sort_by([("doc", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
@@ -284,14 +286,14 @@ def _snapshot(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
     from nngkit.spark.jobs.causal import in_order
 
     rows = list(rows)
-    given = [(_update_of(row), row) for row in rows]  # a snapshot from before is a merge onto nothing, the first
+    given = [(_update_of(row), row) for row in rows]  # an earlier snapshot is the first, a merge without dependencies
     ordered = in_order((update for update, _row in given), {})
     doc: Doc[Any] = Doc()
     for each in ordered.ready:
         if each.update:
             doc.apply_update(each.update)
     updates = sum(ordered.versions.values())
-    if len(ordered.versions) > STREAMS:  # more than can be read again; each load of a page is one
+    if len(ordered.versions) > STREAMS:  # more than a version vector may list; each page load is a stream
         prune(ordered.versions)
     waiting = {id(each) for each in ordered.held}
     held = [row for update, row in given if id(update) in waiting]

@@ -1,6 +1,6 @@
-"""The figures of the report: what Spark is asked, and what of it comes to the driver. Batch only.
+"""Figures of the report: Spark's queries, and the bounded results fetched to the driver. Batch only.
 
-Spark counts all rows. What is fetched is bounded, whatever the journal holds: `ROWS` rows of each table, `POINTS`
+Spark counts all rows. The fetched results are bounded, whatever the journal holds: `ROWS` rows of each table, `POINTS`
 points for each of `COLOURS` topics, and `PARTS` intervals of each of `BARS` providers. Totals are of all rows.
 """
 
@@ -22,15 +22,15 @@ __all__ = ["BARS", "PARTS", "Figures", "Table", "collect"]
 
 POINTS: Final = 120  # of a plot over time
 ROWS: Final = 20  # of a table
-BARS: Final = 30  # providers in the timeline: those that were up least come first
-PARTS: Final = 400  # intervals of a provider in the timeline, the newest: a plot 550 pixels wide shows no more
+BARS: Final = 30  # providers in the timeline, by ascending uptime
+PARTS: Final = 400  # newest intervals of a provider in the timeline: a plot of 550 pixels shows no more
 STEPS: Final = (1, 5, 15, 60, 300, 900, 3600, 21600, 86400, 604800)  # seconds of a plot's points
 
 Points = dict[str, list[tuple[float, float]]]
 
 
 class Table(NamedTuple):
-    """Rows for the page, and whether there were more."""
+    """Rows for the page; `more`: further rows were left out."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -38,9 +38,9 @@ class Table(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """All that the page says. Times are seconds since 1970, `step` is seconds between points, latency is in ms.
+    """Figures of the page. Times are seconds since 1970, `step` is seconds between points, latency is in ms.
 
-    `skipped`: records that damage made the read leave out, where the rows say so (`includeSkipped`).
+    `skipped`: records left out because of damage, if the rows have them (`includeSkipped`).
     """
 
     messages: int
@@ -69,7 +69,7 @@ class Figures(NamedTuple):
 
 
 def collect(rows: DataFrame) -> Figures:
-    """Return the figures. The rows are read once and kept meanwhile."""
+    """Return the figures. The rows are read once and cached meanwhile."""
     rows = rows.persist()
     try:
         return _collect(rows)
@@ -189,7 +189,7 @@ def _collect(rows: DataFrame) -> Figures:
 
 
 def _named(named: Sequence[str]) -> Column:
-    """Return the topic, or one name for all that are not in `named`."""
+    """Return the topic, or "others" for topics not in `named`."""
     topic = F.col("topic")
     return (F.when(topic.isin(*named), topic).otherwise("others") if named else topic).alias("name")
 
@@ -210,14 +210,14 @@ def _by_topic(rows: DataFrame, named: Sequence[str], step: int) -> tuple[Points,
     order = sorted(found, key=lambda each: (-sum(n for n, _ in found[each].values()), each))
 
     def points(which: int) -> Points:
-        # A second in which nothing came is a 0, and no straight line from what was before to what is behind it.
+        # A second without messages is a 0, not a line between its neighbours.
         return {each: [(float(at), found[each].get(at, (0, 0))[which] / step) for at in every] for each in order}
 
     return points(0), points(1)
 
 
 def _timed(rows: DataFrame) -> DataFrame:
-    """Return the rows that say when they were sent, with the seconds from the sender's clock to the recorder's."""
+    """Return the rows with a send time, and the seconds from the sender's clock to the recorder's."""
     seconds = F.col("timestamp").cast("double") - sent().cast("double")
     return rows.withColumn("seconds", seconds).where("seconds is not null")
 
@@ -234,7 +234,7 @@ def _latency(rows: DataFrame) -> list[Any]:
 
 
 def _latency_by_topic(rows: DataFrame, named: Sequence[str], step: int) -> Points:
-    """Return the p95 over time, in ms; where nothing was sent there is no point."""
+    """Return the p95 latency over time, in ms; no point without messages."""
     quantile = F.percentile_approx("seconds", 0.95, availability.ACCURACY)
     found: Points = {}
     for row in _timed(rows).groupBy(_named(named), _place(step)).agg(quantile.alias("p95")).orderBy("at").collect():
@@ -245,7 +245,7 @@ def _latency_by_topic(rows: DataFrame, named: Sequence[str], step: int) -> Point
 def _providers(parts: DataFrame) -> tuple[list[Bar], bool, Table, bool]:
     """Return the bars, whether they are cut, the table, and whether there are more providers than bars.
 
-    Spark sums up each provider's intervals; what comes back is at most `BARS` providers with `PARTS` intervals each.
+    Spark aggregates each provider's intervals; at most `BARS` providers with `PARTS` intervals each are fetched.
     """
     who = ("service", "provider", "daemon")
     in_order, newest = (Window.partitionBy(*who).orderBy(order) for order in (F.asc("start"), F.desc("start")))
@@ -260,7 +260,7 @@ def _providers(parts: DataFrame) -> tuple[list[Bar], bool, Table, bool]:
             F.sum("rounds").alias("rounds"),
             F.count("*").alias("parts"),
         )
-        # Where it was seen once only, there is no time to have a share of.
+        # A provider observed only once has no duration to take a share of.
         .withColumn("share", F.when(F.col("whole") > 0, F.col("up") / F.col("whole")))
         .orderBy(F.asc_nulls_last("share"), F.desc("flaps"), *who)
         .limit(max(BARS, ROWS) + 1)
@@ -302,7 +302,7 @@ def _ms(seconds: float) -> float:
 
 
 def _rounded(value: float) -> float:
-    """Return three digits, or all before the point."""
+    """Round to three digits, or to an integer from 100 on."""
     return float(f"{value:.3g}") if abs(value) < 100 else round(value)
 
 
@@ -311,5 +311,5 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
 
 
 def _seconds(moment: dt.datetime) -> float:
-    # What Spark hands over has no zone, and is in that of this process: Python's timestamp() takes it back out.
+    # Spark returns times without a zone, in this process's zone; Python's timestamp() converts them back.
     return moment.timestamp()

@@ -1,12 +1,12 @@
-"""A record's headers as columns: what each of the names means, in one place.
+"""Decode a record's headers into columns; the meaning of each name.
 
 ==========  ==========================================================================================
-``id``      bytes: what makes the record that record; two with one id are one, sent twice
-``sent``    8 bytes, big-endian, signed: microseconds since 1970 on the sender's clock
-``seq``     8 bytes, big-endian: the sender's own count of what it sent on this topic
-``from``    UTF-8: what the sender calls itself; where there is none, its address stands for it
+``id``      bytes: identity of the record; two records with one id are duplicates
+``sent``    8 bytes, big-endian, signed: send time in microseconds since 1970, by the sender's clock
+``seq``     8 bytes, big-endian: sequence number of the sender on this topic
+``from``    UTF-8: name of the sender; without it, its address is used
 ``origin``  bytes, ``epoch`` 8 bytes, ``seq`` 8 bytes, ``deps`` CBOR: those of a document's update, or
-            ``versions`` CBOR and ``deps``: those of many as one (docs/wire.md)
+            ``versions`` CBOR and ``deps``: those of a merge of many (docs/wire.md)
 ==========  ==========================================================================================
 """
 
@@ -21,29 +21,29 @@ __all__ = ["header", "need", "number", "sender", "sent"]
 
 
 def need(rows: DataFrame, *columns: str) -> None:
-    """Refuse rows without these columns, before Spark does in its own words."""
+    """Reject rows without these columns with a clear error. Raises ConfigError."""
     missing = [name for name in columns if name not in rows.columns]
     if missing:
         hint = ": read with includeHeaders=true" if "headers" in missing else ""
-        raise ConfigError("columns", f"there is no {' and no '.join(missing)}{hint}", missing)
+        raise ConfigError("columns", f"missing column {', '.join(missing)}{hint}", missing)
 
 
 def header(name: str) -> Column:
-    """The header of that name, the first if there are several; null if there is none. Binary."""
+    """Return the header of that name, the first of several; null if there is none. Binary."""
     return F.expr(f"try_element_at(filter(headers, h -> h.key = '{name}'), 1).value")
 
 
 def number(value: Column) -> Column:
-    """8 bytes, big-endian, as a bigint; null for anything else, and for what is over 2**63 - 1."""
+    """Convert 8 bytes, big-endian, to bigint; null for other lengths and above 2**63 - 1."""
     whole = F.conv(F.hex(value), 16, 10).try_cast("bigint")
     return F.when(F.octet_length(value) == 8, whole)
 
 
 def sent() -> Column:
-    """When the sender says it sent the record."""
+    """Return the time at which the sender sent the record."""
     return F.timestamp_micros(number(header("sent")))
 
 
 def sender() -> Column:
-    """Who sent it: by its own name, else by its address."""
+    """Return the sender: its name, else its address."""
     return F.coalesce(header("from").cast("string"), F.col("peer"), F.lit("unknown"))

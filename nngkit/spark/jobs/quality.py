@@ -1,13 +1,13 @@
-"""How good the record is: duplicates, what is lost, and clocks that disagree.
+"""Quality of the recorded data: duplicates, lost ranges, and clock skew.
 
 ::
 
-    duplicates(rows).show()         # records with the id of another
-    lost(rows).show()               # numbers that a sender gave out and nobody recorded
-    skew(rows).show()               # sender's clock against the recorder's
-    distinct(rows)                  # each record once; a stream too
+    duplicates(rows).show()         # records with the same id
+    lost(rows).show()               # sequence numbers that were never recorded
+    skew(rows).show()               # recorder's clock minus sender's
+    distinct(rows)                  # each record once; can be streamed
 
-Each looks at headers that whoever sends may set (headers.py); records without them are counted by nobody here.
+Each job uses headers that senders may set (headers.py); records without them are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["distinct", "duplicates", "lost", "skew"]
 
 
 def duplicates(rows: DataFrame) -> DataFrame:
-    """By topic and id: how often it was recorded, where it was twice or more, and the offsets. Batch only."""
+    """Return, by topic and id, how often it was recorded, if more than once, and the offsets. Batch only."""
     need(rows, "topic", "headers", "partition", "offset", "timestamp")
     return (
         rows.select("topic", header("id").alias("id"), "partition", "offset", "timestamp")
@@ -38,12 +38,12 @@ def duplicates(rows: DataFrame) -> DataFrame:
 
 
 def distinct(rows: DataFrame, late: str | None = None) -> DataFrame:
-    """Each record once: the one with an id of its own, and all that have none.
+    """Return each record once: the first of each id, and all records without an id.
 
-    For a stream say how much `late` a copy may come, such as "10 minutes": ids are remembered for that long.
+    For a stream, `late` limits how long ids are remembered, such as "10 minutes"; later duplicates pass.
     """
     need(rows, "topic", "headers", "timestamp", "partition", "offset")
-    # A record without an id is its own: where it is, nobody else is.
+    # A record without an id is identified by its offset, which is unique.
     own = F.concat(F.col("partition").cast("string"), F.lit(":"), F.col("offset").cast("string"))
     keyed = rows.withColumn("_id", F.coalesce(F.hex(header("id")), own))
     if late is not None:
@@ -52,11 +52,11 @@ def distinct(rows: DataFrame, late: str | None = None) -> DataFrame:
 
 
 def lost(rows: DataFrame) -> DataFrame:
-    """By topic and sender: ranges of its numbers that are not there, from the first one that is. Batch only.
+    """Return, by topic and sender, the missing ranges of sequence numbers after the first one. Batch only.
 
-    A sender that starts again at a lower number is taken for a new run of the same one, not for a loss: where a number
-    comes that is lower than one before it in time, the count begins again. Documents' updates are not looked at: they
-    are numbered in each document, and their recorder asks for what is lost.
+    A sender that restarts its numbers begins a new run, and nothing counts as lost: a run begins where a number is
+    lower than an earlier one and near 0. Documents' updates are ignored: they are numbered in each document, and their
+    recorder requests missing ones.
     """
     need(rows, "topic", "headers", "partition", "offset", "timestamp", "peer")
     in_time = Window.partitionBy("topic", "sender").orderBy("timestamp", "partition", "offset")
@@ -68,7 +68,7 @@ def lost(rows: DataFrame) -> DataFrame:
         .where("seq is not null")
         .withColumn("fell", F.col("seq") <= F.lag("seq").over(in_time))
     )
-    # A step back of one place is a reordering or a copy; a run begins where the numbers start near 0 again.
+    # A number that goes back is a reordering or a duplicate; a run begins when the numbers start near 0 again.
     begins = F.when(F.col("fell") & (F.col("seq") <= 1), 1).otherwise(0)
     runs = numbered.withColumn("run", F.sum(begins).over(in_time))
     by_number = Window.partitionBy("topic", "sender", "run").orderBy("seq")
@@ -90,10 +90,10 @@ def lost(rows: DataFrame) -> DataFrame:
 
 
 def skew(rows: DataFrame, window: str = "1 hour") -> DataFrame:
-    """By window, sender and partition: the least time, in seconds, from the sender's clock to the recorder's.
+    """Return, by window, sender and partition, the minimum of recorder's clock minus sender's clock, in seconds.
 
-    The least is the clocks' difference and the fastest way there. Under 0 the sender's clock is ahead, by at least as
-    much; far over what the network takes, it is behind. A stream too, once there is a watermark on `timestamp`.
+    The minimum is the clock difference plus the fastest delivery. If negative, the sender's clock is ahead by at least
+    that much; if far above the network's delay, it is behind. Streamable with a watermark on `timestamp`.
     """
     need(rows, "headers", "partition", "timestamp", "peer")
     seconds = F.col("timestamp").cast("double") - sent().cast("double")

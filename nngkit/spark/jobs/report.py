@@ -1,13 +1,13 @@
-"""The report: one HTML page, with its plots and its style in it, of what a journal says. Batch only.
+"""Report on a journal: one self-contained HTML page with plots. Batch only.
 
 ::
 
     rows = spark.read.format("nng").option("includeHeaders", "true").load("orders")
     write(rows, Path("report.html"), "orders")
 
-Spark does the counting (figures.py), over journals of any size; what comes back to be drawn is some hundred rows of
-each kind, and where there are more the page says so. It fetches nothing: no script, no font, no other file. On a phone
-plots keep their text's size, and tables scroll sideways in their own box.
+Spark aggregates (figures.py), over journals of any size; some hundred rows of each kind are fetched and drawn, and the
+page says so if there are more. The page loads nothing: no script, no font, no other file. On a phone, text in plots
+keeps its size, and tables scroll sideways in their own box.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ tr:last-child td{border-bottom:0}td.n,th.n{text-align:right}.none{padding:8px 4p
 
 
 def report(rows: DataFrame, journal: str = "") -> str:
-    """Return the page. `journal`: the journal's name, for the title."""
+    """Return the page. `journal`: its name, for the title."""
     return page(collect(rows), dt.datetime.now(dt.UTC), journal)
 
 
 def write(rows: DataFrame, target: Path, journal: str = "") -> int:
-    """Write the page into a file, whole or not at all. Return how many records damage made the read skip."""
+    """Write the page to a file atomically. Return the number of records skipped because of damage."""
     figures = collect(rows)
     text = page(figures, dt.datetime.now(dt.UTC), journal)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
@@ -68,19 +68,19 @@ def write(rows: DataFrame, target: Path, journal: str = "") -> int:
 
 def page(figures: Figures, made: dt.datetime, journal: str = "") -> str:
     """Return the whole page."""
-    title = escape(f"{journal}: what the journal says" if journal else "What the journal says")
+    title = escape(f"{journal}: journal report" if journal else "Journal report")
     span = "" if figures.first is None or figures.last is None else _span(figures.first, figures.last)
     facts = [
         (_number(figures.messages), "records", False),
         (_bytes(figures.size), "of messages", False),
         (_number(figures.topic_count), "topics", False),
         (_number(figures.duplicates), "duplicates", figures.duplicates > 0),
-        (_number(figures.lost), "lost numbers", figures.lost > 0),
+        (_number(figures.lost), "missing sequence numbers", figures.lost > 0),
         *([(_number(figures.skipped), "records skipped: damaged", True)] if figures.skipped else []),
     ]
     body = [
         f"<h1>{title}</h1>",
-        f"<p>{escape(span)}. Made {made.strftime('%Y-%m-%d %H:%M')} UTC.</p>"
+        f"<p>{escape(span)}. Created {made.strftime('%Y-%m-%d %H:%M')} UTC.</p>"
         if span
         else "<p>The journal is empty.</p>",
         '<div class="facts">',
@@ -91,21 +91,21 @@ def page(figures: Figures, made: dt.datetime, journal: str = "") -> str:
         "<h2>Bytes</h2><p>Bytes of messages a second, by topic.</p>",
         f"<figure>{lines(figures.bytes_by_topic, 'bytes/s')}</figure>",
         "<h2>Topics</h2>" + _html(figures.topics),
-        "<h2>Latency</h2><p>From the sender's clock to the recorder's, of messages with the header sent: p95.</p>",
+        "<h2>Latency</h2><p>Recorder's clock minus sender's, for messages with the header sent: p95.</p>",
         *([f"<figure>{lines(figures.latency_by_topic, 'ms')}</figure>"] if figures.latency_by_topic else []),
         _html(figures.latency),
-        "<h2>Who was up when</h2><p>As the discovery daemon saw it, round by round"
-        + ("; up least first" if len(figures.bars) > 1 else "")
-        + (f"; only the {BARS} that were up least" if figures.providers_more else "")
-        + (f"; of each only the last {PARTS} changes" if figures.bars_cut else "")
+        "<h2>Uptime</h2><p>As observed by the discovery daemon, by round"
+        + ("; lowest uptime first" if len(figures.bars) > 1 else "")
+        + (f"; only the {BARS} with the lowest" if figures.providers_more else "")
+        + (f"; only the last {PARTS} changes of each" if figures.bars_cut else "")
         + f".</p><figure>{timeline(figures.bars)}</figure>",
-        "<h2>Availability</h2><p>The least uptime first.</p>" + _html(figures.providers),
-        "<h2>Reply times</h2><p>Of surveys, the slowest first.</p>" + _html(figures.replies),
-        "<h2>Who talks to whom</h2>" + _html(figures.edges),
-        f"<h2>Silences</h2><p>Pauses over {PACE:g} times the usual one of that sender on that topic.</p>"
+        "<h2>Availability</h2><p>Lowest uptime first.</p>" + _html(figures.providers),
+        "<h2>Response times</h2><p>Of surveys, slowest first.</p>" + _html(figures.replies),
+        "<h2>Senders and topics</h2>" + _html(figures.edges),
+        f"<h2>Silences</h2><p>Pauses over {PACE:g} times the usual pause of that sender on that topic.</p>"
         + _html(figures.silences),
-        "<h2>Lost</h2><p>Numbers that a sender gave out and nobody recorded.</p>" + _html(figures.lost_ranges),
-        "<h2>Clocks</h2><p>From the sender's clock to the recorder's. Under 0, the sender's is ahead.</p>"
+        "<h2>Lost messages</h2><p>Sequence numbers that were never recorded.</p>" + _html(figures.lost_ranges),
+        "<h2>Clock skew</h2><p>Recorder's clock minus sender's. If negative, the sender's clock is ahead.</p>"
         + _html(figures.skew),
     ]
     return (
@@ -118,7 +118,7 @@ def page(figures: Figures, made: dt.datetime, journal: str = "") -> str:
 
 def _html(table: Table) -> str:
     if not table.rows:
-        return '<p class="none">Nothing of this kind was recorded.</p>'
+        return '<p class="none">No data.</p>'
     numbers = [all(isinstance(row[index], int | float) for row in table.rows) for index in range(len(table.head))]
     head = "".join(f"<th{_kind(is_n)}>{escape(text)}</th>" for text, is_n in zip(table.head, numbers, strict=True))
     rows = "".join(
@@ -127,7 +127,7 @@ def _html(table: Table) -> str:
         + "</tr>"
         for row in table.rows
     )
-    more = f"<p>There are more; these are the first {ROWS}.</p>" if table.more else ""
+    more = f"<p>Only the first {ROWS} are shown.</p>" if table.more else ""
     return f'<div class="scroll" tabindex="0"><table><tr>{head}</tr>{rows}</table></div>{more}'
 
 

@@ -1,15 +1,15 @@
-"""A folder of document snapshots that grows by what has changed: generations, and how far each has read.
+"""Incremental folder of document snapshots: generations, and the offsets that each has covered.
 
 ::
 
-    folder/snapshots/generation=7/*.parquet      the documents that were touched since generation 6
+    folder/snapshots/generation=7/*.parquet      documents with updates since generation 6
     folder/progress/generation=7/*.json          {"partition": 0, "offset": 1234} and so on; written last
 
-    advance(spark, rows, ends, "folder")         # rows: what came since `progress`
+    advance(spark, rows, ends, "folder")         # rows: those recorded since `progress`
 
-A generation without its progress was interrupted: it is not read, and written anew under its number. Every 16th holds
-all documents, so that a reader never has more than 16 to look through. Only Spark touches the folder, so it may be
-wherever Spark can write.
+A generation without its progress file was interrupted: it is ignored, and overwritten under its number. Every 16th
+generation holds all documents, so a reader opens at most 16. Only Spark accesses the folder, so it may be on any
+storage that Spark can write.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "advance", "load", "progress"]
 
-WHOLE: Final = 16  # generations from one that holds all documents to the next
+WHOLE: Final = 16  # generations between two that hold all documents
 PROGRESS: Final = "partition int, offset bigint, whole int"
 
 
 class Progress(NamedTuple):
-    """`generation` 0: none yet. `whole`: the last one that holds all documents. `offsets`: the first not read yet."""
+    """`generation` 0: none yet. `whole`: the last one with all documents. `offsets`: next offset by partition."""
 
     generation: int
     whole: int
@@ -45,7 +45,7 @@ def _exists(spark: SparkSession, path: str) -> bool:
 
 
 def progress(spark: SparkSession, folder: str) -> Progress:
-    """How far the folder's snapshots have come."""
+    """Return the progress of the folder's snapshots."""
     if not _exists(spark, f"{folder}/progress"):
         return Progress(0, 1, {})
     told = spark.read.schema(f"{PROGRESS}, generation int").json(f"{folder}/progress")
@@ -58,7 +58,7 @@ def progress(spark: SparkSession, folder: str) -> Progress:
 
 
 def load(spark: SparkSession, folder: str) -> DataFrame:
-    """The newest snapshot of each document."""
+    """Return the newest snapshot of each document."""
     have = progress(spark, folder)
     if not have.generation:
         return spark.createDataFrame([], SNAPSHOT)
@@ -74,7 +74,7 @@ def load(spark: SparkSession, folder: str) -> DataFrame:
 def advance(
     spark: SparkSession, rows: DataFrame, ends: dict[int, int], folder: str, buckets: int = BUCKETS
 ) -> Progress:
-    """Put what is in `rows`, the journal's from `progress` up to `ends`, into a new generation. Runs now."""
+    """Write a new generation from `rows`, the journal's from `progress` up to `ends`. Runs immediately."""
     have = progress(spark, folder)
     number = have.generation + 1
     before = load(spark, folder)

@@ -1,11 +1,11 @@
-"""Traffic: rates, sizes, silences and latency by topic and peer; the slowest respondents; who talks to whom.
+"""Traffic: rates, sizes, silences and latency by topic and peer; slowest respondents; senders and their topics.
 
 ::
 
     rates(rows, "1 minute").orderBy("start").show()
     edges(rows).show()                                # sender -> topic, as a graph's edges
 
-All but `silences` and `slowest` are streams too, once the rows have a watermark on `timestamp`.
+All but `silences` and `slowest` can be streamed with a watermark on `timestamp`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from nngkit.spark.jobs.headers import need, sender, sent
 
 __all__ = ["PACE", "SHORTEST", "edges", "latency", "rates", "silences", "slowest"]
 
-PACE: Final = 10.0  # usual pauses: of senders by chance, 1 pause in 1,000 is longer (2 ** -10)
-SHORTEST: Final = 0.1  # seconds: shorter pauses are the scheduler's and the garbage collector's
+PACE: Final = 10.0  # times the usual pause: with random senders, 1 pause in 1,000 is longer (2 ** -10)
+SHORTEST: Final = 0.1  # seconds: shorter pauses are caused by schedulers and garbage collection
 QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
@@ -38,7 +38,7 @@ def _peer(rows: DataFrame) -> Column:
 
 
 def rates(rows: DataFrame, window: str = "1 minute") -> DataFrame:
-    """By window, topic and peer: messages, bytes, messages and bytes a second, and their sizes."""
+    """Return, by window, topic and peer, messages and bytes, both also a second, and message sizes."""
     need(rows, "value", "topic", "timestamp", "peer")
     size = F.octet_length("value")
     seconds = F.col("w.end").cast("double") - F.col("w.start").cast("double")
@@ -68,9 +68,9 @@ def rates(rows: DataFrame, window: str = "1 minute") -> DataFrame:
 
 
 def latency(rows: DataFrame, window: str = "1 minute") -> DataFrame:
-    """By window, topic and peer: seconds from the sender's clock to the recorder's. Only of records that say ``sent``.
+    """Return, by window, topic and peer, recorder's clock minus sender's clock in seconds, for records with ``sent``.
 
-    Both clocks are in it: quality.skew says how far they are apart.
+    Includes the difference of the clocks, which quality.skew estimates.
     """
     need(rows, "topic", "timestamp", "peer", "headers")
     seconds = F.col("timestamp").cast("double") - sent().cast("double")
@@ -92,11 +92,10 @@ def latency(rows: DataFrame, window: str = "1 minute") -> DataFrame:
 
 
 def silences(rows: DataFrame, over: float | None = None) -> DataFrame:
-    """By topic and peer: how often nothing came for more than `over` seconds, and the longest such. Batch only.
+    """Return, by topic and peer, the number of pauses over `over` seconds, and the longest pause. Batch only.
 
-    Left out, `over` is taken from each topic's own pace: `PACE` times that peer's usual (median) pause on it, and at
-    least `SHORTEST`. So a topic with one message an hour is not silent all the time, and one with a hundred a second is
-    silent after 0.1 s.
+    By default, `over` follows each topic's pace: `PACE` times the peer's median pause on it, and at least `SHORTEST`.
+    So a topic with one message an hour is not always silent, and one with a hundred a second is after 0.1 s.
     """
     need(rows, "topic", "timestamp", "peer", "partition", "offset")
     peer = _peer(rows)
@@ -120,7 +119,7 @@ def silences(rows: DataFrame, over: float | None = None) -> DataFrame:
 
 
 def slowest(seen: DataFrame, most: int = 10) -> DataFrame:
-    """The providers that answer surveys slowest, by their p95; `seen` is from availability.observations. Batch only."""
+    """Return the providers with the slowest responses, by p95; `seen` is from availability.observations. Batch only."""
     return (
         seen.where("up and seconds is not null")
         .groupBy("service", "provider", "zone")
@@ -132,7 +131,7 @@ def slowest(seen: DataFrame, most: int = 10) -> DataFrame:
 
 
 def edges(rows: DataFrame) -> DataFrame:
-    """Who talks to whom: from each sender to each topic, by protocol, with messages, bytes, the first and the last."""
+    """Return edges from senders to topics, by protocol, with messages, bytes, first and last time."""
     need(rows, "value", "topic", "timestamp", "peer", "protocol")
     return rows.groupBy(_peer(rows).alias("source"), F.col("topic").alias("target"), "protocol").agg(
         F.count("*").alias("messages"),

@@ -1,4 +1,4 @@
-"""Starting a Python program again and again, for start_up.py."""
+"""Start a Python program repeatedly, for start_up.py."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _child import say
+from _child import report
 
-LEAST = 5  # starts, however long they take
+LEAST = 5  # starts, regardless of their duration
 
 
 def start(task: dict[str, Any]) -> None:
-    """The CPU and the time of one start, the median of as many as fit into the time given."""
+    """Measure CPU and duration of a start: medians of as many starts as fit into the given time."""
     cpu, took, begun = [], [], time.perf_counter()
-    # with bytecode, as an installed package has it, also where the environment says that none is to be written
+    # with bytecode, as in an installed package, also if the environment disables writing it
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parent.parent / "build" / "bench" / "bytecode")
     warm: subprocess.CompletedProcess[bytes] | None = None
@@ -29,12 +29,12 @@ def start(task: dict[str, Any]) -> None:
         done = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60
         )
-        if warm is None:  # the first has compiled what had no bytecode yet
+        if warm is None:  # the first start compiles missing bytecode
             warm = done
             continue
         took.append(time.perf_counter() - at)
         cpu.append(_cpu() - used)
-    say(p50_us=statistics.median(took) * 1e6, cpu_us=statistics.median(cpu) * 1e6)
+    report(p50_us=statistics.median(took) * 1e6, cpu_us=statistics.median(cpu) * 1e6)
 
 
 def _cpu() -> float:

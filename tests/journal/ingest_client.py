@@ -1,4 +1,4 @@
-"""Who asks a recorder to keep numbered messages, one after the other, and notes which of them it said that it has."""
+"""Client that sends numbered ingest requests to a recorder and notes the acknowledged ones."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["ask"]
 
 
 async def ask(req: Req, worker: int, acknowledged: set[bytes], stopping: trio.Event, pause: float = 0.0) -> None:
-    """Until `stopping`; what is under way then is still answered. What was refused is asked once more.
+    """Send requests until `stopping`; the last one is still replied to. Refused requests are repeated.
 
-    `pause`: seconds between an answer and the next request.
+    `pause`: seconds between a reply and the next request.
     """
     number = 0
     while not stopping.is_set():

@@ -2,16 +2,16 @@
 
 ::
 
-    recorder = OwnRecorder("checkpoint/nng-journal", Listening("pull", "tcp://127.0.0.1:7000", None, "pull", ""))
-    recorder.ensure()      # starts it, or finds the one that a predecessor left running; raises if it cannot run
-    recorder.let_go()      # and 10 seconds later it ends by itself
+    recorder = OwnRecorder("checkpoint/nng-journal", RecorderOptions("pull", "tcp://127.0.0.1:7000", None, "pull", ""))
+    recorder.ensure()      # starts it, or finds the one left by a previous driver; raises if it cannot run
+    recorder.release()     # it exits by itself 10 seconds later
 
-NNG cannot replay, so who receives has to outlive what Spark restarts. The recorder is therefore nobody's thread and
-nobody's child to be killed with: it runs in a session of its own as long as a file, the lease, is touched, which a
-thread here does. A driver that is killed and started again within the lease finds its recorder at work, and nothing was
-missed; one that does not come back leaves nothing behind.
+NNG cannot replay, so the recorder must outlive whatever Spark restarts. It is therefore neither a thread of the driver
+nor a child killed with it. It runs in a session of its own while a file, the lease, is touched, which a thread here
+does. A driver that is killed and restarted within the lease finds its recorder running and misses nothing; one that
+does not come back leaves no process behind.
 
-Opens no socket and imports no NNG: the recorder does, in its process.
+Opens no socket and does not import NNG: the recorder does, in its process.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import Broken, ConfigError
-from nngkit.spark.options import Listening
+from nngkit.spark.options import RecorderOptions
 
 __all__ = ["LEASE", "OwnRecorder"]
 
 log = logging.getLogger("nngkit.spark")
 
-LEASE: Final = 10.0  # seconds that the recorder goes on when nobody touches the lease; `nngkit record` has the same
-TOUCH: Final = 1.0  # seconds between two touches: nine may fail or come late
-PATIENCE: Final = 20.0  # seconds for it to start: a predecessor may hold the partition for the lease's 10
-PAUSE: Final = 0.05  # seconds between two looks at whether it has
-READY: Final = b", from offset "  # in what it says when it has begun
-USAGE: Final = 2  # the exit code of a command that was called wrongly: trying again is no use
+LEASE: Final = 10.0  # seconds until the recorder exits without a touch; the same in `nngkit record`
+TOUCH: Final = 1.0  # seconds between touches: nine may fail or be late
+START_TIMEOUT: Final = 20.0  # seconds: a previous recorder may hold the partition for the lease's 10
+PAUSE: Final = 0.05  # seconds between checks for readiness
+READY: Final = b", from offset "  # part of its message once it receives
+USAGE: Final = 2  # exit code for invalid arguments: retrying is useless
 
 
 class OwnRecorder:
-    """One for one stream; its methods are called by one thread."""
+    """Recorder of one stream; call its methods from one thread."""
 
-    def __init__(self, journal: str, listening: Listening) -> None:
+    def __init__(self, journal: str, listening: RecorderOptions) -> None:
         if "://" in journal:
-            raise ConfigError("path", "a recorder of the query's own writes to a folder, not to a URI", journal)
+            raise ConfigError("path", "the query's own recorder writes to a local folder, not to a URI", journal)
         self.journal = Path(journal)
         self.listening = listening
-        # Beside the journal: what is not a journal's is none of its folder's business.
+        # Beside the journal, as its folder holds only files of the journal.
         self.lease = self.journal.with_name(self.journal.name + ".lease")
         self._words = self.journal.with_name(self.journal.name + ".recorder.log")
         self._child: subprocess.Popen[bytes] | None = None
@@ -59,9 +59,9 @@ class OwnRecorder:
         self._heard = self._said()
 
     def ensure(self) -> None:
-        """Have it running, and its journal there. What it says while it runs, of a full disk say, is logged here.
+        """Ensure that it runs and that its journal exists. Log what it prints meanwhile, such as a full disk.
 
-        Raises Broken with the recorder's last words if it will not run, ConfigError if what it was told is wrong.
+        Raises Broken with the recorder's last lines if it cannot run, ConfigError if its options are invalid.
         """
         self.journal.parent.mkdir(parents=True, exist_ok=True)
         if self._keeper is None:
@@ -71,7 +71,7 @@ class OwnRecorder:
         if self._running() and self._ready():
             self._pass_on()
             return
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + START_TIMEOUT
         while not (self._running() and self._ready()):
             if not self._running():
                 code = None if self._child is None else self._child.poll()
@@ -80,10 +80,12 @@ class OwnRecorder:
                 if time.monotonic() > deadline:
                     raise Broken(f"the recorder of {self.journal} does not run: {self._last_words()}")
                 if code is not None:
-                    time.sleep(10 * PAUSE)  # whatever stands in its way may be going
+                    time.sleep(10 * PAUSE)  # the obstacle may be temporary
                 self._start()
             elif time.monotonic() > deadline:
-                raise Broken(f"the recorder of {self.journal} has not begun after {PATIENCE:g} s: {self._last_words()}")
+                raise Broken(
+                    f"the recorder of {self.journal} is not ready after {START_TIMEOUT:g} s: {self._last_words()}"
+                )
             time.sleep(PAUSE)
         self._heard = self._said()
 
@@ -91,7 +93,7 @@ class OwnRecorder:
         return self._words.stat().st_size if self._words.exists() else 0
 
     def _pass_on(self) -> None:
-        """What it says while it runs is about its disk, and for whoever looks at what the driver says."""
+        """Log the recorder's new output, which reports problems with its disk, in the driver's log."""
         if self._said() <= self._heard:
             return
         with open(self._words, "rb") as said:
@@ -102,12 +104,12 @@ class OwnRecorder:
             if line:
                 log.warning("%s", line)
 
-    def let_go(self) -> None:
-        """Touch the lease no more. Does not wait."""
+    def release(self) -> None:
+        """Stop touching the lease. Does not wait."""
         self._released.set()
 
     def _ready(self) -> bool:
-        """Whether it receives: ours says so once its sockets are open; that of a predecessor has long done so."""
+        """Return True if it receives. A new one says so once its sockets are open; a found one has long done so."""
         if not (self.journal / "partition-00000" / "head").exists():
             return False
         return self._child is None or READY in self._words.read_bytes()
@@ -115,7 +117,7 @@ class OwnRecorder:
     def _running(self) -> bool:
         if self._child is not None and self._child.poll() is None:
             return True
-        try:  # one that somebody before us has started
+        try:  # one started by a previous driver
             pid = int(json.loads(self.lease.read_text())["pid"])
             command = Path("/proc", str(pid), "cmdline").read_bytes()
         except (OSError, ValueError, KeyError, TypeError):
@@ -135,8 +137,8 @@ class OwnRecorder:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
-                start_new_session=True,  # a Ctrl-C is for the driver
-                close_fds=True,  # Spark's sockets among them
+                start_new_session=True,  # Ctrl-C is for the driver
+                close_fds=True,  # such as Spark's sockets
             )
         draft = self.lease.with_name(self.lease.name + ".tmp")
         draft.write_text(json.dumps({"pid": self._child.pid}))
@@ -146,7 +148,7 @@ class OwnRecorder:
         while not self._released.wait(TOUCH):
             try:
                 self._touch()
-            except OSError:  # the folder is gone; `ensure` will say so
+            except OSError:  # the folder is gone; `ensure` reports it
                 continue
 
     def _touch(self) -> None:
@@ -160,4 +162,4 @@ class OwnRecorder:
             lines = self._words.read_text(errors="replace").strip().splitlines()
         except OSError:
             lines = []
-        return " / ".join(lines[-3:]) or "it said nothing"
+        return " / ".join(lines[-3:]) or "no output"

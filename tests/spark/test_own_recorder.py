@@ -1,4 +1,4 @@
-"""A stream's own recorder: starts, is found again, goes on without its driver, and ends with its lease."""
+"""A stream's own recorder: it starts, is found again, survives its driver, and ends with its lease."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ import pytest
 from nngkit.errors import Broken, ConfigError
 from nngkit.journal import open_journal, read
 from nngkit.protocols import Push
-from nngkit.spark.options import Listening, ReadOptions
-from nngkit.spark.recording import OwnRecorder
+from nngkit.spark.options import ReadOptions, RecorderOptions
+from nngkit.spark.own_recorder import OwnRecorder
 from nngkit.spark.source import StreamReader
 from tests.protocols.wires import eventually
 from tests.spark.journals import append, opened
-from tests.spark.test_source import said
+from tests.spark.test_source import error_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PULL = Listening("pull", None, None, "work", "")
+PULL = RecorderOptions("pull", None, None, "work", "")
 
 
 def free_address(folder: Path) -> str:
@@ -49,12 +49,12 @@ def is_running(pid: int) -> bool:
 
 @contextlib.contextmanager
 def ended_at_last(recorder: OwnRecorder) -> Iterator[None]:
-    """Whatever the test finds, leave no recorder behind."""
+    """End the recorder after the test."""
     try:
         yield
     finally:
-        recorder.let_go()
-        if recorder.lease.exists() and recorder.lease.read_text():  # else it never began
+        recorder.release()
+        if recorder.lease.exists() and recorder.lease.read_text():  # otherwise it never started
             end(pid_of(recorder))
         if recorder._child is not None:
             recorder._child.wait(5)
@@ -63,20 +63,15 @@ def ended_at_last(recorder: OwnRecorder) -> Iterator[None]:
 def end(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 20
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not is_running(pid)
+    eventually(lambda: not is_running(pid))
 
 
-def wait_for(journal: Path, count: int, timeout: float = 20.0) -> list[bytes]:
-    deadline = time.monotonic() + timeout
-    while open_journal(journal).end(0) < count and time.monotonic() < deadline:
-        time.sleep(0.02)
+def wait_for(journal: Path, count: int) -> list[bytes]:
+    eventually(lambda: open_journal(journal).end(0) >= count)
     return [record.value for record in read(journal)]
 
 
-def test_it_records_what_is_sent_and_says_where_it_comes_from(tmp_path: Path) -> None:
+def test_own_recorder_records_with_topic_and_protocol(tmp_path: Path) -> None:
     address = free_address(tmp_path)
     recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=address))
     with ended_at_last(recorder):
@@ -90,7 +85,7 @@ def test_it_records_what_is_sent_and_says_where_it_comes_from(tmp_path: Path) ->
         assert pid_of(recorder) == pid
 
 
-def test_one_that_died_is_started_again(tmp_path: Path) -> None:
+def test_killed_recorder_is_restarted(tmp_path: Path) -> None:
     recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=free_address(tmp_path)))
     with ended_at_last(recorder):
         recorder.ensure()
@@ -102,9 +97,7 @@ def test_one_that_died_is_started_again(tmp_path: Path) -> None:
         assert pid_of(recorder) != first
 
 
-def test_on_a_full_disk_it_takes_no_more_and_goes_on_where_there_is_room_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_full_disk_stops_receiving_until_space_is_available(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     address, journal = free_address(tmp_path), tmp_path / "j"
     words = tmp_path / "j.recorder.log"
     sent = [b"%d" % number * 1000 for number in range(100)]
@@ -115,7 +108,7 @@ def test_on_a_full_disk_it_takes_no_more_and_goes_on_where_there_is_room_again(
             push.send(sent[0])
             assert wait_for(journal, 1) == sent[:1]
             pid = pid_of(recorder)
-            # of files, not of a file system, which a plain user cannot make: the error comes at the same place
+            # a file size limit, as only root can make a full file system; the error occurs at the same place
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
             push.send_many(sent[1:])
             eventually(lambda: "File too large" in words.read_text())
@@ -132,10 +125,10 @@ def test_on_a_full_disk_it_takes_no_more_and_goes_on_where_there_is_room_again(
 
 DRIVER = """
 import sys, time
-from nngkit.spark.options import Listening, ReadOptions
-from nngkit.spark.recording import OwnRecorder
+from nngkit.spark.options import RecorderOptions, ReadOptions
+from nngkit.spark.own_recorder import OwnRecorder
 from nngkit.spark.source import StreamReader
-recorder = OwnRecorder(sys.argv[1], Listening("pull", sys.argv[2], None, "work", ""))
+recorder = OwnRecorder(sys.argv[1], RecorderOptions("pull", sys.argv[2], None, "work", ""))
 recorder.ensure()
 print("ready", flush=True)
 time.sleep(100)
@@ -144,7 +137,7 @@ time.sleep(100)
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_killed_driver_finds_its_recorder_at_work_and_a_lost_one_leaves_none(tmp_path: Path) -> None:
+def test_recorder_survives_a_killed_driver_and_ends_with_its_lease(tmp_path: Path) -> None:
     address = free_address(tmp_path)
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "j"), address]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -156,26 +149,25 @@ def test_a_killed_driver_finds_its_recorder_at_work_and_a_lost_one_leaves_none(t
     recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=address))
     pid = pid_of(recorder)
     with Push(dial=address) as push:
-        push.send(b"while nobody is there")
-        assert wait_for(tmp_path / "j", 1) == [b"while nobody is there"]
+        push.send(b"without a driver")
+        assert wait_for(tmp_path / "j", 1) == [b"without a driver"]
     recorder.ensure()
-    assert pid_of(recorder) == pid, "the one that is running is found"
-    time.sleep(12)  # longer than a lease: that it is kept is what is tested
+    assert pid_of(recorder) == pid, "the running recorder must be found"
+    time.sleep(12)  # longer than a lease: it must be renewed
     assert is_running(pid)
-    recorder.let_go()
-    let_go = time.monotonic()
-    while is_running(pid) and time.monotonic() < let_go + 30:
-        time.sleep(0.1)
-    after = time.monotonic() - let_go
-    assert not is_running(pid)
-    assert 8 < after < 20, f"it ended {after:.1f} s after its lease was let go"
+    recorder.release()
+    released = time.monotonic()
+    eventually(lambda: not is_running(pid), 30.0)
+    after = time.monotonic() - released
+
+    assert 8 < after < 20, f"it ended {after:.1f} s after the release"
 
 
-def test_a_query_that_begins_with_the_batch_it_left_has_its_recorder_meanwhile(tmp_path: Path) -> None:
+def test_resumed_query_starts_its_recorder_before_asking_for_offsets(tmp_path: Path) -> None:
     options = ReadOptions(path=str(tmp_path / "j"), listening=PULL._replace(listen=free_address(tmp_path)))
     reader = StreamReader(options, ("value",))
     try:
-        # before it is asked for an offset: that is what Spark does then
+        # Spark calls this before it asks for an offset
         assert [each.value for each in reader.partitions({}, {})] == [None]
         assert reader._recorder is not None
         assert is_running(pid_of(reader._recorder))
@@ -185,13 +177,13 @@ def test_a_query_that_begins_with_the_batch_it_left_has_its_recorder_meanwhile(t
                 reader.stop()
 
 
-def test_what_it_was_told_wrong_is_said(tmp_path: Path) -> None:
+def test_invalid_recorder_options_are_reported(tmp_path: Path) -> None:
     recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen="nonsense://x"))
     with ended_at_last(recorder), pytest.raises((ConfigError, Broken), match="nonsense"):
         recorder.ensure()
 
 
-def test_a_partition_that_another_recorder_has_is_left_to_it(tmp_path: Path) -> None:
+def test_partition_locked_by_another_recorder_is_left_alone(tmp_path: Path) -> None:
     recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=free_address(tmp_path)))
     with opened(tmp_path / "j") as partition, ended_at_last(recorder):
         with pytest.raises((ConfigError, Broken), match=rf"another recorder has this partition \(pid {os.getpid()} "):
@@ -200,13 +192,13 @@ def test_a_partition_that_another_recorder_has_is_left_to_it(tmp_path: Path) -> 
     assert [record.value for record in read(tmp_path / "j")] == [b"0"]
 
 
-def test_a_journal_elsewhere_cannot_have_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="writes to a folder"):
+def test_own_recorder_needs_a_local_journal(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="writes to a local folder"):
         OwnRecorder("s3://bucket/j", PULL)
 
 
 @pytest.mark.every_java
-def test_a_stream_receives_by_a_recorder_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_receives_through_its_own_recorder(spark: SparkSession, tmp_path: Path) -> None:
     address = free_address(tmp_path)
     found: list[bytes] = []
 
@@ -237,7 +229,7 @@ def test_a_stream_receives_by_a_recorder_of_its_own(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.every_java
-def test_a_recorder_that_cannot_run_ends_the_query_with_its_words(spark: SparkSession, tmp_path: Path) -> None:
+def test_recorder_that_cannot_start_fails_the_query_with_its_message(spark: SparkSession, tmp_path: Path) -> None:
     def run() -> None:
         stream = spark.readStream.format("nng").option("listen", "nonsense://x").option("protocol", "pull")
         query = (
@@ -247,4 +239,4 @@ def test_a_recorder_that_cannot_run_ends_the_query_with_its_words(spark: SparkSe
         )
         query.start().awaitTermination(60)
 
-    assert "nonsense" in said(run)
+    assert "nonsense" in error_of(run)

@@ -1,4 +1,4 @@
-"""A recorder that is killed while it makes a journal leaves nothing that the next one calls damage."""
+"""A recorder killed while it creates a journal leaves nothing that the next one reports as damage."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from nngkit.errors import Damaged
 from nngkit.journal import read
-from nngkit.journal.segments import Partition
-from tests.journal.making import entry, folder, stored
+from nngkit.journal.partition import Partition
+from tests.journal.partitions import entry, folder, stored
 
 STEPS: tuple[tuple[Any, str], ...] = (
     (os, "fsync"),
@@ -24,7 +24,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
 )
 
 
-def test_a_recorder_killed_at_any_step_of_its_first_start_needs_no_salvage(tmp_path: Path) -> None:
+def test_recorder_killed_at_any_step_of_its_first_start_needs_no_salvage(tmp_path: Path) -> None:
     where = tmp_path / "j"
     lefts: list[Path] = []
     copying = False
@@ -60,8 +60,8 @@ def test_a_recorder_killed_at_any_step_of_its_first_start_needs_no_salvage(tmp_p
         assert [record.value for record in read(each)] == [b"first"]
 
 
-def test_an_empty_head_in_an_empty_partition_is_no_damage(tmp_path: Path) -> None:
-    """What a full disk left at the first start, before heads were made whole."""
+def test_empty_head_in_an_empty_partition_is_not_damage(tmp_path: Path) -> None:
+    """A full disk could leave one at the first start, before heads were written atomically."""
     where = tmp_path / "j"
     Partition.open(where).close()
     (folder(where) / "manifest.json").unlink()
@@ -69,7 +69,7 @@ def test_an_empty_head_in_an_empty_partition_is_no_damage(tmp_path: Path) -> Non
     Partition.open(where).close()
 
 
-def test_an_unreadable_head_of_a_partition_with_records_is_damage_once(tmp_path: Path) -> None:
+def test_unreadable_head_of_a_partition_with_records_is_reported_until_salvaged(tmp_path: Path) -> None:
     where = tmp_path / "j"
     partition = Partition.open(where)
     stored(partition, [entry(b"before")])

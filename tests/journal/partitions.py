@@ -1,16 +1,15 @@
-"""What the tests of the journal share: records, and partitions in a folder."""
+"""Shared by the journal's tests: records, and partitions in a folder."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from nngkit.errors import NotStored
 from nngkit.journal.log import Entry
+from nngkit.journal.partition import Partition
 from nngkit.journal.record import LogHeader, encode_headers, encode_origin, frame
-from nngkit.journal.segments import Partition
+from tests.protocols.wires import eventually
 
 SALT = 77
 ORIGIN = encode_origin("topic", "pull", "tcp://127.0.0.1:1")
@@ -21,7 +20,7 @@ def entry(value: bytes, *, topic: str = "topic", timestamp: int = 1_000_000, key
 
 
 def log_bytes(values: Iterable[bytes], *, first: int = 0, partition: int = 0) -> bytes:
-    """A whole log."""
+    """Return the bytes of a complete log."""
     parts = [LogHeader(partition, SALT, first, 0).encode()]
     for offset, value in enumerate(values, first):
         headers = encode_headers([("n", b"%d" % offset)] if offset % 3 == 0 else None)
@@ -31,22 +30,14 @@ def log_bytes(values: Iterable[bytes], *, first: int = 0, partition: int = 0) ->
 
 
 def stored(partition: Partition, entries: list[Entry], timeout: float = 20.0) -> tuple[int, int]:
-    """Append, and wait until they are on the disk. Raises NotStored."""
+    """Append, and wait until the records are on disk. Raises NotStored."""
     told: list[tuple[int, int, NotStored | None]] = []
     partition.log.append(entries, lambda first, end, why: told.append((first, end, why)))
-    until(lambda: told, timeout)
+    eventually(lambda: told, timeout)
     first, end, why = told[0]
     if why is not None:
         raise why
     return first, end
-
-
-def until(happened: Any, timeout: float = 20.0) -> None:
-    """Wait for what another thread or process does."""
-    deadline = time.monotonic() + timeout
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.002)
 
 
 def folder(journal: Path, partition: int = 0) -> Path:

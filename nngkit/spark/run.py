@@ -1,8 +1,8 @@
-"""A job run on a journal: what `nngkit spark run` does, and a program may.
+"""Run a job on a journal, as `nngkit spark run` does.
 
 ::
 
-    batch(spark, "rates", Asked("journal", window="1 minute")).show()
+    batch(spark, "rates", JobOptions("journal", window="1 minute")).show()
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.errors import Broken, ConfigError
-from nngkit.spark.jobs.table import JOBS
+from nngkit.spark.jobs.registry import JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, Observation, SparkSession
 
-__all__ = ["Asked", "Skips", "batch", "in_a_line", "rows_of", "stream", "stream_of"]
+__all__ = ["JobOptions", "SkipCount", "batch", "in_a_line", "rows_of", "stream", "stream_of"]
 
-LOOK: Final = 1  # second between two looks at whether a signal has come
+LOOK: Final = 1  # second between checks for a signal
 
 ENDINGS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which part of which journal, and what to do with it. Times as the options of `format("nng")` take them.
+class JobOptions:
+    """Journal, range and parameters of a job. Times as in the options of `format("nng")`.
 
-    `skip_missing`: go on where records are damaged or gone.
+    `skip_missing`: continue where records are damaged or missing.
     """
 
     journal: str
@@ -46,8 +46,8 @@ class Asked:
     skip_missing: bool = False
 
 
-class Skips:
-    """Count of the records that `Asked.skip_missing` leaves out of a batch job, observed in what the job reads."""
+class SkipCount:
+    """Number of records that `JobOptions.skip_missing` leaves out of a batch job, observed while it reads."""
 
     def __init__(self) -> None:
         self._rows: int | None = None
@@ -62,13 +62,13 @@ class Skips:
         counted = rows.observe(self._seen, F.coalesce(F.sum("skipped"), F.lit(0)).alias("rows"))
         return counted.where("skipped is null").drop("skipped")
 
-    def say(self, rows: int) -> None:
-        """Set the count, where the job has counted itself."""
+    def set(self, rows: int) -> None:
+        """Set the count, for a job that counts itself."""
         self._rows = rows
 
     @property
     def rows(self) -> int:
-        """The count, once the job has run; records that the job did not read are not in it."""
+        """Number of skipped records, once the job has run; excludes records that it did not read."""
         if self._rows is not None:
             return self._rows
         return 0 if self._seen is None else int(self._seen.get["rows"])
@@ -76,7 +76,7 @@ class Skips:
 
 @contextmanager
 def in_a_line() -> Iterator[None]:
-    """Raise Spark's exceptions as Broken, with the one line that names the cause; nngkit's own line if there is one."""
+    """Convert Spark's exceptions to Broken with one line that names the cause; nngkit's own line if there is one."""
     from pyspark.errors import PySparkException
 
     try:
@@ -87,71 +87,71 @@ def in_a_line() -> Iterator[None]:
         raise Broken(ours[-1] if ours else (lines or [type(error).__name__])[0]) from error
 
 
-def rows_of(spark: SparkSession, asked: Asked, streaming: bool = False, **more: str) -> DataFrame:
+def rows_of(spark: SparkSession, options: JobOptions, streaming: bool = False, **more: str) -> DataFrame:
     """Return the journal's rows, headers included."""
     given = {"includeHeaders": "true", **more}
-    if asked.skip_missing:
+    if options.skip_missing:
         given["failOnDataLoss"] = "false"
-    if asked.topics:
-        given["subscribe"] = ",".join(asked.topics)
-    if asked.since:
-        given["startingTimestamp"] = asked.since
+    if options.topics:
+        given["subscribe"] = ",".join(options.topics)
+    if options.since:
+        given["startingTimestamp"] = options.since
     elif streaming:
         given.setdefault("startingOffsets", "earliest")
-    if asked.until and not streaming:
-        given["endingTimestamp"] = asked.until
+    if options.until and not streaming:
+        given["endingTimestamp"] = options.until
     reader: Any = spark.readStream if streaming else spark.read
-    found: DataFrame = reader.format("nng").options(**given).load(asked.journal)
+    found: DataFrame = reader.format("nng").options(**given).load(options.journal)
     return found
 
 
-def batch(spark: SparkSession, name: str, asked: Asked, skips: Skips | None = None) -> DataFrame | None:
-    """Run the job. Return its result; None if it has been written to `asked.output`.
+def batch(spark: SparkSession, name: str, options: JobOptions, skips: SkipCount | None = None) -> DataFrame | None:
+    """Run the job. Return its result; None if it has been written to `options.output`.
 
-    `skips`: told how many records are left out, with `asked.skip_missing`.
+    `skips`: receives the number of records left out with `options.skip_missing`.
     """
     if name == "documents":
-        _compact(spark, asked, skips)
+        _compact(spark, options, skips)
         return None
     if name == "report":
         from nngkit.spark.jobs.report import write
 
-        assert asked.output is not None
-        skipped = write(rows_of(spark, asked, includeSkipped="true"), Path(asked.output), _name_of(asked.journal))
+        assert options.output is not None
+        skipped = write(rows_of(spark, options, includeSkipped="true"), Path(options.output), _name_of(options.journal))
         if skips is not None:
-            skips.say(skipped)
+            skips.set(skipped)
         return None
     job = JOBS[name]
-    result = _apply(name, job.function, _observed(spark, asked, skips), asked)
-    if asked.output is None:
+    result = _apply(name, job.function, _observed(spark, options, skips), options)
+    if options.output is None:
         return result
-    result.write.mode("errorifexists").parquet(asked.output)
+    result.write.mode("errorifexists").parquet(options.output)
     return None
 
 
-def _observed(spark: SparkSession, asked: Asked, skips: Skips | None, **more: str) -> DataFrame:
-    if skips is None or not asked.skip_missing:
-        return rows_of(spark, asked, streaming=False, **more)
-    return skips.observed(rows_of(spark, asked, streaming=False, includeSkipped="true", **more))
+def _observed(spark: SparkSession, options: JobOptions, skips: SkipCount | None, **more: str) -> DataFrame:
+    if skips is None or not options.skip_missing:
+        return rows_of(spark, options, streaming=False, **more)
+    return skips.observed(rows_of(spark, options, streaming=False, includeSkipped="true", **more))
 
 
 def _name_of(journal: str) -> str:
-    """Return the name of the journal's folder. Nothing else of a URI is shown, as it may hold a password."""
+    """Return the name of the journal's folder. The rest of a URI is not shown, as it may hold a password."""
     return journal.rstrip("/").rpartition("/")[2] if "://" in journal else Path(journal).absolute().resolve().name
 
 
-def _apply(name: str, function: str, rows: DataFrame, asked: Asked) -> DataFrame:
+def _apply(name: str, function: str, rows: DataFrame, options: JobOptions) -> DataFrame:
     from nngkit.spark.jobs.availability import observations
     from nngkit.spark.jobs.documents import updates
 
     job = JOBS[name]
     given = {"rows": lambda each: each, "seen": observations, "updates": updates}[job.given](rows)
     if function == "intervals_stream":
-        return _function(name, function)(given, asked.late)
+        return _function(name, function)(given, options.late)
     if rows.isStreaming:
-        given = given.withWatermark(job.watermark, asked.late)
+        given = given.withWatermark(job.watermark, options.late)
     call = _function(name, function)
-    return call(given, asked.window) if job.windowed else call(given)
+    return call(given, options.window) if job.windowed else call(given)
 
 
 def _function(name: str, function: str) -> Callable[..., DataFrame]:
@@ -159,43 +159,43 @@ def _function(name: str, function: str) -> Callable[..., DataFrame]:
     return found
 
 
-def _compact(spark: SparkSession, asked: Asked, skips: Skips | None) -> None:
-    """Add what is new since the folder's snapshots were written."""
+def _compact(spark: SparkSession, options: JobOptions, skips: SkipCount | None) -> None:
+    """Add the updates recorded since the folder's snapshots were written."""
     import json
 
     from nngkit.journal import open_journal
     from nngkit.spark.jobs.snapshots import advance, progress
 
-    assert asked.output is not None
-    if asked.since or asked.until:
-        raise ConfigError("--from", "documents goes on from where --output has come to; it takes no times")
-    journal = open_journal(asked.journal)
+    assert options.output is not None
+    if options.since or options.until:
+        raise ConfigError("--from", "documents resumes where --output ends; it takes no times")
+    journal = open_journal(options.journal)
     ends = {partition: journal.end(partition) for partition in journal.partitions()}
-    begun = progress(spark, asked.output).offsets
+    begun = progress(spark, options.output).offsets
     if all(begun.get(partition, -1) == end for partition, end in ends.items()):
         return
     starts = {str(partition): begun.get(partition, -2) for partition in ends}
     until = {str(partition): end for partition, end in ends.items()}
-    rows = _observed(spark, asked, skips, startingOffsets=json.dumps(starts), endingOffsets=json.dumps(until))
-    advance(spark, rows, ends, asked.output)
+    rows = _observed(spark, options, skips, startingOffsets=json.dumps(starts), endingOffsets=json.dumps(until))
+    advance(spark, rows, ends, options.output)
 
 
-def stream_of(spark: SparkSession, name: str, asked: Asked) -> DataFrame:
+def stream_of(spark: SparkSession, name: str, options: JobOptions) -> DataFrame:
     """Return the job's results as a stream; it starts when it is written."""
-    return _apply(name, JOBS[name].stream, rows_of(spark, asked, streaming=True), asked)
+    return _apply(name, JOBS[name].stream, rows_of(spark, options, streaming=True), options)
 
 
-def stream(spark: SparkSession, name: str, asked: Asked) -> int:
-    """Write the job's results to `asked.output` until SIGINT or SIGTERM. Return 128 plus the signal's number."""
-    assert asked.output is not None
-    result = stream_of(spark, name, asked)
+def stream(spark: SparkSession, name: str, options: JobOptions) -> int:
+    """Write the job's results to `options.output` until SIGINT or SIGTERM. Return 128 plus the signal's number."""
+    assert options.output is not None
+    result = stream_of(spark, name, options)
     caught: list[int] = []
     before = {each: signal.signal(each, lambda number, _frame: caught.append(number)) for each in ENDINGS}
     query = (
         result.writeStream.format("parquet")
         .outputMode("append")
-        .option("path", asked.output)
-        .option("checkpointLocation", f"{asked.output}/_checkpoint")
+        .option("path", options.output)
+        .option("checkpointLocation", f"{options.output}/_checkpoint")
         .start()
     )
     try:

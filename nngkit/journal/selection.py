@@ -1,7 +1,7 @@
-"""What a reader wants of one file: rows of a segment or of a log, filtered; and what damage makes it skip.
+"""A reader's selection of rows from one segment or log, and the accounting of skipped damage.
 
-A segment is read by row groups. Each is returned or skipped as a whole, so the skipped rows are the same however a read
-is split. May not know: which file has which offset.
+A segment is read by row groups. Each is returned or skipped as a whole, so the skipped rows do not depend on how a
+read is split. Does not know: which file has which offset.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from nngkit.journal.manifest import Segment
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nngkit.journal.files import Place
+    from nngkit.journal.files import Storage
 
-__all__ = ["ADVICE", "Skipped", "Wanted", "log_skipped"]
+__all__ = ["ADVICE", "Selection", "Skipped", "log_skipped"]
 
 log_ = logging.getLogger("nngkit.journal")
 
-ADVICE: Final = "restore the file from a copy, or read on without it (missing='skip', --skip-missing)"
+ADVICE: Final = "restore the file from a backup, or continue without it (missing='skip', --skip-missing)"
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Damage that a reader has skipped: `rows` records with offsets from `first` to `end` - 1, in `file`.
+    """Damage skipped by a reader: `rows` records with offsets from `first` to `end` - 1, in `file`.
 
-    Counts only what was asked for, before filters by topic and time: those records cannot be looked at. The parts of
-    one read add up to the same number however it is split.
+    Counts the requested offsets, before filters by topic and time, as the records cannot be read. The parts of a
+    split read add up to the same number.
     """
 
     partition: int
@@ -50,13 +50,13 @@ class Skipped:
 
 
 def log_skipped(skipped: Skipped) -> None:
-    """Log it as a warning."""
+    """Log the damage as a warning."""
     log_.warning("%s", skipped)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a reader asked for."""
+class Selection:
+    """Filters, columns and damage policy of one read."""
 
     partition: int
     topics: Collection[str] | None
@@ -68,9 +68,9 @@ class Wanted:
     skipped: Callable[[Skipped], object]
 
     def skip_rows(self, file: str, held: tuple[int, int, int], first: int, stop: int, why: str) -> None:
-        """Tell that of a file or row group, `held` (first, end, rows), `first` to `stop` - 1 are left out.
+        """Report that of a file or row group, `held` (first, end, rows), `first` to `stop` - 1 are left out.
 
-        Where records are missing in it already, nobody knows which: all its rows are counted with its first offset.
+        If it already lacked records, it is unknown which; all its rows are then counted with its first offset.
         """
         begin, end, rows = held
         low, high = max(begin, first), min(end, stop)
@@ -84,7 +84,7 @@ class Wanted:
             self.skipped(Skipped(self.partition, file, low, high, rows, why))
 
     def excludes(self, segment: Segment) -> bool:
-        """Whether nothing in it can be wanted, by what the manifest says."""
+        """Return True if the manifest entry rules out every row."""
         outside = self._outside(segment.min_time, segment.max_time)
         return outside or (self.topics is not None and not set(self.topics) & segment.topics.keys())
 
@@ -112,35 +112,36 @@ class Wanted:
         return batch.filter(masks[0]) if masks else batch
 
     def of_segment(
-        self, place: Place, partition: int, segment: Segment, first: int, stop: int
+        self, storage: Storage, partition: int, segment: Segment, first: int, stop: int
     ) -> Iterator[pa.RecordBatch]:
-        """Batches with the columns asked for and those that filters and offsets need. Raises Damaged."""
+        """Yield batches with the requested columns and those needed for filters and offsets. Raises Damaged."""
         import pyarrow as pa
         from pyarrow import parquet
 
         from nngkit.journal.schema import NAMES
 
         name = f"{folder_of(partition)}/{segment.file}"
-        shown = place.shown(name)
+        shown = storage.shown(name)
         needed = {"offset", *(() if self.topics is None else ("topic",)), *self._time_column()}
         columns = list(NAMES) if self.columns is None else [each for each in NAMES if each in {*self.columns, *needed}]
         try:
-            with opened(place, name) as file:
+            with opened(storage, name) as file:
                 source = parquet.ParquetFile(file, page_checksum_verification=True)
                 version = (source.schema_arrow.metadata or {}).get(b"nngkit.journal")
                 if version != b"1" or source.metadata.num_rows != segment.rows:
                     why = (
-                        f"version {version!r}, {source.metadata.num_rows} rows; the manifest says 1 and {segment.rows}"
+                        f"version {version!r} and {source.metadata.num_rows} rows; "
+                        f"the manifest expects 1 and {segment.rows}"
                     )
                     raise Damaged(shown, why, offset=segment.first, advice=ADVICE)
                 for number in range(source.num_row_groups):
                     held = self._held(source.metadata.row_group(number), segment, first, stop)
                     if held is None:
                         continue
-                    try:  # the whole group, so that nothing of it was handed out when damage is found
+                    try:  # the whole group, so that no row is returned before damage is found
                         table = source.read_row_group(number, columns)
                         if table.num_rows != held[2]:
-                            raise OSError(f"{table.num_rows} rows, and {held[2]} were written")
+                            raise OSError(f"{table.num_rows} rows instead of {held[2]}")
                     except (pa.ArrowException, OSError) as error:
                         why = str(error).splitlines()[0]
                         if not self.skip:
@@ -166,7 +167,7 @@ class Wanted:
         return () if self.start_time is None and self.end_time is None else ("timestamp",)
 
     def _held(self, group: Any, segment: Segment, first: int, stop: int) -> tuple[int, int, int] | None:
-        """The first offset of a row group, the one behind its last, and its rows; None if nothing in it is wanted."""
+        """Return first offset, end and rows of a row group; None if it is not selected."""
         begin, end = segment.first, segment.end
         for number in range(group.num_columns):
             column = group.column(number)
@@ -186,7 +187,7 @@ class Wanted:
         )
 
     def of_logs(self, folder: Path, at: int, stop: int) -> Generator[tuple[int, pa.RecordBatch | None], None, int]:
-        """Batches from the log that `at` is in. Returns where it ended."""
+        """Yield batches from the log that has `at`; return its end."""
         logs = logs_in(folder)
         number = next((number for number, (first, _) in reversed(list(enumerate(logs))) if first <= at), None)
         if number is None:
@@ -222,5 +223,5 @@ class Wanted:
 
 
 def _micros(moment: Any) -> int:
-    """A timestamp of a row group's statistics in microseconds since 1970."""
+    """Convert a timestamp of row group statistics to microseconds since 1970."""
     return int((moment - dt.datetime(1970, 1, 1, tzinfo=moment.tzinfo)) // dt.timedelta(microseconds=1))

@@ -1,0 +1,55 @@
+"""Jobs by name, for `nngkit spark run`: their inputs, and how they may be run. Imports no PySpark."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+__all__ = ["JOBS", "Job"]
+
+Given = Literal["rows", "seen", "updates"]
+
+
+class Job(NamedTuple):
+    """`given`: the journal's rows, or those prepared by availability.observations or documents.updates.
+
+    `windowed`: takes a window. `stream`: the function for a stream, "" if batch only. `watermark`: the column of a
+    stream's watermark.
+    """
+
+    what: str
+    module: str
+    function: str
+    given: Given = "rows"
+    windowed: bool = False
+    stream: str = ""
+    watermark: str = "timestamp"
+
+
+def _windowed(what: str, module: str, function: str, given: Given = "rows") -> Job:
+    """Return a windowed job, which streams with the same function."""
+    return Job(what, module, function, given, True, function, "timestamp" if given == "rows" else "at")
+
+
+JOBS: Final = {
+    "availability": _windowed(
+        "rounds asked and answered, by provider and window", "availability", "availability", "seen"
+    ),
+    "reply-times": _windowed(
+        "p50, p95, p99 of response times to surveys, by provider and window", "availability", "reply_times", "seen"
+    ),
+    "flaps": Job("how often a provider went down, by window", "availability", "flaps", "seen", True),
+    "intervals": Job(
+        "intervals in which a provider was up or down", "availability", "intervals", "seen", stream="intervals_stream"
+    ),
+    "rates": _windowed("messages, bytes and sizes, by topic, peer and window", "traffic", "rates"),
+    "latency": _windowed("recorder's clock minus sender's, by topic, peer and window", "traffic", "latency"),
+    "silences": Job("pauses over ten times the usual one, by topic and peer", "traffic", "silences"),
+    "slowest": Job("providers with the slowest responses to surveys", "traffic", "slowest", "seen"),
+    "edges": Job("senders and their topics", "traffic", "edges"),
+    "documents": Job("incremental snapshots of documents, in --output", "documents", "compact", "updates"),
+    "edits": _windowed("updates and bytes, by document, author and window", "documents", "edits", "updates"),
+    "duplicates": Job("records with the same id", "quality", "duplicates"),
+    "lost": Job("missing ranges of a sender's sequence numbers", "quality", "lost"),
+    "skew": _windowed("sender's clock against recorder's, by sender and window", "quality", "skew"),
+    "report": Job("all of these as one HTML page, in --output", "report", "report"),
+}
