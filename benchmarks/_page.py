@@ -1,6 +1,6 @@
 """Write results into docs/benchmarks.md, its plots and docs/pipeline.md: ``python benchmarks/_page.py``.
 
-All figures come from build/bench/*.json; none is typed in. The prose above the mark stays, as do the groups of benchmarks
+All figures come from build/bench/*.json, none is typed in. The prose above the mark stays, as do groups of benchmarks
 that were not measured on this machine. Groups whose rows have ``at``, a size (growth.py, pipeline_spark.py), are also
 plotted; the same figures give the same file, byte for byte.
 """
