@@ -1,7 +1,7 @@
 """A griffe extension: methods that `nngkit.blocking` takes over from an async class, with their documentation.
 
 `discover = _waits(_discovery.ServiceDiscovery.discover)` is an attribute to a program that only reads the source. The
-extension replaces it by the method that it wraps, without `async`, so that the reference shows parameters and docstring.
+extension replaces it by the method that it wraps, without `async`, so that parameters and docstring show.
 """
 
 from __future__ import annotations
