@@ -349,7 +349,7 @@ def lock(arguments: list) -> list:
 
 
 class Command(NamedTuple):
-    """What a subcommand of dev.py needs and runs."""
+    """A subcommand of dev.py: the parts it needs and the programs it runs."""
 
     plan: Callable  # (arguments) -> [(name, argv)]
     parts: tuple

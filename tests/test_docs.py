@@ -171,6 +171,14 @@ def test_links_lead_to_files_that_exist() -> None:
             assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
 
 
+def test_tests_and_benchmarks_that_a_page_refers_to_exist() -> None:
+    for page, text in PAGES.items():
+        for name in re.findall(r"\btests/[\w/]+\.\w+", text):
+            assert (ROOT / name).exists(), f"{page} refers to {name}"
+        for name in re.findall(r"dev\.py bench ([a-z]\w+)", text):
+            assert (ROOT / "benchmarks" / f"{name}.py").exists(), f"{page} refers to the benchmark {name}"
+
+
 def test_the_glossary_has_at_most_40_terms_in_order() -> None:
     terms = re.findall(r"^\| ([\w -]+) \|", PAGES["docs/glossary.md"], re.MULTILINE)[1:]
     assert len(terms) <= 40

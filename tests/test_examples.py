@@ -236,7 +236,7 @@ def call(at: float, *tries: tuple[str, bool], seconds: float = 0.001, ok: bool =
 
 
 def good_demo(board: ModuleType) -> Any:
-    """Return a successful run: answer-1 is killed at 3 s and answer-2 frozen from 5 to 8; 4 joins at 7, 3 leaves at 9."""
+    """Return a successful run: answer-1 killed at 3 s, answer-2 frozen from 5 to 8, 4 joins at 7, 3 leaves at 9."""
     seen, state = board.Board(0.0), board.State
     for number in (1, 2, 3):
         seen.launched(f"answer-{number}", number, 0.1)
