@@ -7,7 +7,7 @@
 
 It starts a daemon (`nngkit discoverd`), three providers of a service `answer` and a caller, a process each. Every 20 ms
 the caller calls `answer` by its name; a call may try up to three providers within one second. Then one provider is
-killed (SIGKILL), one is frozen (SIGSTOP) and resumed (SIGCONT), a fourth starts late, and one leaves in order (SIGTERM).
+killed (SIGKILL), one is frozen (SIGSTOP) and resumed (SIGCONT), a fourth starts late, and one leaves (SIGTERM).
 Events are printed as they happen, and at the end each check with its figure and its bound.
 
 The daemon stores every round in a journal. At the end Spark reads the journal and makes a report: when each provider
