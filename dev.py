@@ -82,9 +82,10 @@ def step(what: str):
     say(f"{time.monotonic() - start:.1f} s")
 
 
-def quietly(argv: list, cwd: Path = ROOT) -> None:
+def quietly(argv: list, cwd: Path = ROOT, **variables: str) -> None:
     """Run a program without showing its output. Raises StepFailed, with that output, if it fails."""
-    done = subprocess.run(argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    out = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(argv, cwd=cwd, env={**os.environ, **variables}, **out)
     if done.returncode:
         raise StepFailed(done.stdout.decode(errors="replace"))
 
@@ -128,12 +129,13 @@ def install(name: str) -> None:
     """Install one lock.
 
     Without dependencies: the lock has them all. Without byte code: Python compiles the few modules that a command
-    imports. Not isolated: PySpark is a source package, and an isolated build would fetch a setuptools that no lock pins.
+    imports. Not isolated: PySpark is a source package, and its build would fetch a setuptools that no lock pins.
     """
     pip = [*host_pip(), "--python", str(PYTHON), "install", "--disable-pip-version-check", "--no-compile"]
     with step(f"the packages of requirements/{name}.lock"):
         lock = str(LOCKS / (name + ".lock"))
-        quietly([*pip, "--require-hashes", "--no-deps", "--no-build-isolation", "-r", lock])
+        build = str(LOCKS / "build.cfg")
+        quietly([*pip, "--require-hashes", "--no-deps", "--no-build-isolation", "-r", lock], DIST_EXTRA_CONFIG=build)
 
 
 EDITABLE = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
@@ -354,7 +356,7 @@ def lock(arguments: list) -> list:
         fail("the locks are made with uv, which is not on PATH: pip install uv, anywhere but in .venv", 2)
     options = ["--quiet", "--universal", "--python-version", "3.11", "--generate-hashes"]
     options += ["--no-emit-index-url", "--no-emit-find-links", "--custom-compile-command", "python3 dev.py lock"]
-    command = [uv, "pip", "compile", *options, "--custom-compile-command", "python3 dev.py lock", *arguments]
+    command = [uv, "pip", "compile", *options, *arguments]
     plan: list = []
     above: list = []
     for name, what in LOCKED:
