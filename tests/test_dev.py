@@ -14,6 +14,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 STAND_IN = '#!/bin/sh\necho "$@"\nexit ${STAND_IN_EXIT:-0}\n'
+WHEEL = """
+import pathlib, sys, zipfile
+if len(sys.argv) > 2 and "build_editable" in sys.argv[2]:
+    with zipfile.ZipFile(pathlib.Path(sys.argv[3], "nngkit-1.0-py3-none-any.whl"), "w") as wheel:
+        text = "[console_scripts]\\nnngkit = nngkit.cli.main:main\\n"
+        wheel.writestr("nngkit-1.0.dist-info/entry_points.txt", text)
+"""
 STAMP = """
 import dev, hashlib
 for part in dev.PARTS:
@@ -88,7 +95,7 @@ def test_lock_compiles_each_lock_with_the_versions_of_those_before(checkout: Pat
     lines = done.stdout.splitlines()
     assert all(line.startswith("pip compile --quiet --universal ") and " --upgrade " in line for line in lines)
     names = [line.rpartition("--output-file requirements/")[2].removesuffix(".lock") for line in lines]
-    assert names == ["run", "spark", "test", "lint", "docs", "bench"]
+    assert names == ["run", "extras", "test", "lint", "docs", "bench", "wheel"]
     assert lines[-1].count("--constraint requirements/") == len(lines) - 1
     assert dev(checkout, "lock", PATH="/nowhere").returncode == 2
 
@@ -119,12 +126,11 @@ def test_a_second_run_starts_in_under_a_second(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ("pyproject.toml", "installs this checkout"),
         ("requirements/run.lock", "makes .venv"),
         ("requirements/docs.lock", "makes .venv"),  # any lock: a package that leaves it has to leave .venv
     ],
 )
-def test_a_changed_dependency_is_built_again_which_needs_a_pip(checkout: Path, changed: str, message: str) -> None:
+def test_a_changed_lock_is_installed_again_which_needs_a_pip(checkout: Path, changed: str, message: str) -> None:
     with open(checkout / changed, "a") as file:
         file.write("# changed\n")
     done = without_pip(checkout, "test")
@@ -134,22 +140,48 @@ def test_a_changed_dependency_is_built_again_which_needs_a_pip(checkout: Path, c
     assert (checkout / ".venv" / "bin" / "python").exists(), "removed before it can be made again"
 
 
-NEEDS = {  # command: the parts that it installs on top of the first three
-    "demo --quick": (),
-    "demo": ("spark",),
-    "lint": ("spark", "test", "lint"),
-    "test": ("spark", "test", "lint", "bench"),
+def test_a_changed_pyproject_installs_the_checkout_again(checkout: Path) -> None:
+    packages = checkout / ".venv" / "lib" / "python3.11" / "site-packages"
+    (packages / "nngkit-0.0.dist-info").mkdir(parents=True)
+    # The stand-in for setuptools writes a wheel into the folder that it gets as the last argument.
+    script = f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(checkout)!r})\nimport stand_in\n"
+    (checkout / ".venv" / "bin" / "python").write_text(script)
+    (checkout / "stand_in.py").write_text(WHEEL)
+    with open(checkout / "pyproject.toml", "a") as file:
+        file.write("# changed\n")
+    assert "installs this checkout" in dev(checkout, "test").stderr
+    assert [path.name for path in packages.glob("nngkit-*")] == ["nngkit-1.0.dist-info"]
+    command = checkout / ".venv" / "bin" / "nngkit"
+    assert command.read_text().endswith("from nngkit.cli.main import main\n\nsys.exit(main())\n")
+    assert command.stat().st_mode & 0o111
+    assert "installs this checkout" not in dev(checkout, "test").stderr
+
+
+def test_a_checkout_that_cannot_be_built_is_an_error_with_the_output(checkout: Path) -> None:
+    with open(checkout / "pyproject.toml", "a") as file:
+        file.write("# changed\n")
+    done = dev(checkout, "test", STAND_IN_EXIT="1")
+    assert done.returncode == 3
+    assert "build_editable" in done.stderr
+    assert done.stderr.splitlines()[-1] == "dev.py: nngkit could not be built; the output above says why"
+
+
+NEEDS = {  # command: the locks that it installs
+    "demo --quick": ("run",),
+    "demo": ("run", "extras"),
+    "lint": ("run", "extras", "test", "lint"),
+    "test": ("run", "extras", "test", "lint", "bench", "wheel"),
     "docs": ("docs",),
-    "bench": ("spark", "bench"),
+    "bench": ("run", "extras", "bench"),
 }
 
 
 @pytest.mark.parametrize("command", NEEDS)
-@pytest.mark.parametrize("part", ["run", "spark", "test", "lint", "docs", "bench"])
+@pytest.mark.parametrize("part", ["run", "extras", "test", "lint", "docs", "bench", "wheel"])
 def test_a_command_installs_only_the_locks_that_it_needs(checkout: Path, command: str, part: str) -> None:
     (checkout / ".venv" / f"{part}.stamp").unlink()
     done = without_pip(checkout, *command.split())
-    assert done.returncode == (3 if part in ("run", *NEEDS[command]) else 0)
+    assert done.returncode == (3 if part in NEEDS[command] else 0)
 
 
 def test_the_page_is_built_once_and_again_when_its_sources_change(checkout: Path) -> None:
