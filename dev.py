@@ -225,7 +225,7 @@ PARTS = (
     locked("test", "adds the test tools: 50 MB to download"),
     locked("lint", "adds the linters: 30 MB to download"),
     locked("docs", "adds the site builder: 26 MB to download"),
-    locked("bench", "adds the systems that benchmarks compare with: 55 MB to download"),
+    locked("bench", "adds the systems that benchmarks compare with: 80 MB to download"),
     locked("wheel", "adds the wheel builder: less than 1 MB to download"),
     Part(
         "web",

@@ -1,4 +1,6 @@
-"""A griffe extension: methods that `nngkit.blocking` wraps appear in the reference with their documentation.
+"""Griffe extensions for the reference: docstrings as Markdown, and the methods that `nngkit.blocking` wraps.
+
+A docstring marks a code block by `::` and by indentation; Markdown needs the indentation only.
 
 To a tool that reads only the source, `discover = _wrapper(_discovery.ServiceDiscovery.discover)` is a plain attribute.
 The extension replaces it by a method with the parameters and the docstring of the wrapped one, and gives `__init__` the
@@ -12,7 +14,14 @@ import re
 import griffe
 
 MODULE = "nngkit.blocking"
+MARK = re.compile(r"(\S)?::$", re.MULTILINE)
 ITERATES = re.compile(r"AsyncGenerator\[(.*), None\]")
+
+
+class CodeBlocks(griffe.Extension):
+    def on_object(self, *, obj: griffe.Object, **_: object) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = MARK.sub(lambda match: f"{match[1]}:" if match[1] else "", obj.docstring.value)
 
 
 class WrappedMethods(griffe.Extension):
