@@ -12,7 +12,8 @@ prints::
     sent once more: order 1, order 2, order 3
 
 The reply to an order means that it is on disk. A client without a reply repeats its request, so records may be stored
-twice: each has the id of its request, and `distinct=True` drops the duplicates. From a shell the recorder is `nngkit record journal --stream 'orders=rep listen=tcp://127.0.0.1:7000'`.
+twice: each has the id of its request, and `distinct=True` drops the duplicates. From a shell the recorder is
+`nngkit record journal --stream 'orders=rep listen=tcp://127.0.0.1:7000'`.
 """
 
 import tempfile

@@ -27,8 +27,8 @@ prints::
     <- {"ok": false, "error": "not a JSON object"}
 
 Every request gets a reply: an invalid one gets an error, and the server continues. A request may arrive twice (it is
-sent again when a connection breaks), so ``delete`` of a missing key is not an error. With the server running, any nanomsg
-or NNG client works::
+sent again when a connection breaks), so ``delete`` of a missing key is not an error. With the server running, any
+nanomsg or NNG client works::
 
     nngcat --req0 --dial tcp://127.0.0.1:7000 --data '{"do": "keys"}' --ascii
 """

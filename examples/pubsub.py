@@ -16,9 +16,9 @@ prints::
     final whistle: 0 messages lost
 
 A topic is the beginning of a message. The broadcaster sends every message to every subscriber, whose socket keeps those
-that match its topics. The broadcaster never waits for a slow subscriber, which loses messages. With ``sequence=True`` on
-both ends the messages of a topic are numbered, and the subscriber counts the lost ones. Leave it out to communicate with
-nanomsg or NNG.
+that match its topics. The broadcaster never waits for a slow subscriber, which loses messages. With ``sequence=True``
+on both ends the messages of a topic are numbered, and the subscriber counts the lost ones. Leave it out to communicate
+with nanomsg or NNG.
 """
 
 from concurrent.futures import ThreadPoolExecutor

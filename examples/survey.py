@@ -13,8 +13,8 @@ prints::
     and at one? 4 of 4 answered, 4 yes, before the deadline: True
 
 Dan takes longer than the first deadline, so his response is late and only counted (``stats.late``). The second survey
-has ``early=True``: it ends as soon as all surveyed peers have responded, long before its deadline. The peers that did not
-respond are known, too: each response has its connection.
+has ``early=True``: it ends as soon as all surveyed peers have responded, long before its deadline. The peers that did
+not respond are known, too: each response has its connection.
 """
 
 import trio
