@@ -1,4 +1,4 @@
-"""Batches: a sensor sends each reading with a call of its own, in far fewer messages on the network.
+"""Batches: a sensor's readings, one call for each, far fewer messages on the network.
 
 ::
 
@@ -10,8 +10,8 @@ prints::
     pulled 100000 readings, in order
     they travelled in less than 1000 messages
 
-Both ends need ``batch=True``. The calls are the same as without it; a reading waits at most a millisecond for others,
-and ``aflush`` sends the last ones at once.
+``batch=True`` stands at both ends. The calls are the same as without it; a reading waits a millisecond at most for
+others to go with, and ``aflush`` sends the last of them at once.
 """
 
 import struct

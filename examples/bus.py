@@ -1,4 +1,4 @@
-"""BUS: each node sends to all nodes connected to it, and receives from all of them.
+"""BUS: every node talks to every node it is connected to, and hears all of them but itself.
 
 ::
 
@@ -11,9 +11,9 @@ prints::
     cleo heard: ada is here, bob is here, dan is here
     dan heard: ada is here, bob is here, cleo is here
 
-A message goes one hop: to the connected peers, and not through them to others. For a full mesh, each node dials all
-earlier nodes. BUS is best effort: a node that is slow or joins late misses messages. Messages that must arrive need
-replies (REQ/REP) or a repair protocol.
+A message goes one hop: to the peers that are connected, and not through them to others. So that all may hear all,
+each node dials all that were there before it. Best effort: a node that is too slow, or comes too late, misses what was
+said. What has to arrive wants an answer (REQ/REP) or a repair.
 """
 
 import trio

@@ -1,25 +1,25 @@
-"""The demonstration: services are found, called, killed and removed, by real processes over real sockets.
+"""The demonstration: services found, called, killed and un-found, by real processes over real sockets.
 
 ::
 
     python3 dev.py demo                in the project's .venv
-    python3 examples/demo.py           with any Python that has nngkit
+    python3 examples/demo.py           anywhere that nngkit is installed
 
-It starts a daemon (`nngkit discoverd`), three providers of a service `answer` and a caller, a process each. Every 20 ms
-the caller calls `answer` by its name; a call may try up to three providers within one second. Then one provider is
-killed (SIGKILL), one is frozen (SIGSTOP) and resumed (SIGCONT), a fourth starts late, and one leaves (SIGTERM).
-Events are printed as they happen, and at the end each check with its figure and its bound.
+A daemon (`nngkit discoverd`), three providers of a service `answer` and a caller, each a process. Every 20 ms the
+caller calls `answer` by its name; a call may try up to three providers and has one second. Then one provider is killed
+(SIGKILL), one freezes (SIGSTOP) and thaws again (SIGCONT), a fourth starts late, and one leaves politely (SIGTERM).
+What happened when is printed as it happens, and at the end each promise with its figure and its bound.
 
-The daemon stores every round in a journal. At the end Spark reads the journal and makes a report: when each provider
-was up, as seen by the daemon.
+The daemon keeps every round in a journal, and at the end Spark reads that journal and makes a page of it: who was up
+when, as the daemon saw it.
 
-    --json       print one object at the end, and nothing else
-    --tries 1    make no retries; this fails, as calls to a newly frozen provider fail
+    --json       one object at the end, and nothing else
+    --tries 1    what the retries are for: it fails, as calls to a provider that froze a moment ago do
     --quick      leave out the journal and Spark, which take long to set up
-    --report F   the file of the report (default: nngkit-demo.html in the current directory)
+    --report F   where the page goes (default: nngkit-demo.html, here)
 
-Exit codes: 0 all checks hold, 1 one failed, 2 wrong usage, 130 and 143 interrupted. The demo ends by itself, in about
-15 seconds, or 40 with Spark, and ends its processes; the report is the only file that it leaves.
+Exit codes: 0 all held, 1 something did not, 2 wrong usage, 130 and 143 interrupted. It ends by itself, in about
+15 seconds, or 40 with Spark, and takes its processes with it; the page is the only file that it leaves.
 """
 
 from __future__ import annotations
@@ -44,45 +44,37 @@ from _demo.board import DEADLINE, FIRST, FREEZES, INTERVAL, KILLED, LATE, LEAVES
 from _demo.screen import Nothing, Screen, best_screen
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 6.0  # seconds for one expected event; after that its check fails
-LIMIT = 28.0  # seconds for the whole story
-SPARK_LIMIT = 60.0  # seconds for the report; 12 on an idle machine, most of them for the start
-GRACE = 2.0  # seconds that a process gets to end
-REDRAW = 0.1  # seconds between two drawings of the board
-BUSY = 0.1  # seconds of delay by the machine that are reported
+PATIENCE = 6.0  # seconds for any one thing to happen; what has not by then is a failed check, and not a hang
+LIMIT = 28.0  # seconds for everything
+SPARK_LIMIT = 60.0  # seconds for Spark's part; 12 where nothing else runs, most of them to start
+GRACE = 2.0  # seconds a process gets to end when asked to
+REDRAW = 0.1  # seconds between two pictures of the board
+BUSY = 0.1  # seconds that a process is kept waiting, from which on it is worth a word
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-OURS = (
-    "NNGKIT_",
-    "DISCOVERY_",
-    "SERVICE_",
-    "BIND_HOST",
-    "PORT",
-    "DEADLINE",
-    "INTERVAL",
-)  # set only by the demo
+OURS = ("NNGKIT_", "DISCOVERY_", "SERVICE_", "BIND_HOST", "PORT", "DEADLINE", "INTERVAL")  # set here, or not at all
 
 
 _libc = ctypes.CDLL(None)
 
 
-def die_with_parent() -> None:
-    """Have a new process killed when this one ends, however it ends. Called in the child before exec."""
+def die_with_us() -> None:
+    """In a new process, before it becomes another program: have it killed when this one is, however that happens."""
     if sys.platform == "linux":
         _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class Stage:
-    """The processes of the demo, their output, and the events seen in it."""
+    """The processes, what they print, and what is seen of it."""
 
     def __init__(self, board: Board, screen: Screen, tries: int) -> None:
         self.board = board
         self.screen = screen
         self.tries = tries
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.expected: set[str] = set()  # labels of processes that may end now
-        self.journal: Path | None = None  # the daemon's journal
-        self.where: dict[str, str] = {}  # the daemon's addresses, for the environment of the other processes
+        self.expected: set[str] = set()  # who may end now
+        self.journal: Path | None = None  # where the daemon keeps its rounds
+        self.where: dict[str, str] = {}  # the daemon's addresses, for everybody else's environment
         self.story: list[tuple[float, str, str]] = []
         self.changed = trio.Event()
 
@@ -94,7 +86,7 @@ class Stage:
     def start(
         self, label: str, *command: str | Path, stderr: int | None = None, **environment: str
     ) -> subprocess.Popen[bytes]:
-        """Start a process in its own session: Ctrl-C reaches only the demo, which ends it. Its stderr is inherited."""
+        """Start a process of its own session: a Ctrl-C is for us, and we end it. Its errors are shown as they are."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         process = subprocess.Popen(
             [sys.executable, *command],
@@ -104,7 +96,7 @@ class Stage:
             stdout=subprocess.PIPE,
             stderr=stderr,
             start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - the demo has no threads
+            preexec_fn=die_with_us,  # noqa: PLW1509 - there are no threads here
         )
         self.processes[label] = process
         return process
@@ -113,10 +105,10 @@ class Stage:
         self.processes[label].send_signal(number)
 
     def end_all(self) -> None:
-        """End all processes."""
+        """Whatever happened: nobody is left running."""
         for process in self.processes.values():
             if process.poll() is None:
-                process.send_signal(signal.SIGCONT)  # a stopped process cannot end
+                process.send_signal(signal.SIGCONT)  # a stopped one cannot end
                 process.terminate()
         deadline = time.monotonic() + GRACE
         for process in self.processes.values():
@@ -129,20 +121,20 @@ class Stage:
                 pipe.close()
 
     async def until(self, true: Callable[[], Any], timeout: float = PATIENCE) -> bool:
-        """Wait until `true()` holds; return False if it does not within `timeout` seconds."""
+        """Wait for something to be seen; false if it was not, in that time."""
         with trio.move_on_after(timeout):
             while not true():
                 await self.changed.wait()
         return bool(true())
 
     def look(self) -> None:
-        """Wake the tasks in `until`: an event was seen."""
+        """Something was seen: let those who wait look again."""
         self.changed.set()
         self.changed = trio.Event()
 
 
 async def lines(pipe: IO[bytes] | None) -> AsyncIterator[str]:
-    """Yield the lines that a process prints, until it ends."""
+    """What a process prints, line by line, until it ends."""
     assert pipe is not None
     async with trio.lowlevel.FdStream(os.dup(pipe.fileno())) as stream:
         rest = b""
@@ -152,11 +144,11 @@ async def lines(pipe: IO[bytes] | None) -> AsyncIterator[str]:
                 yield line.decode(errors="replace")
 
 
-# ---- the output of the processes -------------------------------------------------------------------------------------
+# ---- what the processes say ------------------------------------------------------------------------------------------
 
 
 async def follow_provider(stage: Stage, label: str) -> None:
-    """Note the address that the provider listens on, its first line."""
+    """Its first line is the address it listens on."""
     async for line in lines(stage.processes[label].stdout):
         if stage.board.rows[label].listening is None:
             stage.board.listening(label, line.split()[-1], time.monotonic())
@@ -166,27 +158,27 @@ async def follow_provider(stage: Stage, label: str) -> None:
 
 
 async def follow_caller(stage: Stage) -> None:
-    """Add each call to the board; a line is a call."""
+    """A line is a call; the first answer of a provider is news."""
     async for line in lines(stage.processes["caller"].stdout):
         call = json.loads(line)
         stage.board.call(call)
         if not call["ok"]:
             tried = ", ".join(f"{stage.board.label_of(each['to'])} for {ms(each['seconds'])}" for each in call["tries"])
-            stage.say("caller", f"a call failed, tried: {tried or 'no provider'}", "bold red")
+            stage.say("caller", f"a call failed, tried: {tried or 'nobody'}", "bold red")
         stage.look()
     await ended(stage, "caller")
 
 
 async def follow_daemon(stage: Stage) -> None:
-    """Show each change of a provider's state, with its reason; a line is a change."""
+    """A line is a change: who is what now, and why."""
     async for line in lines(stage.processes["daemon"].stdout):
         event = json.loads(line)
         stage.say("daemon", f"{stage.board.label_of(event['address'])} is {event['state']} ({event['reason']})", "dim")
     await ended(stage, "daemon")
 
 
-async def follow_daemon_log(stage: Stage) -> None:
-    """Show the daemon's messages; the first has the addresses of its surveys and of its replies to callers."""
+async def follow_daemon_words(stage: Stage) -> None:
+    """What it says beside that; first of all where it surveys, and where it answers callers."""
     async for line in lines(stage.processes["daemon"].stderr):
         if not stage.where and "surveys at" in line:
             survey, query = re.findall(r"\w+://[^\s,]+", line)
@@ -197,8 +189,8 @@ async def follow_daemon_log(stage: Stage) -> None:
 
 
 async def ended(stage: Stage, label: str) -> None:
-    """Wait for the exit of a process whose output has ended; count it if no exit was expected."""
-    while (code := stage.processes[label].poll()) is None:  # noqa: ASYNC110 - too short for a thread
+    """Its output has ended, so it has: was it told to?"""
+    while (code := stage.processes[label].poll()) is None:  # noqa: ASYNC110 - a moment, and worth no thread
         await trio.sleep(0.01)
     if label not in stage.expected:
         stage.board.ended_early += 1
@@ -215,7 +207,7 @@ async def start_daemon(stage: Stage, nursery: trio.Nursery) -> bool:
         options += ["--journal", str(stage.journal)]
     daemon = stage.start("daemon", "-m", "nngkit", "discoverd", "--json", *options, stderr=subprocess.PIPE)
     nursery.start_soon(follow_daemon, stage)
-    nursery.start_soon(follow_daemon_log, stage)
+    nursery.start_soon(follow_daemon_words, stage)
     if not await stage.until(lambda: stage.where or daemon.poll() is not None) or not stage.where:
         return False
     stage.say("daemon", f"surveys at {stage.where['NNGKIT_DISCOVERY']}, a round every {INTERVAL:g} s", "cyan")
@@ -234,10 +226,10 @@ def start_caller(stage: Stage, nursery: trio.Nursery) -> None:
 
 
 async def story(stage: Stage) -> None:
-    """Run the events in order. An event that was not seen fails its check, and the story continues."""
+    """Everything in its order. What was not seen to happen fails its check, and the story goes on."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(redraw, stage)
-        if not await start_daemon(stage, nursery):  # nothing works without it
+        if not await start_daemon(stage, nursery):  # without it there is nothing to see
             nursery.cancel_scope.cancel()
             return
         for label in FIRST:
@@ -278,14 +270,14 @@ async def story(stage: Stage) -> None:
 
 
 def do(stage: Stage, label: str, number: signal.Signals, state: State, what: str, style: str) -> None:
-    """Send a signal to a provider; its new state counts from after the signal."""
+    """What is done to a provider counts from when it has been done."""
     stage.signal(label, number)
     stage.board.became(label, state, time.monotonic())
     stage.say(label, what, style)
 
 
 async def found(stage: Stage, label: str, again: bool = False) -> None:
-    """Wait until the provider has answered a call (again), and report the time."""
+    """Wait until a call to it was answered (again), and say how long that took."""
     row = stage.board.rows[label]
     after = row.found_again_after if again else row.found_after
     if await stage.until(lambda: after() is not None):
@@ -297,7 +289,7 @@ async def found(stage: Stage, label: str, again: bool = False) -> None:
 def gone(stage: Stage, label: str, state: State) -> None:
     after = stage.board.rows[label].last_call_after(state)
     stage.say(
-        label, f"removed: last call to it {ms(after)} after" if after else "removed: no further call to it", "green"
+        label, f"un-found: last call to it {ms(after)} after" if after else "un-found: not one more call to it", "green"
     )
 
 
@@ -306,7 +298,7 @@ def ms(seconds: float | None) -> str:
 
 
 async def redraw(stage: Stage) -> None:
-    """Redraw the board, and measure how long the machine delays this process, and so probably all of them."""
+    """Keep the picture moving; and notice when this very process is kept waiting, for then all of them are."""
     while True:
         stage.screen.refresh(time.monotonic())
         due = time.monotonic() + REDRAW
@@ -318,16 +310,16 @@ async def redraw(stage: Stage) -> None:
 
 
 async def spark_report(stage: Stage, page: Path) -> None:
-    """Have Spark make a report of the daemon's journal; checks judge the result."""
+    """Have Spark make the page of the daemon's journal; how it went is a check."""
     assert stage.journal is not None
     board, began = stage.board, time.monotonic()
-    stage.say("spark", f"makes a report of the journal: {page}", "cyan")
+    stage.say("spark", f"makes a page of the journal: {page}", "cyan")
     words = stage.journal.with_name("spark.log")
-    with open(words, "wb") as said:  # noqa: ASYNC230 - a small local file
+    with open(words, "wb") as said:  # noqa: ASYNC230 - a small file of our own
         options = ["--small", "--journal", stage.journal, "--output", page]
         process = stage.start("spark", "-m", "nngkit", "spark", "run", "report", *options, stderr=said.fileno())
     with trio.move_on_after(SPARK_LIMIT):
-        while process.poll() is None:  # noqa: ASYNC110 - a plain process, polled
+        while process.poll() is None:  # noqa: ASYNC110 - a plain process, looked at now and then
             await trio.sleep(0.05)
     if process.poll() == 0:
         text = page.read_text()  # noqa: ASYNC240
@@ -335,12 +327,12 @@ async def spark_report(stage: Stage, page: Path) -> None:
         board.report_seconds = time.monotonic() - began
         stage.say("spark", f"done after {ms(board.report_seconds)}", "green")
     else:
-        last = words.read_text(errors="replace").strip().splitlines() or ["no message"]
-        stage.say("spark", f"no report: {last[-1]}", "bold red")
+        last = words.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        stage.say("spark", f"no page: {last[-1]}", "bold red")
 
 
 async def perform(stage: Stage, what: Callable[[Stage], Awaitable[None]], seconds: float) -> int:
-    """Run `what` for at most `seconds`. Return the signal that ended it, or 0."""
+    """Do `what`, until it is over or takes too long; the signal that ended it, or 0."""
     interrupted = 0
 
     async def heed(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
@@ -355,14 +347,14 @@ async def perform(stage: Stage, what: Callable[[Stage], Awaitable[None]], second
                 await what(stage)
             if limit.cancelled_caught:
                 stage.board.ended_early += 1
-                stage.say("demo", f"not finished after {seconds:.0f} s", "bold red")
+                stage.say("demo", f"not over after {seconds:.0f} s", "bold red")
             nursery.cancel_scope.cancel()
     return interrupted
 
 
 def run(stage: Stage, what: Callable[[Stage], Awaitable[None]], seconds: float) -> int:
-    """Run `what` and end all processes. Return the signal that interrupted it, or 0."""
-    for number in ENDINGS:  # for signals outside of `perform`; SIG_IGN would be inherited
+    """All of it, with nothing left running."""
+    for number in ENDINGS:  # what `perform` does not heed would come in between; SIG_IGN would be inherited
         signal.signal(number, lambda *_: None)
     try:
         return trio.run(perform, stage, what, seconds)
@@ -371,13 +363,11 @@ def run(stage: Stage, what: Callable[[Stage], Awaitable[None]], seconds: float) 
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        description="Services found, called, killed and removed. Exit code 0: all checks hold."
-    )
+    parser = argparse.ArgumentParser(description="Services found, called, killed and un-found. Exit code 0: all held.")
     parser.add_argument("--json", action="store_true", help="print one object at the end, and nothing else")
     parser.add_argument("--quick", action="store_true", help="leave out the journal and Spark")
     parser.add_argument(
-        "--report", type=Path, default=Path("nngkit-demo.html"), metavar="F", help="file of the report (%(default)s)"
+        "--report", type=Path, default=Path("nngkit-demo.html"), metavar="F", help="where the page goes (%(default)s)"
     )
     parser.add_argument("--tries", type=int, default=TRIES, metavar="N", help=f"providers a call may try ({TRIES})")
     options = parser.parse_args(arguments)
@@ -403,7 +393,7 @@ def main(arguments: list[str]) -> int:
         screen.finish(checks, seconds)
         if board.held_up > BUSY and not all(check.ok for check in checks):
             print(
-                f"(This machine was busy: it delayed the demo itself by up to {ms(board.held_up)}.)",
+                f"(This machine was busy: it kept the demo itself waiting for up to {ms(board.held_up)}.)",
                 file=sys.stderr,
             )
     finally:

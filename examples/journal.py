@@ -1,4 +1,4 @@
-"""The journal: received messages are stored, read by offset and time, and replayed.
+"""The journal: what was received is kept, read by offset and time, and sent once more.
 
 ::
 
@@ -11,9 +11,9 @@ prints::
     read: 6 records, 3 of them distinct
     sent once more: order 1, order 2, order 3
 
-The reply to an order means that it is on disk. A client without a reply repeats its request, so records may be stored
-twice: each has the id of its request, and `distinct=True` drops the duplicates. From a shell the recorder is
-`nngkit record journal --stream 'orders=rep listen=tcp://127.0.0.1:7000'`.
+Who sends orders knows that they are on the disk when the answer comes. Whoever gets no answer asks again, so records
+may be there twice: each carries the request's id, and `distinct=True` drops the second ones. From a shell the recorder
+is `nngkit record journal --stream 'orders=rep listen=tcp://127.0.0.1:7000'`.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""An in-memory key-value database: a REP server for JSON requests, and a client of a few lines.
+"""An in-memory key-value database: a REP server with JSON in and out, and a client of a few lines.
 
 ::
 
@@ -26,9 +26,9 @@ prints::
     -> this is not JSON
     <- {"ok": false, "error": "not a JSON object"}
 
-Every request gets a reply: an invalid one gets an error, and the server continues. A request may arrive twice (it is
-sent again when a connection breaks), so ``delete`` of a missing key is not an error. With the server running, any
-nanomsg or NNG client works::
+Whatever comes in, an answer goes out: a client that sends nonsense is told so, and the server serves on. A request may
+arrive twice (a client asks again when a connection breaks), so ``delete`` of a key that is gone is not an error.
+With the server running, any nanomsg or NNG client will do::
 
     nngcat --req0 --dial tcp://127.0.0.1:7000 --data '{"do": "keys"}' --ascii
 """
@@ -41,15 +41,15 @@ from typing import Any
 
 from nngkit.protocols import Rep, Req
 
-MOST_KEYS = 100_000  # any client can write, so memory needs a limit
+MOST_KEYS = 100_000  # memory is not endless, and anybody may ask
 
 
 class Refused(Exception):
-    """An error for the client."""
+    """What the client is told instead of an answer."""
 
 
 class Database:
-    """Key-value store; each method that begins with ``do_`` is a request."""
+    """The requests it understands are its methods that begin with ``do_``."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""PAIR: a dialogue of two players; each move goes one way, the next one back.
+"""PAIR: two players and nobody else; each move goes one way, its answer the other.
 
 ::
 
@@ -12,8 +12,8 @@ prints::
     black: Qh4#
     white: I resign
 
-A pair is flow-controlled and in order, in both directions at once. A third peer that dials the board is refused while
-the two are connected. Pair0 is compatible with nanomsg, Pair1 with NNG's newer version; they cannot be mixed.
+A pair is flow-controlled and in order, both ways at once. A third peer that dials the board is refused for as long as
+the two are connected. Pair0 speaks with nanomsg, Pair1 with NNG's own newer form; they do not mix.
 """
 
 import trio

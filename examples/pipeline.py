@@ -1,4 +1,4 @@
-"""PUSH/PULL: upstream distributes work to three workers, downstream collects their results.
+"""PUSH/PULL: upstream hands out work, three workers do it, downstream collects what they made.
 
 ::
 
@@ -10,9 +10,9 @@ prints::
     downstream pulled 12 squares, together 650
     3 of 3 workers had a share
 
-Each number goes to exactly one worker, the next in turn that has room; a worker with a full queue is skipped, and when
-all queues are full upstream waits. Here the workers are tasks of one program. As programs on other machines they would
-be the same: a worker needs only two addresses, and may come and go.
+Each number goes to exactly one worker, the next one in turn that has room; a worker with a full queue is passed over,
+and when all are full upstream waits. The workers here are tasks of one program. As programs of their own, on other
+machines, they would be these same lines: a worker needs two addresses and nothing else, and it may come and go.
 """
 
 import trio
@@ -24,7 +24,7 @@ WORKERS = 3
 
 
 async def worker(name: str, upstream: str, downstream: str) -> None:
-    # recv_buffer=1: a message read ahead by one worker is not available to another
+    # recv_buffer=1: what one worker has read ahead, another one cannot do
     async with Pull(dial=upstream, recv_buffer=1) as work, Push(dial=downstream) as results:
         async for number in work:
             await trio.sleep(0.005)  # hard work
@@ -39,7 +39,7 @@ async def main() -> None:
     ):
         for number in range(WORKERS):
             nursery.start_soon(worker, f"worker-{number}", upstream.address, downstream.address)
-        await upstream.await_for_peers(WORKERS, timeout=5)  # else the first worker gets all numbers
+        await upstream.await_for_peers(WORKERS, timeout=5)  # else the first to come gets all there is
 
         pushed = await upstream.asend_many([b"%d" % number for number in NUMBERS])
         print(f"upstream pushed {pushed} numbers")

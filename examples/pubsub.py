@@ -1,4 +1,4 @@
-"""PUB/SUB: a broadcaster of soccer matches, and a subscriber to the Netherlands and Germany.
+"""PUB/SUB: a broadcaster of soccer matches, and a listener who cares for the Netherlands and Germany only.
 
 ::
 
@@ -15,10 +15,10 @@ prints::
     germany corner
     final whistle: 0 messages lost
 
-A topic is the beginning of a message. The broadcaster sends every message to every subscriber, whose socket keeps those
-that match its topics. The broadcaster never waits for a slow subscriber, which loses messages. With ``sequence=True``
-on both ends the messages of a topic are numbered, and the subscriber counts the lost ones. Leave it out to communicate
-with nanomsg or NNG.
+A topic is what a message begins with. The broadcaster sends everything to everybody, and the subscriber's socket lets
+in what was asked for. Nobody waits for a slow subscriber: it loses messages. With ``sequence=True`` on both ends the
+messages of a topic are numbered, and the subscriber can tell how many it lost. Leave it out to talk
+with nanomsg or plain NNG.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +32,7 @@ FINAL_WHISTLE = "final whistle"
 
 
 def broadcast(broadcaster: Pub) -> None:
-    broadcaster.wait_for_peers(1, timeout=5)  # a subscriber that joins later misses earlier messages
+    broadcaster.wait_for_peers(1, timeout=5)  # who tunes in later hears what is said later
     for team, event in BROADCAST:
         broadcaster.send(f" {event}".encode(), topic=team)
     print(f"broadcast: {len(BROADCAST)} events of {len(TEAMS)} teams")

@@ -1,4 +1,4 @@
-"""REQ/REP: ten requests are shared evenly by two servers.
+"""REQ/REP: ten requests over two servers come out five and five, and nobody had to say so.
 
 ::
 
@@ -18,10 +18,10 @@ prints::
     request 9: 9 squared is 81
     server A answered 5, server B answered 5
 
-One REQ socket dials both servers and takes them in turn: next is the one that has been idle for longest. If a server
-dies with a request, the socket sends the request to the other, until the request's timeout; so a request may run twice.
-Requests do not wait for each other: any number of ``request`` calls may be in flight on one socket, from threads or
-tasks.
+One REQ socket dials both servers and takes them in turn: next is the one that has been without work for longest. If a
+server dies with a request in hand, the socket sends the same request to the other, until the request's timeout; so a
+server must bear being asked twice. Requests need not wait for each other either: any number of ``request`` calls may be
+under way on one socket, from threads or from tasks.
 """
 
 import time
@@ -31,7 +31,7 @@ from nngkit.protocols import Rep, Req
 
 
 def serve(server: Rep) -> int:
-    """Reply until the socket is closed; return the number of requests."""
+    """Answer until the socket is closed; how many requests that were."""
     answered = 0
     for request in server:
         number = int(request.body)

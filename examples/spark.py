@@ -4,7 +4,7 @@
 
     python3 examples/spark.py        needs 'nngkit[spark,journal]', and a Java, or 'nngkit[java]'
 
-prints, besides the log of Java on stderr::
+prints, beside what Java has to say on stderr::
 
     topic-0: 10 records
     topic-1: 10 records
@@ -25,7 +25,7 @@ from nngkit.spark.session import SMALL
 
 
 async def record(journal: Path) -> None:
-    """Store thirty records on three topics; leaving the recorder writes them to disk."""
+    """Thirty records on three topics; leaving the recorder puts them on the disk."""
     async with Recorder(journal) as recorder:
         for number in range(30):
             recorder.put(f"message {number}".encode(), topic=f"topic-{number % 3}", protocol="example")

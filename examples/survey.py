@@ -1,4 +1,4 @@
-"""SURVEYOR/RESPONDENT: one question to all peers, and all responses before the deadline.
+"""SURVEYOR/RESPONDENT: one question to all, and every answer that comes before the deadline.
 
 ::
 
@@ -12,9 +12,9 @@ prints::
       cleo: yes
     and at one? 4 of 4 answered, 4 yes, before the deadline: True
 
-Dan takes longer than the first deadline, so his response is late and only counted (``stats.late``). The second survey
-has ``early=True``: it ends as soon as all surveyed peers have responded, long before its deadline. The peers that did
-not respond are known, too: each response has its connection.
+Dan takes longer than the first deadline, so his answer comes too late to count (``stats.late`` counts it). The second
+survey says ``early=True``: it ends as soon as everybody who was asked has answered, long before its deadline. Who did
+not answer is known too: each reply carries the connection that it came by.
 """
 
 import trio

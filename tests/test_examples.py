@@ -1,4 +1,4 @@
-"""Each example is run as its docstring says; its output is compared with the docstring."""
+"""The examples do what their first lines say: each is run as it stands there, and its output is compared with them."""
 
 import ast
 import contextlib
@@ -24,11 +24,11 @@ from nngkit.protocols import Req
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
-PATTERNS = {"pair", "reqrep", "pipeline", "bus", "pubsub", "survey"}  # each has an example
+PATTERNS = {"pair", "reqrep", "pipeline", "bus", "pubsub", "survey"}  # each of the six has a file
 SHORT = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("demo", "spark"))
 FOLDER = EXAMPLES / "service_discovery"
 DEMO = EXAMPLES / "demo.py"
-BOUND = 30  # seconds; the demo takes half of that, any other example at most one
+BOUND = 30  # seconds; the demo takes half of it, the others one at most
 
 
 def docstring(path: Path) -> str:
@@ -36,9 +36,9 @@ def docstring(path: Path) -> str:
 
 
 def promised_output(path: Path) -> str:
-    """Return the indented block after `prints ...::`."""
+    """The indented block behind `prints ...::`."""
     found = re.search(r"^prints[^\n]*::\n\n((?:    .*\n|\n)+)", docstring(path) + "\n", re.MULTILINE)
-    assert found is not None, f"{path.name} has no `prints ...::` block"
+    assert found is not None, f"{path.name} does not say what it prints"
     return textwrap.dedent(found[1]).strip() + "\n"
 
 
@@ -77,21 +77,21 @@ def next_line(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_an_example_prints_what_its_docstring_promises(name: str) -> None:
+def test_prints_what_it_says(name: str) -> None:
     path = EXAMPLES / f"{name}.py"
     done = run(path)
     assert (done.stdout, done.stderr, done.returncode) == (promised_output(path), "", 0)
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_an_example_says_how_to_run_it(name: str) -> None:
+def test_says_how_to_run_it(name: str) -> None:
     assert f"    python3 examples/{name}.py" in docstring(EXAMPLES / f"{name}.py")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_the_spark_example_prints_what_its_docstring_promises() -> None:
-    path = EXAMPLES / "spark.py"  # Java logs to stderr
+def test_the_one_with_spark_prints_what_it_says() -> None:
+    path = EXAMPLES / "spark.py"  # Java says on stderr what it likes
     done = run_long(path, seconds=200)
     assert (done.stdout, done.returncode) == (promised_output(path), 0), done.stderr
 
@@ -100,13 +100,13 @@ def test_every_pattern_has_an_example() -> None:
     assert set(SHORT) >= PATTERNS
 
 
-def test_docs_examples_lists_each_example() -> None:
+def test_the_page_about_them_names_each() -> None:
     page = (ROOT / "docs" / "examples.md").read_text()
     for name in [*SHORT, "spark", "demo"]:
         assert f"../examples/{name}.py" in page
 
 
-def test_the_key_value_server_runs_until_it_is_interrupted() -> None:
+def test_the_database_serves_until_it_is_interrupted() -> None:
     with running(EXAMPLES / "keyvalue.py", "--serve", "tcp://127.0.0.1:0") as server:
         address = next_line(server).removeprefix("serving on ")
         with Req(dial=address, recv_timeout=10) as client:
@@ -119,7 +119,7 @@ def test_the_key_value_server_runs_until_it_is_interrupted() -> None:
         assert server.returncode == 0
 
 
-def test_the_canvas_is_written_as_svg(tmp_path: Path) -> None:
+def test_the_canvas_is_a_picture_in_a_file(tmp_path: Path) -> None:
     done = run(EXAMPLES / "canvas.py", "--svg", tmp_path / "house.svg")
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "house.svg").read_text() in done.stdout
@@ -128,7 +128,7 @@ def test_the_canvas_is_written_as_svg(tmp_path: Path) -> None:
 # ---- service_discovery: the programs ---------------------------------------------------------------------------------
 
 
-def test_the_daemon_finds_the_answer_service_and_notices_its_leave() -> None:
+def test_the_answer_is_found_and_says_good_bye() -> None:
     with running(FOLDER / "daemon.py", NNGKIT_LISTEN="tcp://127.0.0.1:0", INTERVAL="200", DEADLINE="500") as daemon:
         found = re.fullmatch(r"surveys at tcp://127.0.0.1:(\d+), answers at (\S+)", next_line(daemon))
         assert found is not None
@@ -160,7 +160,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("program", WRONG)
-def test_an_invalid_setting_is_one_line_on_stderr(program: str) -> None:
+def test_a_wrong_setting_is_told_in_one_line(program: str) -> None:
     done = run(FOLDER / program, **WRONG[program])
     assert (done.stdout, done.returncode) == ("", 1)
     assert re.fullmatch(rf"{re.escape(program)}: \w+: 'soon' is not a whole number.*\n", done.stderr)
@@ -169,7 +169,7 @@ def test_an_invalid_setting_is_one_line_on_stderr(program: str) -> None:
 # ---- service_discovery: the containers -------------------------------------------------------------------------------
 
 
-def test_the_dockerfile_copies_existing_files_and_starts_copied_ones() -> None:
+def test_the_dockerfile_copies_what_exists_and_starts_what_it_copied() -> None:
     stages = re.split(r"(?m)^FROM ", (FOLDER / "Dockerfile").read_text())[1:]
     names = [re.match(r"\S+ AS (\S+)", stage) for stage in stages]
     assert [name[1] for name in names if name] == ["nngkit", "daemon", "service", "client"]
@@ -178,12 +178,12 @@ def test_the_dockerfile_copies_existing_files_and_starts_copied_ones() -> None:
         copied = [source for line in re.findall(r"(?m)^COPY (.*)", stage) for source in line.split()[:-1]]
         for source in copied:
             assert (ROOT / source).exists(), source
-            assert f"!{source}" in ignored or f"!{Path(source).parent}/*.py" in ignored, f"{source} is ignored"
+            assert f"!{source}" in ignored or f"!{Path(source).parent}/*.py" in ignored, f"{source} is kept out"
         for command in re.findall(r"(?m)^CMD (.*)", stage):
-            program = json.loads(command)  # the exec form, which passes signals on
+            program = json.loads(command)  # the exec form, so that signals arrive
             assert program[0] == "python"
             assert program[1] in {Path(source).name for source in copied}
-    # setuptools needs the files that pyproject.toml names
+    # setuptools needs all that pyproject.toml names
     assert all(f"!{name}" in ignored for name in ("pyproject.toml", "README.md", "LICENSE", "nngkit", "protocols"))
     assert "USER" in stages[0]
 
@@ -209,7 +209,7 @@ def test_the_compose_file_agrees_with_the_dockerfile_and_the_programs() -> None:
 
     known = (FOLDER / "README.md").read_text()
     for name in re.findall(r"(?m)^ +([A-Z_]+):", text):
-        assert f"`{name}`" in known, f"README.md does not explain {name}"
+        assert f"`{name}`" in known, f"README.md does not say what {name} is"
     ports = {port for port in re.findall(r'"(\d+)"', text) if int(port) in (5555, 9000)}
     exposed = re.findall(r"(?m)^EXPOSE (.*)", dockerfile)
     assert ports <= {port for line in exposed for port in line.split()}
@@ -236,7 +236,7 @@ def call(at: float, *tries: tuple[str, bool], seconds: float = 0.001, ok: bool =
 
 
 def good_demo(board: ModuleType) -> Any:
-    """Return a successful run: answer-1 killed at 3 s, answer-2 frozen from 5 to 8, 4 joins at 7, 3 leaves at 9."""
+    """As it should: at 3 answer-1 is killed, from 5 to 8 answer-2 frozen, at 7 answer-4 comes, at 9 answer-3 left."""
     seen, state = board.Board(0.0), board.State
     for number in (1, 2, 3):
         seen.launched(f"answer-{number}", number, 0.1)
@@ -260,7 +260,7 @@ def failed(board: ModuleType, seen: Any) -> set[str]:
     return {check.name for check in board.verdict(seen) if not check.ok}
 
 
-def test_a_successful_demo_passes_every_check(board: ModuleType) -> None:
+def test_a_demo_in_which_all_went_well_holds(board: ModuleType) -> None:
     seen = good_demo(board)
     assert failed(board, seen) == set()
     figures = {check.name: check.measured for check in board.verdict(seen)}
@@ -278,23 +278,23 @@ def forget(label: str) -> Callable[[Any], object]:
 
 
 SPOILED: dict[str, tuple[Callable[[Any], object], str]] = {
-    "a provider never found": (forget("answer-1"), "first providers found after"),
-    "the late provider never found": (forget("answer-4"), "late one found after"),
-    "the resumed provider never found": (
+    "one never found": (forget("answer-1"), "first providers found after"),
+    "the late one never found": (forget("answer-4"), "late one found after"),
+    "the thawed one never found": (
         lambda seen: setattr(
             seen.rows["answer-2"], "tries", [each for each in seen.rows["answer-2"].tries if each.at < 8]
         ),
         "thawed one found after",
     ),
-    "the killed provider called": (
+    "the killed one called": (
         lambda seen: seen.call(call(4.0, ("tcp://1", False), ("tcp://2", True))),
         "last call to the killed one after",
     ),
-    "the frozen provider called": (
+    "the frozen one called": (
         lambda seen: seen.call(call(7.0, ("tcp://2", False), ("tcp://3", True))),
         "last call to the frozen one after",
     ),
-    "a provider called after it left": (
+    "one that left called": (
         lambda seen: seen.call(call(9.8, ("tcp://3", False), ("tcp://4", True))),
         "last call after a good-bye",
     ),
@@ -308,20 +308,20 @@ SPOILED: dict[str, tuple[Callable[[Any], object], str]] = {
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_each_broken_promise_fails_its_check(board: ModuleType, how: str) -> None:
+def test_each_promise_that_is_broken_fails_its_check(board: ModuleType, how: str) -> None:
     seen = good_demo(board)
     spoil, name = SPOILED[how]
     spoil(seen)
     assert failed(board, seen) == {name}
 
 
-def test_a_demo_without_events_fails_its_checks(board: ModuleType) -> None:
+def test_a_demo_in_which_nothing_happened_does_not_hold(board: ModuleType) -> None:
     checks = board.verdict(board.Board(0.0))
     counts = {"failed calls", "wrong answers", "processes that ended early"}
     assert failed(board, board.Board(0.0)) == {check.name for check in checks} - counts
 
 
-def test_docs_examples_lists_each_check(board: ModuleType) -> None:
+def test_the_page_names_each_check(board: ModuleType) -> None:
     page = (ROOT / "docs" / "examples.md").read_text()
     for check in board.verdict(board.Board(0.0)):
         bound = f"at least {check.bound} %" if check.least else f"{check.bound:g} {check.unit}".strip()
@@ -348,7 +348,7 @@ class Terminal(io.StringIO):
     ],
     ids=["terminal", "without rich", "dumb", "pipe"],
 )
-def test_the_board_needs_a_capable_terminal_and_rich(
+def test_it_is_pretty_where_it_can_be(
     board: ModuleType,
     screen: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
@@ -369,7 +369,7 @@ def test_the_board_needs_a_capable_terminal_and_rich(
 
 
 def on_a_terminal(seconds: float, **environment: str) -> str:
-    """Run the demo on a terminal, interrupt it, and return its output."""
+    """What the demo writes to a terminal before it is interrupted."""
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", **environment}
     process = subprocess.Popen([sys.executable, DEMO], stdin=theirs, stdout=theirs, stderr=theirs, env=env)
@@ -391,7 +391,7 @@ def on_a_terminal(seconds: float, **environment: str) -> str:
     return written.decode()
 
 
-def test_on_a_terminal_the_demo_draws_a_board_in_colour() -> None:
+def test_on_a_terminal_it_is_a_board_in_colour() -> None:
     written = on_a_terminal(2)
     assert "╭" in written
     assert "calls by name" in written
@@ -408,7 +408,7 @@ def test_no_color_is_honoured() -> None:
 # ---- the demo: all of it ---------------------------------------------------------------------------------------------
 
 
-def test_an_interrupted_demo_leaves_no_process_behind() -> None:
+def test_interrupted_it_leaves_nobody_behind() -> None:
     with running(DEMO, "--quick") as demo:
         pids: list[int] = []
         while len(pids) < 3:
@@ -423,13 +423,13 @@ def test_an_interrupted_demo_leaves_no_process_behind() -> None:
             os.kill(pid, 0)
 
 
-def test_wrong_usage_exits_with_code_2() -> None:
+def test_wrong_usage_is_told() -> None:
     assert run(DEMO, "--tries", "0").returncode == 2
     assert run(DEMO, "--nonsense").returncode == 2
 
 
 @pytest.mark.slow
-def test_the_demo_passes_and_prints_plain_lines_to_a_pipe() -> None:
+def test_the_demo_holds_and_is_plain_lines_in_a_pipe() -> None:
     started = time.monotonic()
     done = run(DEMO, "--quick")
     assert time.monotonic() - started < BOUND
@@ -442,16 +442,16 @@ def test_the_demo_passes_and_prints_plain_lines_to_a_pipe() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(150)
-def test_the_demo_ends_with_a_spark_report_of_its_journal(tmp_path: Path) -> None:
+def test_the_demo_ends_with_sparks_page_of_its_own_journal(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    done = run_long(DEMO, "--json", "--report", page, seconds=90)  # the whole demo, after set-up
+    done = run_long(DEMO, "--json", "--report", page, seconds=90)  # all of it, with set-up done
     result = json.loads(done.stdout)
     assert (done.returncode, result["ok"], result["report"]) == (0, True, str(page)), done.stdout
     assert "<svg" in page.read_text()
 
 
 @pytest.mark.slow
-def test_the_demo_reports_the_same_as_json() -> None:
+def test_the_demo_says_the_same_for_machines() -> None:
     done = run(DEMO, "--json", "--quick")
     result = json.loads(done.stdout)
     assert (done.returncode, result["ok"]) == (0, True), done.stdout
@@ -468,7 +468,7 @@ def test_the_demo_reports_the_same_as_json() -> None:
 
 
 @pytest.mark.slow
-def test_with_a_single_try_the_demo_names_the_failed_check() -> None:
+def test_with_a_single_try_the_demo_fails_and_says_where() -> None:
     done = run(DEMO, "--tries", "1", "--quick")
     assert done.returncode == 1
     assert re.search(r"(?m)^FAIL  failed calls +[1-9]", done.stdout)

@@ -33,13 +33,13 @@ ROOMS = {
         *("tests/test_envelope.py", "tests/test_errors.py", "docs/wire.md"),
     ],
     "benchmarks": ["benchmarks/*.py", "tests/test_benchmarks.py", "docs/benchmarks.md"],
-    "examples": ["examples/**/*.py", "examples/**/*.md"],
+    "examples": ["examples/**/*.py", "examples/**/*.md", "docs/examples.md", "tests/test_examples.py"],
     "architecture": ["docs/architecture.md"],
     "site": [
         *("dev.py", "README.md", "CHANGELOG.md", "tests/conftest.py", "docs/*.py", "docs/snippets/*.py"),
-        *("docs/reference/*.md", "docs/index.md", "docs/from-*.md", "docs/glossary.md", "docs/examples.md"),
+        *("docs/reference/*.md", "docs/index.md", "docs/from-*.md", "docs/glossary.md"),
         *("docs/testing.md", "tests/test_dev.py", "tests/test_docs.py"),
-        *("tests/test_examples.py", "tests/test_house_rules.py", "tests/test_packaging.py", "tests/test_readme.py"),
+        *("tests/test_house_rules.py", "tests/test_packaging.py", "tests/test_readme.py"),
         *("tests/test_types.py",),
     ],
 }

@@ -1,8 +1,9 @@
-"""Record of the demo, and its checks: pure, without clock, processes and screen.
+"""What the demo has seen so far, and whether it held: pure, no clock, no process, no screen.
 
-The story (../demo.py) enters processes and their states into a ``Board``, the caller's reports add calls and tries, and
-``verdict`` makes named checks of it, each with its figure and its bound. A try is one request to one provider; a call
-makes up to three of them. Times are ``time.monotonic()`` of this machine, which all its processes share.
+The story (../demo.py) writes processes and their states into a ``Board``, the caller's reports add calls and tries, and
+``verdict`` turns it all into named checks, each with its figure and its bound. A call is what a user asks for; a try is
+one request to one provider, and a call may take up to three of them. Times are ``time.monotonic()`` of this machine,
+which all its processes share.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-# Rounds of the daemon, short to keep the demo short; the daemon's defaults are the article's, 2 s and 5 s.
+# Rounds of the daemon. Short, so that the demo is; the daemon's own defaults are the article's 2 s and 5 s.
 INTERVAL = 0.5  # seconds between a round's end and the next one
 DEADLINE = 0.3  # seconds a round waits for replies
 
 PACE = 0.02  # seconds from call to call
-BUDGET = 1.0  # seconds for a call with all its tries
+BUDGET = 1.0  # seconds a call may take, all its tries together
 TRIES = 3  # providers a call may try
-FIRST_FOUND = 5.0  # seconds for the first three, including the caller's start
-SLACK = 0.5  # seconds that a busy machine may add: with all cores busy, processes wait that long
+FIRST_FOUND = 5.0  # seconds for the first three: the caller's own start is in it
+SLACK = 0.5  # seconds that a busy machine may add to what is promised: with its cores taken, processes wait that long
 
 
 class State(StrEnum):
-    """State that the story put a process into."""
+    """What the story did to a process."""
 
     STARTING = "starting"
     UP = "up"
@@ -44,7 +45,7 @@ class Try:
 
 @dataclass
 class Row:
-    """One provider: its states (``history``) and the requests sent to it."""
+    """One provider: what was done to it (``history``) and the requests it got."""
 
     label: str
     pid: int
@@ -59,19 +60,19 @@ class Row:
         return self.history[-1][1]
 
     def state_at(self, time: float) -> State | None:
-        """Return the state at a time, None before the launch."""
+        """None before it was launched."""
         return next((state for since, state in reversed(self.history) if since <= time), None)
 
     def found_after(self) -> float | None:
-        """Return the seconds from listening to the first answer."""
+        """Seconds from when it listened to its first answer."""
         if self.listening is None:
             return None
         answered = min((each.at + each.seconds for each in self.tries if each.ok), default=None)
-        # the line that reports its address may be read later than the answer
+        # its own word that it listens may be read later than that
         return None if answered is None else max(0.0, answered - self.listening)
 
     def found_again_after(self) -> float | None:
-        """Return the seconds from the resumption to the first answer to a call sent after it."""
+        """Seconds from when it was thawed to the first answer to a call sent since."""
         frozen = [since for since, state in self.history if state is State.FROZEN]
         thawed = [since for since, state in self.history if state is State.UP and frozen and since > frozen[-1]]
         if not thawed:
@@ -80,7 +81,7 @@ class Row:
         return min((time - thawed[0] for time in answered), default=None)
 
     def last_call_after(self, state: State) -> float | None:
-        """Return the seconds from the entry into ``state`` to the last request sent during it, 0 if there was none."""
+        """Seconds from when it was put into ``state`` to the last request sent to it in there; 0 if there was none."""
         spans = [(since, self.until(since)) for since, each in self.history if each is state]
         if not spans:
             return None
@@ -93,13 +94,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Check:
-    """A figure and its bound; ``measured`` is None if the event did not occur."""
+    """A figure and its bound; ``measured`` is None for what never happened."""
 
     name: str
     measured: float | None
     bound: float
     unit: str = ""
-    least: bool = False  # the bound is a minimum
+    least: bool = False  # the bound is a least, not a most
 
     @property
     def ok(self) -> bool:
@@ -115,7 +116,7 @@ class Check:
 
 @dataclass
 class Board:
-    """Data for the screen and the checks."""
+    """Everything the screen shows and the verdict judges."""
 
     started: float
     rows: dict[str, Row] = field(default_factory=dict)
@@ -126,9 +127,9 @@ class Board:
     slowest: float = 0.0
     most_tries: int = 0
     calling: tuple[float, float] | None = None  # from the first call to the last
-    held_up: float = 0.0  # longest delay of the demo by the machine, in seconds
-    ended_early: int = 0  # processes that ended unexpectedly
-    reports: bool = False  # Spark makes a report
+    held_up: float = 0.0  # seconds that the machine kept the demo itself waiting, at most
+    ended_early: int = 0  # processes that went without being told to
+    reports: bool = False  # whether Spark is to make a page
     reported: int | None = None  # providers in it
     report_seconds: float | None = None
 
@@ -140,14 +141,14 @@ class Board:
     def listening(self, label: str, address: str, now: float) -> None:
         row = self.rows[label]
         row.address, row.listening = address, now
-        row.tries = self.tries.setdefault(address, [])  # calls may have reached it before its address was read
+        row.tries = self.tries.setdefault(address, [])  # it may have been called before we hear that it is there
         self.became(label, State.UP, now)
 
     def became(self, label: str, state: State, now: float) -> None:
         self.rows[label].history.append((now, state))
 
     def call(self, report: Mapping[str, Any]) -> None:
-        """Add a call, a line of the caller."""
+        """Add one line of the caller."""
         self.calls += 1
         self.failed += not report["ok"]
         self.wrong += bool(report["wrong"])
@@ -162,17 +163,17 @@ class Board:
         return next((row.label for row in self.rows.values() if row.address == address), address)
 
 
-# The providers, by what happens to them.
-REPORT = 60.0  # seconds for Spark's start and report; 12 on an idle machine
+# What the story does to whom; the checks below are about these.
+REPORT = 60.0  # seconds for Spark to start and to make its page; 12 where nothing else runs
 FIRST = ("answer-1", "answer-2", "answer-3")
 KILLED, FREEZES, LEAVES = FIRST
 LATE = "answer-4"
 
 
 def verdict(board: Board) -> list[Check]:
-    """Return the checks of a finished demo."""
-    next_round = INTERVAL + DEADLINE + SLACK  # a round may just have ended
-    two_misses = INTERVAL + 2 * DEADLINE + SLACK  # a missed round and its repetition
+    """The checks of a finished demo; all of them hold, or it failed."""
+    next_round = INTERVAL + DEADLINE + SLACK  # a round may just be over
+    two_misses = INTERVAL + 2 * DEADLINE + SLACK  # a round that was missed, and the one that asks again
     return [
         Check("first providers found after", _slowest_found(board, FIRST), FIRST_FOUND, "s"),
         Check("last call to the killed one after", _last_call(board, KILLED, State.KILLED), SLACK, "s"),
@@ -193,15 +194,15 @@ def verdict(board: Board) -> list[Check]:
 def _page(board: Board) -> list[Check]:
     if not board.reports:
         return []
-    providers = len(FIRST) + 1
+    everybody = len(FIRST) + 1
     return [
-        Check("providers in Spark's report", board.reported, providers, least=True),
+        Check("providers in Spark's report", board.reported, everybody, least=True),
         Check("Spark's report made in", board.report_seconds, REPORT, "s"),
     ]
 
 
 def _slowest_found(board: Board, labels: Iterable[str]) -> float | None:
-    """Return the longest time to the first answer, None if one of them never answered."""
+    """None if one of them never was."""
     slowest = 0.0
     for label in labels:
         after = board.rows[label].found_after() if label in board.rows else None

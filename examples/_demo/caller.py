@@ -1,8 +1,8 @@
-"""Call a service by its name at a steady rate and print each result, a JSON line, until SIGTERM.
+"""Calls a service by its name, steadily, and says how each call went: a JSON line on stdout. SIGTERM ends it.
 
-``Caller.call`` shows how to call a service whose providers come and go: resolve the name, try one provider, and if it
-does not answer soon also try another, until the time of the call is over. Calls do not wait for each other. Resolving
-is a local lookup: the daemon pushes changes to the resolver.
+How to call a service whose providers come and go is all in ``Caller.call``: ask the resolver who is there, try one of
+them, and if it does not answer soon try another one as well, until the time given to the call is over. Calls do not
+wait for each other. To ask the resolver costs nothing: its daemon tells it of changes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from nngkit.protocols import Req
 
 NAME = "answer"
 ANSWER = b"The answer is 42"
-TRY = 0.3  # seconds until the next provider is tried; three tries fit into the second of a call
+TRY = 0.3  # seconds after which the next provider is tried: three of them fit into the second that a call has
 
 
 class Caller:
-    """Caller with a REQ socket for each known provider."""
+    """One REQ socket a provider, kept for as long as the provider is known."""
 
     def __init__(self, resolver: Resolver, tries: int) -> None:
         self.resolver = resolver
@@ -37,7 +37,7 @@ class Caller:
         self.sockets: dict[str, Req] = {}
 
     async def call(self) -> dict[str, Any]:
-        """Make one call and return a report. Earlier tries continue while the next is made: the first answer counts."""
+        """One call, as a report. A slow provider is not given up when the next one is tried: any answer will do."""
         started = time.monotonic()
         tries: list[dict[str, Any]] = []
         answer: bytes | None = None
@@ -64,10 +64,10 @@ class Caller:
         }
 
     async def ask(self, this: dict[str, Any], send: trio.MemorySendChannel[bytes | None]) -> None:
-        """Make one try until it is cancelled. Send the answer, or None if there is none."""
+        """One try, until it is cancelled. It sends the answer, or None if there will be none."""
         answer = None
         try:
-            with contextlib.suppress(Closed):  # the provider was removed during the wait
+            with contextlib.suppress(Closed):  # it was found to be gone while we waited
                 answer = await self.socket(this["to"]).arequest(b"?")
                 this["ok"] = True
         finally:
@@ -75,7 +75,7 @@ class Caller:
             send.send_nowait(answer)
 
     async def pick(self, tried: set[str]) -> str:
-        """Return the address of a provider not tried yet, or else of any; wait until there is one."""
+        """The address of one that this call has not tried yet, or if there is no other, of any; waits for the first."""
         known = [provider.address for provider in self.resolver.snapshot().get(NAME, ())]
         fresh = [address for address in known if address not in tried]
         return random.choice(fresh) if tried and fresh else (await self.resolver.find(NAME)).address
@@ -86,7 +86,7 @@ class Caller:
         return self.sockets[address]
 
     async def forget(self) -> None:
-        """Close the sockets of removed providers; a call that waits on one tries the next provider at once."""
+        """Close the sockets of providers that are gone; a call that waits on one tries the next provider at once."""
         async for _ in self.resolver.events():
             known = {provider.address for provider in self.resolver.snapshot().get(NAME, ())}
             for address in self.sockets.keys() - known:
@@ -104,7 +104,7 @@ async def main(tries: int) -> None:
 
         async with trio.open_nursery() as helpers:
             helpers.start_soon(caller.forget)
-            async with trio.open_nursery() as calls:  # ends after the last call
+            async with trio.open_nursery() as calls:  # left when the last of them is over
                 with trio.open_signal_receiver(signal.SIGTERM) as signals:
                     due = trio.current_time()
                     ending = trio.Event()
@@ -125,6 +125,6 @@ async def set_when(signals: AsyncIterator[int], event: trio.Event) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Call a service by its name at a steady rate.")
+    parser = argparse.ArgumentParser(description="Call a service by its name, steadily.")
     parser.add_argument("--tries", type=int, default=TRIES, help="providers that a call may try")
     trio.run(main, parser.parse_args().tries)

@@ -1,7 +1,7 @@
-"""Output of the demo: a live board on a terminal, plain lines in a pipe or without ``rich``.
+"""How the demo looks: a live board on a terminal, plain lines in a pipe or without ``rich``.
 
-Both have the same methods: ``say`` a line of the story, ``refresh`` at intervals, ``finish`` with the checks. rich
-honours NO_COLOR; a dumb terminal or one without UTF-8 gets plain ASCII lines.
+Both are told the same: ``say`` a line of the story, ``refresh`` now and then, ``finish`` with the checks. Colours
+follow NO_COLOR (rich sees to that), and a terminal that is dumb or knows no UTF-8 gets plain ASCII lines.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from _demo.board import PACE, Board, Check, Row, State
 
-SPAN = 15.0  # seconds that the timeline shows at first; a longer demo compresses it
+SPAN = 15.0  # seconds the timeline has room for at first; a longer demo squeezes it
 BARS = "▁▂▃▄▅▆▇█"
 MOST_LINES = 14  # of the story, under the board
 
@@ -26,7 +26,7 @@ STYLE = {
 
 
 class Screen(Protocol):
-    """Screen interface for the story."""
+    """What the story needs of a screen."""
 
     def say(self, at: float, who: str, what: str, style: str = "") -> None: ...
 
@@ -38,18 +38,18 @@ class Screen(Protocol):
 
 
 def best_screen(board: Board) -> Screen:
-    """Return the board if the terminal and the packages allow it."""
+    """The pretty one where it can be shown."""
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and encoding == "utf8":
         try:
             return Pretty(board)
         except ImportError:
-            print("demo: plain lines, because rich is not installed: pip install 'nngkit[pretty]'", file=sys.stderr)
+            print("demo: lines alone, as rich is not installed: pip install 'nngkit[pretty]'", file=sys.stderr)
     return Plain()
 
 
 def figure(check: Check) -> tuple[str, str]:
-    """Return the measured figure and its bound as text."""
+    """What was measured, and the bound, as words."""
     word = "at least" if check.least else "at most"
     return _number(check.measured, check.unit), f"{word} {_number(check.bound, check.unit)}"
 
@@ -67,7 +67,7 @@ def _sum(checks: list[Check], seconds: float) -> str:
 
 
 class Plain:
-    """One line for each event."""
+    """A line when something happens."""
 
     def say(self, at: float, who: str, what: str, style: str = "") -> None:
         print(f"{at:6.2f} s  {who:<9} {what}", flush=True)
@@ -87,7 +87,7 @@ class Plain:
 
 
 class Nothing(Plain):
-    """No output, for ``--json``: the caller prints the result."""
+    """For ``--json``: only the result is printed, by somebody else."""
 
     def say(self, at: float, who: str, what: str, style: str = "") -> None:
         pass
@@ -97,7 +97,7 @@ class Nothing(Plain):
 
 
 class Pretty:
-    """Live table with a row for each provider, its calls as a timeline, and the story below."""
+    """A table that is redrawn: a row a provider with its calls as a timeline, the story below it."""
 
     def __init__(self, board: Board) -> None:
         from rich.console import Console
@@ -106,7 +106,7 @@ class Pretty:
         self.board = board
         self.lines: list[tuple[float, str, str, str]] = []
         self.console = Console(highlight=False)
-        # no redirected output, and drawing only on request: no thread
+        # nobody else's output goes through it, and it is drawn when the story says so: no thread
         self.live = Live(console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         self.live.start()
 
@@ -170,8 +170,8 @@ class Pretty:
         panel = Panel(
             Group(head, Text(), table),
             box=ROUNDED,
-            title="nngkit: services found, called, killed and removed",
-            subtitle=f"▄ answered  × no answer  ─ absent  {now - board.started:4.1f} s",
+            title="nngkit: found, called, killed and un-found",
+            subtitle=f"▄ answered  × no answer  ─ not there  {now - board.started:4.1f} s",
             border_style="dim",
             width=self.console.width,
         )

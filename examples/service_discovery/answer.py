@@ -1,12 +1,12 @@
-"""A service as in the article: it replies "The answer is 42" and announces itself.
+"""A service as in the article: it answers "The answer is 42", and lets itself be found.
 
 ::
 
     python3 examples/service_discovery/answer.py
 
-prints its address and serves until SIGTERM or Ctrl-C. The settings are the article's environment variables (all in
-README.md): DISCOVERY_HOST and DISCOVERY_PORT give the daemon's address; SERVICE_NAME, SERVICE_HOST, SERVICE_PORT and
-SERVICE_PROTOCOL are announced. The daemon may start later, and may restart.
+says where it serves, and serves until SIGTERM or Ctrl-C. The settings are environment variables, the article's
+(README.md has them all): DISCOVERY_HOST and DISCOVERY_PORT say where the daemon is; SERVICE_NAME, SERVICE_HOST,
+SERVICE_PORT and SERVICE_PROTOCOL what it is told. The daemon may start later, and may restart.
 """
 
 import os
@@ -21,7 +21,7 @@ from nngkit.discovery import ServiceSettings
 from nngkit.protocols import Rep
 
 BIND_HOST = os.environ.get("BIND_HOST", "127.0.0.1")  # the interface to serve on; in a container 0.0.0.0
-LAST_ANSWERS = 0.2  # seconds for requests in flight after the service has left
+LAST_ANSWERS = 0.2  # seconds for calls that are under way when nobody new is sent here any more
 
 
 async def answer(server: Rep) -> None:
@@ -33,7 +33,7 @@ async def main() -> None:
     settings = ServiceSettings.from_environment({"SERVICE_NAME": "answer", **os.environ})
     wanted = urlsplit(settings.address)
     async with Rep(listen=f"{wanted.scheme}://{BIND_HOST}:{wanted.port}") as server:
-        # SERVICE_PORT=0 takes a free port; the socket has its number
+        # SERVICE_PORT=0 takes a free port, and only the socket knows which
         address = f"{wanted.scheme}://{wanted.hostname}:{urlsplit(server.address).port}"
         async with (
             Service(
@@ -50,12 +50,12 @@ async def main() -> None:
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                 print(f"{settings.name} at {address}", flush=True)
                 await anext(signals)
-            await service.aclose()  # leave first: from now on no caller is sent here
+            await service.aclose()  # good-bye first: from now on nobody is sent here
             await trio.sleep(LAST_ANSWERS)
             nursery.cancel_scope.cancel()
 
 
 try:
     trio.run(main)
-except NngkitError as error:  # an invalid setting, a port in use
+except NngkitError as error:  # a setting that cannot be used, a port in use
     sys.exit(f"answer.py: {error}")

@@ -1,4 +1,4 @@
-"""Find a service by its name and send it a request.
+"""Finds a service by its name, and asks it.
 
 ::
 
@@ -8,8 +8,8 @@ prints, with daemon.py and answer.py beside it running::
 
     tcp://127.0.0.1:9000 says: The answer is 42
 
-It waits ten seconds for a provider. The settings are environment variables (all in README.md): DISCOVERY_HOST and
-DISCOVERY_PORT give the daemon's address, SERVICE_NAME the service to find.
+It waits ten seconds for somebody to be found. The settings are environment variables (README.md has them all):
+DISCOVERY_HOST and DISCOVERY_PORT say where the daemon is, SERVICE_NAME whom to find.
 """
 
 import os
@@ -35,5 +35,5 @@ async def main() -> None:
 
 try:
     trio.run(main)
-except NngkitError as error:  # not found, no reply, an invalid setting
+except NngkitError as error:  # not found, no answer, a setting that cannot be used
     sys.exit(f"client.py: {error}")

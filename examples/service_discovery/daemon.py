@@ -1,11 +1,11 @@
-"""The discovery daemon as a program: `nngkit discoverd` in a few lines.
+"""The discovery daemon as a program of its own: `nngkit discoverd` in a few lines.
 
 ::
 
     python3 examples/service_discovery/daemon.py
 
-prints its addresses, then a line for each change, until SIGTERM or Ctrl-C. The settings are environment variables: the
-article's PORT, DEADLINE and INTERVAL (both in milliseconds), or those of nngkit (README.md).
+says where it listens, then a line for each change it sees, until SIGTERM or Ctrl-C. The settings are environment
+variables: the article's PORT, DEADLINE and INTERVAL (both in milliseconds), or nngkit's own beside them (README.md).
 """
 
 import signal
@@ -35,5 +35,5 @@ async def main() -> None:
 
 try:
     trio.run(main)
-except NngkitError as error:  # an invalid setting, a port in use
+except NngkitError as error:  # a setting that cannot be used, a port in use
     sys.exit(f"daemon.py: {error}")
