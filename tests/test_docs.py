@@ -16,16 +16,16 @@ import pytest
 
 import nngkit
 from nngkit import devices, discovery, documents, journal, protocols
-from nngkit.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]}
 SNIPPETS = {path.stem: path for path in sorted((DOCS / "snippets").glob("*.py"))}
+COMMANDS = importlib.import_module("nngkit.cli.main").COMMANDS
 PACKAGES = (nngkit, protocols, discovery, documents, devices, journal)
 MIGRATIONS = ("from-articles", "from-nats", "from-pynng", "from-pyzmq")
 # The modules of nngkit that have no page in the reference: nothing in them is for users.
-INTERNAL = {"background", "cli", "envelope", "loops", "portal", "web"}
+INTERNAL = {"background", "cbor", "cli", "envelope", "loop_waits", "loops", "portal", "web"}
 
 
 def run(program: str, folder: Path) -> str:
