@@ -32,7 +32,13 @@ ROOMS = {
         *("nngkit/*.py", "tests/test_blocking.py", "tests/test_background.py", "tests/test_imports.py"),
         *("tests/test_envelope.py", "tests/test_errors.py", "docs/wire.md"),
     ],
-    "benchmarks": ["benchmarks/*.py", "tests/test_benchmarks.py", "docs/benchmarks.md"],
+    "benchmarks": [
+        "benchmarks/*.py",
+        "tests/test_benchmarks.py",
+        "tests/test_replay_trace.py",
+        "tests/traces.py",
+        "docs/benchmarks.md",
+    ],
     "examples": ["examples/**/*.py", "examples/**/*.md", "docs/examples.md", "tests/test_examples.py"],
     "architecture": ["docs/architecture.md"],
     "site": [
