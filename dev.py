@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""Everything a developer runs, from a bare Python >= 3.11 and its pip; no root, nothing outside this folder.
+"""Run every development task from a bare Python >= 3.11 and its pip: no root, nothing outside this folder.
 
 ::
 
-    python3 dev.py demo  [ARGS]    the demonstration, examples/demo.py; --quick does without Spark, which is large
-    python3 dev.py test  [ARGS]    pytest with ARGS (-k name ...); --slow adds the slow tests, --cov a coverage report
-    python3 dev.py lint            ruff (check, format), mypy --strict, import-linter, codespell: all of them, each time
-    python3 dev.py bench [NAME]    benchmarks/NAME.py, or all in order of name; --list names them
-    python3 dev.py web             builds the pages of nngkit/web into nngkit/web/static; needs Node.js and npm
-    python3 dev.py wheel           builds the pages, then a wheel and an sdist that have them inside, into dist
+    python3 dev.py demo  [ARGS]    run examples/demo.py; --quick leaves out Spark, which is large
+    python3 dev.py test  [ARGS]    run pytest with ARGS (-k name ...); --slow adds slow tests, --cov a coverage report
+    python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter and codespell, all of them
+    python3 dev.py docs            build the documentation site, strictly, into build/site
+    python3 dev.py bench [NAME]    run benchmarks/NAME.py, or all in alphabetical order; --list prints the names
+    python3 dev.py web             build the browser page of nngkit/web into nngkit/web/static; needs Node.js and npm
+    python3 dev.py wheel           build the browser page, then a wheel and an sdist that contain it, into dist
+    python3 dev.py lock  [ARGS]    write requirements/*.lock anew with uv; --upgrade takes newer versions
 
-What a command needs is a row of PARTS: it is built when its stamp (a hash of all that it depends on) is not the one in
-.venv, so the second run goes straight to work. What a command does is a row of COMMANDS. A new need (npm packages) is a
-new row and not a new `if`.
+PARTS lists what commands need. A part is built when its stamp in .venv is not the hash of what it depends on, so a
+second run starts at once. COMMANDS lists what commands do. Each command fetches only its own parts.
 
-Exit codes: those of what was run; 2 for wrong usage, 3 when .venv cannot be made.
-This file alone keeps to the syntax of Python 3.6: an old Python has to get as far as being told.
+Exit codes: that of the program that was run; 2 wrong usage, 3 .venv could not be built.
+This file keeps to Python 3.6 syntax, so that an older Python can still print the version error.
 """
 
 import sys
@@ -28,20 +29,32 @@ import functools
 import hashlib
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 from typing import Callable, NamedTuple, NoReturn
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-LOCK = ROOT / "requirements.lock"
-SPARK_LOCK = ROOT / "requirements-spark.lock"  # Spark and a Java: five times as much as all the rest
-NEEDS_PIP = (22, 3)  # the first with `pip --python`
+LOCKS = ROOT / "requirements"
+NEEDS_PIP = (22, 3)  # the first version with `pip --python`
+
+# The locks, in the order in which they are made: each follows the versions of those above. Arguments of uv pip compile.
+LOCKED = (
+    ("run", "pyproject.toml --group install --extra pretty"),
+    ("extras", "pyproject.toml --extra documents --extra journal --extra spark --extra java"),
+    ("test", "--group test"),
+    ("lint", "--group lint"),
+    ("docs", "--group docs"),
+    ("bench", "--group bench"),
+    ("wheel", "--group wheel"),
+)
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -58,7 +71,7 @@ def fail(reason: str, code: int = 3) -> NoReturn:
 
 @contextlib.contextmanager
 def step(what: str):
-    """One line a step, finished with the seconds it took."""
+    """Print one line per step, completed with its duration in seconds."""
     start = time.monotonic()
     say(f"  {what} ...", end=" ")
     try:
@@ -69,20 +82,21 @@ def step(what: str):
     say(f"{time.monotonic() - start:.1f} s")
 
 
-def quietly(argv: list, cwd: Path = ROOT) -> None:
-    """Run it with its output kept back, and show all of it if it fails."""
-    done = subprocess.run(argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+def quietly(argv: list, cwd: Path = ROOT, **variables: str) -> None:
+    """Run a program without showing its output. Raises StepFailed, with that output, if it fails."""
+    out = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(argv, cwd=cwd, env={**os.environ, **variables}, **out)
     if done.returncode:
         raise StepFailed(done.stdout.decode(errors="replace"))
 
 
 class StepFailed(Exception):
-    """A step of the build ended badly; its output is the argument."""
+    """A build step failed; the argument is its output."""
 
 
 @functools.lru_cache(maxsize=None)
 def host_pip() -> list:
-    """The command of a pip outside .venv that can install into .venv: this Python's own, else one on PATH."""
+    """Return the command of a pip outside .venv that can install into it: this Python's own, else one on PATH."""
     too_old = None
     for argv in ([sys.executable, "-m", "pip"], ["pip3"], ["pip"]):
         if not shutil.which(argv[0]):
@@ -100,52 +114,59 @@ def host_pip() -> list:
     fail(f"{wanted}, and there is none for {sys.executable} (Debian, Ubuntu: apt-get install python3-pip)")
 
 
-def pip_install(*arguments: str) -> None:
-    quietly([*host_pip(), "--python", str(PYTHON), "install", "--disable-pip-version-check", *arguments])
-
-
-def pinned(name: str) -> str:
-    """The lock's entry for one package, its hashes with it."""
-    lines = LOCK.read_text().splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith(name + "=="))
-    last = next(number for number in range(first, len(lines)) if not lines[number].endswith("\\"))
-    return "\n".join(lines[first : last + 1]) + "\n"
+def all_locks() -> bytes:
+    return b"".join(LOCKS.joinpath(name + ".lock").read_bytes() for name, _ in LOCKED)
 
 
 def build_venv() -> None:
-    host_pip()  # complain before anything is removed
+    host_pip()  # fail before anything is removed
     with step("an empty .venv"):
-        shutil.rmtree(VENV, ignore_errors=True)  # whole: what left the lock has to leave .venv too
+        shutil.rmtree(VENV, ignore_errors=True)  # completely: a package that left a lock must leave .venv too
         quietly([sys.executable, "-m", "venv", "--without-pip", str(VENV)])  # Debian's Python has no ensurepip
-    with step("setuptools"), tempfile.TemporaryDirectory() as scratch:
-        alone = Path(scratch, "setuptools.txt")
-        alone.write_text(pinned("setuptools"))
-        pip_install("--require-hashes", "-r", str(alone))
-    # Not isolated: an isolated build fetches a setuptools of its own, which nobody pinned.
-    with step("the packages of requirements.lock"):
-        pip_install("--require-hashes", "--no-build-isolation", "-r", str(LOCK))
 
 
-def install_spark() -> None:
-    host_pip()
-    # Not isolated either: PySpark is a source package.
-    with step("the packages of requirements-spark.lock"):
-        pip_install("--require-hashes", "--no-build-isolation", "-r", str(SPARK_LOCK))
+def install(name: str) -> None:
+    """Install one lock.
+
+    Without dependencies: the lock has them all. Without byte code: Python compiles the few modules that a command
+    imports. Not isolated: PySpark is a source package, and its build would fetch a setuptools that no lock pins.
+    """
+    pip = [*host_pip(), "--python", str(PYTHON), "install", "--disable-pip-version-check", "--no-compile"]
+    with step(f"the packages of requirements/{name}.lock"):
+        lock = str(LOCKS / (name + ".lock"))
+        build = str(LOCKS / "build.cfg")
+        quietly([*pip, "--require-hashes", "--no-deps", "--no-build-isolation", "-r", lock], DIST_EXTRA_CONFIG=build)
+
+
+EDITABLE = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+SCRIPT = "#!{python}\nimport sys\n\nfrom {module} import {function}\n\nsys.exit({function}())\n"
 
 
 def install_nngkit() -> None:
-    host_pip()
-    with step("nngkit, editable"):
-        pip_install("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    """Install this checkout so that changes take effect at once, as `pip install --editable` does in 2 s of CPU."""
+    with step("nngkit, editable"), tempfile.TemporaryDirectory() as scratch:
+        quietly([str(PYTHON), "-c", EDITABLE, scratch])
+        packages = next(VENV.glob("lib/python*/site-packages"))
+        for old in packages.glob("nngkit-*.dist-info"):
+            shutil.rmtree(old)
+        with zipfile.ZipFile(next(Path(scratch).glob("*.whl"))) as wheel:
+            wheel.extractall(packages)
+        for entry_points in packages.glob("nngkit-*.dist-info/entry_points.txt"):
+            for name, module, function in re.findall(
+                r"^(\S+) *= *(\S+):(\S+)$", entry_points.read_text(), re.MULTILINE
+            ):
+                script = VENV / "bin" / name
+                script.write_text(SCRIPT.format(python=PYTHON, module=module, function=function))
+                script.chmod(0o755)
 
 
 PAGE = ROOT / "nngkit" / "web" / "doc"
 PAGE_BUILT = ROOT / "nngkit" / "web" / "static" / "doc"
-NEEDS_NODE = 18  # what the bundler runs on
+NEEDS_NODE = 18  # the oldest major version that the bundler supports
 
 
 def page_sources() -> bytes:
-    """All that the page is made of, and whether it was made: its folders may have been cleaned since."""
+    """Return the page's sources, and whether the page is still there: its folders may have been cleaned."""
     files = sorted(PAGE.glob("*.js*")) + sorted((PAGE / "page").glob("*"))
     built = (PAGE_BUILT / "index.html").exists() and (PAGE / "node_modules").exists()
     return b"".join(b"%s\0%s\0" % (str(file).encode(), file.read_bytes()) for file in files) + (b"1" if built else b"0")
@@ -155,50 +176,60 @@ def build_page() -> None:
     for program in ("node", "npm"):
         if not shutil.which(program):
             fail(
-                f"the pages need Node.js {NEEDS_NODE} or newer and npm, and there is no {program}"
+                f"the browser page needs Node.js {NEEDS_NODE} or newer and npm; {program} is missing"
                 " (Debian, Ubuntu: apt-get install nodejs npm)"
             )
     version = subprocess.run(["node", "--version"], stdout=subprocess.PIPE).stdout.decode().strip()
     if int(version.lstrip("v").split(".")[0] or 0) < NEEDS_NODE:
-        fail(f"the pages need Node.js {NEEDS_NODE} or newer, this is {version}")
-    with step("the packages of package-lock.json"):  # their scripts are not run: none is needed
+        fail(f"the browser page needs Node.js {NEEDS_NODE} or newer, this is {version}")
+    with step("the packages of package-lock.json"):  # no package needs its install script
         quietly(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], PAGE)
-    with step("the page"):
+    with step("the browser page"):
         quietly(["node", "build.js", str(PAGE_BUILT)], PAGE)
 
 
 class Part(NamedTuple):
-    """Something commands need: built by ``build`` whenever ``depends`` differs from what it was built from."""
+    """Something that commands need; ``build`` runs whenever ``depends`` differs from the last build."""
 
     name: str
-    needs: str  # said before it is built
+    announcement: str  # printed before the build
     depends: Callable  # () -> bytes
     build: Callable  # () -> None
+
+
+def locked(name: str, announcement: str) -> Part:
+    """Return the part that installs one lock."""
+
+    def depends() -> bytes:
+        return LOCKS.joinpath(name + ".lock").read_bytes() + (VENV / "venv.stamp").read_bytes()
+
+    return Part(name, announcement, depends, functools.partial(install, name))
 
 
 PARTS = (
     Part(
         "venv",
-        "makes .venv from requirements.lock: about 80 MB to fetch the first time, 350 MB on disk",
-        # .venv does not survive a move; and what left either lock has to leave .venv
-        lambda: LOCK.read_bytes() + SPARK_LOCK.read_bytes() + repr((sys.version_info[:2], str(ROOT))).encode(),
+        "makes .venv",
+        # A virtual environment cannot be moved, and a package that leaves a lock has to leave .venv.
+        lambda: all_locks() + repr((sys.version_info[:2], str(ROOT))).encode(),
         build_venv,
     ),
-    Part(
-        "spark",
-        "adds Spark and a Java from requirements-spark.lock: about 620 MB to fetch the first time, 1 GB on disk",
-        lambda: SPARK_LOCK.read_bytes() + (VENV / "venv.stamp").read_bytes(),
-        install_spark,
-    ),
+    locked("run", "installs the dependencies of nngkit: 8 MB to download, 25 MB on disk"),
     Part(
         "nngkit",
         "installs this checkout into .venv",
         lambda: (ROOT / "pyproject.toml").read_bytes() + (VENV / "venv.stamp").read_bytes(),
         install_nngkit,
     ),
+    locked("extras", "adds the extras, with Spark and a Java: 590 MB to download, 880 MB on disk"),
+    locked("test", "adds the test tools: 50 MB to download"),
+    locked("lint", "adds the linters: 30 MB to download"),
+    locked("docs", "adds the site builder: 26 MB to download"),
+    locked("bench", "adds the systems that benchmarks compare with: 80 MB to download"),
+    locked("wheel", "adds the wheel builder: less than 1 MB to download"),
     Part(
         "web",
-        "builds the pages: 5 MB to fetch from npm, 25 MB on disk",
+        "builds the browser page: 5 MB to download from npm, 25 MB on disk",
         page_sources,
         build_page,
     ),
@@ -213,7 +244,7 @@ def is_built(part: Part) -> bool:
 
 
 def prepare(names: tuple) -> None:
-    """Build the parts that are not built yet, in the order of PARTS; one dev.py at a time."""
+    """Build the parts that are not up to date, in the order of PARTS; only one dev.py builds at a time."""
     wanted = [part for part in PARTS if part.name in names]
     if all(is_built(part) for part in wanted):
         return
@@ -221,13 +252,13 @@ def prepare(names: tuple) -> None:
         for part in wanted:
             if is_built(part):
                 continue
-            say(f"dev.py: {part.needs}")
+            say(f"dev.py: {part.announcement}")
             start = time.monotonic()
             try:
                 part.build()
             except StepFailed as failure:
                 say(str(failure))
-                fail(f"{part.name} could not be built; what went wrong is above")
+                fail(f"{part.name} could not be built; the output above says why")
             (VENV / (part.name + ".stamp")).write_text(hashlib.sha256(part.depends()).hexdigest())
             say(f"  done in {time.monotonic() - start:.1f} s")
 
@@ -240,7 +271,7 @@ def one_at_a_time():
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            say("dev.py: waiting for another dev.py, which is at it already")
+            say("dev.py: waiting for another dev.py to finish its build")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -258,7 +289,7 @@ def demo(arguments: list) -> list:
 def test(arguments: list) -> list:
     if "--cov" not in arguments:
         return [("pytest", [PYTHON, "-m", "pytest", *arguments])]
-    # Only when asked: tracing makes the tests two to three times as slow.
+    # On request only: tracing makes the tests two to three times slower.
     rest = [argument for argument in arguments if argument != "--cov"]
     coverage = [PYTHON, "-m", "coverage"]
     return [
@@ -287,42 +318,72 @@ def bench(arguments: list) -> list:
     if "--list" in arguments:
         print("\n".join(scripts))
         sys.exit(0)
-    # names come first: what follows an option may be its value
+    # Names come first: a word after an option may be its value.
     given = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
     names = given or list(scripts)
     unknown = [name for name in names if name not in scripts]
     if unknown or not names:
-        fail("no benchmark {}; there is: {}".format(" ".join(unknown), " ".join(scripts) or "none yet"), 2)
+        fail("no benchmark {}; there are: {}".format(" ".join(unknown), " ".join(scripts) or "none yet"), 2)
     return [(name, [PYTHON, scripts[name], *arguments[len(given) :]]) for name in names]
+
+
+def docs(arguments: list) -> list:
+    if arguments:
+        fail("docs takes no arguments", 2)
+    return [
+        ("pages", [PYTHON, ROOT / "docs" / "build.py"]),
+        ("site", [VENV / "bin" / "zensical", "build", "--strict", "--clean"]),
+        ("names", [PYTHON, ROOT / "docs" / "build.py", "--check"]),
+    ]
 
 
 def web(arguments: list) -> list:
     if arguments:
         fail("web takes no arguments", 2)
-    return []  # to have it built is all
+    return []  # the part is the whole command
 
 
 def wheel(arguments: list) -> list:
     if arguments:
         fail("wheel takes no arguments", 2)
-    # Not isolated, as above; the wheel is made from the sdist, so that one that lacks something fails here.
+    # Not isolated, as above. The wheel is built from the sdist, so a file missing there fails here.
     return [("build", [PYTHON, "-m", "build", "--no-isolation", "--outdir", ROOT / "dist", ROOT])]
 
 
+def lock(arguments: list) -> list:
+    uv = shutil.which("uv")
+    if uv is None:
+        fail("the locks are made with uv, which is not on PATH: pip install uv, anywhere but in .venv", 2)
+    options = ["--quiet", "--universal", "--python-version", "3.11", "--generate-hashes"]
+    options += ["--no-emit-index-url", "--no-emit-find-links", "--custom-compile-command", "python3 dev.py lock"]
+    command = [uv, "pip", "compile", *options, *arguments]
+    plan: list = []
+    above: list = []
+    for name, what in LOCKED:
+        path = f"requirements/{name}.lock"
+        plan.append((path, [*command, *what.split(), *above, "--output-file", path]))
+        above += ["--constraint", path]
+    return plan
+
+
 class Command(NamedTuple):
+    """A subcommand of dev.py: the parts it needs and the programs it runs."""
+
     plan: Callable  # (arguments) -> [(name, argv)]
     parts: tuple
     spares: tuple = ()  # (an option, the part that is not needed with it)
 
 
-PYTHON_SIDE = tuple(part.name for part in PARTS if part.name != "web")
+RUN = ("venv", "run", "nngkit")
 COMMANDS = {
-    "demo": Command(demo, PYTHON_SIDE, (("--quick", "spark"),)),
-    "test": Command(test, PYTHON_SIDE),
-    "lint": Command(lint, PYTHON_SIDE),
-    "bench": Command(bench, PYTHON_SIDE),
+    "demo": Command(demo, (*RUN, "extras"), (("--quick", "extras"),)),
+    "test": Command(test, (*RUN, "extras", "test", "lint", "bench", "wheel")),  # tests run mypy, build and benchmarks
+    "lint": Command(lint, (*RUN, "extras", "test", "lint")),  # mypy reads the types of all that is imported
+    "docs": Command(docs, ("venv", "docs")),  # reads the sources, imports nothing
+    "bench": Command(bench, (*RUN, "extras", "bench")),
     "web": Command(web, ("venv", "web")),
-    "wheel": Command(wheel, ("venv", "web")),
+    "wheel": Command(wheel, ("venv", "run", "wheel", "web")),
+    "lock": Command(lock, ()),
 }
 
 
@@ -330,7 +391,7 @@ COMMANDS = {
 
 
 def run_all(plan: list) -> int:
-    """Run every step even when one fails, say which did, and return the first failure's exit code."""
+    """Run every step even if one fails, print which failed, and return the exit code of the first failure."""
     codes = {}
     for name, argv in plan:
         say(f"== {name}")
@@ -338,7 +399,7 @@ def run_all(plan: list) -> int:
         child = subprocess.Popen(argv, cwd=ROOT)
         try:
             code = child.wait()
-        except KeyboardInterrupt:  # the child was interrupted too, it is on the same terminal: let it end in its way
+        except KeyboardInterrupt:  # the terminal interrupted the child too: let it clean up
             child.wait()
             raise
         finally:
@@ -358,13 +419,13 @@ def main(arguments: list) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         fail("usage: python3 dev.py {} [ARGS]".format(" | ".join(COMMANDS)), 2)
     command = COMMANDS[arguments[0]]
-    plan = command.plan(arguments[1:])  # first: a wrong argument is told before anything is built
-    spared = [part for option, part in command.spares if option in arguments]
-    prepare(tuple(part for part in command.parts if part not in spared))
+    plan = command.plan(arguments[1:])  # first, so that a wrong argument is reported before anything is built
+    unneeded = [part for option, part in command.spares if option in arguments]
+    prepare(tuple(part for part in command.parts if part not in unneeded))
     if not plan:
-        say("dev.py: built, as of now")
+        say("dev.py: up to date")
         return 0
-    if len(plan) == 1:  # become it: its exit code, its signals and its terminal are then its own
+    if len(plan) == 1:  # replace this process: the program gets the signals and the terminal, and sets the exit code
         os.chdir(ROOT)
         os.execv(plan[0][1][0], [str(word) for word in plan[0][1]])
     return run_all(plan)

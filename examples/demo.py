@@ -239,10 +239,10 @@ async def story(stage: Stage) -> None:
         for label in FIRST:
             await found(stage, label)
 
-        await trio.sleep(2)
+        await trio.sleep(1.5)
         stage.expected.add(KILLED)
         do(stage, KILLED, signal.SIGKILL, State.KILLED, "killed: SIGKILL", "bold red")
-        await trio.sleep(2)
+        await trio.sleep(1.5)
         gone(stage, KILLED, State.KILLED)
 
         do(stage, FREEZES, signal.SIGSTOP, State.FROZEN, "frozen: SIGSTOP", "bold yellow")
@@ -252,7 +252,7 @@ async def story(stage: Stage) -> None:
         start_provider(stage, nursery, LATE)
         stage.say(LATE, "started late", "cyan")
         await found(stage, LATE)
-        await trio.sleep(1.5)
+        await trio.sleep(1)
 
         do(stage, FREEZES, signal.SIGCONT, State.UP, "resumed: SIGCONT", "bold green")
         await found(stage, FREEZES, again=True)
@@ -260,7 +260,7 @@ async def story(stage: Stage) -> None:
 
         stage.expected.add(LEAVES)
         do(stage, LEAVES, signal.SIGTERM, State.LEAVING, "asked to leave: SIGTERM", "bold magenta")
-        await trio.sleep(1.5)
+        await trio.sleep(1)
         gone(stage, LEAVES, State.LEAVING)
 
         stage.expected |= stage.processes.keys()

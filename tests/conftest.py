@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-# A shell starts background jobs with SIGINT ignored, and children inherit that: the tests of Ctrl-C would be deaf.
+# A shell starts background jobs with SIGINT ignored, and children inherit that: tests of Ctrl-C would fail.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -29,9 +29,9 @@ GRACE = 2.0  # seconds a thread may take to end after the test that started it; 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
-    parser.addoption("--times", type=int, default=1, metavar="N", help="run all of it N times, one after the other")
-    parser.addoption("--busy", type=int, default=0, metavar="N", help="beside N processes that keep a CPU busy each")
+    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--times", type=int, default=1, metavar="N", help="run the selected tests N times in sequence")
+    parser.addoption("--busy", type=int, default=0, metavar="N", help="run N processes that each keep a CPU busy")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=slow)
 
 
-@pytest.hookimpl(trylast=True)  # after the tests' own parameters: they name it first
+@pytest.hookimpl(trylast=True)  # after the tests' own parameters, which come first in its name
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Repeat all tests as --times says. The session scope orders them run by run, not test by test."""
     if (times := metafunc.config.getoption("--times")) > 1:
@@ -55,14 +55,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def run(request: pytest.FixtureRequest) -> int:
-    """The number of this run of --times, from 0 on."""
+    """Return the number of this repetition, from 0."""
     number: int = request.param
     return number
 
 
 BUSY = """
 import os, sys, threading
-# it ends with us, also if we are killed: nobody holds its standard input open then
+# Standard input is closed when the parent ends, even if it is killed.
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0))).start()
 while True:
     pass
@@ -87,10 +87,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"the program {program} is not installed (Debian: {marker.kwargs.get('package', program)})")
 
 
-# ---- in CI a skip is a failure: what was not run was not tested ------------------------------------------------------
+# ---- in CI a skip is a failure ---------------------------------------------------------------------------------------
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # outermost, so after the skipping and xfail of pytest itself
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outermost: after pytest has handled skips and xfail
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     _refuse_skip(report)
@@ -111,12 +111,12 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if reason is None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
     else:
-        del report.wasxfail  # else the terminal counts it as an xfail all the same
+        del report.wasxfail  # otherwise the summary counts it as an xfail
     report.outcome = "failed"
-    report.longrepr = f"not run, and NNGKIT_CI=1 lets nothing be left out: {reason or 'no reason given'}"
+    report.longrepr = f"not run, and NNGKIT_CI=1 allows no skips: {reason or 'no reason given'}"
 
 
-# ---- what a test starts, it ends -------------------------------------------------------------------------------------
+# ---- threads and processes end with the test -------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,7 @@ def _belongs_to_a_library(thread: threading.Thread) -> bool:
 
 
 def _children() -> dict[int, str]:
-    """Return the live and unreaped children of this process by pid; none where there is no /proc."""
+    """Return the live and unreaped children of this process by pid; empty without /proc."""
     found = {}
     for listing in Path("/proc/self/task").glob("*/children"):
         try:
@@ -159,6 +159,6 @@ def _children() -> dict[int, str]:
                 command = Path("/proc", pid, "cmdline").read_text().replace("\0", " ").strip()
             except OSError:
                 command = ""
-            if "multiprocessing.resource_tracker" not in command:  # lives as long as we do
+            if "multiprocessing.resource_tracker" not in command:  # lives as long as this process
                 found[int(pid)] = command or "(ended, never waited for)"
     return found

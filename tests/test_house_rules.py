@@ -1,4 +1,4 @@
-"""The rules of conftest.py hold: each is broken on purpose, in a pytest of its own."""
+"""The rules of conftest.py: each is broken on purpose, in a pytest run of its own."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ def house(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pytest_says(house: Path, test: str, *arguments: str, ci: bool = False) -> str:
+def pytest_output(house: Path, test: str, *arguments: str, ci: bool = False) -> str:
     (house / "tests" / "test_it.py").write_text(HEADER + test)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE", "PYTEST"))}
     environment["NNGKIT_CI"] = "1" if ci else "0"
@@ -29,7 +29,7 @@ def pytest_says(house: Path, test: str, *arguments: str, ci: bool = False) -> st
     return done.stdout
 
 
-LEFT_OUT = {
+SKIPPED = {
     "skip": "def test_it(): pytest.skip('no reason')",
     "skip of a module": "pytest.skip('no reason', allow_module_level=True)",
     "skipif": "@pytest.mark.skipif(True, reason='no reason')\ndef test_it(): pass",
@@ -39,26 +39,26 @@ LEFT_OUT = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", LEFT_OUT)
-def test_ci_fails_what_is_left_out_and_says_why(house: Path, how: str) -> None:
-    assert " failed" not in (elsewhere := pytest_says(house, LEFT_OUT[how]))
+@pytest.mark.parametrize("how", SKIPPED)
+def test_in_ci_a_skipped_test_fails_with_its_reason(house: Path, how: str) -> None:
+    assert " failed" not in (elsewhere := pytest_output(house, SKIPPED[how]))
     assert "no reason" in elsewhere
-    in_ci = pytest_says(house, LEFT_OUT[how], ci=True)
-    assert "NNGKIT_CI=1 lets nothing be left out" in in_ci
+    in_ci = pytest_output(house, SKIPPED[how], ci=True)
+    assert "NNGKIT_CI=1 allows no skips" in in_ci
     assert "no reason" in in_ci
     assert "1 failed" in in_ci or "1 error" in in_ci
     assert "skipped" not in in_ci.splitlines()[-1]
 
 
 @pytest.mark.slow
-def test_slow_tests_run_when_asked_for(house: Path) -> None:
+def test_slow_tests_run_on_request(house: Path) -> None:
     test = "@pytest.mark.slow\ndef test_it(): pass"
-    assert "1 deselected" in pytest_says(house, test)
+    assert "1 deselected" in pytest_output(house, test)
     for arguments in (["--slow"], ["-m", "slow"], ["tests/test_it.py::test_it"]):
-        assert "1 passed" in pytest_says(house, test, *arguments)
+        assert "1 passed" in pytest_output(house, test, *arguments)
 
 
-def test_all_of_it_is_run_several_times_beside_busy_processes(house: Path) -> None:
+def test_times_and_busy_repeat_tests_beside_busy_processes(house: Path) -> None:
     test = (
         "import os, pathlib\n"
         "@pytest.mark.parametrize('letter', 'ab')\n"
@@ -66,7 +66,7 @@ def test_all_of_it_is_run_several_times_beside_busy_processes(house: Path) -> No
         "    children = pathlib.Path(f'/proc/self/task/{os.getpid()}/children').read_text()\n"
         "    assert len(children.split()) == 2\n"
     )
-    said = pytest_says(house, test, "--times", "3", "--busy", "2", "-v")
+    said = pytest_output(house, test, "--times", "3", "--busy", "2", "-v")
     assert "6 passed" in said
     names = [line.partition("::")[2].partition(" PASSED")[0] for line in said.splitlines() if " PASSED" in line]
     assert names == [f"test_it[{each}-run {number} of 3]" for number in (1, 2, 3) for each in "ab"]
@@ -74,7 +74,7 @@ def test_all_of_it_is_run_several_times_beside_busy_processes(house: Path) -> No
 
 LEFT_RUNNING = {
     "thread": "def test_it(): threading.Thread(target=time.sleep, args=(5,), name='lost', daemon=True).start()",
-    # It is read from: before it runs, a moment after the exec, it has no command line yet.
+    # Reading waits until it runs: just after the exec it has no command line yet.
     "process": (
         "KEPT = []\n"
         "def test_it():\n"
@@ -86,8 +86,8 @@ LEFT_RUNNING = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", LEFT_RUNNING)
-def test_what_is_left_running_is_an_error(house: Path, what: str) -> None:
-    said = pytest_says(house, LEFT_RUNNING[what])
+def test_a_thread_or_process_left_running_is_an_error(house: Path, what: str) -> None:
+    said = pytest_output(house, LEFT_RUNNING[what])
     assert f"left running: {what}" in said
     assert "lost" in said
     assert "1 error" in said

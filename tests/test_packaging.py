@@ -1,4 +1,4 @@
-"""What is shipped is what is in the tree: the wheel's modules, the symlink, the lock."""
+"""Wheel and sdist contain the modules of the tree and the browser page; the locks pin what pyproject.toml asks for."""
 
 import importlib
 import json
@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -24,19 +25,18 @@ from tests.web.pages import built_page
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PAGE = ("nngkit/web/static/doc/index.html", "nngkit/web/static/doc/page.js")
-LOCKS = {name: (ROOT / name).read_text() for name in ("requirements.lock", "requirements-spark.lock")}
-SPARK_ONLY = ("spark", "java")  # the extras of the second lock
+LOCKS = {path.stem: path.read_text() for path in sorted((ROOT / "requirements").glob("*.lock"))}
 
 
 def checked_in() -> list[str]:
-    """The files of a clone: tracked ones, and new ones that nothing ignores."""
+    """Return the files of a clone: those that git tracks, and new ones that it does not ignore."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True, timeout=30).stdout
     return [name for name in names.split("\0") if name and os.path.lexists(ROOT / name)]
 
 
 def built(folder: Path, page: Callable[[Path], object]) -> tuple[Path, Path]:
-    """The wheel, and the sdist that it was built from, of a clone with a page: no leftovers of earlier builds."""
+    """Build a clone with a page; return the wheel and its sdist. A clone has no files left from earlier builds."""
     clone, out = folder / "clone", folder / "dist"
     for name in checked_in():
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def built(folder: Path, page: Callable[[Path], object]) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel as if `python3 dev.py web` had built the page."""
+    """Return a wheel built with stand-ins for the files of `python3 dev.py web`."""
 
     def page(clone: Path) -> None:
         for name in PAGE:
@@ -86,7 +86,7 @@ with urllib.request.urlopen(sys.argv[1], timeout=10) as answer:
 
 
 def clean(folder: Path, wheel: Path) -> Path:
-    """A virtual environment with that wheel in it, what it says that it needs, and nothing else."""
+    """Make a virtual environment with the wheel, the dependencies it declares, and nothing else."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=50)
     home = str(folder)
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": home, "platbase": home}))
@@ -101,14 +101,18 @@ def clean(folder: Path, wheel: Path) -> Path:
     return folder
 
 
-def host_pip() -> list[str]:
-    """The pip that dev.py takes: .venv has none."""
+def dev() -> Any:
+    """Return dev.py as a module."""
     sys.path.insert(0, str(ROOT))
     try:
-        dev = importlib.import_module("dev")
+        return importlib.import_module("dev")
     finally:
         sys.path.remove(str(ROOT))
-    found: list[str] = dev.host_pip()
+
+
+def host_pip() -> list[str]:
+    """Return the pip that dev.py uses; .venv has none."""
+    found: list[str] = dev().host_pip()
     return found
 
 
@@ -156,7 +160,7 @@ def test_the_wheel_in_a_clean_environment_opens_the_page(tmp_path: Path) -> None
             process.kill()
 
 
-def test_the_classifiers_are_real_ones_and_have_the_least_python() -> None:
+def test_the_classifiers_name_the_oldest_supported_python() -> None:
     project = PROJECT["project"]
     assert (
         f"Programming Language :: Python :: {project['requires-python'].removeprefix('>=')}" in project["classifiers"]
@@ -170,7 +174,7 @@ def test_the_static_tools_find_the_bricks_through_a_symlink() -> None:
     assert os.readlink(link) == "../protocols"
 
 
-def test_nothing_of_the_page_that_is_built_or_fetched_is_checked_in() -> None:
+def test_no_built_or_downloaded_file_of_the_page_is_checked_in() -> None:
     assert [name for name in checked_in() if name.startswith("nngkit/web/static/") or "node_modules" in name] == []
 
 
@@ -180,7 +184,7 @@ def test_the_lock_of_the_page_names_no_registry_and_pins_by_hash() -> None:
     asked = own["dependencies"] | own["devDependencies"]
     assert {name: packages[f"node_modules/{name}"]["version"] for name in asked} == asked
     for name, entry in packages.items():
-        assert "resolved" not in entry, f"{name} binds everybody to one registry"
+        assert "resolved" not in entry, f"{name} requires one particular registry"
         assert name == "" or entry["integrity"].startswith("sha512-")
 
 
@@ -188,42 +192,62 @@ def test_the_lock_of_the_page_names_no_registry_and_pins_by_hash() -> None:
 def test_a_lock_names_no_host_and_no_index(lock: str) -> None:
     assert "://" not in LOCKS[lock]
     options = [line for line in LOCKS[lock].splitlines() if line.startswith("-")]
-    assert options == [], "an option in the lock binds everybody to one registry"
+    assert options == [], "an option in the lock requires one particular registry"
 
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_holds_a_hash_for_every_pin(lock: str) -> None:
-    entries = re.split(r"\n(?=\S)", LOCKS[lock])  # what is indented belongs to the line above
+    entries = re.split(r"\n(?=\S)", LOCKS[lock])  # indented lines belong to the line above
     pins = [entry for entry in entries if not entry.startswith("#")]
     assert pins
     assert [entry for entry in pins if not re.match(r"\S+==.+ --hash=sha256:[0-9a-f]{64}", entry, re.DOTALL)] == []
 
 
 def pins(lock: str) -> dict[str, set[str]]:
-    """What a lock pins; more than one version of a package where it differs from Python to Python."""
+    """Return the versions that a lock pins, by package; several where they depend on the Python version."""
     found: dict[str, set[str]] = {}
     for name, version in re.findall(r"^([a-z0-9.-]+)==([^\s;]+)", LOCKS[lock], re.MULTILINE):
         found.setdefault(name, set()).add(version)
     return found
 
 
-def test_the_locks_pin_what_the_project_asks_for() -> None:
-    extras = PROJECT["project"]["optional-dependencies"]
-    common = [PROJECT["project"]["dependencies"], PROJECT["build-system"]["requires"]]
-    common += [extras[name] for name in extras if name not in SPARK_ONLY]
-    common += PROJECT["dependency-groups"].values()
-    for lock, groups in (
-        ("requirements.lock", common),
-        ("requirements-spark.lock", [extras[name] for name in SPARK_ONLY]),
-    ):
-        pinned = pins(lock)
-        for wanted in (Requirement(line) for group in groups for line in group):
-            assert wanted.name in pinned, f"{wanted.name} is not in {lock}"
-            for pin in pinned[wanted.name]:
-                assert wanted.specifier.contains(pin, prereleases=True), f"{wanted}, and {lock} has {pin}"
+def wanted() -> dict[str, list[Requirement]]:
+    """Return the requirements that each lock has to satisfy, as dev.py makes them."""
+    project, groups = PROJECT["project"], PROJECT["dependency-groups"]
+    extras = project["optional-dependencies"]
+    found = {}
+    for lock, arguments in dev().LOCKED:
+        lines = list(project["dependencies"]) if "pyproject.toml" in arguments else []
+        for kind, name in re.findall(r"--(extra|group) (\w+)", arguments):
+            lines += extras[name] if kind == "extra" else groups[name]
+        found[lock] = [Requirement(line) for line in lines]
+    return found
+
+
+def test_every_extra_and_group_has_a_lock() -> None:
+    locked = {name for _, arguments in dev().LOCKED for name in re.findall(r"--(?:extra|group) (\w+)", arguments)}
+    assert locked == {*PROJECT["project"]["optional-dependencies"], *PROJECT["dependency-groups"]} - {"dev"}
+    assert sorted(LOCKS) == sorted(name for name, _ in dev().LOCKED)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_pins_what_the_project_asks_for(lock: str) -> None:
+    pinned = pins(lock)
+    for requirement in wanted()[lock]:
+        assert requirement.name in pinned, f"{requirement.name} is not in {lock}"
+        for pin in pinned[requirement.name]:
+            assert requirement.specifier.contains(pin, prereleases=True), f"{requirement}, and {lock} has {pin}"
+
+
+def test_what_builds_the_project_is_pinned_by_the_first_lock() -> None:
+    for requirement in map(Requirement, PROJECT["build-system"]["requires"]):
+        assert all(requirement.specifier.contains(pin) for pin in pins("run")[requirement.name])
 
 
 def test_the_locks_agree() -> None:
-    one, other = (pins(lock) for lock in LOCKS)
-    assert one.keys() & other.keys()
-    assert {name: (one[name], other[name]) for name in one.keys() & other.keys() if one[name] != other[name]} == {}
+    """All locks are installed into one .venv."""
+    versions: dict[str, set[frozenset[str]]] = {}
+    for lock in LOCKS:
+        for name, found in pins(lock).items():
+            versions.setdefault(name, set()).add(frozenset(found))
+    assert {name: found for name, found in versions.items() if len(found) > 1} == {}

@@ -1,6 +1,6 @@
-"""What type checkers find: mypy and pyright see nngkit as a program does that has it installed.
+"""mypy and pyright check programs that use an installed nngkit.
 
-The wrong programs below are one file: each line marked has to be found, and no other.
+They have to report each marked line of the wrong programs below, and no other line.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ WRONG = {
         async def ask(req: Req) -> bytes:
             return await req.arequest("text")  # found
         """,
-    "a policy that a publisher has not": """
+    "a policy that a publisher does not have": """
         from nngkit.protocols import Bus, Pub, Surveyor
         Pub(when_full="block")  # found
         Bus(when_full="raise")  # found
         Surveyor(when_full="block")  # found
         """,
-    "a policy that nobody has": """
+    "a policy that no socket has": """
         from nngkit.protocols import Push
         Push(when_full="dropp")  # found
         """,
@@ -62,7 +62,7 @@ WRONG = {
         Pull(recv_timeout="5")  # found
         Sub(topics="a", recv_buffer="16")  # found
         """,
-    "batches where there are none": """
+    "batches on a socket without batches": """
         from nngkit.protocols import Rep, Req
         Req(batch=True)  # found
         Rep(batch=True)  # found
@@ -73,13 +73,13 @@ WRONG = {
         Pull(resend=1.0)  # found
         Surveyor(sequence=True)  # found
         """,
-    "what is received is taken for something else": """
+    "a received message used as another type": """
         from nngkit.protocols import Pull, Rep
         def take(pull: Pull, rep: Rep) -> str:
             rep.recv().contents  # found
             return pull.recv()  # found
         """,
-    "a name that the package has not": """
+    "a name that the package does not have": """
         from nngkit import Services  # found
         from nngkit.discovery import Demons  # found
         from nngkit.devices import Devices  # found
@@ -90,12 +90,12 @@ WRONG = {
         Service("answer", "tcp://127.0.0.1:9000", discovry=[])  # found
         ServiceDiscovery(listen="tcp://127.0.0.1:0", timeout="0.5")  # found
         """,
-    "a document's peer": """
+    "a keyword of a document peer": """
         from nngkit.documents import DocumentPeer
         DocumentPeer(lisen="tcp://127.0.0.1:0")  # found
         DocumentPeer(listen="tcp://127.0.0.1:0").open(7)  # found
         """,
-    "the same without a loop": """
+    "the same without an event loop": """
         from nngkit.blocking import DocumentPeer, Service, ServiceDiscovery
         DocumentPeer(lisen="tcp://127.0.0.1:0")  # found
         with ServiceDiscovery(listen="tcp://127.0.0.1:0") as discovery:
@@ -110,29 +110,29 @@ WRONG = {
             await recorder.record(push, "topic")  # found
             await replay("journal", pull)  # found
         """,
-    "two sockets for a device": """
+    "text where a device takes sockets": """
         from nngkit.devices import Device
         Device("front", "back")  # found
         """,
 }
-"""What is wrong, and a program that has it."""
+"""Programs by the mistake that they contain."""
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has nngkit in its site-packages, and with it what nngkit needs: as after `pip install`."""
+    """Return a Python with nngkit and its dependencies in site-packages, as after `pip install`."""
     home = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True, timeout=60)
     scheme = {"base": str(home), "platbase": str(home)}
     packages = Path(sysconfig.get_path("purelib", "venv", scheme))
     (packages / "nngkit").symlink_to(ROOT / "nngkit")
-    (packages / "what_nngkit_needs.pth").write_text(f"{Path(trio.__file__).parents[1]}\n")
+    (packages / "dependencies.pth").write_text(f"{Path(trio.__file__).parents[1]}\n")
     return home / "bin" / "python"
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], set[tuple[str, int]]]:
-    """The wrong programs and the right one, as files, and which lines of them have to be found."""
+    """Write the wrong programs and the right one to files; return them and the lines that have to be reported."""
     folder = tmp_path_factory.mktemp("programs")
     files, marked = [], set()
     for number, text in enumerate(WRONG.values()):
@@ -147,7 +147,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], set[
 
 
 def run(argv: list[str], folder: Path) -> str:
-    """What a checker prints, which has found something."""
+    """Run a checker that has to find something; return its output."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
     done = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=170)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -155,8 +155,8 @@ def run(argv: list[str], folder: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)  # a checker reads all of nngkit and trio first
-def test_mypy_finds_each_wrong_line_and_no_other(
+@pytest.mark.timeout(180)  # a checker first reads all of nngkit and trio
+def test_mypy_reports_each_wrong_line_and_no_other(
     installed: Path, programs: tuple[list[Path], set[tuple[str, int]]]
 ) -> None:
     files, marked = programs
@@ -171,7 +171,7 @@ def test_mypy_finds_each_wrong_line_and_no_other(
 @pytest.mark.timeout(180)
 @pytest.mark.needs_program("node", package="nodejs")
 @pytest.mark.needs_program("npm", package="npm")
-def test_pyright_finds_each_wrong_line_and_no_other(
+def test_pyright_reports_each_wrong_line_and_no_other(
     installed: Path, programs: tuple[list[Path], set[tuple[str, int]]]
 ) -> None:
     files, marked = programs
@@ -196,7 +196,7 @@ SOCKETS = [
 
 
 @pytest.mark.parametrize("kind", SOCKETS, ids=lambda kind: kind.__name__)
-def test_the_types_of_options_are_those_that_a_socket_takes(kind: type[Socket]) -> None:
+def test_the_typed_options_are_those_that_the_socket_accepts(kind: type[Socket]) -> None:
     code: Any = inspect.unwrap(kind.__init__)
     dictionary = getattr(_options, code.__annotations__["options"].removeprefix("Unpack[").removesuffix("]"))
     own = {name for name in code.__annotations__ if name not in ("options", "return")}
@@ -204,11 +204,11 @@ def test_the_types_of_options_are_those_that_a_socket_takes(kind: type[Socket]) 
     assert {*dictionary.__annotations__} | own == takes
     policies = str(dictionary.__annotations__["when_full"])
     assert all(f"'{policy}'" in policies for policy in kind._policies) or "WhenFull" in policies
-    with kind() as socket:  # and each default does
+    with kind() as socket:  # the defaults are accepted
         assert not socket.closed
 
 
-def test_a_class_shows_the_options_that_it_takes() -> None:
+def test_the_signature_of_a_class_lists_its_options() -> None:
     parameters = inspect.signature(Sub).parameters
     assert list(parameters)[:3] == ["topics", "sequence", "listen"]
     assert (parameters["recv_max_size"].default, parameters["topics"].default) == (1 << 20, ())
@@ -235,7 +235,7 @@ def test_every_bytes_like_object_is_a_payload(payload: Any, batch: bool) -> None
                 push.send(wrong)  # type: ignore[arg-type]
 
 
-def test_what_is_changed_after_it_was_sent_goes_as_it_was() -> None:
+def test_changing_a_buffer_after_send_does_not_change_the_message() -> None:
     with Push(listen=ANY) as push:
         buffer = bytearray(b"before")
         push.send(buffer)
@@ -255,7 +255,7 @@ def test_a_topic_is_bytes_or_text(topic: bytes | bytearray | memoryview | str) -
         assert sub.recv(5) == b"a1"
 
 
-def test_a_number_is_no_topic() -> None:
+def test_a_number_is_rejected_as_a_topic() -> None:
     with Pub(listen=ANY) as pub:
         with pytest.raises(TypeError):
             pub.send(b"1", topic=3)  # type: ignore[arg-type]
