@@ -13,12 +13,13 @@ is closed by ``with`` or ``async with``, and may be used by threads, trio tasks 
 docs/protocols.md says what each promises, queues and drops.
 """
 
-from ._connection import PeerEvent, Pipe, PipeStats
 from ._limits import Cut
 from ._nng import Payload
 from ._options import UNLIMITED
+from ._pipe import PeerEvent, Pipe, PipeStats
 from ._receiving import DEFAULT, Message
-from ._socket import Socket, Stats
+from ._socket import Socket
+from ._stats import Stats
 from ._tls import TLS
 from .batch import Batch
 from .bus import Bus

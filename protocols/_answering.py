@@ -11,12 +11,14 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, Unpack
 
 from nngkit.errors import BadMessage, NngkitError
 
-from ._connection import JOINED, Connection, Pipe
+from ._connection import Connection
 from ._core import Core
 from ._nng import Payload, as_bytes
 from ._options import MIB, CallOptions
+from ._pipe import Pipe
 from ._receiving import BURST, Receiver
 from ._socket import Socket
+from ._transfer import JOINED
 from ._waiters import ThreadWaiter, Waiter, sleep, task_waiter
 from .sp import HEADROOM, split_question
 

@@ -30,13 +30,18 @@ from nngkit.errors import Closed, NngkitError
 from . import _streams as streams
 from ._addresses import Address
 from ._alarm import Alarm
-from ._connection import ASKING, CLOSED, JOINED, MOST, Connection, PeerEvent, Pipe
+from ._connection import Connection
+from ._dialer import Dialer
 from ._inbox import Inbox
 from ._limits import Guard, Limits
+from ._listener import Listener
 from ._nng import ffi, lib, new_aio, uninitialized
+from ._operations import wait_until_ended
 from ._outbox import Outbox
+from ._pipe import PeerEvent, Pipe
 from ._poller import Poller
-from ._streams import Dialer, Listener, wait_until_ended
+from ._read_half import MOST
+from ._transfer import ASKING, CLOSED, JOINED
 
 log = logging.getLogger("nngkit.protocols")
 

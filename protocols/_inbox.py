@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from nngkit.errors import BadMessage, Closed, TooLarge
 
-from ._connection import JOINED, Connection
-from ._streams import atomically
+from ._connection import Connection
+from ._operations import atomically
+from ._transfer import JOINED
 from .routing import Rotation
 
 if TYPE_CHECKING:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from . import _streams as streams
 from ._alarm import Alarm
-from ._connection import SHAKING, Connection, Pipe
+from ._connection import Connection
+from ._pipe import Pipe
+from ._transfer import SHAKING
 
 if TYPE_CHECKING:
     from ._core import Core

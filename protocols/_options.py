@@ -21,8 +21,8 @@ from typing import Final, Literal, TypedDict
 
 from nngkit.errors import ConfigError
 
-from ._connection import Pipe
-from ._outbox import WhenFull
+from ._pipe import Pipe
+from ._shared_queue import WhenFull
 from ._tls import TLS
 from .batch import Batch
 

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable
 
 from nngkit.errors import Full, TimedOut
 
-from ._connection import PeerEvent, Pipe, PipeStats
 from ._core import Core
 from ._limits import Cut
+from ._pipe import PeerEvent, Pipe, PipeStats
 from ._waiters import ThreadWaiter, checkpoint_before, task_waiter
 
 EVENTS = 65536  # unread events a follower may leave: over that it is told, instead of eating memory

@@ -26,8 +26,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ._connection import Connection
-from ._nng import block_signals
-from ._streams import atomically
+from ._operations import atomically
+from ._process import block_signals
 from ._waiters import TaskWaiter, ThreadWaiter, waits
 from ._wakeup import Nudge, Watch, watch
 

@@ -14,9 +14,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from nngkit.errors import Closed, TimedOut
 
-from ._connection import Connection, Pipe
+from ._connection import Connection
 from ._core import Core
 from ._inbox import Inbox
+from ._pipe import Pipe
 from ._waiters import ThreadWaiter, in_trio, task_waiter
 
 BURST = 64  # items an async receive hands out of what was read ahead before it yields to other tasks

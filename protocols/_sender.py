@@ -15,9 +15,11 @@ from nngkit.errors import Full, TimedOut
 from ._batching import Batcher, Lane
 from ._core import Core
 from ._nng import Payload, as_bytes
-from ._outbox import BREATH, SMALL, Outbox
+from ._outbox import Outbox
 from ._receiving import BURST, DEFAULT, Default, Timeout
+from ._shared_queue import SMALL
 from ._waiters import ThreadWaiter, Waiter, checkpoint_after, in_trio, sleep, task_waiter
+from ._write_timing import BREATH
 
 _BYTES_ONLY = frozenset((bytes,))
 

@@ -8,70 +8,33 @@ May not know: messages' meaning.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import os
-import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, ClassVar, Final, Self, get_args
-from weakref import WeakMethod
+from typing import Any, ClassVar, Final, get_args
 
-from nngkit.errors import BadMessage, Closed, ConfigError, Forked, NngkitError, TooLarge
+from nngkit.errors import BadMessage, ConfigError, TooLarge
 
-from ._addresses import Address, parse, several
+from ._addresses import parse, several
 from ._batching import Batcher, Lane
-from ._connection import Connection, Pipe
+from ._closing import Closing
+from ._connection import Connection
 from ._core import Core
 from ._inbox import WhenBehind
 from ._limits import Limits
-from ._nng import register, unregister
+from ._machines import machines
 from ._options import LARGEST, LONGEST_PAUSE, MIB, MOST_BUFFER, WINDOW, Addresses, seconds, text_name, whole
-from ._outbox import WhenFull
 from ._peers import Peers
+from ._pipe import Pipe
+from ._process import register
 from ._receiving import BURST_OF_BATCHES
+from ._shared_queue import WhenFull
+from ._stats import Stats
 from ._tls import TLS
-from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
+from ._weakly import weakly
 from .batch import Batch, count, count_topic, pack, unpack
-from .sp import NAMES, PEERS, Machine
 
 SPLIT: Final = 16  # batches unpacked at once
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Counters of a socket since it was opened. Messages, unless said otherwise.
-
-    ``sent``: accepted for sending. ``received``: handed to, or ready for, the program. ``dropped``: let go for want of
-    room, on the way in or out. ``broken``: being written when their connection ended: nobody knows what became of
-    them. ``too_large``: over ``recv_max_size``; the connection was cut. ``bad``: bytes that were not what the protocol
-    says. ``late``: replies after their deadline. ``duplicate``: numbered messages that came again. ``resent``: requests
-    sent again. ``lost``: gaps seen in numbered messages. ``written``, ``read``: on all connections. ``unwritten``:
-    accepted and not written, and neither dropped nor broken. ``pipes``: connections now; ``joined``, ``left``,
-    ``refused`` (by ``admit``), ``cut`` (for breaking the rules; ``cuts`` says which and why): ever.
-    """
-
-    sent: int = 0
-    received: int = 0
-    dropped: int = 0
-    broken: int = 0
-    too_large: int = 0
-    bad: int = 0
-    late: int = 0
-    duplicate: int = 0
-    resent: int = 0
-    lost: int = 0
-    written: int = 0
-    read: int = 0
-    unwritten: int = 0
-    pipes: int = 0
-    joined: int = 0
-    left: int = 0
-    refused: int = 0
-    cut: int = 0
 
 
 class _Signature:
@@ -86,7 +49,7 @@ class _Signature:
         return inspect.Signature([*own[:-1], *(each for each in shared if batches or each.name != "batch")])
 
 
-class Socket(Peers):
+class Socket(Closing, Peers):
     """Base of all sockets. All arguments are keywords.
 
     ``listen``, ``dial``: one address or several. ``name``: for messages. ``recv_max_size``: bytes of the largest
@@ -114,7 +77,6 @@ class Socket(Peers):
     _batches_in: ClassVar[bool] = False
     _batches_out: ClassVar[bool] = False
     _batches_by_topic: ClassVar[bool] = False
-    _drains: ClassVar[bool] = False
     _default_recv_buffer: ClassVar[int] = 1024
     _most_recv_buffer: ClassVar[int] = MOST_BUFFER
     _default_recv_window: ClassVar[int] = WINDOW
@@ -191,7 +153,7 @@ class Socket(Peers):
             wire = max(recv_max_size, self._batch.size) + self._batch.overhead
             cap, most = recv_buffer * self._batch.items, SPLIT
         self._core = Core(
-            machine=_machines(self._protocol, wire, self._header_room),
+            machine=machines(self._protocol, wire, self._header_room),
             alone=self._alone,
             admit=admit,
             verifies=tls is not None and tls.demands,
@@ -337,174 +299,6 @@ class Socket(Peers):
     def _counters(self) -> dict[str, int]:
         """Return the counters of the protocol; under the core's lock."""
         return {}
-
-    # ------------------------------------------------------------------ draining
-
-    def drain(self, timeout: float | None = None) -> bool:
-        """Block until what was accepted is written, ``timeout`` seconds at most (None: ``linger``).
-
-        True if it is. Written to the network is not received by the peer.
-        """
-        waiter = ThreadWaiter()
-        for until in self._draining(self.linger if timeout is None else timeout, waiter):
-            waiter.wait(until)
-        return self._drained
-
-    async def adrain(self, timeout: float | None = None) -> bool:
-        """``drain`` for a task. Cancelled, it ends."""
-        await checkpoint_before()
-        waiter = task_waiter()
-        for until in self._draining(self.linger if timeout is None else timeout, waiter):
-            await waiter.wait(until)
-        return self._drained
-
-    _drained = True
-
-    def _draining(self, linger: float, waiter: Waiter) -> Iterator[float]:
-        """Yield until when to wait, until nothing is left to write."""
-        deadline = time.monotonic() + linger
-        self._drained = True
-        if not self._drains:
-            return
-        core, outbox, batcher = self._core, self._outbox, self._batcher
-        outbox.waiters.add(waiter)
-        if batcher is not None:
-            batcher.waiters.add(waiter)
-        try:
-            while True:
-                pushed = True
-                with contextlib.suppress(NngkitError):  # closed meanwhile: the rest is lost, and counted as dropped
-                    pushed = batcher is None or batcher.push()
-                with core.lock:
-                    left = outbox.unwritten if core.reason is None or core.lingers else 0
-                if pushed and not left:
-                    return
-                if time.monotonic() >= deadline:
-                    self._drained = False
-                    return
-                yield deadline
-        finally:
-            outbox.waiters.discard(waiter)
-            if batcher is not None:
-                batcher.waiters.discard(waiter)
-
-    # ------------------------------------------------------------------ the end
-
-    @property
-    def closed(self) -> bool:
-        """True once close has begun."""
-        return self._core.reason is not None
-
-    def close(self, linger: float | None = None) -> None:
-        """Send what was accepted, for ``linger`` seconds at most (None: as the socket was told), then close.
-
-        From any thread, at any time, any number of times; whoever waits on the socket raises Closed at once.
-        """
-        if self._refuse():
-            try:
-                self.drain(linger)
-            finally:
-                self._shut()
-
-    async def aclose(self, linger: float | None = None) -> None:
-        """``close`` for a task. Cancelled, it closes without sending the rest."""
-        if self._refuse():
-            try:
-                await self.adrain(linger)
-            finally:
-                self._shut()
-        else:
-            await checkpoint_before()
-
-    def _refuse(self) -> bool:
-        """Accept and hand out nothing more, and wake whoever waits; False if that was done before."""
-        reason = Closed(f"{self!r} is closed")
-        if not self._core.refuse(reason):
-            return False
-        if self._batcher is not None:
-            self._batcher.refuse(reason)  # what it accepted may still go, while close lingers
-        self._woken()
-        return True
-
-    def _shut(self) -> None:
-        """Close all connections: after this nothing of it is left."""
-        self._refuse()
-        if isinstance(self._core.reason, Forked):
-            return
-        if self._batcher is not None:
-            self._outbox.dropped += self._batcher.free()
-        self._core.shut()
-        self._free()
-        unregister(self)
-
-    def _free(self) -> None:
-        """Free what the protocol holds, once all is closed."""
-
-    def _woken(self) -> None:
-        """Wake the waiters of the protocol when the socket has closed."""
-
-    def _forked(self, reason: Forked) -> None:
-        self._core.forked(reason)
-        if self._batcher is not None:
-            self._batcher.forked(reason)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        # Ctrl-C and cancellation do not linger
-        self.close(0.0 if kind is not None and not issubclass(kind, Exception) else None)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is not None and not issubclass(kind, Exception):
-            self.close(0.0)
-        else:
-            await self.aclose()
-
-    def __del__(self) -> None:
-        core = getattr(self, "_core", None)  # __init__ may not have got so far
-        if core is None or (not core.lingers and core.reason is not None):
-            return
-        # not here: this may run in the middle of anything, also of what holds the lock
-        core.refuse_later(Closed(f"{type(self).__name__} was not closed"))
-        warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
-
-
-def _machines(protocol: int, limit: int, headroom: int) -> Callable[[Address, bool], Any]:
-    """Factory of the machines of new connections; it does not know the socket."""
-
-    def machine(address: Address, dialled: bool) -> Any:
-        if not address.web:
-            return Machine(protocol, limit=limit, headroom=headroom, ipc=address.local, in_place=True)
-        from .websocket import ClientMachine, ServerMachine  # h11 and wsproto: most programs do not need them
-
-        listener = PEERS[protocol] if dialled else protocol
-        subprotocol = f"{NAMES[listener]}.sp.nanomsg.org"
-        if dialled:
-            port = f":{address.port}"
-            host = f"[{address.host}]" if ":" in address.host else address.host
-            return ClientMachine(subprotocol, address.path, host + port, limit, os.urandom, headroom=headroom)
-        return ServerMachine(subprotocol, address.path, address.host or None, limit, headroom=headroom)
-
-    return machine
-
-
-def weakly(method: Callable[..., Any], otherwise: Any = None) -> Callable[..., Any]:
-    """``method`` for a core to call: it does not keep the socket alive, so that one nobody holds ends at once."""
-    reference = WeakMethod(method)
-
-    def call(*arguments: Any) -> Any:
-        bound = reference()
-        return otherwise if bound is None else bound(*arguments)
-
-    return call
 
 
 def _nothing(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:

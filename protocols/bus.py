@@ -18,9 +18,9 @@ from typing import ClassVar, Unpack
 
 from ._inbox import WhenBehind
 from ._options import BroadcastOptions
-from ._outbox import WhenFull
 from ._receiving import Message, MessageReceiver
 from ._sender import Broadcaster
+from ._shared_queue import WhenFull
 from ._socket import Socket
 from .sp import BUS
 

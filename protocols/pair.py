@@ -21,10 +21,11 @@ from nngkit.errors import BadMessage
 
 from ._connection import Connection
 from ._options import QueueOptions
-from ._outbox import WhenFull
 from ._receiving import MessageReceiver
 from ._sender import Sender
-from ._socket import Socket, weakly
+from ._shared_queue import WhenFull
+from ._socket import Socket
+from ._weakly import weakly
 from .sp import PAIR0, PAIR1, split_hops
 
 __all__ = ["Pair0", "Pair1"]

@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import ClassVar, Unpack
 
 from ._options import QueueOptions, ReceiveOptions
-from ._outbox import WhenFull
 from ._receiving import MessageReceiver
 from ._sender import Sender
+from ._shared_queue import WhenFull
 from ._socket import Socket
 from .sp import PULL, PUSH
 

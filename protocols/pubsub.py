@@ -35,10 +35,11 @@ from ._connection import Connection
 from ._inbox import WhenBehind
 from ._nng import Payload, as_bytes
 from ._options import BroadcastOptions, ReceiveOptions
-from ._outbox import WhenFull
 from ._receiving import DEFAULT, MessageReceiver, Timeout
 from ._sender import Broadcaster, messages
-from ._socket import Socket, weakly
+from ._shared_queue import WhenFull
+from ._socket import Socket
+from ._weakly import weakly
 from .batch import pack, pack_topic, split_topic, unpack
 from .sp import PUB, SUB
 

@@ -25,12 +25,14 @@ from nngkit.errors import TimedOut
 from ._alarm import Alarm
 from ._answering import Answerer, Answers, Question
 from ._asking import Asking
-from ._connection import Connection, PeerEvent
+from ._connection import Connection
 from ._nng import Payload, as_bytes
 from ._options import MOST_BUFFER, CallOptions
+from ._pipe import PeerEvent
 from ._receiving import DEFAULT, Default, Timeout
-from ._socket import Socket, weakly
+from ._socket import Socket
 from ._waiters import ThreadWaiter, TrioWaiter, Waiter, task_waiter
+from ._weakly import weakly
 from .sp import HEADROOM, REP, REQ
 
 __all__ = ["Rep", "Req", "Request"]

@@ -25,13 +25,15 @@ from typing import ClassVar, Self, Unpack
 
 from ._answering import Answerer, Question
 from ._asking import Asking
-from ._connection import Connection, PeerEvent, Pipe
+from ._connection import Connection
 from ._nng import Payload, as_bytes
 from ._options import MIB, SurveyOptions
-from ._outbox import WhenFull
+from ._pipe import PeerEvent, Pipe
 from ._receiving import DEFAULT, Default, Timeout
-from ._socket import Socket, weakly
+from ._shared_queue import WhenFull
+from ._socket import Socket
 from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
+from ._weakly import weakly
 from .sp import HEADROOM, RESPONDENT, SURVEYOR
 
 __all__ = ["Query", "Reply", "Respondent", "Survey", "SurveyResult", "Surveyor"]

@@ -1,0 +1,162 @@
+"""The end of a socket: waiting until all is written, and closing. May not know: protocols."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Iterator
+from types import TracebackType
+from typing import ClassVar, Self
+
+from nngkit.errors import Closed, Forked, NngkitError
+
+from ._batching import Batcher
+from ._core import Core
+from ._outbox import Outbox
+from ._process import unregister
+from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
+
+
+class Closing:
+    """Draining and closing."""
+
+    linger: float
+    _core: Core
+    _outbox: Outbox
+    _batcher: Batcher | None
+    _drains: ClassVar[bool] = False
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Block until what was accepted is written, ``timeout`` seconds at most (None: ``linger``).
+
+        True if it is. Written to the network is not received by the peer.
+        """
+        waiter = ThreadWaiter()
+        for until in self._draining(self.linger if timeout is None else timeout, waiter):
+            waiter.wait(until)
+        return self._drained
+
+    async def adrain(self, timeout: float | None = None) -> bool:
+        """``drain`` for a task. Cancelled, it ends."""
+        await checkpoint_before()
+        waiter = task_waiter()
+        for until in self._draining(self.linger if timeout is None else timeout, waiter):
+            await waiter.wait(until)
+        return self._drained
+
+    _drained = True
+
+    def _draining(self, linger: float, waiter: Waiter) -> Iterator[float]:
+        """Yield until when to wait, until nothing is left to write."""
+        deadline = time.monotonic() + linger
+        self._drained = True
+        if not self._drains:
+            return
+        core, outbox, batcher = self._core, self._outbox, self._batcher
+        outbox.waiters.add(waiter)
+        if batcher is not None:
+            batcher.waiters.add(waiter)
+        try:
+            while True:
+                pushed = True
+                with contextlib.suppress(NngkitError):  # closed meanwhile: the rest is lost, and counted as dropped
+                    pushed = batcher is None or batcher.push()
+                with core.lock:
+                    left = outbox.unwritten if core.reason is None or core.lingers else 0
+                if pushed and not left:
+                    return
+                if time.monotonic() >= deadline:
+                    self._drained = False
+                    return
+                yield deadline
+        finally:
+            outbox.waiters.discard(waiter)
+            if batcher is not None:
+                batcher.waiters.discard(waiter)
+
+    @property
+    def closed(self) -> bool:
+        """True once close has begun."""
+        return self._core.reason is not None
+
+    def close(self, linger: float | None = None) -> None:
+        """Send what was accepted, for ``linger`` seconds at most (None: as the socket was told), then close.
+
+        From any thread, at any time, any number of times; whoever waits on the socket raises Closed at once.
+        """
+        if self._refuse():
+            try:
+                self.drain(linger)
+            finally:
+                self._shut()
+
+    async def aclose(self, linger: float | None = None) -> None:
+        """``close`` for a task. Cancelled, it closes without sending the rest."""
+        if self._refuse():
+            try:
+                await self.adrain(linger)
+            finally:
+                self._shut()
+        else:
+            await checkpoint_before()
+
+    def _refuse(self) -> bool:
+        """Accept and hand out nothing more, and wake whoever waits; False if that was done before."""
+        reason = Closed(f"{self!r} is closed")
+        if not self._core.refuse(reason):
+            return False
+        if self._batcher is not None:
+            self._batcher.refuse(reason)  # what it accepted may still go, while close lingers
+        self._woken()
+        return True
+
+    def _shut(self) -> None:
+        """Close all connections: after this nothing of it is left."""
+        self._refuse()
+        if isinstance(self._core.reason, Forked):
+            return
+        if self._batcher is not None:
+            self._outbox.dropped += self._batcher.free()
+        self._core.shut()
+        self._free()
+        unregister(self)
+
+    def _free(self) -> None:
+        """Free what the protocol holds, once all is closed."""
+
+    def _woken(self) -> None:
+        """Wake the waiters of the protocol when the socket has closed."""
+
+    def _forked(self, reason: Forked) -> None:
+        self._core.forked(reason)
+        if self._batcher is not None:
+            self._batcher.forked(reason)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Ctrl-C and cancellation do not linger
+        self.close(0.0 if kind is not None and not issubclass(kind, Exception) else None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            self.close(0.0)
+        else:
+            await self.aclose()
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)  # __init__ may not have got so far
+        if core is None or (not core.lingers and core.reason is not None):
+            return
+        # not here: this may run in the middle of anything, also of what holds the lock
+        core.refuse_later(Closed(f"{type(self).__name__} was not closed"))
+        warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)

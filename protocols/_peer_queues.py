@@ -1,0 +1,232 @@
+"""A queue for each peer (PUB, BUS, SURVEYOR, answers), capped by messages and bytes.
+
+A burst to all peers is queued once, in ``company``, and distributed at COMPANY messages or CHUNK bytes, or by an alarm
+after SOON. May not know: protocols, event loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from nngkit.errors import Closed
+
+from ._connection import Connection
+from ._operations import atomically
+from ._write_half import APART_LIMIT, CHUNK
+from ._write_timing import BREATH, QUIET, SOON, TURN, WriteTiming
+
+if TYPE_CHECKING:
+    from ._core import Core
+
+COMPANY: Final = 256  # messages of a burst to all peers after which they are distributed
+
+
+class PeerQueues(WriteTiming):
+    """See above."""
+
+    when_full: str
+
+    def __init__(self, core: Core, cap: int, window: int) -> None:
+        super().__init__(core, cap, window)
+        self._company_bytes = 0
+        self._most_company = min(COMPANY, cap)
+        self.fanned = 0
+        self._fanned_out = 0
+
+    def offer(self, connection: Connection, data: bytes) -> bool:
+        """Queue one answer for one peer; False if there is no room. Under the lock."""
+        size = len(data)
+        if connection.out and not connection.tx_state and not self._fits(connection, 1, size):
+            connection.write(now=True)  # it waited for the end of a loop's turn
+            if connection.fault is not None:
+                self._core.lose(connection)
+                return False
+        out = connection.out
+        if out and not self._fits(connection, 1, size):
+            return False
+        out += (data,)
+        connection.out_bytes += size
+        return True
+
+    def go(self, connection: Connection) -> None:
+        """Write what was offered. Under the lock."""
+        if connection.tx_state:
+            return  # its callback takes it along
+        at = perf_counter()
+        burst = at - connection.went_at < QUIET  # to this peer: others' messages are no company
+        connection.went_at = at
+        connection.write(now=not burst)
+        if connection.fault is not None:
+            self._core.lose(connection)
+
+    def go_soon(self, connection: Connection) -> None:
+        """``go`` for a task: at the end of its loop's turn, if more may come. Under the lock."""
+        if connection.tx_state:
+            return
+        at = perf_counter()
+        if at - connection.went_at > TURN and not self._due_to:
+            self.go(connection)
+            return
+        self._due_to[connection] = None
+        if at > self._due:
+            self.expect()
+
+    def to_all(self, items: Sequence[bytes]) -> None:
+        """Queue ``items`` for every peer; what finds no room for one is dropped for it, and counted. Raises Closed."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                self._fan_out(items)
+        except Closed:
+            raise
+        except BaseException:
+            core.mend()
+            raise
+        finally:
+            core.tell()
+        self._fanned_out += len(items)
+        if self._fanned_out >= BREATH:
+            self._fanned_out = 0
+            self.breathe()
+
+    def to_others(self, items: Sequence[tuple[bytes, int | None]]) -> None:
+        """Queue each message for every peer but the one of that number. As ``to_all`` else. Raises Closed."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                self.distribute()  # what was sent before goes first
+                self.fanned += len(items)
+                for connection in core.joined():
+                    theirs = [data for data, number in items if number != connection.number]
+                    if theirs:
+                        steps, lost = self._queued(connection, theirs, sum(map(len, theirs)))
+                        atomically(*steps, (setattr, self, "dropped", self.dropped + lost))
+                        self.go(connection)
+        except Closed:
+            raise
+        except BaseException:
+            core.mend()
+            raise
+        finally:
+            core.tell()
+        self.breathe()
+
+    def _fan_out(self, items: Sequence[bytes]) -> None:
+        """Under the lock: accept ``items`` for all who are here now."""
+        for start in range(0, len(items), COMPANY):  # written as it goes, so that a queue need not hold all of it
+            some = items[start : start + COMPANY]
+            size, count = sum(map(len, some)), len(some)
+            # from here no call: see _connection.py
+            self.company += some
+            self._company_bytes += size
+            self.fanned += count
+            at = perf_counter()
+            burst = at - self._last < QUIET
+            self._last = at
+            if not burst or len(self.company) >= self._most_company or self._company_bytes >= CHUNK:
+                self.distribute()
+                self._last = perf_counter()
+            elif not self._flusher.ticking:
+                self._flusher.set(SOON)
+
+    def distribute(self) -> None:
+        """Under the lock: give what waits for company to all who are here, and write it."""
+        if not self.company:
+            return
+        joined = self._core.joined()
+        self._give(joined)
+        for connection in joined:
+            if not connection.tx_state:  # else its callback takes along what it finds
+                connection.write(now=True)
+                if connection.fault is not None:
+                    self._core.lose(connection)
+
+    def decide(self) -> None:
+        """Distribute what waits for company, so that the counters say what became of each message."""
+        core = self._core
+        if not self.company:
+            return
+        try:
+            with core.lock:
+                if core.reason is None:  # else the alarm does, or it is a forked child's, which writes nothing
+                    self.distribute()
+        except BaseException:
+            core.mend()
+            raise
+        finally:
+            core.tell()
+
+    def _give(self, joined: Sequence[Connection]) -> None:
+        """Give the company to each connection; all of that happens, or nothing (see `atomically`)."""
+        items, size = self.company, self._company_bytes
+        framed: dict[object, tuple[list[bytes], int]] = {}  # once for all whose framing is alike
+        steps: list[tuple[Any, ...]] = []
+        lost = 0
+        for connection in joined:
+            machine, out = connection.machine, connection.out
+            alike = machine.alike
+            idle = not out and not connection.bodies and not connection.total and not connection.tx_state
+            if alike is not None and idle and not machine.said and size <= APART_LIMIT:
+                if alike not in framed:
+                    frames = machine.frames(items)
+                    framed[alike] = frames, sum(map(len, frames))
+                frames, total = framed[alike]
+                steps += [
+                    (setattr, connection, "held", frames),
+                    (setattr, connection, "bodies", items),
+                    (setattr, connection, "done", 0),
+                    (setattr, connection, "total", total),
+                ]
+                continue
+            queued, dropped = self._queued(connection, items, size)
+            steps += queued
+            lost += dropped
+        atomically(
+            *steps,
+            (setattr, self, "dropped", self.dropped + lost),
+            (setattr, self, "company", []),
+            (setattr, self, "_company_bytes", 0),
+        )
+
+    def _queued(self, connection: Connection, items: Sequence[bytes], size: int) -> tuple[list[tuple[Any, ...]], int]:
+        """Return the steps that queue ``items`` for one peer, and how many messages those steps drop."""
+        if not self._fits(connection, len(items), size) and not connection.tx_state:
+            connection.write(now=True)  # it waited for company; a fault is seen to by the caller
+        if self._fits(connection, len(items), size):
+            return [
+                (connection.out.extend, items),
+                (setattr, connection, "out_bytes", connection.out_bytes + size),
+            ], 0
+        kept, dropped = self._cut([*connection.out, *items], len(connection.out))
+        return [
+            (setattr, connection, "out", kept),
+            (setattr, connection, "out_bytes", sum(map(len, kept))),
+            (setattr, connection, "dropped", connection.dropped + dropped),
+        ], dropped
+
+    def _fits(self, connection: Connection, count: int, size: int) -> bool:
+        return len(connection.out) + count <= self.cap and connection.out_bytes + size <= self.window
+
+    def _cut(self, queue: list[bytes], there: int) -> tuple[list[bytes], int]:
+        """Return what of a single peer's queue finds room, and how many messages do not; the first ``there`` had it."""
+        cap, window = self.cap, self.window
+        if self.when_full == "drop_oldest":
+            first, size = len(queue), 0
+            while (
+                first and len(queue) - first < cap and (first == len(queue) or size + len(queue[first - 1]) <= window)
+            ):
+                first -= 1
+                size += len(queue[first])
+            return queue[first:], self._weight(queue[:first])
+        kept, gone, size = queue[:there], queue[:0], sum(map(len, queue[:there]))
+        for data in queue[there:]:
+            if len(kept) < cap and (not kept or size + len(data) <= window):
+                kept.append(data)
+                size += len(data)
+            else:
+                gone.append(data)
+        return kept, self._weight(gone)

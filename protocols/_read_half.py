@@ -1,0 +1,209 @@
+"""Reading half of a connection: where received bytes go, and when the connection is read.
+
+May not know: protocols, waiters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ._addresses import Address
+from ._nng import ffi, lib, uninitialized
+from ._operations import atomically
+from ._transfer import IDLE, JOINED, POSTED, RX, SHAKING, Transfer
+
+FIRST: Final = 4096  # bytes of the buffer of a quiet connection that is not polled
+MOST: Final = 256 * 1024  # of a busy one, and of those that share the core's: larger chunks are no faster
+LEAST: Final = 16 * 1024  # of a busy one among many ...
+AHEAD: Final = 16 * 1024 * 1024  # ... that together hold no more, should all be held back
+CHUNKS: Final = 8  # receptions in a row, after which others have their turn
+BEHIND: Final = 4096  # bytes received behind a large body: what follows it mostly comes with it
+
+_count, _result, _busy = lib.nng_aio_count, lib.nng_aio_result, lib.nng_aio_busy
+_cancel, _wait, _set_iov = lib.nng_aio_cancel, lib.nng_aio_wait, lib.nng_aio_set_iov
+_receive = lib.nng_stream_recv
+_from_buffer = ffi.from_buffer
+
+
+class ReadHalf(Transfer):
+    """See above."""
+
+    def __init__(self, stream: Any, descriptor: int | None, machine: Any, address: Address) -> None:
+        super().__init__(stream, descriptor, machine, address)
+        self._heard: bytes | None = None
+        self.fresh: list[Any] = []  # messages that are still to be looked into
+        self.looked = 0  # chunks that the machine was asked about
+        self.seen = 0  # of the fresh ones, dealt with
+        self.taken_in = 0  # messages of the machine's that were counted
+        self.progress = (-1, 0)  # chunks read when the sweep came by
+        self._rx = self.aio(RX)
+        self.rx_state = IDLE
+        self._rx_owed = False  # the callback of its last operation has not come
+        self.polled = False
+        self.hung_up = False  # the peer will send no more: what is read after this ends with that
+        self._fed = 0
+        self._size = FIRST
+        self._buffer = uninitialized("char[]", FIRST)
+        self._view = ffi.buffer(self._buffer)
+        self._place: tuple[bytes, int] | None = None
+        self._asked = 0  # bytes that the reception under way may bring
+        self._fed_short = False  # the last one brought less than that
+        self._large = False
+        self._stocked = False
+        self._reads = False  # messages are taken in: who is told of peers has been told of this one
+
+    def read_on(self) -> None:
+        """Take in what came with the hello, and read messages from now on: polled, if the descriptor is known."""
+        self._reads = True
+        self.core.inbox.take_in(self)
+        if self.rx_state == IDLE and self.descriptor is not None and self.prompt and self.core.poller.add(self):
+            self.polled = True
+            self._buffer = self._view = None  # it reads to the core's
+        self.advance()
+
+    def advance(self, *, now: bool = False) -> None:
+        """Take in what there is and read on, until nothing is there, or the inbox holds this connection back.
+
+        ``now``: read on in this thread, which has nothing else to do, and do not leave it to NNG's.
+        """
+        core = self.core
+        if core.reading is not None or core.writing is not None:
+            core.settle()  # another thread was cut short, and lets go of the lock on its way out
+        if self.rx_state == POSTED:
+            if not self._complete(self._rx):
+                if self._stocked and core.inbox.take_in(self):
+                    self._stocked = False
+                return
+            self._harvest()
+            self.rx_state = IDLE
+        chunks = 0
+        while self.fault is None:
+            if not core.inbox.take_in(self):
+                # held back: one more reception is made or left posted, so that a peer that leaves is noticed
+                if not self._stocked and not self._rx_owed:
+                    if self.polled:
+                        self._stocked = self._read_now()
+                    else:
+                        self._stocked = True
+                        self.post()
+                return
+            self._stocked = False
+            if self.fault is not None or self.stage != JOINED:
+                return
+            if self.polled:
+                if chunks and self._fed_short and not self.hung_up:
+                    return  # that was all: the poller tells of what comes from now on
+                if chunks == CHUNKS:
+                    core.poller.repeat(self)
+                    return
+            # of large bodies the rest is mostly there; else an operation in vain would cost more than it saves
+            elif not (self.prompt and (now or self._large or self._rx_owed)):
+                break
+            if not self._read_now():
+                break
+            chunks += 1
+        if not self.polled and not self._rx_owed and self.fault is None:
+            self.post()  # its callback goes on
+
+    def post(self) -> None:
+        """Have NNG read on. Only while IDLE."""
+        pieces = self._aim(self._buffer, self._size)
+        _set_iov(self._rx, pieces, self.core.iov)
+        atomically(
+            (setattr, self, "rx_state", POSTED),
+            (setattr, self, "_rx_owed", True),
+            (_receive, self.stream, self._rx),
+        )
+
+    def _aim(self, buffer: Any, size: int) -> int:
+        """Say where the next bytes go: to their place or ``buffer``, of ``size`` bytes; return the number of pieces."""
+        machine, iov = self.machine, self.core.iov
+        place = machine.place()
+        if place is not None:
+            body, filled = place
+            left = len(body) - filled
+            behind = min(BEHIND, size)
+            iov[0].iov_buf = _from_buffer(body) + filled
+            iov[0].iov_len = left
+            iov[1].iov_buf = buffer
+            iov[1].iov_len = behind
+            self._asked = left + behind
+            self._place = place
+            self._large = True
+            return 2
+        # behind a large body another one is likely: little of it is read here, to be copied, and the rest in its place
+        asked = min(BEHIND, size) if self._large else size
+        iov[0].iov_buf = buffer
+        iov[0].iov_len = asked
+        self._asked = asked
+        self._place = None
+        return 1
+
+    def _absorb(self, size: int, view: Any) -> None:
+        """Give the machine ``size`` bytes that came to where ``_aim`` said, ``view`` being of its buffer."""
+        machine = self.machine
+        if machine.fed == self._fed:
+            self.core.inbox.read(size)
+            place = self._place
+            if place is None:
+                self._large = self._large and size == self._asked
+                data = view[:size]
+                if self._heard is not None and self.stage == SHAKING:
+                    self._heard += data
+                machine.feed(data)
+            else:
+                part = min(size, len(place[0]) - place[1])
+                machine.fill(part, view[: size - part])
+        self._fed = machine.fed
+
+    def _grow(self) -> None:
+        """Have more room for what comes, as this reception filled it."""
+        size = min(self._size * 4, MOST)
+        self._buffer = uninitialized("char[]", size)
+        self._view = ffi.buffer(self._buffer)
+        self._size = size
+
+    def _harvest(self) -> None:
+        size = _count(self._rx)
+        if size:
+            self._absorb(size, self._view)
+            if self._place is None and size == self._size < MOST:
+                self._grow()
+        elif (code := _result(self._rx)) != lib.NNG_ECANCELED:
+            self._failed(code)
+
+    def _read_now(self) -> bool:
+        """Read what is there, without waiting; False if there is nothing."""
+        core = self.core
+        aio = core.now
+        core.settle()
+        if self.polled:
+            pieces = self._aim(core.buffer, max(LEAST, min(MOST, AHEAD // (len(core.present) or 1))))
+        else:
+            pieces = self._aim(self._buffer, self._size)
+        _set_iov(aio, pieces, core.iov)
+        atomically((setattr, core, "reading", self), (_receive, self.stream, aio))
+        if _busy(aio):
+            _cancel(aio)
+            _wait(aio)
+        return self.read_settled()
+
+    def read_settled(self) -> bool:
+        """Take what the operation on the core's aio brought; for the core too, if it was cut short."""
+        core = self.core
+        size = _count(core.now)
+        if size:
+            self._absorb(size, core.view if self.polled else self._view)
+            self._fed_short = size < self._asked
+            core.reading = None
+            return True
+        code = _result(core.now)
+        core.reading = None
+        if code != lib.NNG_ECANCELED:
+            self._failed(code)
+        return False
+
+    def progress_made(self) -> tuple[int, int]:
+        """Return what changes when bytes come."""
+        place = self.machine.place()
+        return self.machine.fed, 0 if place is None else place[1]

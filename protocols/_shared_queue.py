@@ -1,0 +1,217 @@
+"""The queue for all peers (PUSH, PAIR, REQ): each takes its share when it has room, in turn.
+
+May not know: protocols, event loops.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Literal
+
+from nngkit.errors import Full
+
+from ._connection import Connection
+from ._transfer import JOINED
+from ._write_timing import QUIET, TURN, WriteTiming
+from .routing import Rotation
+
+if TYPE_CHECKING:
+    from ._core import Core
+
+WhenFull = Literal["block", "drop", "drop_oldest", "raise"]
+
+TOGETHER: Final = 128  # messages of a loop's turn after which a write need not wait for its end
+SMALL: Final = 4096  # bytes of a message up to which a queue is capped by their number alone
+
+
+class SharedQueue(WriteTiming):
+    """See above."""
+
+    def __init__(self, core: Core, *, shared: bool, cap: int, window: int, when_full: WhenFull, where: str) -> None:
+        super().__init__(core, cap, window)
+        self.shared = shared
+        self.free = cap  # places for the fast way of a send: none once the socket is closed
+        self.when_full = when_full
+        self._where = where
+        self.queue: list[bytes] = []
+        self.large = 0  # bytes in the queue of messages over SMALL
+        self.idle: Rotation[Connection] = Rotation()
+        self.taken = 0
+        # told which connection took messages of the shared queue (None: they are back in it), under the lock
+        self.took: Callable[[Connection | None, Sequence[bytes]], None] | None = None
+        self._turn: Connection | None = None
+
+    def add(self, data: bytes) -> bool:
+        """Accept one message; False if it has to wait. Raises Closed and Full."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                if self.queue and self.idle.peers:
+                    self._flush(many=True)  # what tasks added, and waits for the end of their loop's turn
+                while self._full(len(data)):
+                    if not self._make_room():
+                        return self._refused()
+                self._append(data)
+                self._flush()
+        except BaseException:
+            self._core.mend()
+            raise
+        finally:
+            core.tell()
+        return True
+
+    def add_soon(self, data: bytes) -> bool:
+        """``add`` for a task: what its loop's tasks add in one turn is written together at the end of it."""
+        queue = self.queue
+        if len(queue) >= self.free or len(data) >= SMALL:
+            return self.add(data)
+        try:
+            queue += (data,)
+            if self._due:
+                if len(queue) >= TOGETHER and self.idle.peers:
+                    self.kick()
+                elif perf_counter() > self._due:  # that loop has ended, or is stuck
+                    self.expect()
+            elif self.idle.peers and perf_counter() - self._last > TURN:
+                self.kick()
+            else:
+                self.expect()
+        except BaseException:
+            self._core.mend()
+            raise
+        return True
+
+    def add_many(self, items: Sequence[bytes]) -> int:
+        """Accept as many of ``items``, from the first on, as find room; how many."""
+        core, count = self._core, 0
+        try:
+            with core.lock:
+                core.check_open()
+                queue = self.queue
+                total = len(items)
+                while count < total:
+                    room = self.cap - len(queue)
+                    if room > 0 and not self.large:
+                        some = items[count : count + room] if count or room < total else items
+                        if max(map(len, some)) < SMALL:
+                            # in lines without a call, where no signal handler can come between
+                            size = len(some)
+                            queue += some
+                            count += size
+                            self._flush(many=True)
+                            continue
+                    if self._full(len(items[count])):
+                        break
+                    size, large = self._fitting(items, count)
+                    some = items[count : count + size]
+                    # the same
+                    queue += some
+                    self.large += large
+                    count += size
+                    self._flush(many=True)
+        except BaseException:
+            self._core.mend()
+            raise
+        finally:
+            core.tell()
+        return count
+
+    def _append(self, data: bytes) -> None:
+        size = len(data)
+        queue = self.queue
+        queue += (data,)
+        if size >= SMALL:
+            self.large += size
+
+    def _full(self, size: int) -> bool:
+        if not self.cap:  # handed to a peer that has nothing to do, or not at all
+            return bool(self.queue) or not self.idle
+        if len(self.queue) >= self.cap:
+            return True
+        return bool(self.queue) and self.large + size > self.window
+
+    def _fitting(self, items: Sequence[bytes], start: int) -> tuple[int, int]:
+        """Return how many of ``items`` from ``start`` on find room, where one does, and the bytes of the large ones."""
+        count = large = 0
+        for data in itertools.islice(items, start, start + max(1, self.cap - len(self.queue))):
+            size = len(data)
+            if count and self.large + large + size > self.window:
+                break
+            count += 1
+            if size >= SMALL:
+                large += size
+        return count, large
+
+    def _make_room(self) -> bool:
+        if self.when_full != "drop_oldest" or not self.queue:
+            return False
+        first = self.queue[0]
+        oldest, weight = len(first), self._weight((first,))
+        del self.queue[0]
+        if oldest >= SMALL:
+            self.large -= oldest
+        self.dropped += weight
+        self.taken += 1  # it was accepted, and stays counted
+        return True
+
+    def _refused(self) -> bool:
+        if self.when_full == "raise":
+            raise Full(f"{self._where}: the sending queue is full")
+        if self.when_full == "block":
+            return False
+        self.dropped += 1
+        return True
+
+    def kick(self) -> None:
+        """See that what is queued goes on its way."""
+        core = self._core
+        with core.lock:
+            if core.reason is None or core.lingers:
+                self._flush()
+        core.tell()
+
+    def _flush(self, *, many: bool = False) -> None:
+        """Under the lock: give what is queued to peers that have room."""
+        at = perf_counter()
+        burst = at - self._last < QUIET and not many
+        self._last = at
+        while self.queue:
+            connection = self.idle.first()
+            if connection is None:
+                break
+            self.idle.discard(connection)
+            self._turn = connection
+            connection.write(now=not burst)
+            self.settled(connection)
+
+    def mend(self) -> None:
+        """Go on where a signal handler that raised cut a thread short. Under the lock."""
+        if self.shared:
+            for connection in self._core.joined():
+                self.settled(connection)
+        self._flush()
+
+    def go_on(self) -> None:
+        """Under the lock: a connection has written; have the others look, if they have nothing to do."""
+        if self.queue and self.idle:
+            self._flush()
+
+    def settled(self, connection: Connection) -> None:
+        """It wrote what it could: it is idle again, or lost, or goes on by itself."""
+        if connection.fault is not None:
+            self._core.lose(connection)
+        elif self.shared and connection.stage == JOINED and not connection.writing:
+            self.idle.add(connection)
+            self._drained()
+
+    def withdraw(self, data: bytes) -> None:
+        """Take a message back that no peer has taken yet."""
+        with self._core.lock:
+            for index, queued in enumerate(self.queue):
+                if queued is data:
+                    del self.queue[index]
+                    self.taken += 1  # it was accepted, and stays counted
+                    break

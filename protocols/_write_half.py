@@ -1,0 +1,166 @@
+"""Writing half of a connection: what is being written, and how far.
+
+May not know: protocols, waiters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ._addresses import Address
+from ._nng import ffi, lib
+from ._operations import atomically
+from ._transfer import IDLE, POSTED, SPENT, TX, Transfer
+
+CHUNK: Final = 64 * 1024  # bytes of messages in one write
+APART_LIMIT: Final = 32 * 1024  # bytes of a body that a machine may leave as a buffer of its own
+PIECES: Final = 8  # buffers of one write: NNG takes no more
+
+_count, _result, _busy = lib.nng_aio_count, lib.nng_aio_result, lib.nng_aio_busy
+_cancel, _wait, _set_iov = lib.nng_aio_cancel, lib.nng_aio_wait, lib.nng_aio_set_iov
+_send = lib.nng_stream_send
+_from_buffer = ffi.from_buffer
+
+
+class WriteHalf(Transfer):
+    """See above."""
+
+    def __init__(self, stream: Any, descriptor: int | None, machine: Any, address: Address) -> None:
+        super().__init__(stream, descriptor, machine, address)
+        self.out: list[bytes] = []  # messages for this peer alone
+        self.out_bytes = 0
+        self.bodies: Sequence[bytes] = ()  # messages being written ...
+        self.held: list[bytes] = []  # ... as they go out
+        self.done = 0  # bytes of them that are written
+        self.total = 0
+        self._tx = self.aio(TX)
+        self.tx_state = IDLE
+        self.written = 0
+        self.went_at = 0.0  # perf_counter() when something was last queued for it alone
+        self.dropped = 0
+        self.clogged = False
+
+    def progress_written(self) -> tuple[int, int]:
+        """Return what changes when bytes are written."""
+        return self.written, self.done
+
+    @property
+    def writing(self) -> bool:
+        """Return True while something is being written to this peer."""
+        return self.tx_state != IDLE or self.done < self.total
+
+    def write(self, *, now: bool) -> None:
+        """Write what is there for this peer. ``now``: by this thread, as far as the kernel takes it at once."""
+        core = self.core
+        if core.reading is not None or core.writing is not None:
+            core.settle()
+        while self.fault is None:
+            if self.tx_state == POSTED:
+                if not self._complete(self._tx):
+                    return
+                self._wrote()
+                self.tx_state = SPENT
+                continue
+            if self.done >= self.total:
+                self.finish()
+                if not core.outbox.gather(self):
+                    return
+            if self.prompt and (now or self.tx_state == SPENT):
+                if self._write_now():
+                    continue
+                if self.fault is not None:
+                    return
+            if self.tx_state != IDLE:
+                return  # SPENT: its callback goes on
+            pieces = self._point()
+            _set_iov(self._tx, pieces, core.iov)
+            atomically((setattr, self, "tx_state", POSTED), (_send, self.stream, self._tx))
+            return
+
+    def hold(self, frames: list[bytes], bodies: Sequence[bytes], total: int) -> None:
+        """Have ``frames`` written next."""
+        self.held = frames
+        self.bodies = bodies
+        self.done = 0
+        self.total = total
+
+    def finish(self) -> None:
+        """Count what was held as written."""
+        count = len(self.bodies)
+        self.written += count
+        self.bodies = ()
+        self.held = []
+        self.done = 0
+        self.total = 0
+
+    def _point(self) -> int:
+        """Say from where the next bytes go; the number of pieces."""
+        iov, skip, pieces = self.core.iov, self.done, 0
+        for buffer in self.held:
+            size = len(buffer)
+            if skip >= size:
+                skip -= size
+                continue
+            iov[pieces].iov_buf = _from_buffer(buffer) + skip if skip else _from_buffer(buffer)
+            iov[pieces].iov_len = size - skip
+            skip = 0
+            pieces += 1
+        return pieces
+
+    def _wrote(self) -> None:
+        size = _count(self._tx)
+        if size:
+            self.done += size
+        else:
+            self._failed(_result(self._tx))
+
+    def _write_now(self) -> bool:
+        """Write as much as finds room at once; False if that is nothing."""
+        core = self.core
+        aio = core.now
+        core.settle()
+        pieces = self._point()
+        _set_iov(aio, pieces, core.iov)
+        atomically((setattr, core, "writing", self), (_send, self.stream, aio))
+        if _busy(aio):
+            _cancel(aio)
+            _wait(aio)
+        return self.write_settled()
+
+    def write_settled(self) -> bool:
+        """Note what the operation on the core's aio wrote; for the core too, if it was cut short."""
+        core = self.core
+        size = _count(core.now)
+        code = 0 if size else _result(core.now)
+        if size:
+            self.done += size
+            core.writing = None
+            return True
+        core.writing = None
+        if code != lib.NNG_ECANCELED:
+            self._failed(code)
+        return False
+
+    def written_now(self) -> int:
+        """Return how many messages are written, those of the write under way too."""
+        at, count = 0, 0
+        for body in self.bodies:
+            at += self.machine.cost(len(body))
+            if at > self.done:
+                break
+            count += 1
+        return count
+
+    def unbegun(self) -> tuple[int, list[bytes]]:
+        """Return how many messages being written have begun and are not complete, and those that have not begun."""
+        at, begun = 0, 0
+        for index, body in enumerate(self.bodies):
+            if at >= self.done:
+                return begun, list(self.bodies[index:])
+            at += self.machine.cost(len(body))
+            if at <= self.done:
+                self.written += 1
+            else:
+                begun += 1
+        return begun, []
