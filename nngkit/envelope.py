@@ -22,12 +22,12 @@ tests/test_envelope.py is refused in milliseconds, and honest messages cost no m
 
 from __future__ import annotations
 
-import io
 import math
-from typing import Any, Final, NoReturn, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import cbor2
 
+from nngkit.cbor import REFUSED, decode_one, innermost
 from nngkit.errors import BadMessage, TooLarge
 
 __all__ = ["CONTROL_LIMIT", "MAX_DEPTH", "as_map", "check_version", "decode", "encode", "field", "shown"]
@@ -38,10 +38,6 @@ MAX_DEPTH: Final = 32
 """Containers within containers; ours nest 4 deep. The walk below recurses, so this also bounds the Python stack."""
 _INT_LOW, _INT_HIGH = -(2**64), 2**64 - 1  # what CBOR holds without a tag
 _SHOWN = 120  # characters of a stranger's text that an error repeats
-
-# Every tag that cbor2 6.2 decodes by itself; `tag_hook` sees only the others. A cbor2 that learns a new one is caught
-# by tests/test_envelope.py, which sends all tags up to 65535.
-_KNOWN_TAGS = (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
 
 _LEAVES: Final[frozenset[type]] = frozenset((str, bytes, float, bool, type(None)))
 _READ: Final[frozenset[type]] = _LEAVES | {int}  # what was read without tags is within 64 bits
@@ -55,13 +51,6 @@ class _Required:
 
 
 _REQUIRED: Final = _Required()
-
-
-def _deny(*_: object) -> NoReturn:
-    raise ValueError("tags are not allowed")
-
-
-_DENIED = dict.fromkeys(_KNOWN_TAGS, _deny)
 
 
 def encode(value: object, *, limit: int | None = None) -> bytes:
@@ -84,32 +73,12 @@ def decode(data: bytes, *, what: str, limit: int = CONTROL_LIMIT, peer: str | No
     """
     if len(data) > limit:
         raise TooLarge(len(data), limit, peer)
-    stream = io.BytesIO(data)
-    decoder = cbor2.CBORDecoder(
-        stream,
-        tag_hook=_deny,
-        semantic_decoders=_DENIED,
-        max_depth=MAX_DEPTH,
-        allow_indefinite=False,
-        allow_duplicate_keys=False,
-        strict_hashable_types=True,
-    )
     try:
-        value = decoder.decode()
-        used = stream.tell()
-        if used != len(data):
-            raise ValueError(f"{len(data) - used} bytes behind the value")
+        value = decode_one(data, max_depth=MAX_DEPTH)
         _check(value, 0, _READ)
-    except (cbor2.CBORError, ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise BadMessage(what, shown(_reason(error)), peer) from error
+    except REFUSED as error:
+        raise BadMessage(what, shown(innermost(error)), peer) from error
     return value
-
-
-def _reason(error: Exception) -> str:
-    """cbor2 wraps what went wrong inside a container; the innermost says it."""
-    while isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    return str(error)
 
 
 def _check(value: object, depth: int, leaves: frozenset[type] = _LEAVES) -> None:

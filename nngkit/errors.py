@@ -54,6 +54,10 @@ class NngkitError(Exception):
 class Closed(NngkitError):
     """The object was closed on this side; nothing more can be sent or received on it."""
 
+    def again(self) -> Closed:
+        """Return an equal error for another caller: an exception that is raised twice keeps both tracebacks."""
+        return type(self)(*self.args)
+
 
 class Forked(Closed):
     """The object was made before ``fork()``: in the child every NNG call would abort the process.

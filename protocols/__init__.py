@@ -17,9 +17,10 @@ from ._limits import Cut
 from ._nng import Payload
 from ._options import UNLIMITED
 from ._pipe import PeerEvent, Pipe, PipeStats
-from ._receiving import DEFAULT, Message
+from ._receiving import Message
 from ._socket import Socket
 from ._stats import Stats
+from ._timeout import DEFAULT, Timeout
 from ._tls import TLS
 from .batch import Batch
 from .bus import Bus
@@ -58,4 +59,5 @@ __all__ = [
     "Survey",
     "SurveyResult",
     "Surveyor",
+    "Timeout",
 ]

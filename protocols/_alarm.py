@@ -69,31 +69,31 @@ class Alarm:
     is not kept alive for it: a socket that nobody holds is garbage at once, and not when its alarm is due.
     """
 
-    __slots__ = ("_closed", "_due", "ticking")
+    __slots__ = ("_closed", "_due", "is_set")
 
     def __init__(self, due: Callable[[], float | None]) -> None:
         self._due = WeakMethod(due)
         self._closed = False
-        self.ticking = False  # a call is to come
+        self.is_set = False  # a call is to come
         _start()
 
     def set(self, seconds: float) -> None:
         """Call ``due`` in ``seconds``, unless a call is set already."""
-        if not self.ticking:
+        if not self.is_set:
             deque(itertools.starmap(operator.call, self.steps(seconds)), 0)
 
     def steps(self, seconds: float) -> list[tuple[Any, ...]]:
         """Return ``set`` as calls for one step of C: cut short in between, it would seem set and never be called."""
-        entry = (time.monotonic() + seconds, next(_order), self._ring)
-        return [(setattr, self, "ticking", True), (_requests.put, entry)]
+        entry = (time.monotonic() + seconds, next(_order), self._call)
+        return [(setattr, self, "is_set", True), (_requests.put, entry)]
 
     def now(self) -> None:
         """Call ``due`` at once, besides what is set."""
-        _requests.put((0.0, next(_order), self._ring))
+        _requests.put((0.0, next(_order), self._call))
 
-    def _ring(self) -> None:
+    def _call(self) -> None:
         # before the look: what is changed after it sets the alarm again
-        self.ticking = False
+        self.is_set = False
         due = self._due()
         if not self._closed and due is not None and (again := due()) is not None:
             self.set(again)

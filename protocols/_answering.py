@@ -22,7 +22,7 @@ from ._transfer import JOINED
 from ._waiters import ThreadWaiter, Waiter, sleep, task_waiter
 from .sp import HEADROOM, split_question
 
-TURN: Final = 16  # questions of one of several peers in a row: an answer takes longer than a message
+TURN_MESSAGES: Final = 16  # questions of one of several peers in a row: an answer takes longer than a message
 PATIENCE: Final = 0.25  # seconds without progress after which a peer's answers are dropped, and do not wait
 
 
@@ -34,7 +34,7 @@ class Answers:
         self._outbox = core.outbox
         self._count = 0
 
-    async def breathe(self) -> None:
+    async def checkpoint_sometimes(self) -> None:
         """Now and then let others run and a cancellation in, before anything is handed over."""
         self._count += 1
         if self._count >= BURST:
@@ -50,13 +50,13 @@ class Answers:
                 if connection.stage != JOINED:
                     outbox.dropped += 1
                 elif outbox.offer(connection, answer):
-                    connection.clogged = False
+                    connection.stalled = False
                     outbox.fanned += 1
                     if soon:
-                        outbox.go_soon(connection)
+                        outbox.write_at_turn_end(connection)
                     else:
-                        outbox.go(connection)
-                elif connection.clogged:
+                        outbox.write_to(connection)
+                elif connection.stalled:
                     outbox.dropped += 1
                     connection.dropped += 1
                 else:
@@ -64,10 +64,10 @@ class Answers:
         except NngkitError:
             raise
         except BaseException:
-            core.mend()
+            core.resume()
             raise
         finally:
-            core.tell()
+            core.notify()
         return True
 
     def answering(self, connection: Connection, answer: bytes, waiter: Waiter) -> Iterator[float]:
@@ -79,7 +79,7 @@ class Answers:
                 if time.monotonic() < deadline:
                     yield deadline
                 elif connection.progress_written() == written:
-                    connection.clogged = True
+                    connection.stalled = True
                 else:  # the peer does read, and others were faster to take the room
                     deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
         finally:
@@ -121,7 +121,7 @@ class Question:
         """``reply`` for a task. Cancelled, the answer was sent whole or not at all."""
         answer = self._header + as_bytes(data)
         self._answering()
-        await self._answers.breathe()
+        await self._answers.checkpoint_sometimes()
         if self._answers.answer(self._connection, answer, soon=True):
             return
         waiter = task_waiter()
@@ -172,4 +172,4 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
             return questions
 
         inbox.unpack = unpack
-        inbox.turn = TURN
+        inbox.turn_messages = TURN_MESSAGES

@@ -55,7 +55,7 @@ class Asking:
         self.received = 0
         self._answered: deque[Waiter] = deque()
         core.inbox.unpack = self._hand_out
-        core.inbox.swallows = True
+        core.inbox.no_receivers = True
 
     def enter(self, asker: Asker) -> bytes:
         """Give ``asker`` the id under which it may ask; the header with it. ``leave`` undoes it."""
@@ -112,11 +112,11 @@ class Asking:
                 answered += (asker.waiter,)
             connection.seen = index + 1
         if answered:
-            self._core.later(self._wake)
+            self._core.call_later(self._wake)
         return ()
 
-    def _wake(self, home: object) -> None:
-        """Without the lock: wake those who got a reply; those in the loop ``home``, where this runs, at once."""
+    def _wake(self, loop: object) -> None:
+        """Without the lock: wake those who got a reply; those in the loop ``loop``, where this runs, at once."""
         loops: dict[object, tuple[TaskWaiter, list[Callable[[], None]]]] = {}
         answered, told = self._answered, []
         try:
@@ -125,13 +125,13 @@ class Asking:
                 told.append(waiter)
                 if isinstance(waiter, ThreadWaiter):
                     waiter.wake()
-                elif waiter.home is home:
+                elif waiter.loop is loop:
                     waiter.wake_here()
                 else:
-                    loops.setdefault(waiter.home, (waiter, []))[1].append(waiter.wake_here)
+                    loops.setdefault(waiter.loop, (waiter, []))[1].append(waiter.wake_here)
             for first, wakes in loops.values():
                 first.call(wakes[0] if len(wakes) == 1 else partial(_call_all, wakes))
-            if home is not None and len(told) > 1:
+            if loop is not None and len(told) > 1:
                 self._core.outbox.expect()  # the next questions of those woken here go out together
         except BaseException:
             answered.extendleft(told)

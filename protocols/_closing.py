@@ -15,41 +15,43 @@ from ._batching import Batcher
 from ._core import Core
 from ._outbox import Outbox
 from ._process import unregister
+from ._timeout import DEFAULT, Default, Timeout
 from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
 
 
 class Closing:
     """Draining and closing."""
 
-    linger: float
+    linger: float | None
     _core: Core
     _outbox: Outbox
     _batcher: Batcher | None
     _drains: ClassVar[bool] = False
 
-    def drain(self, timeout: float | None = None) -> bool:
+    def drain(self, timeout: Timeout = DEFAULT) -> bool:
         """Block until what was accepted is written, ``timeout`` seconds at most (None: ``linger``).
 
         True if it is. Written to the network is not received by the peer.
         """
         waiter = ThreadWaiter()
-        for until in self._draining(self.linger if timeout is None else timeout, waiter):
+        for until in self._draining(timeout, waiter):
             waiter.wait(until)
         return self._drained
 
-    async def adrain(self, timeout: float | None = None) -> bool:
+    async def adrain(self, timeout: Timeout = DEFAULT) -> bool:
         """``drain`` for a task. Cancelled, it ends."""
         await checkpoint_before()
         waiter = task_waiter()
-        for until in self._draining(self.linger if timeout is None else timeout, waiter):
+        for until in self._draining(timeout, waiter):
             await waiter.wait(until)
         return self._drained
 
     _drained = True
 
-    def _draining(self, linger: float, waiter: Waiter) -> Iterator[float]:
+    def _draining(self, timeout: Timeout, waiter: Waiter) -> Iterator[float | None]:
         """Yield until when to wait, until nothing is left to write."""
-        deadline = time.monotonic() + linger
+        seconds = self.linger if isinstance(timeout, Default) else timeout
+        deadline = None if seconds is None else time.monotonic() + seconds
         self._drained = True
         if not self._drains:
             return
@@ -61,12 +63,12 @@ class Closing:
             while True:
                 pushed = True
                 with contextlib.suppress(NngkitError):  # closed meanwhile: the rest is lost, and counted as dropped
-                    pushed = batcher is None or batcher.push()
+                    pushed = batcher is None or batcher.flush()
                 with core.lock:
                     left = outbox.unwritten if core.reason is None or core.lingers else 0
                 if pushed and not left:
                     return
-                if time.monotonic() >= deadline:
+                if deadline is not None and time.monotonic() >= deadline:
                     self._drained = False
                     return
                 yield deadline
@@ -80,7 +82,7 @@ class Closing:
         """True once close has begun."""
         return self._core.reason is not None
 
-    def close(self, linger: float | None = None) -> None:
+    def close(self, linger: Timeout = DEFAULT) -> None:
         """Send what was accepted, for ``linger`` seconds at most (None: as the socket was told), then close.
 
         From any thread, at any time, any number of times; whoever waits on the socket raises Closed at once.
@@ -91,7 +93,7 @@ class Closing:
             finally:
                 self._shut()
 
-    async def aclose(self, linger: float | None = None) -> None:
+    async def aclose(self, linger: Timeout = DEFAULT) -> None:
         """``close`` for a task. Cancelled, it closes without sending the rest."""
         if self._refuse():
             try:
@@ -140,7 +142,7 @@ class Closing:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # Ctrl-C and cancellation do not linger
-        self.close(0.0 if kind is not None and not issubclass(kind, Exception) else None)
+        self.close(0.0 if kind is not None and not issubclass(kind, Exception) else DEFAULT)
 
     async def __aenter__(self) -> Self:
         return self

@@ -28,7 +28,7 @@ from . import _streams as streams
 from ._addresses import Address
 from ._pipe import Pipe
 from ._read_half import ReadHalf
-from ._transfer import ASKING, CLOSED, IDLE, POSTED, RX, SHAKING, SPENT, TX
+from ._transfer import ASKING, CLOSED, COMPLETED, IDLE, POSTED, RX, SHAKING, TX
 from ._write_half import WriteHalf
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Connection(ReadHalf, WriteHalf):
         self.dialer = dialer
         self._listener = listener
         if listener is not None and address.web and listener.shares:
-            self._heard = b""
+            self._request_bytes = b""
         self.since = time.monotonic()
         self.pipe: Pipe | None = None
 
@@ -66,16 +66,16 @@ class Connection(ReadHalf, WriteHalf):
 
     # ------------------------------------------------------------------ callbacks, on NNG's threads
 
-    def start(self, heard: bytes) -> None:
-        """Say hello, and wait for the peer's, of which ``heard`` has come. Without the lock."""
+    def start(self, received: bytes) -> None:
+        """Say hello, and wait for the peer's, of which ``received`` has come. Without the lock."""
         core = self.core
         with core.lock:
             if self.stage != SHAKING:
                 return
-            if heard:
-                self.machine.feed(heard)
+            if received:
+                self.machine.feed(received)
                 self._fed = self.machine.fed
-                self._shake()
+                self._handshake()
             else:
                 self.write(now=True)
                 if self.fault is None:
@@ -84,65 +84,65 @@ class Connection(ReadHalf, WriteHalf):
                 core.lose(self)
             asking = self.stage == ASKING
         if asking:
-            core.greet(self)
-        core.tell()
+            core.complete_handshake(self)
+        core.notify()
 
     def completed(self, which: int) -> None:
         core = self.core
-        heir = None
+        owner = None
         with core.lock:
             if which == RX:
-                self._rx_owed = False
+                self._rx_callback_due = False
                 if self.rx_state == POSTED:
                     if self.stage != CLOSED:
-                        self._harvest()
+                        self._receive_done()
                     self.rx_state = IDLE
             else:
                 if self.tx_state == POSTED and self.stage != CLOSED:
-                    self._wrote()
+                    self._send_done()
                 self.tx_state = IDLE
             if self.stage == CLOSED:
                 self._end_if_idle()
                 return
             if which == TX:
                 self.write(now=False)
-                core.outbox.go_on()
+                core.outbox.resume_waiting()
             elif self.stage == SHAKING:
-                heir = self._heir()
-                if heir is None:
-                    self._shake()
-            elif self._reads:
+                owner = self._path_listener()
+                if owner is None:
+                    self._handshake()
+            elif self._receiving:
                 self.advance()
             if self.fault is not None:
                 core.lose(self)
             asking = self.stage == ASKING and which == RX
-        if heir is not None:
-            heir.inherited(self.stream, self.descriptor, heir, self._heard)
+        if owner is not None:
+            owner.handed_off(self.stream, self.descriptor, owner, self._request_bytes)
         elif asking:
-            core.greet(self)
-        core.tell()
+            core.complete_handshake(self)
+        core.notify()
 
-    def _heir(self) -> Any:
+    def _path_listener(self) -> Any:
         """The listener whose path is asked for, if it is another socket's; the stream is then no longer ours."""
-        if self._heard is None or self.fault is not None:
+        if self._request_bytes is None or self.fault is not None:
             return None
-        lines, end, _ = self._heard.partition(b"\r\n\r\n")
+        lines, end, _ = self._request_bytes.partition(b"\r\n\r\n")
         if not end:
             return None
         words = lines.split(b" ", 2)
         path = words[1].partition(b"?")[0].decode("latin-1") if len(words) == 3 else ""
-        heir = self._listener.sibling(path or "/")
-        if heir is not None:
-            self.core.hand_over(self)
-        return heir
+        owner = self._listener.listener_for(path or "/")
+        if owner is not None:
+            self.core.hand_off(self)
+        return owner
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """End without closing the stream, which goes on elsewhere."""
         self.stage = CLOSED
         self.ending()
         self._end_if_idle()
 
-    def _shake(self) -> None:
+    def _handshake(self) -> None:
         machine, wrong = self.machine, None
         if self.fault is not None:
             return
@@ -150,7 +150,7 @@ class Connection(ReadHalf, WriteHalf):
             machine.take(self.fresh, 0)
         except (BadMessage, TooLarge) as found:
             wrong = found
-        if machine.said:
+        if machine.to_send:
             self.write(now=True)
         if wrong is not None:
             self.fault = wrong
@@ -159,7 +159,7 @@ class Connection(ReadHalf, WriteHalf):
             return
         if machine.ended:
             self.fault = "handshake refused"
-        elif machine.open or machine.asks:
+        elif machine.open or machine.awaits_accept:
             self.stage = ASKING
             if self.address.tls:
                 self.post()  # NNG does not notice that a TLS peer leaves while nothing is posted
@@ -168,9 +168,9 @@ class Connection(ReadHalf, WriteHalf):
 
     # ------------------------------------------------------------------ the end
 
-    def mend(self) -> None:
+    def resume(self) -> None:
         """Go on where a signal handler that raised cut this thread short."""
-        if self._reads and self.rx_state == IDLE and not self._rx_owed:
+        if self._receiving and self.rx_state == IDLE and not self._rx_callback_due:
             self.advance()
         if self.tx_state == IDLE and self.fault is None:
             self.write(now=True)
@@ -201,12 +201,12 @@ class Connection(ReadHalf, WriteHalf):
         if self.stage == CLOSED:
             return
         core = self.core
-        core.settle()
+        core.finish_interrupted()
         if self.tx_state == POSTED and self._complete(self._tx):
-            self._wrote()  # the callback that would say so comes too late
-            self.tx_state = SPENT
-        last = b"".join(self.machine.said) + self.machine.end()  # a WebSocket says why, or good-bye
-        if last and self.prompt and self.tx_state == IDLE and self.done >= self.total:
+            self._send_done()  # the callback that would say so comes too late
+            self.tx_state = COMPLETED
+        last = b"".join(self.machine.to_send) + self.machine.end()  # a WebSocket says why, or good-bye
+        if last and self.sync_io and self.tx_state == IDLE and self.done >= self.total:
             self.hold([last], (), len(last))
             self._write_now()
         self.stage = CLOSED
@@ -217,5 +217,5 @@ class Connection(ReadHalf, WriteHalf):
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:
-        if not self._rx_owed and self.tx_state == IDLE:
+        if not self._rx_callback_due and self.tx_state == IDLE:
             self.ended(self._rx, self._tx)

@@ -2,7 +2,7 @@
 
 ::
 
-    Listener, Dialer -> greet (hello heard; `admit`) -> join -> inbox, outbox -> lose
+    Listener, Dialer -> complete_handshake (hello received; `admit`) -> join -> inbox, outbox -> lose
 
     core.poller     reading, by whoever waits or by the reader thread (`_poller.py`)
     core.guard      limits on connections, and the cuts (`_limits.py`)
@@ -45,7 +45,6 @@ from ._transfer import ASKING, CLOSED, JOINED
 
 log = logging.getLogger("nngkit.protocols")
 
-GONE: Final = 64  # connections remembered that ended, for those who read what they said last
 CALLBACKS: Final = 5.0  # seconds that a close waits for NNG's callbacks, which come at once unless the machine stalls
 
 
@@ -71,7 +70,7 @@ class Core:
         self.outbox = Outbox(self, **outbox)
         # for operations that are tried at once, under the lock
         self.iov = ffi.new("nng_iov[9]")
-        self.now = new_aio()
+        self.sync_aio = new_aio()
         self.buffer = uninitialized("char[]", MOST)  # of which the system gives what is used
         self.view = ffi.buffer(self.buffer)
         self.reading: Connection | None = None
@@ -88,29 +87,28 @@ class Core:
         self._machine = machine
         self._alone = alone
         self._admit = admit
-        self.strangers: dict[int, Connection] = {}  # shaking hands, or being asked about
-        self._gone: dict[int, Pipe] = {}
+        self.handshaking: dict[int, Connection] = {}  # shaking hands, or being asked about
         self._listeners: list[Listener] = []
         self._dialers: list[Dialer] = []
         # what is told without the lock
-        self.wakes = False  # receivers
-        self.makes_room = False  # senders
+        self.wake_receivers = False  # receivers
+        self.wake_senders = False  # senders
         self.peer_waiters: set[Any] = set()
         self._events: deque[PeerEvent] = deque()
-        self._telling = threading.Lock()
+        self._notifying = threading.Lock()
         self._followers: dict[object, Callable[[PeerEvent], None]] = {}
-        self._later: deque[Callable[[object], None]] = deque()
+        self._calls: deque[Callable[[object], None]] = deque()
 
     def check_open(self) -> None:
         """Raise why the socket is closed, if it is."""
         if (reason := self.reason) is not None:
-            raise type(reason)(str(reason))
+            raise reason.again()
 
     # ------------------------------------------------------------------ addresses
 
     def listen(self, address: Address, tls: Any) -> Listener:
         """Accept connections there. Raises as ``Listener``."""
-        listener = Listener(address, tls, self._accepted, self._inherit)
+        listener = Listener(address, tls, self._accepted, self._take_over)
         with self.lock:
             closed = self.reason is not None
             if not closed:
@@ -139,9 +137,9 @@ class Core:
     def _connected(self, stream: Any, descriptor: int | None, dialer: Dialer) -> None:
         self._begin(stream, descriptor, dialer.address, dialer.address.url, dialer=dialer)
 
-    def _inherit(self, stream: Any, descriptor: int | None, listener: Listener, heard: bytes) -> None:
+    def _take_over(self, stream: Any, descriptor: int | None, listener: Listener, received: bytes) -> None:
         """Go on with a handshake that another socket's listener at the same port began."""
-        self._begin(stream, descriptor, listener.address, listener.bound, listener=listener, heard=heard)
+        self._begin(stream, descriptor, listener.address, listener.bound, listener=listener, received=received)
 
     def _begin(
         self,
@@ -152,7 +150,7 @@ class Core:
         *,
         dialer: Dialer | None = None,
         listener: Listener | None = None,
-        heard: bytes = b"",
+        received: bytes = b"",
     ) -> None:
         with self.lock:
             refused = self.reason is not None and not self.lingers
@@ -160,7 +158,7 @@ class Core:
             if not refused and not full:
                 machine = self._machine(address, dialer is not None)
                 connection = Connection(self, stream, descriptor, machine, address, url, dialer, listener)
-                self.strangers[connection.number] = connection
+                self.handshaking[connection.number] = connection
             else:
                 if full:
                     where = f"{address.scheme}://{streams.remote(stream)}" if address.ported else url
@@ -168,11 +166,11 @@ class Core:
                 streams.close(stream)
                 return
         self.guard.watch(tls=address.tls)
-        connection.start(heard)
+        connection.start(received)
 
     # ------------------------------------------------------------------ coming
 
-    def greet(self, connection: Connection) -> None:
+    def complete_handshake(self, connection: Connection) -> None:
         """The peer has said hello: ask whether it may join, and let it in. Without the lock, on an NNG thread."""
         with self.lock:
             if connection.stage != ASKING:
@@ -188,7 +186,7 @@ class Core:
             if reason is None and (reason := self.guard.too_many_from(pipe)) is not None:
                 self.guard.cut(pipe.address, reason)
             machine = connection.machine
-            if machine.asks:
+            if machine.awaits_accept:
                 if reason is None:
                     machine.accept()
                 else:
@@ -200,25 +198,25 @@ class Core:
                 self.outbox.distribute()  # to those who are here: it is not for this one
                 connection.pipe = pipe
                 connection.stage = JOINED
-                self.strangers.pop(connection.number, None)
+                self.handshaking.pop(connection.number, None)
                 self.present[connection.number] = connection
                 self.joined_ever += 1
                 self.guard.count(pipe, 1)
                 self._events.append(PeerEvent("joined", pipe, time.monotonic()))
-                self.outbox.settled(connection)  # who waited for it counts on its share
+                self.outbox.after_write(connection)  # who waited for it counts on its share
                 told = True
             else:
                 self.lose(connection)
-        self.tell()
+        self.notify()
         if not told:
             return
         with self.lock:
-            self.outbox.go_on()
+            self.outbox.resume_waiting()
             if connection.stage == JOINED:
-                connection.read_on()
+                connection.start_reading()
                 if connection.fault is not None:
                     self.lose(connection)
-        self.tell()
+        self.notify()
 
     def _objection(self, pipe: Pipe) -> str | None:
         if self._admit is None:
@@ -233,10 +231,10 @@ class Core:
 
     # ------------------------------------------------------------------ going
 
-    def hand_over(self, connection: Connection) -> None:
+    def hand_off(self, connection: Connection) -> None:
         """Forget a connection whose handshake goes on with another socket; under the lock."""
-        self.strangers.pop(connection.number, None)
-        connection.leave()
+        self.handshaking.pop(connection.number, None)
+        connection.detach()
 
     def lose(self, connection: Connection, reason: str | None = None) -> None:
         """End a connection; under the lock. Its dialer tries again."""
@@ -250,27 +248,24 @@ class Core:
             return  # that found it gone
         where = connection.pipe.address if connection.pipe is not None else connection.where()
         if joined and reason is None:
-            self.inbox.take_rest(connection)
+            self.inbox.take_remaining(connection)
         self.inbox.forget(connection)
         connection.close()
         self.outbox.lost(connection)
         self.present.pop(connection.number, None)
-        self.strangers.pop(connection.number, None)
+        self.handshaking.pop(connection.number, None)
         if joined and connection.pipe is not None:
             pipe = connection.pipe
             self.left_ever += 1
             self.read_gone += connection.machine.count
             self.written_gone += connection.written
             self.guard.count(pipe, -1)
-            self._gone[pipe.id] = pipe
-            if len(self._gone) > GONE:
-                del self._gone[next(iter(self._gone))]
             self._events.append(PeerEvent("left", pipe, time.monotonic(), str(fault or "")))
         if isinstance(fault, NngkitError):
             if hasattr(fault, "peer"):
                 fault.peer = where
             self.guard.cut(where, str(fault))
-            self.inbox.blame(fault)
+            self.inbox.count_fault(fault)
         if connection.dialer is not None and (self.reason is None or self.lingers):
             connection.dialer.lost(joined=joined)
 
@@ -280,7 +275,7 @@ class Core:
             connection = self.present.get(pipe.id)
             if connection is not None:
                 self.lose(connection, "disconnected")
-        self.tell()
+        self.notify()
         return connection is not None
 
     # ------------------------------------------------------------------ who is there
@@ -298,15 +293,6 @@ class Core:
         """The same as pipes; from anywhere."""
         return tuple(one.pipe for one in list(self.present.values()) if one.pipe is not None)
 
-    def find(self, number: int) -> Pipe | None:
-        """The pipe of that id, if it is here."""
-        connection = self.present.get(number)
-        return None if connection is None else connection.pipe
-
-    def whose(self, number: int) -> Pipe | None:
-        """The pipe of that id; it may have left since. None if that is long ago."""
-        return self.find(number) or self._gone.get(number)
-
     def follow(self, callback: Callable[[PeerEvent], None]) -> Callable[[], None]:
         """Have ``callback`` called for every event, without the lock; what is returned ends it."""
         key = object()
@@ -319,41 +305,41 @@ class Core:
 
     # ------------------------------------------------------------------ telling, without the lock
 
-    def later(self, call: Callable[[object], None]) -> None:
-        """Have ``call(home)`` made as soon as the lock is free, in the loop ``home`` if it is not None."""
-        self._later.append(call)
+    def call_later(self, call: Callable[[object], None]) -> None:
+        """Have ``call(loop)`` made as soon as the lock is free, in the loop ``loop`` if it is not None."""
+        self._calls.append(call)
 
-    def tell(self, home: object = None) -> None:
-        """Tell what happened meanwhile. Whoever has let go of the lock calls this; ``home``: in which loop."""
-        while self.wakes or self.makes_room or self._events or self._later:
+    def notify(self, loop: object = None) -> None:
+        """Tell what happened meanwhile. Whoever has let go of the lock calls this; ``loop``: in which loop."""
+        while self.wake_receivers or self.wake_senders or self._events or self._calls:
             # a loop's step: a signal handler that raises after a call would leave the lock taken for ever
-            for mine in map(self._telling.acquire, (False,)):
+            for mine in map(self._notifying.acquire, (False,)):
                 if not mine:
                     return  # who has it looks again
                 try:
-                    self._tell(home)
+                    self._notify_once(loop)
                 finally:
-                    self._telling.release()
+                    self._notifying.release()
 
-    def _tell(self, home: object) -> None:
+    def _notify_once(self, loop: object) -> None:
         """Tell once; a part that a raising signal handler cut short is told again."""
-        while self._later:
-            self._later[0](home)
-            self._later.popleft()
-        if self.wakes:
-            self.wakes = False
+        while self._calls:
+            self._calls[0](loop)
+            self._calls.popleft()
+        if self.wake_receivers:
+            self.wake_receivers = False
             try:
                 for waiter in self.inbox.waiters.copy():
-                    waiter.wake_from(home)
+                    waiter.wake_from(loop)
             except BaseException:
-                self.wakes = True
+                self.wake_receivers = True
                 raise
-        if self.makes_room:
-            self.makes_room = False
+        if self.wake_senders:
+            self.wake_senders = False
             try:
                 self.outbox.wake()
             except BaseException:
-                self.makes_room = True
+                self.wake_senders = True
                 raise
         while self._events:
             event = self._events[0]
@@ -372,27 +358,27 @@ class Core:
 
     # ------------------------------------------------------------------ what was cut short
 
-    def mend(self) -> None:
+    def resume(self) -> None:
         """Have every connection go on: a signal handler that raised may have kept this thread from it."""
         with self.lock:
             if self.reason is not None and not self.lingers:
                 return
-            self.settle()
+            self.finish_interrupted()
             for connection in self.joined():
-                connection.mend()
+                connection.resume()
                 if connection.fault is not None:
                     self.lose(connection)
-            self.outbox.mend()
-        self.tell()
+            self.outbox.resume()
+        self.notify()
 
-    def settle(self) -> None:
+    def finish_interrupted(self) -> None:
         """Finish the operation on ``now`` that a signal handler cut short, if there is one. Under the lock."""
-        for connection, settled in ((self.reading, Connection.read_settled), (self.writing, Connection.write_settled)):
+        for connection, finish in ((self.reading, Connection.finish_read), (self.writing, Connection.finish_write)):
             if connection is not None:
-                if lib.nng_aio_busy(self.now):
-                    lib.nng_aio_cancel(self.now)
-                    lib.nng_aio_wait(self.now)
-                settled(connection)
+                if lib.nng_aio_busy(self.sync_aio):
+                    lib.nng_aio_cancel(self.sync_aio)
+                    lib.nng_aio_wait(self.sync_aio)
+                finish(connection)
 
     # ------------------------------------------------------------------ the end
 
@@ -410,9 +396,9 @@ class Core:
 
     def refuse_later(self, reason: Closed) -> None:
         """Close everything soon, on the alarm's thread: a finalizer may run while its thread holds the lock."""
-        Janitor(self, reason)
+        BackgroundClose(self, reason)
 
-    def let_go(self) -> None:
+    def free_addresses(self) -> None:
         """Free the addresses, and nothing else; without the lock."""
         for listener in self._listeners:
             listener.close()
@@ -424,7 +410,7 @@ class Core:
                 return
             self.lingers = False
             listeners, dialers = self._listeners, self._dialers
-            connections = [*self.present.values(), *self.strangers.values()]
+            connections = [*self.present.values(), *self.handshaking.values()]
         self.guard.close()
         self.poller.close()
         ends: list[Any] = [*listeners, *dialers]
@@ -434,18 +420,18 @@ class Core:
             for connection in connections:
                 self.lose(connection, "closed")
             self.outbox.abandon()
-        self.tell()
+        self.notify()
         numbers = [one.number for one in (*ends, *connections)]
         if not wait_until_ended(numbers, CALLBACKS):
             log.warning("NNG's callbacks of %d connections have not come in %g s", len(numbers), CALLBACKS)
         with self.lock:
-            lib.nng_aio_reap(self.now)
+            lib.nng_aio_reap(self.sync_aio)
             self.poller.release()
 
     def forked(self, reason: Closed) -> None:
         """In a forked child: refuse everything, and touch nothing of NNG's."""
         self.lock = threading.Lock()
-        self._telling = threading.Lock()
+        self._notifying = threading.Lock()
         self.reason = reason
         self.lingers = False
         self.outbox.free = 0
@@ -453,16 +439,16 @@ class Core:
         self.present = {}
 
 
-class Janitor:
+class BackgroundClose:
     """Closes a core that nobody holds any more."""
 
-    _busy: ClassVar[set[Janitor]] = set()
+    _busy: ClassVar[set[BackgroundClose]] = set()
 
     def __init__(self, core: Core, reason: Closed) -> None:
         self._core, self._reason = core, reason
         self._working = threading.Lock()
         self._busy.add(self)
-        core.let_go()
+        core.free_addresses()
         self._alarm = Alarm(self._clean)
         self._alarm.now()
 
@@ -479,4 +465,4 @@ class Janitor:
             one._clean()
 
 
-atexit.register(Janitor.finish)  # runs before the hook of _nng.py, which was registered before
+atexit.register(BackgroundClose.finish)  # runs before the hook of _nng.py, which was registered before

@@ -32,14 +32,13 @@ class Dialer(Owner):
         self, address: Address, tls: TLS | None, longest: float, connected: Callable[[Any, int | None, Dialer], None]
     ) -> None:
         self.address = address
-        self.failure = ""  # why the last try was in vain
         self._connected = connected
         self._longest = longest
         self._pause = min(SHORTEST, longest)
         self._lock = threading.Lock()
         self._closed = False
         self._pending = False
-        self._let_go = False  # by the thread that closes it
+        self._close_returned = False  # by the thread that closes it
         self._aio: Any = None
         self._dialer: Any = None
         self._expected: int | None = None  # descriptor of the next stream, most likely
@@ -97,8 +96,7 @@ class Dialer(Owner):
             if listener is None:
                 raise Closed(self.address.url)
             stream, descriptor = listener.meet()
-        except (NngkitError, OSError) as wrong:
-            self.failure = str(wrong)
+        except (NngkitError, OSError):
             self._retry()
         else:
             self._connected(stream, descriptor, self)
@@ -108,7 +106,7 @@ class Dialer(Owner):
         stream = None if code else ffi.cast("nng_stream *", lib.nng_aio_get_output(self._aio, 0))
         with self._lock:
             self._pending = False
-            closed, last = self._closed, self._let_go
+            closed, last = self._closed, self._close_returned
         if closed:
             if stream is not None:
                 close(stream)
@@ -117,7 +115,6 @@ class Dialer(Owner):
         elif stream is not None:
             self._connected(stream, self._descriptor(stream), self)
         else:
-            self.failure = strerror(code)
             self._retry()
 
     def _retry(self) -> None:
@@ -148,7 +145,7 @@ class Dialer(Owner):
             return
         lib.nng_stream_dialer_close(self._dialer)
         with self._lock:
-            self._let_go = True
+            self._close_returned = True
             pending = self._pending
         if not pending:
             self._free()

@@ -27,7 +27,9 @@ from .routing import Rotation
 if TYPE_CHECKING:
     from ._core import Core
 
-TURN: Final = 128  # a thousand busy peers have theirs within 40 ms; with 10 they are read at an eighth of the rate
+TURN_MESSAGES: Final = (
+    128  # a thousand busy peers have theirs within 40 ms; with 10 they are read at an eighth of the rate
+)
 MOST_REFUSED: Final = 64  # errors kept for receivers that do not ask; beyond, the oldest are only counted
 ENDLESS: Final = 1 << 62
 
@@ -52,9 +54,9 @@ class Inbox:
         # popping through an iterator: FOR_ITER, STORE, RETURN have no point where a signal handler can run
         self.pops = iter(self.ready.popleft, None)
         self.unpack: Callable[[Connection, Sequence[bytes]], Sequence[Any]] | None = None
-        self.swallows = False  # no receive calls here: what comes is unpacked, and gone
-        self.turn = TURN  # messages of one of several peers in a row, if peers are held back
-        self.most = ENDLESS  # messages unpacked at once, where each holds many
+        self.no_receivers = False  # no receive calls here: what comes is unpacked, and gone
+        self.turn_messages = TURN_MESSAGES  # messages of one of several peers in a row, if peers are held back
+        self.unpack_limit = ENDLESS  # messages unpacked at once, where each holds many
         self.wrap: Callable[[Connection, Any], Any] | None = None  # makes an item one that knows its pipe
         self.received = 0
         self.dropped = 0
@@ -62,45 +64,45 @@ class Inbox:
         self.bad = 0
         self.refused: deque[BadMessage | TooLarge] = deque(maxlen=MOST_REFUSED)
         self.waiters: set[Any] = set()
-        self._held: Rotation[Connection] = Rotation()
-        self._ahead = 0  # bytes read since nothing was ready
+        self._held_back: Rotation[Connection] = Rotation()
+        self._bytes_ahead = 0  # bytes read since nothing was ready
         self.added = 0  # items that ever came here
         self._runs: deque[list[Any]] = deque()  # [number of items up to there, connection they came by]
         self._source: Connection | None = None
 
     # ------------------------------------------------------------------ from connections, under the lock
 
-    def take_in(self, connection: Connection) -> bool:
+    def take_from(self, connection: Connection) -> bool:
         """Move its complete messages here; whether it may read on."""
         machine, ready = connection.machine, self.ready
-        holds = self._full == "hold" and not self.swallows
-        turn = self.turn if len(self._core.present) > 1 else ENDLESS
+        holds = self._full == "hold" and not self.no_receivers
+        turn = self.turn_messages if len(self._core.present) > 1 else ENDLESS
         while machine.more or connection.fresh or connection.looked != machine.fed:
             room = ENDLESS
             if holds:
                 if not ready:
-                    self._ahead = 0
+                    self._bytes_ahead = 0
                 room = self._cap - len(ready)
-                if room <= 0 or turn <= 0 or (ready and self._ahead >= self._window):
-                    self._held.add(connection)
+                if room <= 0 or turn <= 0 or (ready and self._bytes_ahead >= self._window):
+                    self._held_back.add(connection)
                     return False
                 room = min(room, turn)
             connection.looked = machine.fed
             before = machine.count
-            self._move(connection, min(room, self.most))
+            self._move(connection, min(room, self.unpack_limit))
             turn -= machine.count - before
             if (ready or self.refused) and self.waiters:
-                self._core.wakes = True
+                self._core.wake_receivers = True
             if connection.fault is not None:
                 return True
-        if machine.said:
+        if machine.to_send:
             connection.write(now=True)
         if machine.ended and connection.fault is None:
             connection.fault = "the peer closed"
-        if holds and ready and self._ahead >= self._window:
-            self._held.add(connection)
+        if holds and ready and self._bytes_ahead >= self._window:
+            self._held_back.add(connection)
             return False
-        self._held.discard(connection)
+        self._held_back.discard(connection)
         return True
 
     def _move(self, connection: Connection, room: int) -> None:
@@ -176,26 +178,26 @@ class Inbox:
 
     def read(self, size: int) -> None:
         """Note that so many bytes came."""
-        self._ahead += size
+        self._bytes_ahead += size
 
-    def holds_back(self, connection: Connection) -> bool:
+    def is_held_back(self, connection: Connection) -> bool:
         """Return True if it is not read from for want of room."""
-        return connection in self._held
+        return connection in self._held_back
 
-    def take_rest(self, connection: Connection) -> None:
+    def take_remaining(self, connection: Connection) -> None:
         """Take in what came before the peer closed, also over the cap: at most what one reception brought."""
         fault = connection.fault
         while connection.machine.more or connection.fresh or connection.looked != connection.machine.fed:
             connection.looked = connection.machine.fed
             connection.fault = None
-            self._move(connection, self.most)
+            self._move(connection, self.unpack_limit)
             if connection.fault is not None:
                 break
         connection.fault = fault
         if self.ready and self.waiters:
-            self._core.wakes = True
+            self._core.wake_receivers = True
 
-    def blame(self, fault: Exception) -> None:
+    def count_fault(self, fault: Exception) -> None:
         """Count what a connection was cut for."""
         if isinstance(fault, TooLarge):
             self.too_large += 1
@@ -204,7 +206,7 @@ class Inbox:
 
     def forget(self, connection: Connection) -> None:
         """It has ended."""
-        self._held.discard(connection)
+        self._held_back.discard(connection)
         if self._source is connection:
             self._source = None
 
@@ -232,28 +234,28 @@ class Inbox:
         except (Closed, BadMessage, TooLarge):
             raise
         except BaseException:
-            core.mend()
+            core.resume()
             raise
         finally:
-            core.tell()
+            core.notify()
         return False
 
     def _refill(self) -> bool:
         """Read from those that were held back, each in its turn; whether any has come."""
-        self._ahead = 0
-        if not self._held:
+        self._bytes_ahead = 0
+        if not self._held_back:
             return False
         if len(self._core.present) > 1:
-            self._core.poller.look()  # a receiver that is never idle polls here
+            self._core.poller.read_now()  # a receiver that is never idle polls here
         before = self.added
-        for connection in self._held:
+        for connection in self._held_back:
             if connection.stage == JOINED:
-                self._held.turn(connection)
+                self._held_back.turn(connection)
                 connection.advance(now=True)
                 if connection.fault is not None:
                     self._core.lose(connection)
             else:
-                self._held.discard(connection)
+                self._held_back.discard(connection)
             if self.added != before:
                 return True
         return False

@@ -78,7 +78,7 @@ class Guard:
     def too_many(self) -> str | None:
         """Return why one more connection cannot be accepted; None if it can."""
         most, core = self._limits.pipes, self._core
-        if most and sum(one.dialer is None for one in (*core.present.values(), *core.strangers.values())) >= most:
+        if most and sum(one.dialer is None for one in (*core.present.values(), *core.handshaking.values())) >= most:
             return f"more than {most} connections"
         return None
 
@@ -118,7 +118,7 @@ class Guard:
         with core.lock:
             if core.reason is not None:
                 return None
-            for connection in list(core.strangers.values()):
+            for connection in list(core.handshaking.values()):
                 if limits.handshake and now - connection.since > limits.handshake and connection.stage == SHAKING:
                     self.cut(connection.where(), f"no handshake in {limits.handshake} s")
                     core.lose(connection, "no handshake")
@@ -127,14 +127,14 @@ class Guard:
                     core.lose(connection, "the peer closed")
                 elif limits.idle:
                     self._sweep_half(connection, now)
-            more = bool(core.present or core.strangers)
-        core.tell()
+            more = bool(core.present or core.handshaking)
+        core.notify()
         return self._period() if more else None
 
     def _sweep_half(self, connection: Connection, now: float) -> None:
         machine = connection.machine
         progress = connection.progress_made()
-        if not machine.begun or self._core.inbox.holds_back(connection) or progress != connection.progress:
+        if not machine.begun or self._core.inbox.is_held_back(connection) or progress != connection.progress:
             connection.progress = progress
             connection.since = now
         elif now - connection.since > self._limits.idle:

@@ -24,7 +24,7 @@ from ._tls import TLS
 log = logging.getLogger("nngkit.protocols")
 
 NO_DESCRIPTORS: Final = lib.NNG_ENOFILES
-BREATH: Final = 0.05  # seconds to the next accept where there were no descriptors: it fails at once otherwise
+ACCEPT_PAUSE: Final = 0.05  # seconds to the next accept where there were no descriptors: it fails at once otherwise
 
 
 class Listener:
@@ -32,8 +32,8 @@ class Listener:
 
     ``accepted(stream, descriptor, listener)`` is called on an NNG thread (inproc: the alarm's) and owns the stream;
     ``descriptor`` is None where it is not known. Listeners for WebSocket of one process may share host and port, and
-    are told apart by path: then the first of them gets each stream, ``sibling`` says whose it is once the request was
-    read, and ``inherited(stream, descriptor, listener, bytes read)`` is called for that one.
+    are told apart by path: then the first of them gets each stream, ``listener_for`` says whose it is once the request was
+    read, and ``handed_off(stream, descriptor, listener, bytes read)`` is called for that one.
     """
 
     inproc: ClassVar[dict[str, Listener]] = {}
@@ -45,11 +45,11 @@ class Listener:
         address: Address,
         tls: TLS | None,
         accepted: Callable[[Any, int | None, Listener], None],
-        inherited: Callable[[Any, int | None, Listener, bytes], None],
+        handed_off: Callable[[Any, int | None, Listener, bytes], None],
     ) -> None:
         self.address = address
         self.accepted = accepted
-        self.inherited = inherited
+        self.handed_off = handed_off
         self._port: Port | None = None
         if address.scheme == "inproc":
             if Listener.inproc.setdefault(address.url, self) is not self:
@@ -84,7 +84,7 @@ class Listener:
         if self._port is not None:
             self._port.start()
 
-    def sibling(self, path: str) -> Listener | None:
+    def listener_for(self, path: str) -> Listener | None:
         """The listener at the same port that answers to ``path``; None if that is this one, or none."""
         others = () if self._port is None else self._port.members
         return next((one for one in others if one is not self and one.path == path), None)
@@ -145,7 +145,7 @@ class Port(Owner):
         self._closed = False
         self._pending = False
         self._expected: int | None = None  # descriptor of the next stream, most likely
-        self._let_go = False  # by the thread that closes it
+        self._close_returned = False  # by the thread that closes it
         self._aio: Any = None
         self._config = tls_config(tls, address, "listen")
         self._alarm: Alarm | None = None
@@ -209,7 +209,7 @@ class Port(Owner):
         stream = None if code else ffi.cast("nng_stream *", lib.nng_aio_get_output(self._aio, 0))
         with self._lock:
             self._pending = False
-            closed, last = self._closed, self._let_go
+            closed, last = self._closed, self._close_returned
         if closed:
             if stream is not None:
                 close(stream)
@@ -229,7 +229,7 @@ class Port(Owner):
             log.warning("%s: no descriptors for another connection", self._address.url)
             if self._alarm is None:
                 self._alarm = Alarm(self._again)
-            self._alarm.set(BREATH)
+            self._alarm.set(ACCEPT_PAUSE)
         else:
             self._post()
 
@@ -259,7 +259,7 @@ class Port(Owner):
         if pending:
             lib.nng_aio_abort(self._aio, lib.NNG_ECLOSED)
         with self._lock:
-            self._let_go = True  # and the callback frees, if it is still to come
+            self._close_returned = True  # and the callback frees, if it is still to come
             pending = self._pending
         if not pending:
             self._free()

@@ -52,7 +52,7 @@ class Options(TypedDict, total=False):
     send_window: int | None
     tls: TLS | None
     reconnect: float
-    linger: float
+    linger: float | None
     admit: Callable[[Pipe], bool] | None
     handshake_timeout: float | None
     idle_timeout: float | None

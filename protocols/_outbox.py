@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from ._core import Core
 
 
-class Tally(Protocol):
+class BatchCounter(Protocol):
     """Counter of messages in batches that were accepted."""
 
-    handed: int
+    handed_over: int
 
 
 class Outbox(SharedQueue, PeerQueues):
@@ -48,7 +48,7 @@ class Outbox(SharedQueue, PeerQueues):
         """Messages accepted."""
         return self.taken + len(self.queue) + self.fanned
 
-    def add_batch(self, packed: bytes, items: list[bytes], count: int, tally: Tally) -> bool:
+    def add_batch(self, packed: bytes, items: list[bytes], count: int, counter: BatchCounter) -> bool:
         """Accept ``packed``, which holds the first ``count`` of ``items``: they leave the list with it.
 
         False if there is no room, whatever the policy: nothing has happened then. Raises Closed.
@@ -67,31 +67,31 @@ class Outbox(SharedQueue, PeerQueues):
                     # from here no call: see _connection.py
                     queue += (packed,)
                     self.large += large
-                    tally.handed += count
+                    counter.handed_over += count
                     del items[:count]
                     self._flush()
                 else:
-                    tally.handed += count
+                    counter.handed_over += count
                     del items[:count]
                     self._fan_out((packed,))
         except BaseException:
-            self._core.mend()
+            self._core.resume()
             raise
         finally:
-            core.tell()
+            core.notify()
         return True
 
-    def gather(self, connection: Connection) -> bool:
+    def next_write(self, connection: Connection) -> bool:
         """Have ``connection`` hold what it is to write next; False if there is nothing."""
         machine = connection.machine
-        if machine.said:
-            said = b"".join(machine.said)
+        if machine.to_send:
+            said = b"".join(machine.to_send)
             frames, empty, size = [said], (), len(said)
             connection.held = frames
             connection.bodies = empty
             connection.done = 0
             connection.total = size
-            machine.said = []
+            machine.to_send = []
             return True
         if connection.stage != JOINED:
             return False
@@ -128,7 +128,7 @@ class Outbox(SharedQueue, PeerQueues):
             if self.took is not None:
                 self.took(connection, bodies)
         if self.waiters and (own or len(self.queue) <= self.cap >> 1):
-            self._core.makes_room = True
+            self._core.wake_senders = True
         return True
 
     # ------------------------------------------------------------------ the end
@@ -136,9 +136,9 @@ class Outbox(SharedQueue, PeerQueues):
     def lost(self, connection: Connection) -> None:
         """A connection has ended: what had not begun to be written goes to the next, or is dropped. Under the lock."""
         self.idle.discard(connection)
-        begun, unbegun = connection.unbegun()
+        begun, unstarted = connection.unstarted()
         own = not self.shared
-        gone = self._weight(connection.out) + self._weight(unbegun)
+        gone = self._weight(connection.out) + self._weight(unstarted)
         connection.bodies = ()
         connection.total = 0
         connection.done = 0
@@ -147,19 +147,19 @@ class Outbox(SharedQueue, PeerQueues):
             self.dropped += gone
             connection.out = []
             connection.out_bytes = 0
-        elif unbegun:
-            large = sum(len(body) for body in unbegun if len(body) >= SMALL)
-            count = len(unbegun)
-            self.queue[:0] = unbegun
+        elif unstarted:
+            large = sum(len(body) for body in unstarted if len(body) >= SMALL)
+            count = len(unstarted)
+            self.queue[:0] = unstarted
             self.taken -= count
             self.large += large
             if self.took is not None:
-                self.took(None, unbegun)
+                self.took(None, unstarted)
         self._drained()
 
     def abandon(self) -> None:
         """Count what is still queued as dropped: the socket has closed, and its peers are gone. Under the lock."""
-        self.company = []
+        self.burst = []
         self.dropped += self._weight(self.queue)
         self.taken += len(self.queue)
         self.queue = []
@@ -168,7 +168,7 @@ class Outbox(SharedQueue, PeerQueues):
     def unwritten(self) -> int:
         """Messages accepted and not written: queued, or being written. Under the lock."""
         there = self._core.joined()
-        waiting = len(self.queue) + len(self.company) * len(there)
+        waiting = len(self.queue) + len(self.burst) * len(there)
         return waiting + sum(len(one.out) + len(one.bodies) - one.written_now() for one in there)
 
     def refuse(self, reason: Closed) -> None:

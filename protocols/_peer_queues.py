@@ -1,7 +1,7 @@
 """A queue for each peer (PUB, BUS, SURVEYOR, answers), capped by messages and bytes.
 
-A burst to all peers is queued once, in ``company``, and distributed at COMPANY messages or CHUNK bytes, or by an alarm
-after SOON. May not know: protocols, event loops.
+A burst to all peers is queued once, in ``company``, and distributed at BURST_MESSAGES messages or CHUNK bytes, or by an alarm
+after BURST_DELAY. May not know: protocols, event loops.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from nngkit.errors import Closed
 from ._connection import Connection
 from ._operations import atomically
 from ._write_half import APART_LIMIT, CHUNK
-from ._write_timing import BREATH, QUIET, SOON, TURN, WriteTiming
+from ._write_timing import BURST_DELAY, BURST_GAP, TURN_GAP, YIELD_EVERY, WriteTiming
 
 if TYPE_CHECKING:
     from ._core import Core
 
-COMPANY: Final = 256  # messages of a burst to all peers after which they are distributed
+BURST_MESSAGES: Final = 256  # messages of a burst to all peers after which they are distributed
 
 
 class PeerQueues(WriteTiming):
@@ -30,8 +30,8 @@ class PeerQueues(WriteTiming):
 
     def __init__(self, core: Core, cap: int, window: int) -> None:
         super().__init__(core, cap, window)
-        self._company_bytes = 0
-        self._most_company = min(COMPANY, cap)
+        self._burst_bytes = 0
+        self._burst_limit = min(BURST_MESSAGES, cap)
         self.fanned = 0
         self._fanned_out = 0
 
@@ -50,26 +50,26 @@ class PeerQueues(WriteTiming):
         connection.out_bytes += size
         return True
 
-    def go(self, connection: Connection) -> None:
+    def write_to(self, connection: Connection) -> None:
         """Write what was offered. Under the lock."""
         if connection.tx_state:
             return  # its callback takes it along
         at = perf_counter()
-        burst = at - connection.went_at < QUIET  # to this peer: others' messages are no company
-        connection.went_at = at
-        connection.write(now=not burst)
+        in_burst = at - connection.last_queued_at < BURST_GAP  # to this peer: others' messages are no company
+        connection.last_queued_at = at
+        connection.write(now=not in_burst)
         if connection.fault is not None:
             self._core.lose(connection)
 
-    def go_soon(self, connection: Connection) -> None:
+    def write_at_turn_end(self, connection: Connection) -> None:
         """``go`` for a task: at the end of its loop's turn, if more may come. Under the lock."""
         if connection.tx_state:
             return
         at = perf_counter()
-        if at - connection.went_at > TURN and not self._due_to:
-            self.go(connection)
+        if at - connection.last_queued_at > TURN_GAP and not self._due_peers:
+            self.write_to(connection)
             return
-        self._due_to[connection] = None
+        self._due_peers[connection] = None
         if at > self._due:
             self.expect()
 
@@ -83,14 +83,14 @@ class PeerQueues(WriteTiming):
         except Closed:
             raise
         except BaseException:
-            core.mend()
+            core.resume()
             raise
         finally:
-            core.tell()
+            core.notify()
         self._fanned_out += len(items)
-        if self._fanned_out >= BREATH:
+        if self._fanned_out >= YIELD_EVERY:
             self._fanned_out = 0
-            self.breathe()
+            self.yield_gil()
 
     def to_others(self, items: Sequence[tuple[bytes, int | None]]) -> None:
         """Queue each message for every peer but the one of that number. As ``to_all`` else. Raises Closed."""
@@ -105,37 +105,39 @@ class PeerQueues(WriteTiming):
                     if theirs:
                         steps, lost = self._queued(connection, theirs, sum(map(len, theirs)))
                         atomically(*steps, (setattr, self, "dropped", self.dropped + lost))
-                        self.go(connection)
+                        self.write_to(connection)
         except Closed:
             raise
         except BaseException:
-            core.mend()
+            core.resume()
             raise
         finally:
-            core.tell()
-        self.breathe()
+            core.notify()
+        self.yield_gil()
 
     def _fan_out(self, items: Sequence[bytes]) -> None:
         """Under the lock: accept ``items`` for all who are here now."""
-        for start in range(0, len(items), COMPANY):  # written as it goes, so that a queue need not hold all of it
-            some = items[start : start + COMPANY]
+        for start in range(
+            0, len(items), BURST_MESSAGES
+        ):  # written as it goes, so that a queue need not hold all of it
+            some = items[start : start + BURST_MESSAGES]
             size, count = sum(map(len, some)), len(some)
             # from here no call: see _connection.py
-            self.company += some
-            self._company_bytes += size
+            self.burst += some
+            self._burst_bytes += size
             self.fanned += count
             at = perf_counter()
-            burst = at - self._last < QUIET
+            in_burst = at - self._last < BURST_GAP
             self._last = at
-            if not burst or len(self.company) >= self._most_company or self._company_bytes >= CHUNK:
+            if not in_burst or len(self.burst) >= self._burst_limit or self._burst_bytes >= CHUNK:
                 self.distribute()
                 self._last = perf_counter()
-            elif not self._flusher.ticking:
-                self._flusher.set(SOON)
+            elif not self._flusher.is_set:
+                self._flusher.set(BURST_DELAY)
 
     def distribute(self) -> None:
         """Under the lock: give what waits for company to all who are here, and write it."""
-        if not self.company:
+        if not self.burst:
             return
         joined = self._core.joined()
         self._give(joined)
@@ -145,36 +147,36 @@ class PeerQueues(WriteTiming):
                 if connection.fault is not None:
                     self._core.lose(connection)
 
-    def decide(self) -> None:
+    def settle_burst(self) -> None:
         """Distribute what waits for company, so that the counters say what became of each message."""
         core = self._core
-        if not self.company:
+        if not self.burst:
             return
         try:
             with core.lock:
                 if core.reason is None:  # else the alarm does, or it is a forked child's, which writes nothing
                     self.distribute()
         except BaseException:
-            core.mend()
+            core.resume()
             raise
         finally:
-            core.tell()
+            core.notify()
 
     def _give(self, joined: Sequence[Connection]) -> None:
         """Give the company to each connection; all of that happens, or nothing (see `atomically`)."""
-        items, size = self.company, self._company_bytes
+        items, size = self.burst, self._burst_bytes
         framed: dict[object, tuple[list[bytes], int]] = {}  # once for all whose framing is alike
         steps: list[tuple[Any, ...]] = []
         lost = 0
         for connection in joined:
             machine, out = connection.machine, connection.out
-            alike = machine.alike
+            framing = machine.framing
             idle = not out and not connection.bodies and not connection.total and not connection.tx_state
-            if alike is not None and idle and not machine.said and size <= APART_LIMIT:
-                if alike not in framed:
+            if framing is not None and idle and not machine.to_send and size <= APART_LIMIT:
+                if framing not in framed:
                     frames = machine.frames(items)
-                    framed[alike] = frames, sum(map(len, frames))
-                frames, total = framed[alike]
+                    framed[framing] = frames, sum(map(len, frames))
+                frames, total = framed[framing]
                 steps += [
                     (setattr, connection, "held", frames),
                     (setattr, connection, "bodies", items),
@@ -188,8 +190,8 @@ class PeerQueues(WriteTiming):
         atomically(
             *steps,
             (setattr, self, "dropped", self.dropped + lost),
-            (setattr, self, "company", []),
-            (setattr, self, "_company_bytes", 0),
+            (setattr, self, "burst", []),
+            (setattr, self, "_burst_bytes", 0),
         )
 
     def _queued(self, connection: Connection, items: Sequence[bytes], size: int) -> tuple[list[tuple[Any, ...]], int]:

@@ -36,12 +36,12 @@ class Peers:
     def pipe_stats(self) -> dict[Pipe, PipeStats]:
         """Counters of each of these connections."""
         found, core = {}, self._core
-        core.outbox.decide()
+        core.outbox.settle_burst()
         with core.lock:
             for one in core.joined():
                 if one.pipe is not None:
                     going = one.written_now()
-                    queued = len(one.out) + len(one.bodies) + len(core.outbox.company) - going
+                    queued = len(one.out) + len(one.bodies) + len(core.outbox.burst) - going
                     found[one.pipe] = PipeStats(one.machine.count, one.written + going, queued, one.dropped)
         return found
 
@@ -62,7 +62,7 @@ class Peers:
         """
         return self._core.follow(callback)
 
-    async def peer_events(self) -> AsyncIterator[PeerEvent]:
+    async def apeer_events(self) -> AsyncIterator[PeerEvent]:
         """Peers as they come and go, those present first, until the socket is closed.
 
         Cancelled, it ends. Raises Full if the caller leaves 65,536 events unread.

@@ -3,8 +3,8 @@
 ::
 
     wait(waiter, deadline)      a thread waits: one of the waiting threads polls, and reads for all of them
-    attend(waiter)              a task is about to wait: its loop polls from now on
-    Reader                      polls the sockets that nobody reads; one thread for the process
+    watch_for(waiter)              a task is about to wait: its loop polls from now on
+    ReaderThread                      polls the sockets that nobody reads; one thread for the process
 
 A poller is an epoll of the descriptors of one socket's connections, edge-triggered: it reports once that something
 came, and then the connection is read until nothing is left. No thread of NNG's stands between the kernel and a caller
@@ -29,7 +29,7 @@ from ._connection import Connection
 from ._operations import atomically
 from ._process import block_signals
 from ._waiters import TaskWaiter, ThreadWaiter, waits
-from ._wakeup import Nudge, Watch, watch
+from ._wakeup import WakeupDescriptor, Watch, watch
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -46,19 +46,19 @@ class Poller:
     """See above. ``add``, ``remove`` and ``repeat`` are called under the core's lock, all others without.
 
     ``epoll``: None until somebody waits, so that a socket that only sends needs no descriptor for it; the reader polls
-    its connections then. ``moves`` counts the reads by waiters; ``busy_since``: what it was when the reader last found
+    its connections then. ``moves`` counts the reads by waiters; ``reads_when_busy``: what it was when the reader last found
     them busy.
     """
 
     def __init__(self, core: Core) -> None:
         self.core = core
         self.epoll: select.epoll | None = None
-        self.moves = 0
-        self.busy_since = -1
+        self.reads_by_waiters = 0
+        self.reads_when_busy = -1
         self._connections: dict[int, Connection] = {}  # by descriptor
-        self._nudge: Nudge | None = None  # for the thread that drives
+        self._wakeup: WakeupDescriptor | None = None  # for the thread that drives
         self._watches: dict[object, Watch] = {}
-        self._driving = threading.Lock()
+        self._polling = threading.Lock()
         self._threads: set[ThreadWaiter] = set()
 
     # ------------------------------------------------------------------ connections, under the core's lock
@@ -69,7 +69,7 @@ class Poller:
         assert number is not None
         try:
             if self.epoll is None:
-                reader().register(self, number)
+                reader_thread().register(self, number)
             else:
                 self.epoll.register(number, _NEWS)
         except (OSError, RuntimeError):  # no descriptors, no thread, or this descriptor is closed
@@ -85,7 +85,7 @@ class Poller:
             del self._connections[number]
             try:
                 if self.epoll is None:
-                    reader().unregister(self, number)
+                    reader_thread().unregister(self, number)
                 else:
                     self.epoll.unregister(number)
             except OSError:  # cut short by a signal handler, and made once more
@@ -97,7 +97,7 @@ class Poller:
         assert number is not None
         if self._connections.get(number) is connection:
             if self.epoll is None:
-                reader().repeat(self, number)
+                reader_thread().repeat(self, number)
             else:
                 self.epoll.modify(number, _NEWS)
 
@@ -108,7 +108,7 @@ class Poller:
         """
         if self.epoll is None and self._connections and self.core.reason is None:
             try:
-                reader().hand_over(self, select.epoll(), list(self._connections))
+                reader_thread().hand_over(self, select.epoll(), list(self._connections))
             except OSError:
                 return None
         return self.epoll
@@ -119,10 +119,10 @@ class Poller:
 
     # ------------------------------------------------------------------ waiting
 
-    def attend(self, waiter: TaskWaiter) -> None:
+    def watch_for(self, waiter: TaskWaiter) -> None:
         """Have the loop of a task that is about to wait read when something comes. Called in that loop."""
-        home = waiter.home
-        if home in self._watches or self.core.reason is not None:
+        loop = waiter.loop
+        if loop in self._watches or self.core.reason is not None:
             return
         epoll = self.epoll or self._opened()  # kept open by this name, whoever closes the socket
         if epoll is None:
@@ -131,10 +131,10 @@ class Poller:
             if old.ended:
                 self._watches.pop(other, None)
                 old.close()
-        found = watch(waiter, epoll.fileno(), partial(self.read_for, home))
+        found = watch(waiter, epoll.fileno(), partial(self.read_for, loop))
         if found is None:
             return
-        self._watches[home] = found
+        self._watches[loop] = found
         if self.core.reason is not None:  # closed by another thread, which may not have seen it
             found.close()
 
@@ -144,13 +144,13 @@ class Poller:
             return True
         if self.epoll is not None or self._opened() is not None:
             # a loop's step: a signal handler that raises after a call would leave the lock taken for ever
-            for mine in map(self._driving.acquire, (False,)):
+            for mine in map(self._polling.acquire, (False,)):
                 if mine:
                     try:
-                        return self._drive(waiter, deadline)
+                        return self._poll_until_woken(waiter, deadline)
                     finally:
-                        waiter.polls = None
-                        self._driving.release()
+                        waiter.wake_poll = None
+                        self._polling.release()
                         if self._threads:
                             self._hand_over()
         self._threads.add(waiter)
@@ -159,21 +159,21 @@ class Poller:
         finally:
             self._threads.discard(waiter)
 
-    def _drive(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
+    def _poll_until_woken(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
         """Poll and read until ``waiter`` is woken; False at the deadline."""
-        epoll, nudge = self.epoll, self._nudge  # kept open by these names, whoever closes the socket
-        if nudge is None:
+        epoll, wakeup = self.epoll, self._wakeup  # kept open by these names, whoever closes the socket
+        if wakeup is None:
             try:
-                nudge = self._nudge = Nudge()
+                wakeup = self._wakeup = WakeupDescriptor()
             except OSError:  # no descriptors
                 epoll = None
-        if epoll is None or nudge is None:
+        if epoll is None or wakeup is None:
             return waiter.wait(deadline)
         poll = select.poll()
         poll.register(epoll.fileno(), select.POLLIN)
-        poll.register(nudge.fd, select.POLLIN)
+        poll.register(wakeup.fd, select.POLLIN)
         waiter.thread = threading.get_ident()
-        waiter.polls = nudge.set
+        waiter.wake_poll = wakeup.set
         times = waits()
         while not waiter.woken():
             longest = next(times)
@@ -184,8 +184,8 @@ class Poller:
             if found:
                 times = waits()
             for number, _ in found:
-                if number == nudge.fd:
-                    nudge.clear()
+                if number == wakeup.fd:
+                    wakeup.clear()
                 else:
                     self.read_for(None)
         return True
@@ -197,18 +197,18 @@ class Poller:
             return
 
     @property
-    def attended(self) -> bool:
+    def has_polling_waiter(self) -> bool:
         """Return True if a waiter polls too."""
-        return self._driving.locked() or any(not found.ended for found in list(self._watches.values()))
+        return self._polling.locked() or any(not found.ended for found in list(self._watches.values()))
 
     # ------------------------------------------------------------------ reading
 
-    def read_for(self, home: object) -> None:
-        """Read what came; by a waiter, in the loop ``home`` or in a thread (None)."""
-        self.moves += 1
-        self.read_ready(home)
+    def read_for(self, loop: object) -> None:
+        """Read what came; by a waiter, in the loop ``loop`` or in a thread (None)."""
+        self.reads_by_waiters += 1
+        self.read_ready(loop)
 
-    def read_ready(self, home: object = None) -> bool:
+    def read_ready(self, loop: object = None) -> bool:
         """Read every connection that received something; False if there is none."""
         core, epoll = self.core, self.epoll
         if epoll is None or (core.reason is not None and not core.lingers):
@@ -219,9 +219,9 @@ class Poller:
                 return False
             with core.lock:
                 self._read(events)
-            core.tell(home)
+            core.notify(loop)
         except BaseException:
-            core.mend()
+            core.resume()
             raise
         return True
 
@@ -231,9 +231,9 @@ class Poller:
         with core.lock:
             if core.reason is None or core.lingers:
                 self._read([(number, event)])
-        core.tell()
+        core.notify()
 
-    def look(self) -> None:
+    def read_now(self) -> None:
         """Read every connection that received something; under the core's lock."""
         epoll = self.epoll or self._open()  # not left to the reader, which may have to wait for the interpreter
         if epoll is not None:
@@ -246,7 +246,7 @@ class Poller:
             if connection is None:
                 continue
             if event & _ENDS:
-                connection.hung_up = True
+                connection.peer_finished = True
             connection.advance()
             if connection.fault is not None:
                 core.lose(connection)
@@ -258,18 +258,18 @@ class Poller:
         for found in list(self._watches.values()):
             found.close()
         if self.epoll is not None:
-            reader().remove(self, self.epoll)
+            reader_thread().remove(self, self.epoll)
 
     def release(self) -> None:
         """Free the descriptors now, and not when the collector runs. After ``close``."""
-        self.epoll = self._nudge = None
+        self.epoll = self._wakeup = None
         self._watches = {}
 
 
-class Reader:
+class ReaderThread:
     """Reads the sockets that nobody else reads, on a thread of its own, which starts with the first of them."""
 
-    _one: ClassVar[Reader | None] = None
+    _one: ClassVar[ReaderThread | None] = None
     _starting: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
@@ -277,7 +277,7 @@ class Reader:
         self._lock = threading.Lock()
         self._direct: dict[int, Poller] = {}  # those without an epoll, by the descriptors of their connections
         self._pollers: dict[int, Poller] = {}  # the others, by that of their epoll
-        self._graced: dict[int, tuple[Poller, int]] = {}  # those whose waiters go first, and what they had read then
+        self._deferred: dict[int, tuple[Poller, int]] = {}  # those whose waiters go first, and what they had read then
         self._check_at = 0.0
         # daemon: it ends with the process, and has nothing to do once all sockets are closed
         threading.Thread(target=self._run, name="nngkit-reader", daemon=True).start()
@@ -324,35 +324,35 @@ class Reader:
                 log.exception("a socket could not be read")
 
     def _turn(self) -> None:
-        for number, event in self._epoll.poll(GRACE if self._graced else None):
+        for number, event in self._epoll.poll(GRACE if self._deferred else None):
             if (one := self._direct.get(number)) is not None:
                 one.read_one(number, event)
                 continue
             poller = self._pollers.get(number)
             if poller is None:
                 continue
-            if poller.attended and poller.moves != poller.busy_since:
-                if not self._graced:
+            if poller.has_polling_waiter and poller.reads_by_waiters != poller.reads_when_busy:
+                if not self._deferred:
                     self._check_at = time.monotonic() + GRACE
-                self._graced[number] = poller, poller.moves
+                self._deferred[number] = poller, poller.reads_by_waiters
                 self._listen(number, poller, 0)
                 continue
             poller.read_ready()
-        if self._graced and time.monotonic() >= self._check_at:
+        if self._deferred and time.monotonic() >= self._check_at:
             self._check()
 
     def _check(self) -> None:
         """Read in the place of waiters that have not read for GRACE seconds."""
         self._check_at = time.monotonic() + GRACE
-        for number, (poller, moves) in list(self._graced.items()):
+        for number, (poller, reads_by_waiters) in list(self._deferred.items()):
             if self._pollers.get(number) is poller:
-                if poller.moves != moves:
-                    self._graced[number] = poller, poller.moves
+                if poller.reads_by_waiters != reads_by_waiters:
+                    self._deferred[number] = poller, poller.reads_by_waiters
                     continue
                 if poller.read_ready():
-                    poller.busy_since = poller.moves
+                    poller.reads_when_busy = poller.reads_by_waiters
                 self._listen(number, poller, select.EPOLLIN)
-            del self._graced[number]
+            del self._deferred[number]
 
     def _listen(self, number: int, poller: Poller, events: int) -> None:
         with self._lock:
@@ -360,18 +360,18 @@ class Reader:
                 self._epoll.modify(number, events)
 
 
-def reader() -> Reader:
+def reader_thread() -> ReaderThread:
     """Return the reader of this process."""
-    with Reader._starting:
-        if Reader._one is None:
-            Reader._one = Reader()
-        return Reader._one
+    with ReaderThread._starting:
+        if ReaderThread._one is None:
+            ReaderThread._one = ReaderThread()
+        return ReaderThread._one
 
 
 def _forked() -> None:
     # the thread is the parent's, and so is what its epoll says
-    Reader._one = None
-    Reader._starting = threading.Lock()
+    ReaderThread._one = None
+    ReaderThread._starting = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -44,9 +44,9 @@ EXIT_SECONDS = 2.0  # what all open sockets together may take at interpreter exi
 class Closeable(Protocol):
     """Part of a socket that the hazards use."""
 
-    linger: float
+    linger: float | None
 
-    def close(self, linger: float | None = None) -> None: ...
+    def close(self, linger: float | None) -> None: ...
 
     def _forked(self, error: Forked) -> None: ...
 
@@ -108,7 +108,8 @@ def _after_fork() -> None:
 def _close_all() -> None:
     end = time.monotonic() + EXIT_SECONDS
     for socket in list(_open):
-        socket.close(linger=min(socket.linger, max(0.0, end - time.monotonic())))
+        left = max(0.0, end - time.monotonic())
+        socket.close(linger=left if socket.linger is None else min(socket.linger, left))
 
 
 # Registered after pynng's own hook, so that it runs before it: NNG may only be torn down once nothing is open.

@@ -30,7 +30,7 @@ class ReadHalf(Transfer):
 
     def __init__(self, stream: Any, descriptor: int | None, machine: Any, address: Address) -> None:
         super().__init__(stream, descriptor, machine, address)
-        self._heard: bytes | None = None
+        self._request_bytes: bytes | None = None
         self.fresh: list[Any] = []  # messages that are still to be looked into
         self.looked = 0  # chunks that the machine was asked about
         self.seen = 0  # of the fresh ones, dealt with
@@ -38,9 +38,9 @@ class ReadHalf(Transfer):
         self.progress = (-1, 0)  # chunks read when the sweep came by
         self._rx = self.aio(RX)
         self.rx_state = IDLE
-        self._rx_owed = False  # the callback of its last operation has not come
+        self._rx_callback_due = False  # the callback of its last operation has not come
         self.polled = False
-        self.hung_up = False  # the peer will send no more: what is read after this ends with that
+        self.peer_finished = False  # the peer will send no more: what is read after this ends with that
         self._fed = 0
         self._size = FIRST
         self._buffer = uninitialized("char[]", FIRST)
@@ -49,14 +49,14 @@ class ReadHalf(Transfer):
         self._asked = 0  # bytes that the reception under way may bring
         self._fed_short = False  # the last one brought less than that
         self._large = False
-        self._stocked = False
-        self._reads = False  # messages are taken in: who is told of peers has been told of this one
+        self._read_while_held = False
+        self._receiving = False  # messages are taken in: who is told of peers has been told of this one
 
-    def read_on(self) -> None:
+    def start_reading(self) -> None:
         """Take in what came with the hello, and read messages from now on: polled, if the descriptor is known."""
-        self._reads = True
-        self.core.inbox.take_in(self)
-        if self.rx_state == IDLE and self.descriptor is not None and self.prompt and self.core.poller.add(self):
+        self._receiving = True
+        self.core.inbox.take_from(self)
+        if self.rx_state == IDLE and self.descriptor is not None and self.sync_io and self.core.poller.add(self):
             self.polled = True
             self._buffer = self._view = None  # it reads to the core's
         self.advance()
@@ -68,54 +68,54 @@ class ReadHalf(Transfer):
         """
         core = self.core
         if core.reading is not None or core.writing is not None:
-            core.settle()  # another thread was cut short, and lets go of the lock on its way out
+            core.finish_interrupted()  # another thread was cut short, and lets go of the lock on its way out
         if self.rx_state == POSTED:
             if not self._complete(self._rx):
-                if self._stocked and core.inbox.take_in(self):
-                    self._stocked = False
+                if self._read_while_held and core.inbox.take_from(self):
+                    self._read_while_held = False
                 return
-            self._harvest()
+            self._receive_done()
             self.rx_state = IDLE
         chunks = 0
         while self.fault is None:
-            if not core.inbox.take_in(self):
+            if not core.inbox.take_from(self):
                 # held back: one more reception is made or left posted, so that a peer that leaves is noticed
-                if not self._stocked and not self._rx_owed:
+                if not self._read_while_held and not self._rx_callback_due:
                     if self.polled:
-                        self._stocked = self._read_now()
+                        self._read_while_held = self._read_now()
                     else:
-                        self._stocked = True
+                        self._read_while_held = True
                         self.post()
                 return
-            self._stocked = False
+            self._read_while_held = False
             if self.fault is not None or self.stage != JOINED:
                 return
             if self.polled:
-                if chunks and self._fed_short and not self.hung_up:
+                if chunks and self._fed_short and not self.peer_finished:
                     return  # that was all: the poller tells of what comes from now on
                 if chunks == CHUNKS:
                     core.poller.repeat(self)
                     return
             # of large bodies the rest is mostly there; else an operation in vain would cost more than it saves
-            elif not (self.prompt and (now or self._large or self._rx_owed)):
+            elif not (self.sync_io and (now or self._large or self._rx_callback_due)):
                 break
             if not self._read_now():
                 break
             chunks += 1
-        if not self.polled and not self._rx_owed and self.fault is None:
+        if not self.polled and not self._rx_callback_due and self.fault is None:
             self.post()  # its callback goes on
 
     def post(self) -> None:
         """Have NNG read on. Only while IDLE."""
-        pieces = self._aim(self._buffer, self._size)
+        pieces = self._set_receive_buffers(self._buffer, self._size)
         _set_iov(self._rx, pieces, self.core.iov)
         atomically(
             (setattr, self, "rx_state", POSTED),
-            (setattr, self, "_rx_owed", True),
+            (setattr, self, "_rx_callback_due", True),
             (_receive, self.stream, self._rx),
         )
 
-    def _aim(self, buffer: Any, size: int) -> int:
+    def _set_receive_buffers(self, buffer: Any, size: int) -> int:
         """Say where the next bytes go: to their place or ``buffer``, of ``size`` bytes; return the number of pieces."""
         machine, iov = self.machine, self.core.iov
         place = machine.place()
@@ -139,8 +139,8 @@ class ReadHalf(Transfer):
         self._place = None
         return 1
 
-    def _absorb(self, size: int, view: Any) -> None:
-        """Give the machine ``size`` bytes that came to where ``_aim`` said, ``view`` being of its buffer."""
+    def _feed(self, size: int, view: Any) -> None:
+        """Give the machine ``size`` bytes that came to where ``_set_receive_buffers`` said, ``view`` being of its buffer."""
         machine = self.machine
         if machine.fed == self._fed:
             self.core.inbox.read(size)
@@ -148,8 +148,8 @@ class ReadHalf(Transfer):
             if place is None:
                 self._large = self._large and size == self._asked
                 data = view[:size]
-                if self._heard is not None and self.stage == SHAKING:
-                    self._heard += data
+                if self._request_bytes is not None and self.stage == SHAKING:
+                    self._request_bytes += data
                 machine.feed(data)
             else:
                 part = min(size, len(place[0]) - place[1])
@@ -163,10 +163,10 @@ class ReadHalf(Transfer):
         self._view = ffi.buffer(self._buffer)
         self._size = size
 
-    def _harvest(self) -> None:
+    def _receive_done(self) -> None:
         size = _count(self._rx)
         if size:
-            self._absorb(size, self._view)
+            self._feed(size, self._view)
             if self._place is None and size == self._size < MOST:
                 self._grow()
         elif (code := _result(self._rx)) != lib.NNG_ECANCELED:
@@ -175,29 +175,29 @@ class ReadHalf(Transfer):
     def _read_now(self) -> bool:
         """Read what is there, without waiting; False if there is nothing."""
         core = self.core
-        aio = core.now
-        core.settle()
+        aio = core.sync_aio
+        core.finish_interrupted()
         if self.polled:
-            pieces = self._aim(core.buffer, max(LEAST, min(MOST, AHEAD // (len(core.present) or 1))))
+            pieces = self._set_receive_buffers(core.buffer, max(LEAST, min(MOST, AHEAD // (len(core.present) or 1))))
         else:
-            pieces = self._aim(self._buffer, self._size)
+            pieces = self._set_receive_buffers(self._buffer, self._size)
         _set_iov(aio, pieces, core.iov)
         atomically((setattr, core, "reading", self), (_receive, self.stream, aio))
         if _busy(aio):
             _cancel(aio)
             _wait(aio)
-        return self.read_settled()
+        return self.finish_read()
 
-    def read_settled(self) -> bool:
+    def finish_read(self) -> bool:
         """Take what the operation on the core's aio brought; for the core too, if it was cut short."""
         core = self.core
-        size = _count(core.now)
+        size = _count(core.sync_aio)
         if size:
-            self._absorb(size, core.view if self.polled else self._view)
+            self._feed(size, core.view if self.polled else self._view)
             self._fed_short = size < self._asked
             core.reading = None
             return True
-        code = _result(core.now)
+        code = _result(core.sync_aio)
         core.reading = None
         if code != lib.NNG_ECANCELED:
             self._failed(code)

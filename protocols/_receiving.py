@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from nngkit.errors import Closed, TimedOut
 
@@ -18,23 +18,13 @@ from ._connection import Connection
 from ._core import Core
 from ._inbox import Inbox
 from ._pipe import Pipe
+from ._timeout import DEFAULT, Default, Timeout
 from ._waiters import ThreadWaiter, in_trio, task_waiter
 
 BURST = 64  # items an async receive hands out of what was read ahead before it yields to other tasks
 BURST_OF_BATCHES = 1024  # the same where they come in batches, and cost little each
 
 Item = TypeVar("Item")
-
-
-class Default:
-    """The type of DEFAULT: "as the socket was told"."""
-
-    def __repr__(self) -> str:
-        return "DEFAULT"
-
-
-DEFAULT: Final = Default()
-Timeout = float | Default | None
 
 
 class Receiver(Generic[Item]):
@@ -143,7 +133,7 @@ class Receiver(Generic[Item]):
         inbox.waiters.add(waiter)
         try:
             while not inbox.poll(most, out):
-                poller.attend(waiter)
+                poller.watch_for(waiter)
                 woken = await waiter.wait(deadline)
                 if inbox.poll(most, out):
                     break

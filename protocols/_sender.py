@@ -12,14 +12,15 @@ from typing import Any
 
 from nngkit.errors import Full, TimedOut
 
-from ._batching import Batcher, Lane
+from ._batching import Batcher, OpenBatch
 from ._core import Core
 from ._nng import Payload, as_bytes
 from ._outbox import Outbox
-from ._receiving import BURST, DEFAULT, Default, Timeout
+from ._receiving import BURST
 from ._shared_queue import SMALL
+from ._timeout import DEFAULT, Default, Timeout
 from ._waiters import ThreadWaiter, Waiter, checkpoint_after, in_trio, sleep, task_waiter
-from ._write_timing import BREATH
+from ._write_timing import YIELD_EVERY
 
 _BYTES_ONLY = frozenset((bytes,))
 
@@ -40,7 +41,7 @@ class Sender:
     _outbox: Outbox
     _send_timeout: float | None
     _batcher: Batcher | None = None
-    _lane: Lane | None = None
+    _open_batch: OpenBatch | None = None
     _header: bytes
     _sends = 0
 
@@ -56,25 +57,25 @@ class Sender:
                 queue += (data,)
                 if outbox.idle.peers:
                     outbox.kick()
-                elif not len(queue) % BREATH:
-                    outbox.breathe()
+                elif not len(queue) % YIELD_EVERY:
+                    outbox.yield_gil()
             except BaseException:
-                self._core.mend()
+                self._core.resume()
                 raise
             return
         self._send_slowly(data, timeout)
 
     def _send_slowly(self, data: Payload, timeout: Timeout) -> None:
-        lane = self._lane
-        if lane is None:
+        open_batch = self._open_batch
+        if open_batch is None:
             self._send(self._header + as_bytes(data), timeout)
-        elif type(data) is bytes and len(data) <= lane.small and len(lane.items) < lane.nearly:
-            lane.items.append(data)
-            if not lane.armed:
-                lane.batcher.arm(lane)
+        elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
+            open_batch.items.append(data)
+            if not open_batch.armed:
+                open_batch.batcher.arm(open_batch)
         else:
             waiter = ThreadWaiter()
-            for until in self._fill_lane(lane, (as_bytes(data),), waiter, timeout):
+            for until in self._add_to_batch(open_batch, (as_bytes(data),), waiter, timeout):
                 waiter.wait(until)
 
     async def asend(self, data: Payload, timeout: Timeout = DEFAULT) -> None:
@@ -89,23 +90,23 @@ class Sender:
                 queue += (data,)
                 if outbox.idle.peers:
                     outbox.kick()
-                elif not len(queue) % BREATH:
-                    outbox.breathe()
+                elif not len(queue) % YIELD_EVERY:
+                    outbox.yield_gil()
             except BaseException:
-                self._core.mend()
+                self._core.resume()
                 raise
             return
-        lane = self._lane
-        if lane is None:
+        open_batch = self._open_batch
+        if open_batch is None:
             await self._asend(self._header + as_bytes(data), timeout)
-        elif type(data) is bytes and len(data) <= lane.small and len(lane.items) < lane.nearly:
-            lane.items.append(data)
-            if not lane.armed:
-                lane.batcher.arm(lane)
+        elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
+            open_batch.items.append(data)
+            if not open_batch.armed:
+                open_batch.batcher.arm(open_batch)
         else:
             await sleep(0)
             waiter = task_waiter()
-            for until in self._fill_lane(lane, (as_bytes(data),), waiter, timeout):
+            for until in self._add_to_batch(open_batch, (as_bytes(data),), waiter, timeout):
                 await waiter.wait(until)
 
     def _frames(self, items: Iterable[Payload]) -> Sequence[bytes]:
@@ -118,9 +119,9 @@ class Sender:
 
         ``timeout`` holds for each message that has to wait. Interrupted, a first part of them was sent.
         """
-        if (lane := self._lane) is not None:
+        if (open_batch := self._open_batch) is not None:
             held, waiter = messages(items), ThreadWaiter()
-            for until in self._fill_lane(lane, held, waiter, timeout):
+            for until in self._add_to_batch(open_batch, held, waiter, timeout):
                 waiter.wait(until)
             return len(held)
         frames = self._frames(items)
@@ -138,10 +139,10 @@ class Sender:
 
     async def asend_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT) -> int:
         """``send_many`` for a task. Cancelled, a first part of them was sent."""
-        if (lane := self._lane) is not None:
+        if (open_batch := self._open_batch) is not None:
             held, waiter = messages(items), task_waiter()
             await sleep(0)
-            for until in self._fill_lane(lane, held, waiter, timeout):
+            for until in self._add_to_batch(open_batch, held, waiter, timeout):
                 await waiter.wait(until)
             return len(held)
         frames = self._frames(items)
@@ -199,7 +200,7 @@ class Sender:
             outbox.waiters.discard(waiter)
 
     async def _asend(self, body: bytes, timeout: Timeout) -> None:
-        await self._breathe()
+        await self._checkpoint_sometimes()
         outbox = self._outbox
         if outbox.add(body):
             return
@@ -217,7 +218,7 @@ class Sender:
             outbox.waiters.discard(waiter)
         self._sends = 0
 
-    async def _breathe(self) -> None:
+    async def _checkpoint_sometimes(self) -> None:
         """Now and then let others run and a cancellation in, before anything is handed over."""
         self._sends += 1
         if self._sends >= BURST:
@@ -226,19 +227,19 @@ class Sender:
 
     # ------------------------------------------------------------------ batches
 
-    def _fill_lane(
-        self, lane: Lane, items: Sequence[bytes], waiter: Waiter, timeout: Timeout
+    def _add_to_batch(
+        self, open_batch: OpenBatch, items: Sequence[bytes], waiter: Waiter, timeout: Timeout
     ) -> Iterator[float | None]:
         """Accept ``items``; yields until when to wait for room."""
-        batcher, outbox = lane.batcher, self._outbox
-        done = batcher.add_many(lane, items)
+        batcher, outbox = open_batch.batcher, self._outbox
+        done = batcher.add_many(open_batch, items)
         if done == len(items):
             return
         seconds, deadline = self._until(timeout)
         batcher.waiters.add(waiter)
         try:
             while True:
-                done += batcher.add_many(lane, items[done:] if done else items)
+                done += batcher.add_many(open_batch, items[done:] if done else items)
                 if done == len(items):
                     return
                 if outbox.when_full == "drop":
@@ -262,7 +263,7 @@ class Sender:
         try:
             while True:
                 self._core.check_open()
-                if batcher is None or batcher.push():
+                if batcher is None or batcher.flush():
                     return
                 if deadline is not None and time.monotonic() >= deadline:
                     raise TimedOut(f"{self!r}: not flushed in {seconds} s", seconds)
@@ -283,7 +284,7 @@ class Broadcaster(Sender):
         self._outbox.to_all((body,))
 
     async def _asend(self, body: bytes, timeout: Timeout) -> None:
-        await self._breathe()
+        await self._checkpoint_sometimes()
         self._outbox.to_all((body,))
 
     def _add_many(self, frames: Sequence[bytes]) -> int:

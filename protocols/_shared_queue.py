@@ -14,7 +14,7 @@ from nngkit.errors import Full
 
 from ._connection import Connection
 from ._transfer import JOINED
-from ._write_timing import QUIET, TURN, WriteTiming
+from ._write_timing import BURST_GAP, TURN_GAP, WriteTiming
 from .routing import Rotation
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WhenFull = Literal["block", "drop", "drop_oldest", "raise"]
 
-TOGETHER: Final = 128  # messages of a loop's turn after which a write need not wait for its end
+TURN_MESSAGES: Final = 128  # messages of a loop's turn after which a write need not wait for its end
 SMALL: Final = 4096  # bytes of a message up to which a queue is capped by their number alone
 
 
@@ -57,13 +57,13 @@ class SharedQueue(WriteTiming):
                 self._append(data)
                 self._flush()
         except BaseException:
-            self._core.mend()
+            self._core.resume()
             raise
         finally:
-            core.tell()
+            core.notify()
         return True
 
-    def add_soon(self, data: bytes) -> bool:
+    def add_at_turn_end(self, data: bytes) -> bool:
         """``add`` for a task: what its loop's tasks add in one turn is written together at the end of it."""
         queue = self.queue
         if len(queue) >= self.free or len(data) >= SMALL:
@@ -71,16 +71,16 @@ class SharedQueue(WriteTiming):
         try:
             queue += (data,)
             if self._due:
-                if len(queue) >= TOGETHER and self.idle.peers:
+                if len(queue) >= TURN_MESSAGES and self.idle.peers:
                     self.kick()
                 elif perf_counter() > self._due:  # that loop has ended, or is stuck
                     self.expect()
-            elif self.idle.peers and perf_counter() - self._last > TURN:
+            elif self.idle.peers and perf_counter() - self._last > TURN_GAP:
                 self.kick()
             else:
                 self.expect()
         except BaseException:
-            self._core.mend()
+            self._core.resume()
             raise
         return True
 
@@ -113,10 +113,10 @@ class SharedQueue(WriteTiming):
                     count += size
                     self._flush(many=True)
         except BaseException:
-            self._core.mend()
+            self._core.resume()
             raise
         finally:
-            core.tell()
+            core.notify()
         return count
 
     def _append(self, data: bytes) -> None:
@@ -171,12 +171,12 @@ class SharedQueue(WriteTiming):
         with core.lock:
             if core.reason is None or core.lingers:
                 self._flush()
-        core.tell()
+        core.notify()
 
     def _flush(self, *, many: bool = False) -> None:
         """Under the lock: give what is queued to peers that have room."""
         at = perf_counter()
-        burst = at - self._last < QUIET and not many
+        in_burst = at - self._last < BURST_GAP and not many
         self._last = at
         while self.queue:
             connection = self.idle.first()
@@ -184,22 +184,22 @@ class SharedQueue(WriteTiming):
                 break
             self.idle.discard(connection)
             self._turn = connection
-            connection.write(now=not burst)
-            self.settled(connection)
+            connection.write(now=not in_burst)
+            self.after_write(connection)
 
-    def mend(self) -> None:
+    def resume(self) -> None:
         """Go on where a signal handler that raised cut a thread short. Under the lock."""
         if self.shared:
             for connection in self._core.joined():
-                self.settled(connection)
+                self.after_write(connection)
         self._flush()
 
-    def go_on(self) -> None:
+    def resume_waiting(self) -> None:
         """Under the lock: a connection has written; have the others look, if they have nothing to do."""
         if self.queue and self.idle:
             self._flush()
 
-    def settled(self, connection: Connection) -> None:
+    def after_write(self, connection: Connection) -> None:
         """It wrote what it could: it is idle again, or lost, or goes on by itself."""
         if connection.fault is not None:
             self._core.lose(connection)

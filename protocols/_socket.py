@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, get_args
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 
 from ._addresses import parse, several
-from ._batching import Batcher, Lane
+from ._batching import Batcher, OpenBatch
 from ._closing import Closing
 from ._connection import Connection
 from ._core import Core
@@ -73,7 +73,7 @@ class Socket(Closing, Peers):
     _alone: ClassVar[bool] = False
     _shares: ClassVar[bool] = False  # one queue for all peers
     _when_behind: ClassVar[WhenBehind] = "hold"
-    _swallows: ClassVar[bool] = False  # what comes is for nobody
+    _never_receives: ClassVar[bool] = False  # what comes is for nobody
     _batches_in: ClassVar[bool] = False
     _batches_out: ClassVar[bool] = False
     _batches_by_topic: ClassVar[bool] = False
@@ -102,7 +102,7 @@ class Socket(Closing, Peers):
         when_full: WhenFull | None = None,
         tls: TLS | None = None,
         reconnect: float = 0.1,
-        linger: float = 1.0,
+        linger: float | None = 1.0,
         admit: Callable[[Pipe], bool] | None = None,
         handshake_timeout: float | None = 10.0,
         idle_timeout: float | None = 60.0,
@@ -115,7 +115,7 @@ class Socket(Closing, Peers):
         self._dialled: list[str] = []
         self._recv_timeout = seconds("recv_timeout", recv_timeout)
         self._send_timeout = seconds("send_timeout", send_timeout)
-        self.linger = seconds("linger", linger) or 0.0
+        self.linger = seconds("linger", linger)
         self._tls = tls
         recv_max_size = whole("recv_max_size", recv_max_size, 0, LARGEST) or LARGEST
         if recv_buffer is None:
@@ -171,11 +171,11 @@ class Socket(Closing, Peers):
         if not self._shares or self._batch is not None:
             self._outbox.free = 0  # no fast way: see Sender.send
         if most:
-            self._inbox.most = most
-        if self._swallows:
-            self._inbox.unpack, self._inbox.swallows = _nothing, True
+            self._inbox.unpack_limit = most
+        if self._never_receives:
+            self._inbox.unpack, self._inbox.no_receivers = _nothing, True
         self._batcher: Batcher | None = None
-        self._lane: Lane | None = None
+        self._open_batch: OpenBatch | None = None
         try:
             if self._batch is not None:
                 self._set_up_batches(self._batch)
@@ -210,7 +210,7 @@ class Socket(Closing, Peers):
             self._outbox.weigh = count_topic if self._batches_by_topic else partial(count, start=len(self._header))
             self._batcher = Batcher(self._outbox, batch, weakly(self._pack, b""), repr(self))
             if not self._batches_by_topic:
-                self._lane = self._batcher.open()
+                self._open_batch = self._batcher.open()
         if self._batches_in:
             self._inbox.unpack = weakly(self._split_all, ())
             self._most_burst = BURST_OF_BATCHES
@@ -226,7 +226,7 @@ class Socket(Closing, Peers):
                 items += self._split(connection, message)
             except (BadMessage, TooLarge) as wrong:
                 inbox.refused += (wrong,)
-                inbox.blame(wrong)
+                inbox.count_fault(wrong)
         return items
 
     def _split(self, connection: Connection, message: bytes) -> list[Any]:
@@ -273,7 +273,7 @@ class Socket(Closing, Peers):
         core, inbox, outbox = self._core, self._inbox, self._outbox
         batcher = self._batcher
         accepted = None if batcher is None else batcher.accepted
-        outbox.decide()
+        outbox.settle_burst()
         with core.lock:
             there = core.joined()
             return Stats(

@@ -15,7 +15,7 @@ from ._operations import Owner
 
 RX: Final = 0
 TX: Final = 1
-IDLE, POSTED, SPENT = 0, 1, 2
+IDLE, POSTED, COMPLETED = 0, 1, 2
 SHAKING, ASKING, JOINED, CLOSED = 0, 1, 2, 3
 
 _count, _result = lib.nng_aio_count, lib.nng_aio_result
@@ -33,7 +33,7 @@ class Transfer(Owner):
         self.machine = machine
         self.address = address
         # TLS takes an operation back on NNG's threads, which may be waiting for the lock that is held meanwhile
-        self.prompt = not address.tls
+        self.sync_io = not address.tls
         self.stage = SHAKING
         self.fault: str | NngkitError | None = None
 

@@ -48,30 +48,30 @@ class ThreadWaiter:
     ``polls``: while the thread waits for a descriptor instead, what makes that readable.
     """
 
-    __slots__ = ("__weakref__", "_gate", "polls", "thread")
+    __slots__ = ("__weakref__", "_lock", "thread", "wake_poll")
 
     def __init__(self) -> None:
-        self._gate = threading.Lock()
-        self._gate.acquire()
-        self.polls: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.wake_poll: Callable[[], None] | None = None
         self.thread = 0
 
     def wake(self) -> None:
         # not asking locked() first: two threads may wake at once
         try:  # noqa: SIM105 - contextlib.suppress costs more than the release
-            self._gate.release()
+            self._lock.release()
         except RuntimeError:
             pass
-        polls = self.polls  # the thread may stop polling at any time
-        if polls is not None and threading.get_ident() != self.thread:
-            polls()
+        wake_poll = self.wake_poll  # the thread may stop polling at any time
+        if wake_poll is not None and threading.get_ident() != self.thread:
+            wake_poll()
 
     def woken(self) -> bool:
         """Return True if it was woken since the last call; never waits."""
-        return self._gate.acquire(blocking=False)
+        return self._lock.acquire(blocking=False)
 
-    def wake_from(self, home: object) -> None:
-        """``wake``, in the loop ``home``."""
+    def wake_from(self, loop: object) -> None:
+        """``wake``, in the loop ``loop``."""
         self.wake()
 
     def wait(self, deadline: float | None = None) -> bool:
@@ -79,19 +79,19 @@ class ThreadWaiter:
             left = longest if deadline is None else min(deadline - time.monotonic(), longest)
             if left <= 0:
                 break
-            if self._gate.acquire(timeout=left):
+            if self._lock.acquire(timeout=left):
                 return True
-        return self._gate.acquire(blocking=False)
+        return self._lock.acquire(blocking=False)
 
 
 class TrioWaiter:
-    """The current trio task. ``wait`` is a checkpoint; cancelled, it leaves nothing behind. ``home``: its run."""
+    """The current trio task. ``wait`` is a checkpoint; cancelled, it leaves nothing behind. ``loop``: its run."""
 
-    __slots__ = ("_lowlevel", "_set", "_task", "home")
+    __slots__ = ("_lowlevel", "_set", "_task", "loop")
 
     def __init__(self) -> None:
         self._lowlevel = sys.modules["trio"].lowlevel
-        self.home: trio.lowlevel.TrioToken = self._lowlevel.current_trio_token()
+        self.loop: trio.lowlevel.TrioToken = self._lowlevel.current_trio_token()
         self._task: Any = None
         self._set = False
 
@@ -106,14 +106,14 @@ class TrioWaiter:
     def call(self, function: Any) -> bool:
         """Run ``function`` soon in the waiter's own loop, from any thread. False if that loop has ended."""
         try:
-            self.home.run_sync_soon(function)
+            self.loop.run_sync_soon(function)
         except sys.modules["trio"].RunFinishedError:
             return False
         return True
 
-    def wake_from(self, home: object) -> None:
-        """``wake``, in the loop ``home``: no hop between threads if that is the waiter's own."""
-        if home is self.home:
+    def wake_from(self, loop: object) -> None:
+        """``wake``, in the loop ``loop``: no hop between threads if that is the waiter's own."""
+        if loop is self.loop:
             self.wake_here()
         else:
             self.wake()
@@ -149,19 +149,19 @@ class TrioWaiter:
 
 
 class AsyncioWaiter:
-    """The current asyncio task. Cancelled, it leaves nothing behind. ``home``: its loop."""
+    """The current asyncio task. Cancelled, it leaves nothing behind. ``loop``: its loop."""
 
-    __slots__ = ("_future", "_set", "home")
+    __slots__ = ("_future", "_set", "loop")
 
     def __init__(self) -> None:
-        self.home: asyncio.AbstractEventLoop = sys.modules["asyncio"].get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = sys.modules["asyncio"].get_running_loop()
         self._future: asyncio.Future[None] | None = None
         self._set = False
 
     @property
     def ended(self) -> bool:
         """Return True once that loop has ended."""
-        return self.home.is_closed()
+        return self.loop.is_closed()
 
     def wake(self) -> None:
         self.call(self.wake_here)
@@ -169,14 +169,14 @@ class AsyncioWaiter:
     def call(self, function: Any) -> bool:
         """Run ``function`` soon in the waiter's own loop, from any thread. False if that loop has ended."""
         try:
-            self.home.call_soon_threadsafe(function)
+            self.loop.call_soon_threadsafe(function)
         except RuntimeError:
             return False
         return True
 
-    def wake_from(self, home: object) -> None:
-        """``wake``, in the loop ``home``: no hop between threads if that is the waiter's own."""
-        if home is self.home:
+    def wake_from(self, loop: object) -> None:
+        """``wake``, in the loop ``loop``: no hop between threads if that is the waiter's own."""
+        if loop is self.loop:
             self.wake_here()
         else:
             self.wake()
@@ -193,11 +193,11 @@ class AsyncioWaiter:
 
     async def wait(self, deadline: float | None = None) -> bool:
         if not self._set:
-            future = self._future = self.home.create_future()
+            future = self._future = self.loop.create_future()
             if deadline is None:
                 await future
             else:
-                timer = self.home.call_later(max(0.0, deadline - time.monotonic()), self._release)
+                timer = self.loop.call_later(max(0.0, deadline - time.monotonic()), self._release)
                 try:
                     await future
                 finally:

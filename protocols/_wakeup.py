@@ -2,7 +2,7 @@
 
 ::
 
-    Nudge                               wakes a thread that polls it
+    WakeupDescriptor                               wakes a thread that polls it
     watch(loop's waiter, fd, woken)     `woken()` runs in that loop whenever `fd` is readable
 
 May not know: NNG, connections.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import trio
 
 
-class Nudge:
+class WakeupDescriptor:
     """A descriptor for one thread that polls, which nobody else reads."""
 
     __slots__ = ("fd",)
@@ -148,7 +148,7 @@ def watch(waiter: TaskWaiter, descriptor: int, woken: Callable[[], None]) -> Wat
     """
     try:
         if isinstance(waiter, AsyncioWaiter):
-            return AsyncioWatch(waiter.home, descriptor, woken)
-        return TrioWatch(sys.modules["trio"].lowlevel, waiter.home, descriptor, woken)
+            return AsyncioWatch(waiter.loop, descriptor, woken)
+        return TrioWatch(sys.modules["trio"].lowlevel, waiter.loop, descriptor, woken)
     except (NotImplementedError, RuntimeError, OSError):
         return None

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ._addresses import Address
 from ._nng import ffi, lib
 from ._operations import atomically
-from ._transfer import IDLE, POSTED, SPENT, TX, Transfer
+from ._transfer import COMPLETED, IDLE, POSTED, TX, Transfer
 
 CHUNK: Final = 64 * 1024  # bytes of messages in one write
 APART_LIMIT: Final = 32 * 1024  # bytes of a body that a machine may leave as a buffer of its own
@@ -37,9 +37,9 @@ class WriteHalf(Transfer):
         self._tx = self.aio(TX)
         self.tx_state = IDLE
         self.written = 0
-        self.went_at = 0.0  # perf_counter() when something was last queued for it alone
+        self.last_queued_at = 0.0  # perf_counter() when something was last queued for it alone
         self.dropped = 0
-        self.clogged = False
+        self.stalled = False
 
     def progress_written(self) -> tuple[int, int]:
         """Return what changes when bytes are written."""
@@ -54,26 +54,26 @@ class WriteHalf(Transfer):
         """Write what is there for this peer. ``now``: by this thread, as far as the kernel takes it at once."""
         core = self.core
         if core.reading is not None or core.writing is not None:
-            core.settle()
+            core.finish_interrupted()
         while self.fault is None:
             if self.tx_state == POSTED:
                 if not self._complete(self._tx):
                     return
-                self._wrote()
-                self.tx_state = SPENT
+                self._send_done()
+                self.tx_state = COMPLETED
                 continue
             if self.done >= self.total:
                 self.finish()
-                if not core.outbox.gather(self):
+                if not core.outbox.next_write(self):
                     return
-            if self.prompt and (now or self.tx_state == SPENT):
+            if self.sync_io and (now or self.tx_state == COMPLETED):
                 if self._write_now():
                     continue
                 if self.fault is not None:
                     return
             if self.tx_state != IDLE:
-                return  # SPENT: its callback goes on
-            pieces = self._point()
+                return  # COMPLETED: its callback goes on
+            pieces = self._set_send_buffers()
             _set_iov(self._tx, pieces, core.iov)
             atomically((setattr, self, "tx_state", POSTED), (_send, self.stream, self._tx))
             return
@@ -94,7 +94,7 @@ class WriteHalf(Transfer):
         self.done = 0
         self.total = 0
 
-    def _point(self) -> int:
+    def _set_send_buffers(self) -> int:
         """Say from where the next bytes go; the number of pieces."""
         iov, skip, pieces = self.core.iov, self.done, 0
         for buffer in self.held:
@@ -108,7 +108,7 @@ class WriteHalf(Transfer):
             pieces += 1
         return pieces
 
-    def _wrote(self) -> None:
+    def _send_done(self) -> None:
         size = _count(self._tx)
         if size:
             self.done += size
@@ -118,21 +118,21 @@ class WriteHalf(Transfer):
     def _write_now(self) -> bool:
         """Write as much as finds room at once; False if that is nothing."""
         core = self.core
-        aio = core.now
-        core.settle()
-        pieces = self._point()
+        aio = core.sync_aio
+        core.finish_interrupted()
+        pieces = self._set_send_buffers()
         _set_iov(aio, pieces, core.iov)
         atomically((setattr, core, "writing", self), (_send, self.stream, aio))
         if _busy(aio):
             _cancel(aio)
             _wait(aio)
-        return self.write_settled()
+        return self.finish_write()
 
-    def write_settled(self) -> bool:
+    def finish_write(self) -> bool:
         """Note what the operation on the core's aio wrote; for the core too, if it was cut short."""
         core = self.core
-        size = _count(core.now)
-        code = 0 if size else _result(core.now)
+        size = _count(core.sync_aio)
+        code = 0 if size else _result(core.sync_aio)
         if size:
             self.done += size
             core.writing = None
@@ -146,19 +146,19 @@ class WriteHalf(Transfer):
         """Return how many messages are written, those of the write under way too."""
         at, count = 0, 0
         for body in self.bodies:
-            at += self.machine.cost(len(body))
+            at += self.machine.wire_size(len(body))
             if at > self.done:
                 break
             count += 1
         return count
 
-    def unbegun(self) -> tuple[int, list[bytes]]:
+    def unstarted(self) -> tuple[int, list[bytes]]:
         """Return how many messages being written have begun and are not complete, and those that have not begun."""
         at, begun = 0, 0
         for index, body in enumerate(self.bodies):
             if at >= self.done:
                 return begun, list(self.bodies[index:])
-            at += self.machine.cost(len(body))
+            at += self.machine.wire_size(len(body))
             if at <= self.done:
                 self.written += 1
             else:

@@ -2,7 +2,7 @@
 
 A message that finds its peer idle is written at once, by the caller. In a burst NNG writes it, and what is appended
 meanwhile goes out together when NNG calls back. The callback has to get the interpreter for that: who appends lets it
-go every BREATH messages.
+go every YIELD_EVERY messages.
 
 May not know: protocols, which queue a message is in.
 """
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _strerror = lib.nng_strerror
 
-SOON: Final = 0.001  # seconds after which fewer are
-BREATH: Final = 128  # messages appended between two moments in which NNG's callback may take the interpreter
-QUIET: Final = 30e-6  # seconds between two sends: closer ones are a burst, and worth waiting for company
-TURN: Final = 100e-6  # seconds between two sends of tasks: closer ones are mostly of one turn of their loop
-OVERDUE: Final = 0.05  # seconds after which a loop that was to flush is taken to have ended, or to be stuck
+BURST_DELAY: Final = 0.001  # seconds after which fewer are
+YIELD_EVERY: Final = 128  # messages appended between two moments in which NNG's callback may take the interpreter
+BURST_GAP: Final = 30e-6  # seconds between two sends: closer ones are a burst, and worth waiting for company
+TURN_GAP: Final = 100e-6  # seconds between two sends of tasks: closer ones are mostly of one turn of their loop
+FLUSH_OVERDUE: Final = 0.05  # seconds after which a loop that was to flush is taken to have ended, or to be stuck
 
 
 class WriteTiming:
@@ -38,14 +38,14 @@ class WriteTiming:
         self._core = core
         self.cap = cap
         self.window = window
-        self.company: list[bytes] = []  # a burst to all peers, not distributed yet
+        self.burst: list[bytes] = []  # a burst to all peers, not distributed yet
         self.dropped = 0
         self.waiters: set[Any] = set()
         self.weigh: Callable[[bytes], int] | None = None  # messages in one of ours, where they are batches
         # until when a flush at the end of a loop's turn is relied upon, and to whom
         self._due = 0.0
-        self._due_to: dict[Connection, None] = {}
-        self._flusher = Alarm(self._flush_all)
+        self._due_peers: dict[Connection, None] = {}
+        self._flusher = Alarm(self._flush_late)
         self._seen = 0  # messages accepted when the alarm last looked
         self._last = 0.0
 
@@ -64,35 +64,35 @@ class WriteTiming:
 
     def expect(self) -> None:
         """Have what tasks of the running loop add from now on written together, at the end of its turn."""
-        self._due = perf_counter() + OVERDUE
-        soon(self._flush_now)
-        self._flusher.set(SOON)  # the loop's next turn may be long in coming
+        self._due = perf_counter() + FLUSH_OVERDUE
+        soon(self._flush_turn)
+        self._flusher.set(BURST_DELAY)  # the loop's next turn may be long in coming
 
-    def _flush_now(self) -> None:
+    def _flush_turn(self) -> None:
         self._due = 0.0
         core = self._core
         with core.lock:
             if core.reason is None or core.lingers:
                 self._flush(many=True)
-                due, self._due_to = self._due_to, {}
+                due, self._due_peers = self._due_peers, {}
                 for connection in due:
                     if connection.stage == JOINED:
                         connection.write(now=True)
                         if connection.fault is not None:
                             core.lose(connection)
-        core.tell()
+        core.notify()
 
-    def _flush_all(self) -> float | None:
+    def _flush_late(self) -> float | None:
         """On the alarm's thread: write what waits for company, or for a loop's next turn, and neither comes."""
         core = self._core
         sent = self.sent
-        if sent != self._seen and core.reason is None and not self.company:
+        if sent != self._seen and core.reason is None and not self.burst:
             self._seen = sent
-            return SOON  # it does come, and who sends writes
+            return BURST_DELAY  # it does come, and who sends writes
         with core.lock:
             if core.reason is None or core.lingers:
                 self._due = 0.0
-                self._due_to = {}
+                self._due_peers = {}
                 self.distribute()
                 self._flush(many=True)
                 for connection in core.joined():
@@ -100,10 +100,10 @@ class WriteTiming:
                         connection.write(now=True)
                         if connection.fault is not None:
                             core.lose(connection)
-        core.tell()
+        core.notify()
         return None
 
-    def breathe(self) -> None:
+    def yield_gil(self) -> None:
         """Let other threads have the interpreter for a moment, if they wait for it."""
         _strerror(0)  # any call into C that lets go of it
 
@@ -113,7 +113,7 @@ class WriteTiming:
 
     def _drained(self) -> None:
         if self.waiters:
-            self._core.makes_room = True
+            self._core.wake_senders = True
 
     def wake(self) -> None:
         """Wake those who wait for room, or for the last message to be written."""

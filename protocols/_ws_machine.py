@@ -60,9 +60,9 @@ class Machine:
     ``limit``: bytes of the largest message let in; up to ``headroom`` more pass, for protocol headers. ``large``: bytes
     from which ``frames`` leaves a body in a buffer of its own.
 
-    ``said``: bytes to be sent now, in order: take the list and put an empty one in its place. ``open``: the handshake
-    is complete. ``asks``: the ``request`` is right, and ``accept`` or ``refuse`` is awaited (server only). ``ended``:
-    the peer sent a close frame, or the handshake failed: send ``said`` and close. ``fed``: calls of ``feed``;
+    ``to_send``: bytes to be sent now, in order: take the list and put an empty one in its place. ``open``: the handshake
+    is complete. ``awaits_accept``: the ``request`` is right, and ``accept`` or ``refuse`` is awaited (server only). ``ended``:
+    the peer sent a close frame, or the handshake failed: send ``to_send`` and close. ``fed``: calls of ``feed``;
     ``count``: messages handed out.
     """
 
@@ -84,9 +84,9 @@ class Machine:
         self._partial: bytearray | None = None  # the fragments of a message that goes on
         self._fault: BadMessage | TooLarge | None = None
         self._closing = False  # a close frame was given out by end()
-        self.said: list[bytes] = []
+        self.to_send: list[bytes] = []
         self.open = False
-        self.asks = False
+        self.awaits_accept = False
         self.ended = False
         self.request: Request | None = None
         self.fed = 0
@@ -133,9 +133,9 @@ class Machine:
         """Append the messages that are complete to ``out``, up to ``most``.
 
         Raises BadMessage and TooLarge after what came before the fault was appended and the close frame, or the HTTP
-        error, was put into ``said``; the stream is then of no use.
+        error, was put into ``to_send``; the stream is then of no use.
         """
-        if not self.open and (self.asks or self.ended or not self._shake()):
+        if not self.open and (self.awaits_accept or self.ended or not self._handshake()):
             return
         if self._fault is not None:
             raise self._fault
@@ -226,7 +226,7 @@ class Machine:
         self._need = need
         self._fault = fault
         self.ended = ended
-        self.said += said
+        self.to_send += said
         out += items
         self.count += count
         if fault is not None:
@@ -234,7 +234,7 @@ class Machine:
         if had_more and behind and not more:
             self.take(out, most - count)  # what was fed before all of the last chunk was taken
 
-    def _shake(self) -> bool:
+    def _handshake(self) -> bool:
         """Go on with the handshake; return True if messages may flow."""
         raise NotImplementedError
 
@@ -269,7 +269,7 @@ class Machine:
     # ------------------------------------------------------------------ sending
 
     @property
-    def alike(self) -> object:
+    def framing(self) -> object:
         """Machines that return the same here return the same frames of the same bodies; None: each its own."""
         return None if self._mask_out else "unmasked"
 
@@ -309,7 +309,7 @@ class Machine:
             out.append(b"".join(small))
         return out
 
-    def cost(self, size: int) -> int:
+    def wire_size(self, size: int) -> int:
         """Return the bytes that a message of ``size`` takes on the wire."""
         whole, rest = divmod(size, MOST_FRAME)
         extra = 4 if self._mask_out else 0

@@ -22,16 +22,16 @@ Pure: no socket, no clock; the one place beside ``nngkit.envelope`` that knows c
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Final, NoReturn
+from typing import Final
 
 import cbor2
 
+from nngkit.cbor import REFUSED, decode_one, innermost
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 
 __all__ = ["Batch"]
@@ -42,15 +42,6 @@ MOST_TOPIC: Final = 4096  # bytes of a topic for which a receiver has room besid
 STRIDES: Final = 32  # items taken in one step; more is no faster
 _BYTES_ONLY: Final = frozenset((bytes,))
 _U32 = struct.Struct(">I")
-
-
-def _deny(*_: object) -> NoReturn:
-    raise ValueError("tags are not allowed")
-
-
-# every tag that cbor2 decodes by itself (see nngkit.envelope, whose limits these are)
-_KNOWN_TAGS = (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
-_DENIED = dict.fromkeys(_KNOWN_TAGS, _deny)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,22 +145,17 @@ def _strider(head: int, size: int) -> struct.Struct:
 
 
 def _unpack_any(packed: bytes, peer: str | None) -> list[bytes]:
-    stream = io.BytesIO(packed)
     try:
-        items = cbor2.CBORDecoder(
-            stream, tag_hook=_deny, semantic_decoders=_DENIED, max_depth=2, allow_indefinite=False
-        ).decode()
-    except (cbor2.CBORError, ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise BadMessage("batch", _reason(error), peer) from error
+        items = decode_one(packed, max_depth=2)
+    except REFUSED as error:
+        raise BadMessage("batch", innermost(error), peer) from error
     if type(items) is not list:
-        raise BadMessage("batch", f"{type(items).__name__} where an array was expected", peer)
-    if stream.tell() != len(packed):
-        raise BadMessage("batch", f"{len(packed) - stream.tell()} bytes behind the array", peer)
+        raise BadMessage("batch", f"{type(items).__name__} instead of an array", peer)
     if not 1 <= len(items) <= MOST_ITEMS:
         raise BadMessage("batch", f"{len(items)} messages, not 1 to {MOST_ITEMS}", peer)
     if not _BYTES_ONLY.issuperset(map(type, items)):
         odd = next(type(item).__name__ for item in items if type(item) is not bytes)
-        raise BadMessage("batch", f"{odd} where a byte string was expected", peer)
+        raise BadMessage("batch", f"{odd} instead of a byte string", peer)
     return items
 
 
@@ -186,10 +172,3 @@ def split_topic(body: bytes, peer: str | None = None) -> tuple[bytes, bytes]:
     if length > len(body) - _U32.size:
         raise BadMessage("batch", f"a topic of {length} bytes in a message of {len(body)}", peer)
     return body[:length], body[length : -_U32.size]
-
-
-def _reason(error: Exception) -> str:
-    """cbor2 wraps what went wrong inside a container; the innermost says it."""
-    while isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    return str(error) or type(error).__name__

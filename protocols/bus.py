@@ -7,7 +7,7 @@
         hub.send(b"to all")
 
 Best effort: what finds the queue of a peer full is dropped for that peer, and counted. What has to arrive goes by other
-means (sequence numbers and repair, REQ/REP). A message reaches every connected peer, strangers included: decide with
+means (sequence numbers and repair, REQ/REP). A message reaches every connected peer, handshaking included: decide with
 ``admit`` or TLS who may join. Protocol number 112.
 """
 
@@ -52,7 +52,7 @@ class Bus(Broadcaster, MessageReceiver, Socket):
         """
         frames = [
             (
-                bytes(each) if self._lane is None else self._pack(b"", (bytes(each),)),
+                bytes(each) if self._open_batch is None else self._pack(b"", (bytes(each),)),
                 None if each.pipe is None else each.pipe.id,
             )
             for each in messages

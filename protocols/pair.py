@@ -7,7 +7,7 @@
         right.recv()
 
 The first connection owns the socket; later ones are refused until it goes, so a stranger who comes first keeps the
-honest peer out: use ``admit`` or TLS where strangers can reach it. Flow-controlled like PIPELINE: nothing is dropped
+honest peer out: use ``admit`` or TLS where handshaking can reach it. Flow-controlled like PIPELINE: nothing is dropped
 while both ends live; what was under way when one died is gone. Pair0 (protocol 16) is nanomsg's; Pair1 (17) is NNG's,
 and adds a hop count on the wire. The two do not talk to each other.
 """

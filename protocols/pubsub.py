@@ -35,10 +35,11 @@ from ._connection import Connection
 from ._inbox import WhenBehind
 from ._nng import Payload, as_bytes
 from ._options import BroadcastOptions, ReceiveOptions
-from ._receiving import DEFAULT, MessageReceiver, Timeout
+from ._receiving import MessageReceiver
 from ._sender import Broadcaster, messages
 from ._shared_queue import WhenFull
 from ._socket import Socket
+from ._timeout import DEFAULT, Timeout
 from ._weakly import weakly
 from .batch import pack, pack_topic, split_topic, unpack
 from .sp import PUB, SUB
@@ -65,7 +66,7 @@ class Pub(Broadcaster, Socket):
     """
 
     _protocol: ClassVar[int] = PUB
-    _swallows: ClassVar[bool] = True
+    _never_receives: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
     _batches_by_topic: ClassVar[bool] = True
     _drains: ClassVar[bool] = True
@@ -90,7 +91,7 @@ class Pub(Broadcaster, Socket):
         if self._numbers is None and self._batcher is None:
             await super().asend(_topic(topic) + as_bytes(data) if topic else data, timeout)
         else:
-            await self._breathe()
+            await self._checkpoint_sometimes()
             self._publish((data,), topic)
 
     def send_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> int:
@@ -106,7 +107,7 @@ class Pub(Broadcaster, Socket):
             head = _topic(topic)
             framed = [head + as_bytes(item) for item in items] if head else items
             return await super().asend_many(framed, timeout)
-        await self._breathe()
+        await self._checkpoint_sometimes()
         return self._publish(items, topic)
 
     def _publish(self, items: Iterable[Payload], topic: Topic) -> int:

@@ -29,8 +29,8 @@ from ._connection import Connection
 from ._nng import Payload, as_bytes
 from ._options import MOST_BUFFER, CallOptions
 from ._pipe import PeerEvent
-from ._receiving import DEFAULT, Default, Timeout
 from ._socket import Socket
+from ._timeout import DEFAULT, Default, Timeout
 from ._waiters import ThreadWaiter, TrioWaiter, Waiter, task_waiter
 from ._weakly import weakly
 from .sp import HEADROOM, REP, REQ
@@ -105,7 +105,7 @@ class Req(Socket):
             await waiter.checkpoint_if_cancelled()
         try:
             for until in self._converse(call, as_bytes(data), timeout):
-                self._core.poller.attend(waiter)
+                self._core.poller.watch_for(waiter)
                 await waiter.wait(until)
             assert call.reply is not None
             return call.reply
@@ -118,7 +118,7 @@ class Req(Socket):
         deadline = None if seconds is None else time.monotonic() + seconds
         core, outbox = self._core, self._outbox
         core.check_open()
-        add = outbox.add if isinstance(call.waiter, ThreadWaiter) else outbox.add_soon
+        add = outbox.add if isinstance(call.waiter, ThreadWaiter) else outbox.add_at_turn_end
         message = self._asking.enter(call) + body
         try:
             while True:
@@ -129,7 +129,7 @@ class Req(Socket):
                 call.resend_at = None if self._resend is None else time.monotonic() + self._resend
                 if not add(message):
                     yield from self._until(lambda: add(message), outbox.waiters, call, deadline, seconds)
-                if self._resend is not None and (alarm := self._alarm) is not None and not alarm.ticking:
+                if self._resend is not None and (alarm := self._alarm) is not None and not alarm.is_set:
                     alarm.set(self._resend)
                 while call.reply is None:
                     if call.resend_at is not None and time.monotonic() >= call.resend_at and not call.queued:

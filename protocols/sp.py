@@ -3,7 +3,7 @@
 ::
 
     ours, theirs = Machine(PUSH), Machine(PULL)
-    wire = b"".join(ours.said)                  # the hello; `said` holds what is to be sent now
+    wire = b"".join(ours.to_send)                  # the hello; `to_send` holds what is to be sent now
     wire += b"".join(ours.frames([b"work", b"more work"]))
     theirs.feed(wire)                           # however the stream cut it
     messages = []
@@ -137,9 +137,9 @@ class Machine:
     ``limit``: bytes of the largest message let in; up to ``headroom`` more pass, for protocol headers. ``ipc``: the
     framing of Unix sockets. ``in_place``: bodies of LARGE bytes and more are offered by ``place``, to be received into.
 
-    ``said``: bytes to be sent now, in order: take the list and put an empty one in its place. ``open``: the peer's
+    ``to_send``: bytes to be sent now, in order: take the list and put an empty one in its place. ``open``: the peer's
     hello was right, so messages may flow. ``fed``: calls of ``feed`` and ``fill``; ``count``: messages handed out.
-    ``asks`` and ``ended`` belong to handshakes that SP does not have: they stay False.
+    ``awaits_accept`` and ``ended`` belong to handshakes that SP does not have: they stay False.
     """
 
     __slots__ = (
@@ -160,10 +160,10 @@ class Machine:
         "count",
         "fed",
         "open",
-        "said",
+        "to_send",
     )
 
-    asks = False
+    awaits_accept = False
     ended = False
 
     def __init__(
@@ -183,7 +183,7 @@ class Machine:
         self._need = HELLO  # bytes that are enough to go on
         self._body: bytes | None = None  # being received in place, _filled bytes of it so far
         self._filled = 0
-        self.said = [hello(protocol)]
+        self.to_send = [hello(protocol)]
         self.open = False
         self.fed = 0
         self.count = 0
@@ -363,7 +363,7 @@ class Machine:
     # ------------------------------------------------------------------ sending
 
     @property
-    def alike(self) -> object:
+    def framing(self) -> object:
         """Machines that return the same here return the same frames of the same bodies; None: each its own."""
         return self._first
 
@@ -394,7 +394,7 @@ class Machine:
             out.append(b"".join(small))
         return out
 
-    def cost(self, size: int) -> int:
+    def wire_size(self, size: int) -> int:
         """Return the bytes that a message of ``size`` takes on the wire."""
         return self._head + size
 
@@ -412,7 +412,7 @@ def split_question(message: bytes) -> tuple[bytes, bytes] | None:
     Raises BadMessage where the header has no end: the peer does not speak the protocol.
     """
     size = len(message)
-    if size >= 4 and message[0] & 0x80:  # no device on the way, as nearly always
+    if size >= 4 and message[0] & 0x80:  # no device on the way, as fast_limit always
         return message[:4], message[4:]
     for at in range(4, MOST_WORDS * 4, 4):
         if at + 4 > size:

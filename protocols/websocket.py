@@ -5,11 +5,11 @@
     client = ClientMachine("push.sp.nanomsg.org", "/", "127.0.0.1:9000", limit=1 << 20, mask=os.urandom)
     server = ServerMachine("push.sp.nanomsg.org", "/", "127.0.0.1", limit=1 << 20)
     messages = []
-    server.feed(b"".join(client.said))          # the request; `said` holds what is to be sent now
+    server.feed(b"".join(client.to_send))          # the request; `to_send` holds what is to be sent now
     server.take(messages)
-    if server.asks:                             # right so far; server.request says path, origin and host
+    if server.awaits_accept:                             # right so far; server.request says path, origin and host
         server.accept()                         # or refuse()
-    client.feed(b"".join(server.said))
+    client.feed(b"".join(server.to_send))
     client.take(messages)                       # client.open from here on
     client.feed(b"".join(server.frames([b"work", b"more work"])))
     client.take(messages)                       # [b"work", b"more work"]
@@ -73,7 +73,7 @@ class ServerMachine(Machine):
         self._host = None if host in ANY_HOST else host
         self._token = b""
 
-    def _shake(self) -> bool:
+    def _handshake(self) -> bool:
         try:
             if self._parts and self._parts[0][0] <= 0x20:  # SP or TLS, which have no end of a line to wait for
                 raise Refusal(400, "not HTTP")
@@ -94,7 +94,7 @@ class ServerMachine(Machine):
         self._have = have
         self._need = 2
         self.request = request
-        self.asks = True
+        self.awaits_accept = True
         return False
 
     def _fail(self, status: int) -> None:
@@ -102,24 +102,24 @@ class ServerMachine(Machine):
         # from here no call
         self._parts = []
         self._have = 0
-        self.asks = False
+        self.awaits_accept = False
         self.ended = True
-        self.said += (answer,)
+        self.to_send += (answer,)
 
     def accept(self) -> None:
-        """Let the client in: from now on messages may flow. Nothing happens unless ``asks``."""
-        if not self.asks:
+        """Let the client in: from now on messages may flow. Nothing happens unless ``awaits_accept``."""
+        if not self.awaits_accept:
             return
         answer = acceptance(self._token, self._subprotocol)
         # from here no call
-        self.asks = False
+        self.awaits_accept = False
         self._more = self._have > 0
         self.open = True
-        self.said += (answer,)
+        self.to_send += (answer,)
 
     def refuse(self) -> None:
-        """Answer the client with HTTP 403. Nothing happens unless ``asks``."""
-        if self.asks:
+        """Answer the client with HTTP 403. Nothing happens unless ``awaits_accept``."""
+        if self.awaits_accept:
             self._fail(403)
 
 
@@ -149,9 +149,9 @@ class ClientMachine(Machine):
         self._subprotocol = subprotocol
         self._key = b64encode(mask(16))
         self._asked, said = ask(subprotocol, path, host, self._key)
-        self.said.append(said)
+        self.to_send.append(said)
 
-    def _shake(self) -> bool:
+    def _handshake(self) -> bool:
         try:
             start = bytes(self._parts[0][:7]) if self._parts else b""
             if not b"HTTP/1.".startswith(start):

@@ -105,8 +105,8 @@ def stream(chance: random.Random) -> Stream:
     messages = [chance.randbytes(size) for size in sizes]
     sender = Machine(PUSH, ipc=ipc)
     buffers = sender.frames(messages) if messages else []
-    ends = list(accumulate((sender.cost(size) for size in sizes), initial=HELLO))
-    return Stream(messages, limit, ipc, in_place, b"".join((*sender.said, *buffers)), ends[:-1], ends[1:])
+    ends = list(accumulate((sender.wire_size(size) for size in sizes), initial=HELLO))
+    return Stream(messages, limit, ipc, in_place, b"".join((*sender.to_send, *buffers)), ends[:-1], ends[1:])
 
 
 # ---- mutations: each returns the mutated bytes, and how many at the start are untouched ------------------------------

@@ -222,7 +222,7 @@ METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     Sub: TAKES | NAMES | {"subscribe": (b"a",), "unsubscribe": (b"",)},
     Req: {"request": (b"",), "arequest": (b"",)},
     Rep: TAKES,
-    Surveyor: dict.fromkeys(("survey", "asurvey", "start", "astart", "survey_iter", "survey_stream"), (b"",)),
+    Surveyor: dict.fromkeys(("survey", "asurvey", "start", "astart", "survey_iter", "asurvey_iter"), (b"",)),
     Respondent: TAKES,
 }
 OTHERS = {  # these say what was, or end
@@ -231,7 +231,7 @@ OTHERS = {  # these say what was, or end
     "drain",
     "adrain",
     "on_peer",
-    "peer_events",
+    "apeer_events",
 }
 
 
@@ -271,7 +271,7 @@ def test_after_close_every_method_raises_closed(kind: Callable[..., Any]) -> Non
     sock.close()
     trio.run(sock.aclose)
     assert sock.drain() is True
-    assert call_in_full(sock.peer_events) == []
+    assert call_in_full(sock.apeer_events) == []
 
 
 @pytest.mark.parametrize("kind", [Pull, Rep, Respondent, Sub, Bus])
@@ -339,7 +339,7 @@ def test_close_wakes_those_who_wait_for_peers() -> None:
 
 def test_close_ends_the_peer_events(tcp: Wire) -> None:
     async def follow(sock: Any) -> list[str]:
-        return [event.kind async for event in sock.peer_events()]
+        return [event.kind async for event in sock.apeer_events()]
 
     with Push(listen=tcp.address()) as push:
         pull = Pull(dial=push.address)

@@ -95,8 +95,8 @@ def cut(wire: bytes, cuts: list[int]) -> list[bytes]:
 def test_only_the_protocol_that_belongs_to_ours_is_let_in(ours: int) -> None:
     for theirs in PEERS:
         us, them = Machine(ours), Machine(theirs)
-        assert them.said == [b"\0SP\0" + bytes([0, theirs]) + b"\0\0"]
-        us.feed(them.said[0])
+        assert them.to_send == [b"\0SP\0" + bytes([0, theirs]) + b"\0\0"]
+        us.feed(them.to_send[0])
         if PEERS[ours] == theirs:
             us.take([])
             assert us.open
@@ -164,8 +164,8 @@ def test_two_machines_understand_each_other(
     request = Machine(REQ, ipc=ipc, in_place=in_place)
     reply = Machine(REP, ipc=ipc, in_place=in_place)
     for sender, messages, receiver in ((request, there, reply), (reply, back, request)):
-        buffers = sender.said + (sender.frames(messages) if messages else [])
-        sender.said = []
+        buffers = sender.to_send + (sender.frames(messages) if messages else [])
+        sender.to_send = []
         got = []
         for number, part in enumerate(parts := cut(b"".join(buffers), cuts), 1):
             if number % 3:
@@ -227,7 +227,7 @@ def test_what_a_machine_tells_of_itself_at_each_step() -> None:
         machine.feed(data)
         machine.take([], most)
         assert (machine.begun, machine.more, machine.fed, machine.count) == then, data
-    assert (machine.asks, machine.ended, machine.end()) == (False, False, b"")
+    assert (machine.awaits_accept, machine.ended, machine.end()) == (False, False, b"")
 
 
 def test_a_large_body_is_received_into_the_object_that_is_handed_out() -> None:
@@ -610,7 +610,7 @@ def test_frames_are_written_in_few_buffers_and_large_bodies_are_not_copied(ipc: 
     large = [body for body in messages if len(body) >= APART]
     assert [id(one) for one in buffers if any(one is body for body in large)] == [id(body) for body in large]
     assert len(buffers) <= 2 * len(large) + 1
-    assert sum(map(len, buffers)) == sum(machine.cost(len(body)) for body in messages)
+    assert sum(map(len, buffers)) == sum(machine.wire_size(len(body)) for body in messages)
 
 
 # ---- headers ---------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def client_of(path: str = "/", host: str = "127.0.0.1:9000", limit: int = MIB, l
 
 
 def say(machine: Machine) -> bytes:
-    taken, machine.said = machine.said, []
+    taken, machine.to_send = machine.to_send, []
     return b"".join(taken)
 
 
@@ -62,7 +62,7 @@ def take(machine: Machine, data: bytes = b"") -> list[bytes]:
 
 def join(client: ClientMachine, server: ServerMachine) -> None:
     assert take(server, say(client)) == []
-    assert server.asks
+    assert server.awaits_accept
     server.accept()
     assert take(client, say(server)) == []
     assert client.open
@@ -140,7 +140,7 @@ def test_messages_arrive_as_they_were_sent_in_both_directions(
     assert list(out) == bodies
     assert (receiver.fed - before, receiver.count) == (len(chunks), len(bodies))
     assert not receiver.begun
-    assert not receiver.said
+    assert not receiver.to_send
 
 
 @given(bodies_of_any_size | st.just([bytes(range(256)) * 300]), st.booleans())
@@ -184,7 +184,7 @@ def test_a_message_that_nng_would_refuse_as_one_frame_goes_in_fragments(size: in
     for sender, receiver in ((client, server), (server, client)):
         wire = b"".join(sender.frames([b"before", body, b"after"]))
         assert wire.startswith(sender.frames([b"before"])[0][:2])
-        assert len(wire) == sender.cost(6) + sender.cost(size) + sender.cost(5)
+        assert len(wire) == sender.wire_size(6) + sender.wire_size(size) + sender.wire_size(5)
         assert take(receiver, wire) == [b"before", body, b"after"]
     assert server.frames([body])[0][0] == (WHOLE if size == MIB else 2)
 
@@ -234,7 +234,7 @@ def test_frames_right_behind_the_request_are_kept_until_it_is_accepted() -> None
     client, server = client_of(), server_of()
     assert take(server, say(client) + client.frames([b"impatient"])[0]) == []
     assert take(server, client.frames([b"very"])[0]) == []
-    assert (server.asks, server.open, server.more) == (True, False, False)
+    assert (server.awaits_accept, server.open, server.more) == (True, False, False)
     server.accept()
     assert server.more
     assert take(server) == [b"impatient", b"very"]
@@ -361,7 +361,7 @@ def test_a_wrong_frame_is_refused_with_its_close_code_after_what_came_before_it(
     assert server.end() == b""
     with pytest.raises(BadMessage, match=why):
         take(server, frame(WHOLE, b"after", KEY))
-    assert (out, server.said) == ([b"before"], [])
+    assert (out, server.to_send) == ([b"before"], [])
 
 
 def test_only_frames_of_a_client_are_masked() -> None:
@@ -409,7 +409,7 @@ def test_a_close_frame_is_answered_once_and_ends_both_sides(by_client: bool) -> 
     assert not second.begun
     assert take(first, b"".join(second.frames([b"crossed"])) + say(second)) == [b"crossed"]
     assert first.ended
-    assert (first.said, first.end()) == ([], b"")
+    assert (first.to_send, first.end()) == ([], b"")
     assert take(first, b"more") == take(second, b"more") == []
 
 
@@ -447,7 +447,7 @@ def test_a_request_is_shown_before_it_is_answered() -> None:
     server = server_of("/brick", "127.0.0.1")
     assert server.begun
     take(server, request_of("GET /brick?token=7 HTTP/1.1", Origin="http://elsewhere.example"))
-    assert (server.asks, server.open, server.ended, server.said) == (True, False, False, [])
+    assert (server.awaits_accept, server.open, server.ended, server.to_send) == (True, False, False, [])
     assert server.request == Request("/brick?token=7", "http://elsewhere.example", "127.0.0.1:9000")
     server.accept()
     server.accept()
@@ -455,7 +455,7 @@ def test_a_request_is_shown_before_it_is_answered() -> None:
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Accept: ICX+Yqv66kxgM0FcWaLWlFLwTAI=\r\nSec-WebSocket-Protocol: push.sp.nanomsg.org\r\n\r\n"
     )
-    assert (server.asks, server.open, server.ended, server.begun) == (False, True, False, False)
+    assert (server.awaits_accept, server.open, server.ended, server.begun) == (False, True, False, False)
 
 
 def test_a_refused_request_is_answered_with_403() -> None:
@@ -464,10 +464,10 @@ def test_a_refused_request_is_answered_with_403() -> None:
     take(server, request_of() + b"rest")
     server.refuse()
     assert say(server).startswith(b"HTTP/1.1 403 Forbidden\r\n")
-    assert (server.asks, server.open, server.ended, server.begun, server.more) == (False, False, True, False, False)
+    assert (server.awaits_accept, server.open, server.ended, server.begun, server.more) == (False, False, True, False, False)
     server.accept()
     assert take(server, b"more") == []
-    assert not server.said
+    assert not server.to_send
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_a_refused_request_is_answered_with_403() -> None:
 def test_a_listener_answers_to_its_host_whatever_the_port(told: str | None, asked: str, path: str) -> None:
     server = server_of("/brick", told)
     take(server, request_of(f"GET {path} HTTP/1.1", Host=asked))
-    assert server.asks
+    assert server.awaits_accept
 
 
 @pytest.mark.parametrize(
@@ -502,10 +502,10 @@ def test_a_listener_answers_to_its_host_whatever_the_port(told: str | None, aske
 def test_browsers_may_ask_in_their_own_words(changes: dict[str, str]) -> None:
     server = server_of("/brick")
     take(server, request_of(**changes))
-    assert server.asks
+    assert server.awaits_accept
     server.accept()
-    assert f"Sec-WebSocket-Protocol: {PUSH}\r\n".encode() in server.said[0]
-    assert b"Extensions" not in server.said[0]
+    assert f"Sec-WebSocket-Protocol: {PUSH}\r\n".encode() in server.to_send[0]
+    assert b"Extensions" not in server.to_send[0]
 
 
 REFUSED: dict[str, tuple[bytes, int, str]] = {
@@ -548,7 +548,7 @@ def test_a_request_that_is_not_right_gets_an_http_error(what: str, size: int) ->
     head = say(server)
     assert head.startswith(b"HTTP/1.1 %d " % status)
     assert head.endswith(b"\r\nContent-Length: 0\r\n\r\n")
-    assert (server.ended, server.open, server.asks, server.begun, server.end()) == (True, False, False, False, b"")
+    assert (server.ended, server.open, server.awaits_accept, server.begun, server.end()) == (True, False, False, False, b"")
     assert take(server, b"more") == []
 
 
@@ -625,7 +625,7 @@ def test_a_client_refuses_another_answer(wire: bytes, why: str, size: int) -> No
     with pytest.raises(BadMessage, match=why) as caught:
         [take(client, chunk) for chunk in pieces(wire, [size])]
     assert caught.value.what == "WebSocket handshake"
-    assert (client.ended, client.open, client.said, client.end()) == (True, False, [], b"")
+    assert (client.ended, client.open, client.to_send, client.end()) == (True, False, [], b"")
     assert take(client, b"more") == []
 
 
@@ -697,7 +697,7 @@ def test_a_handshake_interrupted_anywhere_can_be_repeated() -> None:
             server.take([])
             hit |= interrupted(server.accept, at)
             server.accept()
-            assert len(server.said) == 1
+            assert len(server.to_send) == 1
             client.feed(say(server))
             hit |= interrupted(partial(client.take, []), at)
             client.take([])
@@ -735,13 +735,13 @@ def survive(machine: Machine, wire: bytes, chance: random.Random) -> None:
         for chunk in pieces(wire, [chance.randint(1, 300) for _ in range(5)]):
             machine.feed(chunk)
             machine.take(out, chance.choice([1, 1 << 62]))
-            if machine.asks:
+            if machine.awaits_accept:
                 assert isinstance(machine, ServerMachine)
                 machine.accept()
             while machine.more:
                 machine.take(out, chance.choice([1, 1 << 62]))
     except (BadMessage, TooLarge):
-        assert machine.said or not machine.open
+        assert machine.to_send or not machine.open
     assert all(type(body) is bytes for body in out)
     assert machine.count == len(out)
     assert machine._have <= 2000 + 300 + HEADROOM + 16384 * (not machine.open)
@@ -811,7 +811,7 @@ def end_with(ours: Machine, theirs: ServerProtocol | ClientProtocol, we_close: b
         take(ours, b"".join(theirs.data_to_send()))
         theirs.receive_data(say(ours))
     assert ours.ended
-    assert not ours.said
+    assert not ours.to_send
     assert theirs.close_rcvd is not None
     assert theirs.close_rcvd.code == (1000 if we_close else 1001)
     assert theirs.parser_exc is None
@@ -879,8 +879,8 @@ def test_a_request_without_a_target_is_one_for_the_path_of_nothing() -> None:
     """As NNG asks for an address without a path."""
     server = server_of()
     client = client_of()
-    (request,) = client.said
+    (request,) = client.to_send
     assert request.startswith(b"GET / HTTP/1.1\r\n")
     server.feed(request.replace(b"GET / HTTP", b"GET  HTTP", 1))
     server.take([], 0)
-    assert server.asks
+    assert server.awaits_accept
