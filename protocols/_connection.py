@@ -1,18 +1,18 @@
-"""One connection: its stream, its machine (SP or WebSocket), what is being read and what is being written.
+"""One connection: its stream, its machine (SP or WebSocket), its handshake and its end.
 
 ::
 
-    rx, tx     one operation each at most; NNG's callback sets it IDLE and goes on
-               IDLE -> POSTED -> IDLE; who sees it complete before the callback goes on in its place
-    now        the same operation tried at once on the core's aio without a callback, and taken back if it has to wait:
-               no thread of NNG's is involved while there is something to read, or room to write (not under TLS)
-    polled     the core's poller reports when there is something to read, and `now` reads it; nothing is posted then
+    rx, tx     at most one operation each: IDLE -> POSTED -> IDLE. NNG's callback sets it IDLE and continues; a thread
+               that finds it complete earlier continues in the callback's place
+    sync_aio   the same operation, tried at once on the core's aio without a callback and cancelled if it would wait:
+               no NNG thread is involved while there is data to read or room to write (not under TLS)
+    polled     the core's poller reports received data and `sync_aio` reads it; no receive is posted then
 
     SHAKING -> ASKING -> JOINED -> CLOSED      hello (or HTTP), then `admit`, then messages
 
-All methods hold the core's lock, or are called by one who does, unless they say otherwise. Any of them may be cut short
-by a signal handler that raises, in the main thread: state changes in lines without a call, and an operation is posted
-in the same call into C that notes it, so that doing it once more goes on where it was cut.
+Unless they say otherwise, methods are called with the core's lock held. A signal handler that raises in the main thread
+may interrupt any of them. So state changes in statements without calls, and an operation is posted and noted in one
+call into C: calling the method again continues where it was interrupted.
 
 May not know: protocols, waiters.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Connection(ReadHalf, WriteHalf):
-    """See above."""
+    """Both halves of a connection, with its handshake."""
 
     core: Core
 
@@ -53,7 +53,7 @@ class Connection(ReadHalf, WriteHalf):
     ) -> None:
         super().__init__(stream, descriptor, machine, address)
         self.core = core
-        self.url = url  # what both ends share, where they do not know each other by address
+        self.url = url  # the shared address, for transports without one for each peer
         self.dialer = dialer
         self._listener = listener
         if listener is not None and address.web and listener.shares:
@@ -67,7 +67,7 @@ class Connection(ReadHalf, WriteHalf):
     # ------------------------------------------------------------------ callbacks, on NNG's threads
 
     def start(self, received: bytes) -> None:
-        """Say hello, and wait for the peer's, of which ``received`` has come. Without the lock."""
+        """Send our hello and wait for the peer's, of which ``received`` was read. Called without the lock."""
         core = self.core
         with core.lock:
             if self.stage != SHAKING:
@@ -123,7 +123,10 @@ class Connection(ReadHalf, WriteHalf):
         core.notify()
 
     def _path_listener(self) -> Any:
-        """The listener whose path is asked for, if it is another socket's; the stream is then no longer ours."""
+        """Return the listener of another socket that serves the requested path, or None; the stream then
+        belongs to it.
+
+        """
         if self._request_bytes is None or self.fault is not None:
             return None
         lines, end, _ = self._request_bytes.partition(b"\r\n\r\n")
@@ -137,7 +140,7 @@ class Connection(ReadHalf, WriteHalf):
         return owner
 
     def detach(self) -> None:
-        """End without closing the stream, which goes on elsewhere."""
+        """End without closing the stream, which another connection continues."""
         self.stage = CLOSED
         self.ending()
         self._end_if_idle()
@@ -162,27 +165,27 @@ class Connection(ReadHalf, WriteHalf):
         elif machine.open or machine.awaits_accept:
             self.stage = ASKING
             if self.address.tls:
-                self.post()  # NNG does not notice that a TLS peer leaves while nothing is posted
+                self.post()  # NNG detects that a TLS peer left only while a receive is posted
         else:
             self.post()
 
     # ------------------------------------------------------------------ the end
 
     def resume(self) -> None:
-        """Go on where a signal handler that raised cut this thread short."""
+        """Continue where a signal handler that raised interrupted this thread."""
         if self._receiving and self.rx_state == IDLE and not self._rx_callback_due:
             self.advance()
         if self.tx_state == IDLE and self.fault is None:
             self.write(now=True)
 
     def where(self) -> str:
-        """Return the address of the peer, or what both ends share where it has none."""
+        """Return the address of the peer, or the shared address if the transport has none for each peer."""
         if self.stage == CLOSED or not self.address.ported:
             return self.url
         return f"{self.address.scheme}://{streams.remote(self.stream) or 'unknown'}"
 
     def describe(self) -> Pipe:
-        """Return what can be said of the other end. Without the lock, once it has said hello."""
+        """Return the Pipe of this connection. Called without the lock, after the peer's hello."""
         address, stream = self.address, self.stream
         where = self.where()
         request = getattr(self.machine, "request", None)
@@ -191,28 +194,28 @@ class Connection(ReadHalf, WriteHalf):
         dialed = self.dialer is not None
         if not address.tls:
             return Pipe(self.number, where, dialed, pid=pid, path=path, origin=origin)
-        # NNG says "verified", too, where it was told not to look
+        # NNG reports "verified" even if it was configured not to verify
         checked = self.core.verifies and streams.verified(stream)
         names = streams.common_name(stream), streams.alternative_names(stream)
         return Pipe(self.number, where, dialed, *names, verified=checked, pid=pid, path=path, origin=origin)
 
     def close(self) -> None:
-        """Close the stream. What is under way ends, and its callbacks come."""
+        """Close the stream. Operations in progress end, and their callbacks follow."""
         if self.stage == CLOSED:
             return
         core = self.core
         core.finish_interrupted()
         if self.tx_state == POSTED and self._complete(self._tx):
-            self._send_done()  # the callback that would say so comes too late
+            self._send_done()  # its callback would come too late
             self.tx_state = COMPLETED
-        last = b"".join(self.machine.to_send) + self.machine.end()  # a WebSocket says why, or good-bye
+        last = b"".join(self.machine.to_send) + self.machine.end()  # a WebSocket sends a close frame
         if last and self.sync_io and self.tx_state == IDLE and self.done >= self.total:
             self.hold([last], (), len(last))
             self._write_now()
         self.stage = CLOSED
         self.ending()
         if self.polled:
-            core.poller.remove(self)  # before its descriptor is another's
+            core.poller.remove(self)  # before another file gets its descriptor
         streams.close(self.stream)
         self._end_if_idle()
 

@@ -1,18 +1,18 @@
-"""Core of a socket: its connections, its queues, and one lock for all of it.
+"""Core of a socket: its connections, its queues, and the one lock for all of them.
 
 ::
 
     Listener, Dialer -> complete_handshake (hello received; `admit`) -> join -> inbox, outbox -> lose
 
-    core.poller     reading, by whoever waits or by the reader thread (`_poller.py`)
-    core.guard      limits on connections, and the cuts (`_limits.py`)
+    core.poller     reading, by a waiting caller or by the reader thread (`_poller.py`)
+    core.guard      limits on connections, and the record of cuts (`_limits.py`)
 
-A core does not know its socket, so a socket that nobody holds is garbage although NNG's threads and ours still call
-here. What users are told (``on_peer``, ``admit``, waking who waits) is told without the lock: whoever lets go of it
-calls ``tell``. Connections are made and shaken hands with on NNG's threads (inproc: made on the alarm's), whether or
-not a caller waits. Any thread that reads or writes may find one lost.
+A core does not refer to its socket, so an abandoned socket is garbage although NNG's threads and ours still call the
+core. Callbacks of users (``on_peer``, ``admit``) and wake-ups run without the lock: a thread that has released it calls
+``notify``. Connections are made on NNG's threads (inproc: on the alarm thread), whether or not a caller waits. Any
+thread that reads or writes may find a connection lost.
 
-May not know: what a message means.
+May not know: the meaning of a message.
 """
 
 from __future__ import annotations
@@ -45,11 +45,14 @@ from ._transfer import ASKING, CLOSED, JOINED
 
 log = logging.getLogger("nngkit.protocols")
 
-CALLBACKS: Final = 5.0  # seconds that a close waits for NNG's callbacks, which come at once unless the machine stalls
+CALLBACKS: Final = 5.0  # seconds that a close waits for NNG's callbacks; they come at once unless the machine stalls
 
 
 class Core:
-    """See above. ``machine`` makes the machine of a new connection; ``alone``: one peer at a time (PAIR)."""
+    """Connections and queues of one socket.
+
+    ``machine`` makes the machine of a new connection; ``alone``: one peer at a time (PAIR).
+    """
 
     def __init__(
         self,
@@ -64,14 +67,14 @@ class Core:
     ) -> None:
         self.lock = threading.Lock()
         self.reason: Closed | None = None
-        self.lingers = False  # what was accepted is still written
+        self.lingers = False  # accepted messages are still written
         self.verifies = verifies
         self.inbox = Inbox(self, **inbox)
         self.outbox = Outbox(self, **outbox)
-        # for operations that are tried at once, under the lock
+        # for operations tried at once, under the lock
         self.iov = ffi.new("nng_iov[9]")
         self.sync_aio = new_aio()
-        self.buffer = uninitialized("char[]", MOST)  # of which the system gives what is used
+        self.buffer = uninitialized("char[]", MOST)  # the system allocates only the pages that are used
         self.view = ffi.buffer(self.buffer)
         self.reading: Connection | None = None
         self.writing: Connection | None = None
@@ -87,12 +90,12 @@ class Core:
         self._machine = machine
         self._alone = alone
         self._admit = admit
-        self.handshaking: dict[int, Connection] = {}  # shaking hands, or being asked about
+        self.handshaking: dict[int, Connection] = {}  # not joined yet: handshake, or `admit`, in progress
         self._listeners: list[Listener] = []
         self._dialers: list[Dialer] = []
-        # what is told without the lock
-        self.wake_receivers = False  # receivers
-        self.wake_senders = False  # senders
+        # notifications, which are made without the lock
+        self.wake_receivers = False
+        self.wake_senders = False
         self.peer_waiters: set[Any] = set()
         self._events: deque[PeerEvent] = deque()
         self._notifying = threading.Lock()
@@ -100,14 +103,14 @@ class Core:
         self._calls: deque[Callable[[object], None]] = deque()
 
     def check_open(self) -> None:
-        """Raise why the socket is closed, if it is."""
+        """Raise the reason why the socket is closed, if it is."""
         if (reason := self.reason) is not None:
             raise reason.again()
 
     # ------------------------------------------------------------------ addresses
 
     def listen(self, address: Address, tls: Any) -> Listener:
-        """Accept connections there. Raises as ``Listener``."""
+        """Accept connections at ``address``. Raises as ``Listener``."""
         listener = Listener(address, tls, self._accepted, self._take_over)
         with self.lock:
             closed = self.reason is not None
@@ -120,7 +123,7 @@ class Core:
         return listener
 
     def dial(self, address: Address, tls: Any, longest: float) -> None:
-        """Connect there, for ever. Raises as ``Dialer``."""
+        """Connect to ``address``, again and again. Raises as ``Dialer``."""
         dialer = Dialer(address, tls, longest, self._connected)
         with self.lock:
             closed = self.reason is not None
@@ -138,7 +141,7 @@ class Core:
         self._begin(stream, descriptor, dialer.address, dialer.address.url, dialer=dialer)
 
     def _take_over(self, stream: Any, descriptor: int | None, listener: Listener, received: bytes) -> None:
-        """Go on with a handshake that another socket's listener at the same port began."""
+        """Continue a handshake that another socket's listener at the same port began."""
         self._begin(stream, descriptor, listener.address, listener.bound, listener=listener, received=received)
 
     def _begin(
@@ -168,21 +171,24 @@ class Core:
         self.guard.watch(tls=address.tls)
         connection.start(received)
 
-    # ------------------------------------------------------------------ coming
+    # ------------------------------------------------------------------ joining
 
     def complete_handshake(self, connection: Connection) -> None:
-        """The peer has said hello: ask whether it may join, and let it in. Without the lock, on an NNG thread."""
+        """Ask ``admit`` about a peer that has said hello, and let it join. Called without the lock, on an
+        NNG thread.
+
+        """
         with self.lock:
             if connection.stage != ASKING:
-                return  # and its stream is gone
+                return  # its stream is closed
             pipe = connection.describe()
         reason = self._objection(pipe)
-        told = False
+        joined = False
         with self.lock:
             if connection.stage != ASKING:
                 return
             if reason is None and self._alone and self.present:
-                reason = "there is a peer already"
+                reason = "already connected to a peer"
             if reason is None and (reason := self.guard.too_many_from(pipe)) is not None:
                 self.guard.cut(pipe.address, reason)
             machine = connection.machine
@@ -195,7 +201,7 @@ class Core:
             if reason is not None:
                 connection.fault = reason
             if connection.fault is None:
-                self.outbox.distribute()  # to those who are here: it is not for this one
+                self.outbox.distribute()  # to the present peers only, not to the new one
                 connection.pipe = pipe
                 connection.stage = JOINED
                 self.handshaking.pop(connection.number, None)
@@ -203,12 +209,12 @@ class Core:
                 self.joined_ever += 1
                 self.guard.count(pipe, 1)
                 self._events.append(PeerEvent("joined", pipe, time.monotonic()))
-                self.outbox.after_write(connection)  # who waited for it counts on its share
-                told = True
+                self.outbox.after_write(connection)  # waiting messages are shared with it
+                joined = True
             else:
                 self.lose(connection)
         self.notify()
-        if not told:
+        if not joined:
             return
         with self.lock:
             self.outbox.resume_waiting()
@@ -229,23 +235,23 @@ class Core:
         self.refused_ever += 1
         return "refused"
 
-    # ------------------------------------------------------------------ going
+    # ------------------------------------------------------------------ leaving
 
     def hand_off(self, connection: Connection) -> None:
-        """Forget a connection whose handshake goes on with another socket; under the lock."""
+        """Forget a connection whose handshake another socket continues. Under the lock."""
         self.handshaking.pop(connection.number, None)
         connection.detach()
 
     def lose(self, connection: Connection, reason: str | None = None) -> None:
-        """End a connection; under the lock. Its dialer tries again."""
+        """End a connection. Under the lock. Its dialer tries again."""
         if connection.stage == CLOSED:
             return
         fault = connection.fault if reason is None else reason
         joined = connection.stage == JOINED
         if joined:
-            self.outbox.distribute()  # to this one too: it is counted as what it is, written or dropped
+            self.outbox.distribute()  # to this peer too, so that each message counts as written or dropped
         if connection.stage == CLOSED:
-            return  # that found it gone
+            return  # distributing found it lost
         where = connection.pipe.address if connection.pipe is not None else connection.where()
         if joined and reason is None:
             self.inbox.take_remaining(connection)
@@ -270,7 +276,7 @@ class Core:
             connection.dialer.lost(joined=joined)
 
     def disconnect(self, pipe: Pipe) -> bool:
-        """Cut one connection; False if it has gone."""
+        """Cut one connection; return False if it had ended."""
         with self.lock:
             connection = self.present.get(pipe.id)
             if connection is not None:
@@ -278,23 +284,23 @@ class Core:
         self.notify()
         return connection is not None
 
-    # ------------------------------------------------------------------ who is there
+    # ------------------------------------------------------------------ present peers
 
     @property
     def count(self) -> int:
-        """Connections that joined and are here."""
+        """Number of joined connections."""
         return len(self.present)
 
     def joined(self) -> Sequence[Connection]:
-        """Return the connections that joined, oldest first; under the lock."""
+        """Return the joined connections, oldest first. Under the lock."""
         return list(self.present.values())
 
     def pipes(self) -> tuple[Pipe, ...]:
-        """The same as pipes; from anywhere."""
+        """Return the pipes of the joined connections, oldest first. On any thread."""
         return tuple(one.pipe for one in list(self.present.values()) if one.pipe is not None)
 
     def follow(self, callback: Callable[[PeerEvent], None]) -> Callable[[], None]:
-        """Have ``callback`` called for every event, without the lock; what is returned ends it."""
+        """Call ``callback`` for every event, without the lock; return a function that stops that."""
         key = object()
         self._followers[key] = callback
 
@@ -303,26 +309,29 @@ class Core:
 
         return end
 
-    # ------------------------------------------------------------------ telling, without the lock
+    # ------------------------------------------------------------------ notifications, without the lock
 
     def call_later(self, call: Callable[[object], None]) -> None:
-        """Have ``call(loop)`` made as soon as the lock is free, in the loop ``loop`` if it is not None."""
+        """Call ``call(loop)`` once the lock is free; ``loop`` is the loop it runs in, or None."""
         self._calls.append(call)
 
     def notify(self, loop: object = None) -> None:
-        """Tell what happened meanwhile. Whoever has let go of the lock calls this; ``loop``: in which loop."""
+        """Make the pending notifications. Called by each thread that has released the lock; ``loop``: the loop it runs
+        in.
+
+        """
         while self.wake_receivers or self.wake_senders or self._events or self._calls:
-            # a loop's step: a signal handler that raises after a call would leave the lock taken for ever
+            # in a `for` statement: a signal handler that raised after a call would leave the lock held for ever
             for mine in map(self._notifying.acquire, (False,)):
                 if not mine:
-                    return  # who has it looks again
+                    return  # its holder checks again
                 try:
                     self._notify_once(loop)
                 finally:
                     self._notifying.release()
 
     def _notify_once(self, loop: object) -> None:
-        """Tell once; a part that a raising signal handler cut short is told again."""
+        """Make each pending notification once; one that a raising signal handler interrupts is made again."""
         while self._calls:
             self._calls[0](loop)
             self._calls.popleft()
@@ -352,14 +361,14 @@ class Core:
             self._events.popleft()
 
     def wake_peers(self) -> None:
-        """Wake all who wait for peers."""
+        """Wake the callers that wait for peers."""
         for waiter in self.peer_waiters.copy():
             waiter.wake()
 
-    # ------------------------------------------------------------------ what was cut short
+    # ------------------------------------------------------------------ interrupted calls
 
     def resume(self) -> None:
-        """Have every connection go on: a signal handler that raised may have kept this thread from it."""
+        """Let every connection continue: a signal handler that raised may have interrupted this thread."""
         with self.lock:
             if self.reason is not None and not self.lingers:
                 return
@@ -372,7 +381,7 @@ class Core:
         self.notify()
 
     def finish_interrupted(self) -> None:
-        """Finish the operation on ``now`` that a signal handler cut short, if there is one. Under the lock."""
+        """Finish the operation on ``sync_aio`` that a signal handler interrupted, if any. Under the lock."""
         for connection, finish in ((self.reading, Connection.finish_read), (self.writing, Connection.finish_write)):
             if connection is not None:
                 if lib.nng_aio_busy(self.sync_aio):
@@ -383,7 +392,7 @@ class Core:
     # ------------------------------------------------------------------ the end
 
     def refuse(self, reason: Closed) -> bool:
-        """Accept and hand out nothing more, and wake all who wait; False if that was done before."""
+        """Refuse new work and wake all waiters; return False if that was done before."""
         with self.lock:
             if self.reason is not None:
                 return False
@@ -395,16 +404,16 @@ class Core:
         return True
 
     def refuse_later(self, reason: Closed) -> None:
-        """Close everything soon, on the alarm's thread: a finalizer may run while its thread holds the lock."""
+        """Close everything soon, on the alarm thread: a finalizer may run while its thread holds the lock."""
         BackgroundClose(self, reason)
 
     def free_addresses(self) -> None:
-        """Free the addresses, and nothing else; without the lock."""
+        """Close the listeners only. Called without the lock."""
         for listener in self._listeners:
             listener.close()
 
     def shut(self) -> None:
-        """Close everything. After ``refuse``; idempotent, from any thread but NNG's."""
+        """Close everything. After ``refuse``; idempotent, on any thread but NNG's."""
         with self.lock:
             if not self.lingers:
                 return
@@ -429,7 +438,7 @@ class Core:
             self.poller.release()
 
     def forked(self, reason: Closed) -> None:
-        """In a forked child: refuse everything, and touch nothing of NNG's."""
+        """Refuse everything in a forked child, without a call into NNG."""
         self.lock = threading.Lock()
         self._notifying = threading.Lock()
         self.reason = reason
@@ -440,7 +449,7 @@ class Core:
 
 
 class BackgroundClose:
-    """Closes a core that nobody holds any more."""
+    """Close an abandoned core on the alarm thread."""
 
     _busy: ClassVar[set[BackgroundClose]] = set()
 
@@ -460,9 +469,9 @@ class BackgroundClose:
 
     @classmethod
     def finish(cls) -> None:
-        """Close what is still to be closed, before the interpreter ends."""
+        """Finish pending closes before the interpreter exits."""
         for one in list(cls._busy):
             one._clean()
 
 
-atexit.register(BackgroundClose.finish)  # runs before the hook of _nng.py, which was registered before
+atexit.register(BackgroundClose.finish)  # runs before the hook of _process.py, which was registered earlier

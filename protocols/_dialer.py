@@ -18,14 +18,14 @@ from ._operations import Owner
 from ._streams import close, configure, expected_descriptor, find_descriptor, tls_config, unix_path
 from ._tls import TLS
 
-SHORTEST: Final = 0.05  # seconds between two tries of a dialler, at first
+SHORTEST: Final = 0.05  # seconds between the first two tries of a dialer
 
 
 class Dialer(Owner):
-    """Connects to ``address``, again and again until it succeeds, and again after ``lost``.
+    """Connect to ``address``, again and again until it succeeds, and again after ``lost``.
 
-    ``connected(stream, descriptor, dialer)`` is called on an NNG thread (inproc: the alarm's) and owns the stream;
-    ``descriptor`` is None where it is not known. ``longest``: seconds between two tries.
+    ``connected(stream, descriptor, dialer)`` is called on an NNG thread (inproc: the alarm thread) and owns the stream;
+    ``descriptor`` is None if unknown. ``longest``: seconds between two tries at most.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class Dialer(Owner):
         self._lock = threading.Lock()
         self._closed = False
         self._pending = False
-        self._close_returned = False  # by the thread that closes it
+        self._close_returned = False  # the closing thread has made its last call
         self._aio: Any = None
         self._dialer: Any = None
-        self._expected: int | None = None  # descriptor of the next stream, most likely
+        self._expected: int | None = None  # likely descriptor of the next stream
         self._found: int | None = None
         self._config = tls_config(tls, address, "dial")
         super().__init__()
@@ -67,7 +67,7 @@ class Dialer(Owner):
             self._meet()
             return
         if self.address.local and descriptors.available:
-            with descriptors.one_at_a_time:  # NNG makes a Unix socket before this call returns
+            with descriptors.one_at_a_time:  # NNG creates a Unix socket before this call returns
                 path = unix_path(self.address.url)
                 descriptors.look(path, dialed=True)
                 self._dial()
@@ -118,20 +118,20 @@ class Dialer(Owner):
             self._retry()
 
     def _retry(self) -> None:
-        # a random part of the pause, so that many who lost one listener do not all come back at once
+        # random, so that peers that lost the same listener do not return all at once
         pause = self._pause * random.uniform(0.5, 1.0)
         self._pause = min(self._pause * 2, self._longest)
         if not self._closed:
             self._alarm.set(pause)
 
     def lost(self, *, joined: bool) -> None:
-        """Try again: the connection has ended. ``joined``: it had been one, so the pauses begin anew."""
+        """Try again, as the connection has ended. ``joined``: it had joined, so the pauses start from the shortest."""
         if joined:
             self._pause = min(SHORTEST, self._longest)
         self._retry()
 
     def close(self) -> None:
-        """Try no more."""
+        """Stop trying."""
         with self._lock:
             if self._closed:
                 return

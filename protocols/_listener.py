@@ -1,4 +1,4 @@
-"""Listeners: NNG's, which accept streams, and ours, several of which share one port for WebSocket.
+"""Listeners: NNG's, which accept streams, and ours, several of which may share one port for WebSocket.
 
 May not know: SP, messages, sockets of ours.
 """
@@ -24,16 +24,17 @@ from ._tls import TLS
 log = logging.getLogger("nngkit.protocols")
 
 NO_DESCRIPTORS: Final = lib.NNG_ENOFILES
-ACCEPT_PAUSE: Final = 0.05  # seconds to the next accept where there were no descriptors: it fails at once otherwise
+# seconds before the next accept after one failed for want of descriptors: it would fail at once again
+ACCEPT_PAUSE: Final = 0.05
 
 
 class Listener:
-    """Accepts streams at ``address`` for one socket. Raises ConfigError, Unreachable where it cannot.
+    """Accept streams at ``address`` for one socket. Raises ConfigError, and Unreachable if it cannot listen.
 
-    ``accepted(stream, descriptor, listener)`` is called on an NNG thread (inproc: the alarm's) and owns the stream;
-    ``descriptor`` is None where it is not known. Listeners for WebSocket of one process may share host and port, and
-    are told apart by path: then the first of them gets each stream, ``listener_for`` says whose it is once the request was
-    read, and ``handed_off(stream, descriptor, listener, bytes read)`` is called for that one.
+    ``accepted(stream, descriptor, listener)`` is called on an NNG thread (inproc: the alarm thread) and owns the
+    stream; ``descriptor`` is None if unknown. WebSocket listeners of one process may share host and port and differ in
+    path. The first of them then accepts all streams. When the request was read, ``listener_for`` finds the listener of
+    its path, and ``handed_off(stream, descriptor, listener, bytes read)`` of that one is called.
     """
 
     inproc: ClassVar[dict[str, Listener]] = {}
@@ -71,12 +72,12 @@ class Listener:
 
     @property
     def path(self) -> str:
-        """The path of a WebSocket, without a query."""
+        """Path of a WebSocket, without the query."""
         return self.address.path.partition("?")[0]
 
     @property
     def number(self) -> int:
-        """Whose end is waited for."""
+        """Number of the owner whose end a close waits for; 0 for inproc."""
         return 0 if self._port is None else self._port.number
 
     def start(self) -> None:
@@ -85,17 +86,17 @@ class Listener:
             self._port.start()
 
     def listener_for(self, path: str) -> Listener | None:
-        """The listener at the same port that answers to ``path``; None if that is this one, or none."""
+        """Return the listener at the same port that serves ``path``; None if that is this one, or none does."""
         others = () if self._port is None else self._port.members
         return next((one for one in others if one is not self and one.path == path), None)
 
     @property
     def shares(self) -> bool:
-        """Return True if there are others at the same port."""
+        """True if other listeners use the same port."""
         return self._port is not None and len(self._port.members) > 1
 
     def meet(self) -> tuple[Any, int | None]:
-        """Return a stream whose other end was accepted here, and its descriptor. Raises Closed, OSError."""
+        """Connect to this inproc listener: return a stream and its descriptor. Raises Closed, OSError."""
         ours, theirs = sockets.socketpair()
         try:
             mine, number = wrap(ours)
@@ -115,7 +116,7 @@ class Listener:
         return other, others
 
     def close(self) -> None:
-        """Accept no more. The address is free when this returns."""
+        """Stop accepting. The address is free when this returns."""
         if self.address.scheme == "inproc":
             if Listener.inproc.get(self.address.url) is self:
                 del Listener.inproc[self.address.url]
@@ -140,12 +141,12 @@ class Port(Owner):
         self.tls = tls
         self.members: tuple[Listener, ...] = ()
         self._address = address
-        self._lock = threading.RLock()  # a finalizer may close in the middle of anything
+        self._lock = threading.RLock()  # re-entrant, as a finalizer may close at any point
         self._started = False
         self._closed = False
         self._pending = False
-        self._expected: int | None = None  # descriptor of the next stream, most likely
-        self._close_returned = False  # by the thread that closes it
+        self._expected: int | None = None  # likely descriptor of the next stream
+        self._close_returned = False  # the closing thread has made its last call
         self._aio: Any = None
         self._config = tls_config(tls, address, "listen")
         self._alarm: Alarm | None = None
@@ -170,7 +171,7 @@ class Port(Owner):
         raise Unreachable(url, f"cannot listen: {strerror(code)}")
 
     def number_bound(self) -> int | None:
-        """The port of a transport that has ports."""
+        """Return the bound port number; None if the transport has no ports."""
         if not self._address.ported:
             return None
         port = ffi.new("int *")
@@ -178,7 +179,7 @@ class Port(Owner):
         return int(port[0])
 
     def bound(self, address: Address) -> str:
-        """Return the URL that is bound for a listener at ``address``."""
+        """Return the bound URL for a listener at ``address``."""
         if port := self.number_bound():
             return address.bound(port) if not address.port or address.host in ("", "*") else address.url
         if address.url == "abstract://":
@@ -226,7 +227,7 @@ class Port(Owner):
             finally:
                 self._post()
         elif code == NO_DESCRIPTORS:
-            log.warning("%s: no descriptors for another connection", self._address.url)
+            log.warning("%s: out of descriptors, cannot accept a connection", self._address.url)
             if self._alarm is None:
                 self._alarm = Alarm(self._again)
             self._alarm.set(ACCEPT_PAUSE)
@@ -238,14 +239,14 @@ class Port(Owner):
             return find_descriptor(stream, self._address, self._expected)
         if not descriptors.available:
             return None
-        with descriptors.one_at_a_time:  # the next is accepted when this one is dealt with
+        with descriptors.one_at_a_time:  # the next connection is accepted after this one
             return descriptors.newcomer(unix_path(self.bound(self._address)), dialed=False)
 
     def _again(self) -> None:
         self._post()
 
     def close(self) -> None:
-        """Accept no more. The address is free when this returns."""
+        """Stop accepting. The address is free when this returns."""
         with self._lock:
             if self._closed:
                 return
@@ -259,7 +260,7 @@ class Port(Owner):
         if pending:
             lib.nng_aio_abort(self._aio, lib.NNG_ECLOSED)
         with self._lock:
-            self._close_returned = True  # and the callback frees, if it is still to come
+            self._close_returned = True  # if the callback is still to come, it frees
             pending = self._pending
         if not pending:
             self._free()

@@ -1,4 +1,4 @@
-"""NNG as pynng ships it: its library handle, its error codes as ours, and bytes to send.
+"""NNG as shipped by pynng: its library handle, its error codes as our exceptions, and payloads.
 
 Everything here is private to ``protocols/``. May not know: sockets, event loops.
 """
@@ -19,13 +19,13 @@ uninitialized = ffi.new_allocator(should_clear_after_alloc=False)
 
 
 def strerror(code: int) -> str:
-    """NNG's own words for an error code, lower-cased as the rest of our messages are."""
+    """Return NNG's text for an error code, with a lower-case first letter."""
     text: str = ffi.string(lib.nng_strerror(code)).decode()
     return text[:1].lower() + text[1:]
 
 
 def error(code: int, where: str) -> NngkitError:
-    """The error of ours that says what NNG's ``code`` means for a caller at ``where``."""
+    """Return our exception for NNG's error ``code`` at ``where``."""
     text = strerror(code)
     if code == lib.NNG_ECLOSED:
         return Closed(f"{where}: closed")
@@ -41,33 +41,33 @@ def error(code: int, where: str) -> NngkitError:
 
 
 def check(code: int, where: str) -> None:
-    """Raise what ``code`` means, if it means a failure."""
+    """Raise the exception for ``code``, unless it is 0."""
     if code:
         raise error(code, where)
 
 
 def new_aio(callback: Any = NULL, argument: Any = NULL) -> Any:
-    """A fresh aio; whoever asks frees it."""
+    """Return a new aio, which the caller frees."""
     slot = ffi.new("nng_aio **")
     check(lib.nng_aio_alloc(slot, callback, argument), "aio")
     return slot[0]
 
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer  # type checkers know it under every Python; nothing is installed
+    from typing_extensions import Buffer  # type checkers know it under every Python version; nothing is installed
 elif sys.version_info >= (3, 12):
     from collections.abc import Buffer
 else:
-    Buffer = bytes | bytearray | memoryview  # and whatever else memoryview() takes: there is no type for that in 3.11
+    Buffer = bytes | bytearray | memoryview  # memoryview() accepts more, but 3.11 has no type for that
 
 Payload: TypeAlias = Buffer
-"""What a message may be: any bytes-like object."""
+"""Type of a message to send: any bytes-like object."""
 
 
 def as_bytes(data: Payload) -> bytes:
-    """``data`` as bytes that stay what they are; a copy unless they are bytes already."""
+    """Return ``data`` as immutable bytes; copy it unless it is bytes already."""
     if type(data) is bytes:
         return data
     if isinstance(data, str):
-        raise TypeError("a message is bytes, not str: encode it first")
+        raise TypeError("a message must be bytes, not str: encode it first")
     return bytes(memoryview(data))

@@ -1,9 +1,9 @@
-"""Operations of NNG (aios) and their owners: started here, completed on NNG's threads, freed after the last callback.
+"""NNG operations (aios) and their owners: started here, completed on NNG's threads, freed after the last callback.
 
-Two rules keep memory whole; docs/nng.md has what was found:
+Two rules keep memory valid; docs/nng.md has the findings behind them:
 
-* an operation is posted only while none is under way on the same aio (a second one aborts the process);
-* an aio is freed when its last callback has come, by ``nng_aio_reap``, never by the callback itself.
+* An operation is posted only while none is in progress on the same aio. A second one aborts the process.
+* An aio is freed by ``nng_aio_reap`` when its last callback has come, never inside that callback.
 
 So an owner of aios stays in ``_ending`` from its close until its last callback. May not know: streams, messages.
 """
@@ -36,35 +36,35 @@ def _completed(argument: Any) -> None:
     try:
         owner.completed(number & 3)
     except Exception:
-        log.exception("%r: a completed operation could not be dealt with", owner)
+        log.exception("%r: error in a completion callback", owner)
 
 
 def atomically(*calls: tuple[Any, ...]) -> None:
-    """Make the calls, each (function, *arguments) into C, with no point between them where a signal handler runs."""
+    """Make the calls, each (function, *arguments) into C; no signal handler runs between them."""
     deque(itertools.starmap(operator.call, calls), 0)
 
 
 class Owner:
-    """Owner of operations under way, kept alive until it is closed. ``number`` is unique in the process."""
+    """Owner of operations in progress, kept alive until it is closed. ``number`` is unique in the process."""
 
     def __init__(self) -> None:
         self.number = next(_numbers)
         _owners[self.number] = self
 
     def aio(self, which: int) -> Any:
-        """Return a fresh aio whose completions are told to ``completed(which)``; ``which`` is 0 to 3."""
+        """Return a new aio whose completions call ``completed(which)``; ``which`` is 0 to 3."""
         return new_aio(_completed, ffi.cast("void *", self.number << 2 | which))
 
     def completed(self, which: int) -> None:
-        """Deal with the end of an operation. On an NNG thread."""
+        """Handle the end of an operation. Called on an NNG thread."""
         raise NotImplementedError
 
     def ending(self) -> None:
-        """Stay until ``ended``: callbacks are still to come."""
+        """Stay alive until ``ended``: callbacks are still to come."""
         _ending[self.number] = self
 
     def ended(self, *aios: Any) -> None:
-        """Free the aios: no callback is to come any more, but for the one that may just call this."""
+        """Free the aios: no callback is to come, except the one that may be calling this."""
         for aio in aios:
             lib.nng_aio_reap(aio)
         _owners.pop(self.number, None)
@@ -74,9 +74,9 @@ class Owner:
 
 
 def wait_until_ended(numbers: list[int], timeout: float) -> bool:
-    """Block until the owners of those numbers have had their last callback; False after ``timeout`` seconds.
+    """Block until the owners with those numbers have had their last callback; return False after ``timeout`` seconds.
 
-    NNG has ended their operations, so this is a matter of its threads' turn.
+    NNG has ended their operations already, so only its threads' scheduling is waited for.
     """
     if not any(number in _ending for number in numbers):
         return True

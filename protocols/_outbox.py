@@ -1,10 +1,10 @@
-"""Send queues of a socket: messages that were accepted and are not written yet.
+"""Send queues of a socket: messages accepted and not written yet.
 
 ::
 
-    shared      one queue for all peers (PUSH, PAIR, REQ): each takes its share when it has room, in turn; what had not
-                begun to be written when a connection ended goes to the next
-    single      a queue for each peer (PUB, BUS, SURVEYOR, answers), capped by messages and bytes
+    shared     one queue for all peers (PUSH, PAIR, REQ): each peer with room takes its share, in turn; messages that
+               were not being written when their connection ended go to the next peer
+    single     a queue for each peer (PUB, BUS, SURVEYOR, answers), capped by messages and bytes
 
 May not know: protocols, event loops.
 """
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 class BatchCounter(Protocol):
-    """Counter of messages in batches that were accepted."""
+    """Counter of messages in accepted batches."""
 
     handed_over: int
 
 
 class Outbox(SharedQueue, PeerQueues):
-    """See above. ``cap`` messages and ``window`` bytes, of each queue; ``when_full``: what then.
+    """Send queues of one socket: ``cap`` messages and ``window`` bytes each; ``when_full``: the policy beyond that.
 
     ``taken`` counts messages of the shared queue that went to a connection, ``fanned`` those accepted for single
-    queues; ``dropped`` what was let go, ``broken`` those that were being written when their connection ended.
+    queues, ``dropped`` dropped ones, and ``broken`` those being written when their connection ended.
     """
 
     def __init__(self, core: Core, *, shared: bool, cap: int, window: int, when_full: WhenFull, where: str) -> None:
@@ -49,9 +49,9 @@ class Outbox(SharedQueue, PeerQueues):
         return self.taken + len(self.queue) + self.fanned
 
     def add_batch(self, packed: bytes, items: list[bytes], count: int, counter: BatchCounter) -> bool:
-        """Accept ``packed``, which holds the first ``count`` of ``items``: they leave the list with it.
+        """Accept ``packed``, which holds the first ``count`` of ``items``; remove these from the list.
 
-        False if there is no room, whatever the policy: nothing has happened then. Raises Closed.
+        Return False if there is no room, whatever the policy, with nothing changed. Raises Closed.
         """
         core = self._core
         try:
@@ -64,7 +64,7 @@ class Outbox(SharedQueue, PeerQueues):
                             return False
                     size = len(packed)
                     queue, large = self.queue, size if size >= SMALL else 0
-                    # from here no call: see _connection.py
+                    # no calls from here: see _connection.py
                     queue += (packed,)
                     self.large += large
                     counter.handed_over += count
@@ -82,7 +82,7 @@ class Outbox(SharedQueue, PeerQueues):
         return True
 
     def next_write(self, connection: Connection) -> bool:
-        """Have ``connection`` hold what it is to write next; False if there is nothing."""
+        """Give ``connection`` its next messages to write; return False if there are none."""
         machine = connection.machine
         if machine.to_send:
             said = b"".join(machine.to_send)
@@ -104,7 +104,7 @@ class Outbox(SharedQueue, PeerQueues):
             return False
         if own:
             most = len(queue)
-        elif self.idle and self._turn is not connection:  # it has had its share, and others wait
+        elif self.idle and self._turn is not connection:  # it has had its share, and other peers wait
             self.idle.add(connection)
             return False
         else:
@@ -114,7 +114,7 @@ class Outbox(SharedQueue, PeerQueues):
         frames = machine.frames(bodies)
         total, count = sum(map(len, frames)), len(bodies)
         large = 0 if own or not self.large else sum(len(body) for body in bodies if len(body) >= SMALL)
-        # from here no call: see _connection.py
+        # no calls from here: see _connection.py
         connection.held = frames
         connection.bodies = bodies
         connection.done = 0
@@ -134,7 +134,7 @@ class Outbox(SharedQueue, PeerQueues):
     # ------------------------------------------------------------------ the end
 
     def lost(self, connection: Connection) -> None:
-        """A connection has ended: what had not begun to be written goes to the next, or is dropped. Under the lock."""
+        """Requeue the messages that a lost connection had not begun to write, or drop them. Under the lock."""
         self.idle.discard(connection)
         begun, unstarted = connection.unstarted()
         own = not self.shared
@@ -158,7 +158,7 @@ class Outbox(SharedQueue, PeerQueues):
         self._drained()
 
     def abandon(self) -> None:
-        """Count what is still queued as dropped: the socket has closed, and its peers are gone. Under the lock."""
+        """Count queued messages as dropped, after the socket has closed. Under the lock."""
         self.burst = []
         self.dropped += self._weight(self.queue)
         self.taken += len(self.queue)
@@ -166,7 +166,7 @@ class Outbox(SharedQueue, PeerQueues):
 
     @property
     def unwritten(self) -> int:
-        """Messages accepted and not written: queued, or being written. Under the lock."""
+        """Messages accepted and not written, those being written included. Under the lock."""
         there = self._core.joined()
         waiting = len(self.queue) + len(self.burst) * len(there)
         return waiting + sum(len(one.out) + len(one.bodies) - one.written_now() for one in there)
@@ -178,7 +178,7 @@ class Outbox(SharedQueue, PeerQueues):
 
 
 def _portion(queue: list[bytes], most: int) -> tuple[list[bytes], int]:
-    """Return the first of ``queue``, at most ``most``, that make one write, and their bytes."""
+    """Return the first of ``queue``, at most ``most``, that fit one write, and their bytes."""
     bodies = queue[:most]
     size = sum(map(len, bodies))
     if size <= APART_LIMIT:

@@ -1,7 +1,7 @@
-"""A queue for each peer (PUB, BUS, SURVEYOR, answers), capped by messages and bytes.
+"""A send queue for each peer (PUB, BUS, SURVEYOR, answers), capped by messages and bytes.
 
-A burst to all peers is queued once, in ``company``, and distributed at BURST_MESSAGES messages or CHUNK bytes, or by an alarm
-after BURST_DELAY. May not know: protocols, event loops.
+A burst to all peers is queued once, in ``burst``, and distributed at BURST_MESSAGES messages or CHUNK bytes, or by an
+alarm after BURST_DELAY. May not know: protocols, event loops.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BURST_MESSAGES: Final = 256  # messages of a burst to all peers after which they
 
 
 class PeerQueues(WriteTiming):
-    """See above."""
+    """Queues of single peers, and the fan-out to all."""
 
     when_full: str
 
@@ -36,10 +36,10 @@ class PeerQueues(WriteTiming):
         self._fanned_out = 0
 
     def offer(self, connection: Connection, data: bytes) -> bool:
-        """Queue one answer for one peer; False if there is no room. Under the lock."""
+        """Queue an answer for its peer; return False if there is no room. Under the lock."""
         size = len(data)
         if connection.out and not connection.tx_state and not self._fits(connection, 1, size):
-            connection.write(now=True)  # it waited for the end of a loop's turn
+            connection.write(now=True)  # write what waits for the end of a loop's turn
             if connection.fault is not None:
                 self._core.lose(connection)
                 return False
@@ -51,18 +51,18 @@ class PeerQueues(WriteTiming):
         return True
 
     def write_to(self, connection: Connection) -> None:
-        """Write what was offered. Under the lock."""
+        """Write the messages offered to this peer. Under the lock."""
         if connection.tx_state:
-            return  # its callback takes it along
+            return  # its callback writes them
         at = perf_counter()
-        in_burst = at - connection.last_queued_at < BURST_GAP  # to this peer: others' messages are no company
+        in_burst = at - connection.last_queued_at < BURST_GAP  # to this peer: only its messages are written together
         connection.last_queued_at = at
         connection.write(now=not in_burst)
         if connection.fault is not None:
             self._core.lose(connection)
 
     def write_at_turn_end(self, connection: Connection) -> None:
-        """``go`` for a task: at the end of its loop's turn, if more may come. Under the lock."""
+        """Like ``write_to``, for a task: at the end of its loop's turn, if more may follow. Under the lock."""
         if connection.tx_state:
             return
         at = perf_counter()
@@ -74,7 +74,10 @@ class PeerQueues(WriteTiming):
             self.expect()
 
     def to_all(self, items: Sequence[bytes]) -> None:
-        """Queue ``items`` for every peer; what finds no room for one is dropped for it, and counted. Raises Closed."""
+        """Queue ``items`` for every peer; messages without room are dropped for that peer and counted.
+        Raises Closed.
+
+        """
         core = self._core
         try:
             with core.lock:
@@ -93,12 +96,15 @@ class PeerQueues(WriteTiming):
             self.yield_gil()
 
     def to_others(self, items: Sequence[tuple[bytes, int | None]]) -> None:
-        """Queue each message for every peer but the one of that number. As ``to_all`` else. Raises Closed."""
+        """Queue each message for every peer except the one with its number; otherwise like ``to_all``.
+        Raises Closed.
+
+        """
         core = self._core
         try:
             with core.lock:
                 core.check_open()
-                self.distribute()  # what was sent before goes first
+                self.distribute()  # earlier messages first
                 self.fanned += len(items)
                 for connection in core.joined():
                     theirs = [data for data, number in items if number != connection.number]
@@ -116,13 +122,11 @@ class PeerQueues(WriteTiming):
         self.yield_gil()
 
     def _fan_out(self, items: Sequence[bytes]) -> None:
-        """Under the lock: accept ``items`` for all who are here now."""
-        for start in range(
-            0, len(items), BURST_MESSAGES
-        ):  # written as it goes, so that a queue need not hold all of it
+        """Accept ``items`` for all present peers. Under the lock."""
+        for start in range(0, len(items), BURST_MESSAGES):  # in parts, so that a queue need not hold all of it
             some = items[start : start + BURST_MESSAGES]
             size, count = sum(map(len, some)), len(some)
-            # from here no call: see _connection.py
+            # no calls from here: see _connection.py
             self.burst += some
             self._burst_bytes += size
             self.fanned += count
@@ -136,25 +140,25 @@ class PeerQueues(WriteTiming):
                 self._flusher.set(BURST_DELAY)
 
     def distribute(self) -> None:
-        """Under the lock: give what waits for company to all who are here, and write it."""
+        """Queue the burst for each peer, and write it. Under the lock."""
         if not self.burst:
             return
         joined = self._core.joined()
         self._give(joined)
         for connection in joined:
-            if not connection.tx_state:  # else its callback takes along what it finds
+            if not connection.tx_state:  # else its callback writes what it finds
                 connection.write(now=True)
                 if connection.fault is not None:
                     self._core.lose(connection)
 
     def settle_burst(self) -> None:
-        """Distribute what waits for company, so that the counters say what became of each message."""
+        """Distribute the burst, so that the counters are complete."""
         core = self._core
         if not self.burst:
             return
         try:
             with core.lock:
-                if core.reason is None:  # else the alarm does, or it is a forked child's, which writes nothing
+                if core.reason is None:  # else the alarm does it, or this is a forked child, which writes nothing
                     self.distribute()
         except BaseException:
             core.resume()
@@ -163,9 +167,9 @@ class PeerQueues(WriteTiming):
             core.notify()
 
     def _give(self, joined: Sequence[Connection]) -> None:
-        """Give the company to each connection; all of that happens, or nothing (see `atomically`)."""
+        """Queue the burst for each connection: for all or, if interrupted, for none (see `atomically`)."""
         items, size = self.burst, self._burst_bytes
-        framed: dict[object, tuple[list[bytes], int]] = {}  # once for all whose framing is alike
+        framed: dict[object, tuple[list[bytes], int]] = {}  # frames made once for all connections with equal framing
         steps: list[tuple[Any, ...]] = []
         lost = 0
         for connection in joined:
@@ -195,9 +199,9 @@ class PeerQueues(WriteTiming):
         )
 
     def _queued(self, connection: Connection, items: Sequence[bytes], size: int) -> tuple[list[tuple[Any, ...]], int]:
-        """Return the steps that queue ``items`` for one peer, and how many messages those steps drop."""
+        """Return the calls that queue ``items`` for one peer, and how many messages they drop."""
         if not self._fits(connection, len(items), size) and not connection.tx_state:
-            connection.write(now=True)  # it waited for company; a fault is seen to by the caller
+            connection.write(now=True)  # write the burst that waits; the caller handles a fault
         if self._fits(connection, len(items), size):
             return [
                 (connection.out.extend, items),
@@ -214,7 +218,10 @@ class PeerQueues(WriteTiming):
         return len(connection.out) + count <= self.cap and connection.out_bytes + size <= self.window
 
     def _cut(self, queue: list[bytes], there: int) -> tuple[list[bytes], int]:
-        """Return what of a single peer's queue finds room, and how many messages do not; the first ``there`` had it."""
+        """Return the part of a peer's queue that fits, and the number of messages that do not; the first ``there`` were
+        queued before.
+
+        """
         cap, window = self.cap, self.window
         if self.when_full == "drop_oldest":
             first, size = len(queue), 0

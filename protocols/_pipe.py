@@ -1,4 +1,4 @@
-"""What is known of a connection, for users: its Pipe, its events, its counters."""
+"""Public values that describe a connection: Pipe, PeerEvent, PipeStats."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Pipe:
-    """One connection: an id that no other has in this process, and what is known of the other end.
+    """One connection: an id that is unique in the process, and what is known of the other end.
 
-    ``address`` is the remote address as a URL (for ipc and inproc the one both ends share); ``dialed`` tells which
-    side connected, ``pid`` is the other process on ipc and abstract. Under TLS ``verified`` says that the peer's
-    certificate was checked, ``peer_name`` is its common name and ``alt_names`` its subject alternative names. On a
-    WebSocket that was accepted ``path`` and ``origin`` are those of the request.
+    ``address`` is the remote address as a URL (for ipc and inproc the one both ends share). ``dialed``: this side
+    connected. ``pid`` is the other process on ipc and abstract. Under TLS ``verified`` says that the peer's certificate
+    was checked, ``peer_name`` is its common name, and ``alt_names`` are its subject alternative names. On an accepted
+    WebSocket ``path`` and ``origin`` are those of the request.
     """
 
     id: int
@@ -29,7 +29,7 @@ class Pipe:
 
 @dataclass(frozen=True, slots=True)
 class PeerEvent:
-    """A peer came or went. ``time`` is time.monotonic() seconds; ``reason`` says why it went."""
+    """A peer joined or left. ``time`` is time.monotonic() seconds; ``reason`` says why it left."""
 
     kind: Literal["joined", "left"]
     pipe: Pipe
@@ -39,8 +39,9 @@ class PeerEvent:
 
 @dataclass(frozen=True, slots=True)
 class PipeStats:
-    """Counters of one connection. Messages: ``read``, ``written``, ``queued`` for it and not written, and
-    ``dropped`` for want of room in its queue, or of what came by it.
+    """Message counters of one connection: ``read``, ``written``, ``queued`` for it and not written, ``dropped``.
+
+    ``dropped`` counts messages for which its send queue had no room, and received ones that were dropped.
     """
 
     read: int = 0

@@ -1,9 +1,9 @@
-"""NNG's three hazards to the process, answered once for every socket of ours.
+"""NNG's three hazards to the process, handled once for all sockets.
 
-NNG aborts a process that forks after first use and touches it in the child; an interpreter that exits with sockets open
-may hang in NNG's own clean-up; and NNG's threads take signals that Python's main thread waits for.
+NNG aborts a process that uses it before and after a fork; an interpreter that exits with open sockets may hang in NNG's
+own clean-up; and NNG's threads take signals that Python's main thread waits for.
 
-May not know: what a socket does, event loops.
+May not know: messages, event loops.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from ._nng import lib, new_aio
 
 
 def _cpus() -> int:
-    """Return the number of CPUs of this process; all of the machine where the system knows no less (macOS, Windows)."""
+    """Return the number of CPUs of this process, or of the machine if the system has no affinity (macOS, Windows)."""
     affinity = getattr(os, "sched_getaffinity", None)
     return os.cpu_count() or 1 if affinity is None else len(affinity(0))
 
 
-# NNG starts two threads a CPU for its callbacks, at most 16. More of them than CPUs only wait for each other's locks:
-# docs/benchmarks.md has both. NNG starts them with its first socket, so this is said now; where another user of pynng
-# was first, it has no effect.
+# NNG starts two callback threads per CPU, at most 16. More threads than CPUs only wait for each other's locks
+# (docs/benchmarks.md has both). NNG starts them with its first object, so the number is set here. It has no effect if
+# another user of pynng was first.
 lib.nng_init_set_parameter(lib.NNG_INIT_NUM_TASK_THREADS, max(2, min(16, _cpus())))
-# Python runs signal handlers in the main thread, and what gets that out of read() or a lock is the signal itself. The
-# kernel gives it to any thread that does not block it, and often to one that is just starting: Ctrl-C is then noted,
-# and nobody looks until the wait is over (109 of 600 programs interrupted as they began to listen, six of them a CPU).
-# So NNG's threads block all but faults, which would kill without a word of faulthandler's.
+# Python runs signal handlers in the main thread, and the signal itself interrupts its read() or lock. The kernel
+# delivers a signal to any thread that does not block it, often to one that is just starting: Ctrl-C is then noted but
+# not handled until the wait ends (109 of 600 programs interrupted as they began to listen, six of them per CPU). So
+# NNG's threads block all signals but faults; blocking those would end the process without faulthandler's report.
 _FAULTS = {getattr(signal, f"SIG{name}", None) for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP")}
-EXIT_SECONDS = 2.0  # what all open sockets together may take at interpreter exit: noticed, but not a hang
+EXIT_SECONDS = 2.0  # seconds to close all open sockets at interpreter exit: noticeable, but not a hang
 
 
 class Closeable(Protocol):
-    """Part of a socket that the hazards use."""
+    """Part of a socket that this module uses."""
 
     linger: float | None
 
@@ -52,13 +52,13 @@ class Closeable(Protocol):
 
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
-_child_of_user = False  # True in a child forked after NNG was used: NNG would abort the process
+_child_of_user = False  # True in a child forked after NNG was used: using it again would abort the process
 _starting = threading.Lock()
 _started = False
 
 
 def register(socket: Closeable) -> None:
-    """Have ``socket``, still to be opened, closed at exit and told of a fork; block signals in NNG's threads.
+    """Close ``socket``, which is about to be opened, at exit, and notify it of a fork; block signals in NNG's threads.
 
     Raises Forked in a child that must not use NNG.
     """
@@ -66,7 +66,7 @@ def register(socket: Closeable) -> None:
         raise Forked("NNG was used before fork(): start this process with the 'spawn' method instead")
     with _starting:
         if not _started:
-            # in a thread, as a mask that is to be put back can be left behind by a signal handler that raises
+            # in a thread: a signal handler that raises could prevent this thread from restoring its mask
             thread = threading.Thread(target=_start, name="nngkit-start", daemon=True)
             thread.start()
             thread.join()
@@ -74,32 +74,34 @@ def register(socket: Closeable) -> None:
 
 
 def block_signals() -> None:
-    """Leave signals to other threads than this one, which is ours or NNG's."""
-    if hasattr(signal, "pthread_sigmask"):  # Windows lacks it, and signals that go to a thread
+    """Block all signals but faults in the calling thread, which is ours or NNG's."""
+    if hasattr(signal, "pthread_sigmask"):  # Windows has neither it nor signals to a thread
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals().difference(_FAULTS))
 
 
 def _start() -> None:
-    """Have NNG start its threads: they inherit the signals this one blocks. No effect if NNG was in use before."""
+    """Make NNG start its threads, which inherit this thread's signal mask. No effect if NNG was used before."""
     global _started
     block_signals()
-    lib.nng_aio_free(new_aio())  # NNG starts all of its threads with the first thing it makes
+    lib.nng_aio_free(new_aio())  # NNG starts all of its threads with its first object
     _started = True
 
 
 def unregister(socket: Closeable) -> None:
-    """The socket is closed: nothing to do for it any more."""
+    """Forget a closed socket."""
     _open.discard(socket)
 
 
 def _after_fork() -> None:
     global _child_of_user
     _child_of_user = True
-    reason = Forked("this socket was opened before fork(); NNG does not survive fork(): open it in the child's own run")
+    reason = Forked(
+        "this socket was opened before fork(), which NNG does not survive: open a new one in a spawned process"
+    )
     for socket in list(_open):
         socket._forked(reason)
     _open.clear()
-    # NNG's own clean-up at exit would wait for threads that did not come along
+    # NNG's clean-up at exit would wait for threads that do not exist in the child
     atexit.unregister(lib.nng_fini)
     if (hook := getattr(pynng.nng, "_pynng_atexit", None)) is not None:
         atexit.unregister(hook)
@@ -112,7 +114,7 @@ def _close_all() -> None:
         socket.close(linger=left if socket.linger is None else min(socket.linger, left))
 
 
-# Registered after pynng's own hook, so that it runs before it: NNG may only be torn down once nothing is open.
+# Registered after pynng's hook, so it runs before it: NNG may be torn down only after all sockets are closed.
 atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):  # Windows lacks it, and fork
+if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_after_fork)

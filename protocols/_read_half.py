@@ -12,12 +12,12 @@ from ._nng import ffi, lib, uninitialized
 from ._operations import atomically
 from ._transfer import IDLE, JOINED, POSTED, RX, SHAKING, Transfer
 
-FIRST: Final = 4096  # bytes of the buffer of a quiet connection that is not polled
-MOST: Final = 256 * 1024  # of a busy one, and of those that share the core's: larger chunks are no faster
-LEAST: Final = 16 * 1024  # of a busy one among many ...
-AHEAD: Final = 16 * 1024 * 1024  # ... that together hold no more, should all be held back
-CHUNKS: Final = 8  # receptions in a row, after which others have their turn
-BEHIND: Final = 4096  # bytes received behind a large body: what follows it mostly comes with it
+FIRST: Final = 4096  # bytes of the receive buffer of a quiet connection that is not polled
+MOST: Final = 256 * 1024  # of a busy one, and of the buffer that polled connections share: larger is no faster
+LEAST: Final = 16 * 1024  # bytes of one reception among many connections ...
+AHEAD: Final = 16 * 1024 * 1024  # ... which together read ahead no more than this if all are held back
+CHUNKS: Final = 8  # receptions in a row before other connections are read
+BEHIND: Final = 4096  # bytes received after a large body: what follows mostly arrives with it
 
 _count, _result, _busy = lib.nng_aio_count, lib.nng_aio_result, lib.nng_aio_busy
 _cancel, _wait, _set_iov = lib.nng_aio_cancel, lib.nng_aio_wait, lib.nng_aio_set_iov
@@ -26,49 +26,49 @@ _from_buffer = ffi.from_buffer
 
 
 class ReadHalf(Transfer):
-    """See above."""
+    """Received bytes on their way to the machine and the inbox."""
 
     def __init__(self, stream: Any, descriptor: int | None, machine: Any, address: Address) -> None:
         super().__init__(stream, descriptor, machine, address)
         self._request_bytes: bytes | None = None
-        self.fresh: list[Any] = []  # messages that are still to be looked into
-        self.looked = 0  # chunks that the machine was asked about
-        self.seen = 0  # of the fresh ones, dealt with
-        self.taken_in = 0  # messages of the machine's that were counted
-        self.progress = (-1, 0)  # chunks read when the sweep came by
+        self.fresh: list[Any] = []  # messages that were not unpacked yet
+        self.looked = 0  # value of `machine.fed` at the last take
+        self.seen = 0  # of the fresh messages, those that were unpacked
+        self.taken_in = 0  # messages of the machine that were counted
+        self.progress = (-1, 0)  # bytes and chunks at the last sweep for time limits
         self._rx = self.aio(RX)
         self.rx_state = IDLE
-        self._rx_callback_due = False  # the callback of its last operation has not come
+        self._rx_callback_due = False  # the callback of the last receive has not come
         self.polled = False
-        self.peer_finished = False  # the peer will send no more: what is read after this ends with that
+        self.peer_finished = False  # the peer sends no more: reading ends with what is there
         self._fed = 0
         self._size = FIRST
         self._buffer = uninitialized("char[]", FIRST)
         self._view = ffi.buffer(self._buffer)
         self._place: tuple[bytes, int] | None = None
-        self._asked = 0  # bytes that the reception under way may bring
-        self._fed_short = False  # the last one brought less than that
+        self._asked = 0  # bytes that the current reception may bring
+        self._fed_short = False  # the last reception brought less than that
         self._large = False
         self._read_while_held = False
-        self._receiving = False  # messages are taken in: who is told of peers has been told of this one
+        self._receiving = False  # messages are taken: `on_peer` callbacks know of this peer
 
     def start_reading(self) -> None:
-        """Take in what came with the hello, and read messages from now on: polled, if the descriptor is known."""
+        """Take the messages that came with the hello and read on, by polling if the descriptor is known."""
         self._receiving = True
         self.core.inbox.take_from(self)
         if self.rx_state == IDLE and self.descriptor is not None and self.sync_io and self.core.poller.add(self):
             self.polled = True
-            self._buffer = self._view = None  # it reads to the core's
+            self._buffer = self._view = None  # the core's buffer is used instead
         self.advance()
 
     def advance(self, *, now: bool = False) -> None:
-        """Take in what there is and read on, until nothing is there, or the inbox holds this connection back.
+        """Take received messages and read on until nothing is left or the inbox holds this connection back.
 
-        ``now``: read on in this thread, which has nothing else to do, and do not leave it to NNG's.
+        ``now``: read in this thread, which has nothing else to do, instead of leaving it to NNG's threads.
         """
         core = self.core
         if core.reading is not None or core.writing is not None:
-            core.finish_interrupted()  # another thread was cut short, and lets go of the lock on its way out
+            core.finish_interrupted()  # another thread was interrupted, and is about to release the lock
         if self.rx_state == POSTED:
             if not self._complete(self._rx):
                 if self._read_while_held and core.inbox.take_from(self):
@@ -79,7 +79,7 @@ class ReadHalf(Transfer):
         chunks = 0
         while self.fault is None:
             if not core.inbox.take_from(self):
-                # held back: one more reception is made or left posted, so that a peer that leaves is noticed
+                # held back: one more receive is made or left posted, to detect that the peer leaves
                 if not self._read_while_held and not self._rx_callback_due:
                     if self.polled:
                         self._read_while_held = self._read_now()
@@ -92,21 +92,21 @@ class ReadHalf(Transfer):
                 return
             if self.polled:
                 if chunks and self._fed_short and not self.peer_finished:
-                    return  # that was all: the poller tells of what comes from now on
+                    return  # nothing is left: the poller reports new data
                 if chunks == CHUNKS:
                     core.poller.repeat(self)
                     return
-            # of large bodies the rest is mostly there; else an operation in vain would cost more than it saves
+            # The rest of a large body is mostly there; otherwise a vain operation would cost more than it saves.
             elif not (self.sync_io and (now or self._large or self._rx_callback_due)):
                 break
             if not self._read_now():
                 break
             chunks += 1
         if not self.polled and not self._rx_callback_due and self.fault is None:
-            self.post()  # its callback goes on
+            self.post()  # its callback continues
 
     def post(self) -> None:
-        """Have NNG read on. Only while IDLE."""
+        """Post a receive. Only while IDLE."""
         pieces = self._set_receive_buffers(self._buffer, self._size)
         _set_iov(self._rx, pieces, self.core.iov)
         atomically(
@@ -116,7 +116,10 @@ class ReadHalf(Transfer):
         )
 
     def _set_receive_buffers(self, buffer: Any, size: int) -> int:
-        """Say where the next bytes go: to their place or ``buffer``, of ``size`` bytes; return the number of pieces."""
+        """Point the next receive at the machine's body or at ``buffer`` of ``size`` bytes; return the number of
+        buffers.
+
+        """
         machine, iov = self.machine, self.core.iov
         place = machine.place()
         if place is not None:
@@ -131,7 +134,8 @@ class ReadHalf(Transfer):
             self._place = place
             self._large = True
             return 2
-        # behind a large body another one is likely: little of it is read here, to be copied, and the rest in its place
+        # A large body is likely followed by another: read little of it into the buffer, which is copied, and the rest
+        # in place.
         asked = min(BEHIND, size) if self._large else size
         iov[0].iov_buf = buffer
         iov[0].iov_len = asked
@@ -140,7 +144,7 @@ class ReadHalf(Transfer):
         return 1
 
     def _feed(self, size: int, view: Any) -> None:
-        """Give the machine ``size`` bytes that came to where ``_set_receive_buffers`` said, ``view`` being of its buffer."""
+        """Give the machine ``size`` received bytes; ``view`` is of the buffer given to ``_set_receive_buffers``."""
         machine = self.machine
         if machine.fed == self._fed:
             self.core.inbox.read(size)
@@ -157,7 +161,7 @@ class ReadHalf(Transfer):
         self._fed = machine.fed
 
     def _grow(self) -> None:
-        """Have more room for what comes, as this reception filled it."""
+        """Enlarge the buffer, which this reception filled."""
         size = min(self._size * 4, MOST)
         self._buffer = uninitialized("char[]", size)
         self._view = ffi.buffer(self._buffer)
@@ -173,7 +177,7 @@ class ReadHalf(Transfer):
             self._failed(code)
 
     def _read_now(self) -> bool:
-        """Read what is there, without waiting; False if there is nothing."""
+        """Read without waiting; return False if there is nothing."""
         core = self.core
         aio = core.sync_aio
         core.finish_interrupted()
@@ -189,7 +193,7 @@ class ReadHalf(Transfer):
         return self.finish_read()
 
     def finish_read(self) -> bool:
-        """Take what the operation on the core's aio brought; for the core too, if it was cut short."""
+        """Take what the operation on the core's aio brought; called by the core too, after an interruption."""
         core = self.core
         size = _count(core.sync_aio)
         if size:
@@ -204,6 +208,6 @@ class ReadHalf(Transfer):
         return False
 
     def progress_made(self) -> tuple[int, int]:
-        """Return what changes when bytes come."""
+        """Return a value that changes when bytes arrive."""
         place = self.machine.place()
         return self.machine.fed, 0 if place is None else place[1]

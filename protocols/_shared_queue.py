@@ -1,4 +1,4 @@
-"""The queue for all peers (PUSH, PAIR, REQ): each takes its share when it has room, in turn.
+"""Send queue shared by all peers (PUSH, PAIR, REQ): each peer with room takes its share, in turn.
 
 May not know: protocols, event loops.
 """
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
 
 WhenFull = Literal["block", "drop", "drop_oldest", "raise"]
 
-TURN_MESSAGES: Final = 128  # messages of a loop's turn after which a write need not wait for its end
-SMALL: Final = 4096  # bytes of a message up to which a queue is capped by their number alone
+TURN_MESSAGES: Final = 128  # messages of a loop's turn that are written before the turn ends
+SMALL: Final = 4096  # bytes from which messages count towards the window
 
 
 class SharedQueue(WriteTiming):
-    """See above."""
+    """Queue with ``cap`` messages, and ``window`` bytes of messages of SMALL bytes and more."""
 
     def __init__(self, core: Core, *, shared: bool, cap: int, window: int, when_full: WhenFull, where: str) -> None:
         super().__init__(core, cap, window)
         self.shared = shared
-        self.free = cap  # places for the fast way of a send: none once the socket is closed
+        self.free = cap  # cap of the fast path of send: 0 once the socket is closed
         self.when_full = when_full
         self._where = where
         self.queue: list[bytes] = []
-        self.large = 0  # bytes in the queue of messages over SMALL
+        self.large = 0  # bytes of queued messages of SMALL bytes and more
         self.idle: Rotation[Connection] = Rotation()
         self.taken = 0
-        # told which connection took messages of the shared queue (None: they are back in it), under the lock
+        # called under the lock with the connection that took messages; None: they are queued again
         self.took: Callable[[Connection | None, Sequence[bytes]], None] | None = None
         self._turn: Connection | None = None
 
     def add(self, data: bytes) -> bool:
-        """Accept one message; False if it has to wait. Raises Closed and Full."""
+        """Accept one message; return False if it has to wait. Raises Closed, Full."""
         core = self._core
         try:
             with core.lock:
                 core.check_open()
                 if self.queue and self.idle.peers:
-                    self._flush(many=True)  # what tasks added, and waits for the end of their loop's turn
+                    self._flush(many=True)  # messages of tasks, waiting for the end of their loop's turn
                 while self._full(len(data)):
                     if not self._make_room():
                         return self._refused()
@@ -64,7 +64,7 @@ class SharedQueue(WriteTiming):
         return True
 
     def add_at_turn_end(self, data: bytes) -> bool:
-        """``add`` for a task: what its loop's tasks add in one turn is written together at the end of it."""
+        """Like ``add``, for a task: messages of one turn of its loop are written together at the end of it."""
         queue = self.queue
         if len(queue) >= self.free or len(data) >= SMALL:
             return self.add(data)
@@ -73,7 +73,7 @@ class SharedQueue(WriteTiming):
             if self._due:
                 if len(queue) >= TURN_MESSAGES and self.idle.peers:
                     self.kick()
-                elif perf_counter() > self._due:  # that loop has ended, or is stuck
+                elif perf_counter() > self._due:  # the loop has ended or is stuck
                     self.expect()
             elif self.idle.peers and perf_counter() - self._last > TURN_GAP:
                 self.kick()
@@ -85,7 +85,7 @@ class SharedQueue(WriteTiming):
         return True
 
     def add_many(self, items: Sequence[bytes]) -> int:
-        """Accept as many of ``items``, from the first on, as find room; how many."""
+        """Accept the first of ``items``, as many as there is room for; return their number."""
         core, count = self._core, 0
         try:
             with core.lock:
@@ -97,7 +97,7 @@ class SharedQueue(WriteTiming):
                     if room > 0 and not self.large:
                         some = items[count : count + room] if count or room < total else items
                         if max(map(len, some)) < SMALL:
-                            # in lines without a call, where no signal handler can come between
+                            # no calls, so no signal handler runs in between
                             size = len(some)
                             queue += some
                             count += size
@@ -107,7 +107,7 @@ class SharedQueue(WriteTiming):
                         break
                     size, large = self._fitting(items, count)
                     some = items[count : count + size]
-                    # the same
+                    # no calls
                     queue += some
                     self.large += large
                     count += size
@@ -127,14 +127,14 @@ class SharedQueue(WriteTiming):
             self.large += size
 
     def _full(self, size: int) -> bool:
-        if not self.cap:  # handed to a peer that has nothing to do, or not at all
+        if not self.cap:  # accepted only if a peer is idle
             return bool(self.queue) or not self.idle
         if len(self.queue) >= self.cap:
             return True
         return bool(self.queue) and self.large + size > self.window
 
     def _fitting(self, items: Sequence[bytes], start: int) -> tuple[int, int]:
-        """Return how many of ``items`` from ``start`` on find room, where one does, and the bytes of the large ones."""
+        """Return how many of ``items`` from ``start`` on fit, at least one, and the bytes of the large ones."""
         count = large = 0
         for data in itertools.islice(items, start, start + max(1, self.cap - len(self.queue))):
             size = len(data)
@@ -166,7 +166,7 @@ class SharedQueue(WriteTiming):
         return True
 
     def kick(self) -> None:
-        """See that what is queued goes on its way."""
+        """Start writing the queued messages."""
         core = self._core
         with core.lock:
             if core.reason is None or core.lingers:
@@ -174,7 +174,7 @@ class SharedQueue(WriteTiming):
         core.notify()
 
     def _flush(self, *, many: bool = False) -> None:
-        """Under the lock: give what is queued to peers that have room."""
+        """Give queued messages to idle peers. Under the lock."""
         at = perf_counter()
         in_burst = at - self._last < BURST_GAP and not many
         self._last = at
@@ -188,19 +188,19 @@ class SharedQueue(WriteTiming):
             self.after_write(connection)
 
     def resume(self) -> None:
-        """Go on where a signal handler that raised cut a thread short. Under the lock."""
+        """Continue after a signal handler that raised. Under the lock."""
         if self.shared:
             for connection in self._core.joined():
                 self.after_write(connection)
         self._flush()
 
     def resume_waiting(self) -> None:
-        """Under the lock: a connection has written; have the others look, if they have nothing to do."""
+        """Let idle peers take queued messages, after a connection has written. Under the lock."""
         if self.queue and self.idle:
             self._flush()
 
     def after_write(self, connection: Connection) -> None:
-        """It wrote what it could: it is idle again, or lost, or goes on by itself."""
+        """Note that a connection has written what it could: it is idle, lost, or still writing."""
         if connection.fault is not None:
             self._core.lose(connection)
         elif self.shared and connection.stage == JOINED and not connection.writing:
@@ -208,7 +208,7 @@ class SharedQueue(WriteTiming):
             self._drained()
 
     def withdraw(self, data: bytes) -> None:
-        """Take a message back that no peer has taken yet."""
+        """Remove a message that no peer has taken."""
         with self._core.lock:
             for index, queued in enumerate(self.queue):
                 if queued is data:

@@ -1,6 +1,6 @@
-"""Byte streams of NNG: their options, their descriptors, and what is known of the other end.
+"""NNG's byte streams: their options, their descriptors, and what is known of the other end.
 
-What has to be known of NNG here is in docs/nng.md. May not know: SP, messages, sockets of ours.
+docs/nng.md has the findings about NNG behind this module. May not know: SP, messages, sockets of ours.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from ._tls import TLS
 
 
 def configure(kind: str, handle: Any, address: Address, tls: Any) -> None:
-    """Set what both ends of a stream need."""
+    """Set the options that a listener and a dialer have in common."""
     setting = getattr(lib, f"nng_stream_{kind}_set_bool")
     if address.ported:
-        setting(handle, b"tcp-nodelay", True)  # off by default on streams: one stall of 40 ms at the start of each
+        setting(handle, b"tcp-nodelay", True)  # off by default on streams, where each then stalls for 40 ms once
         setting(handle, b"tcp-keepalive", True)
     if tls is not None:
         check(getattr(lib, f"nng_stream_{kind}_set_ptr")(handle, b"tls-config", tls._tls_config), address.url)
 
 
 def tls_config(tls: TLS | None, address: Address, what: str) -> Any:
+    """Return pynng's TLS configuration, or None if the transport is not TLS. Raises ConfigError."""
     if not address.tls:
         return None
     if tls is None:
-        raise ConfigError(what, f"{address.url}: needs tls=TLS(...)", address.url)
+        raise ConfigError(what, f"{address.url}: tls=TLS(...) is missing", address.url)
     return tls.config(server=what == "listen", host=address.host)
 
 
 def close(stream: Any) -> None:
-    """Close and free a stream: what is under way on it ends, and its callbacks come."""
+    """Close and free a stream: its operations end, and their callbacks follow."""
     lib.nng_stream_close(stream)
     lib.nng_stream_free(stream)
 
@@ -52,7 +53,7 @@ def wrap(sock: sockets.socket) -> tuple[Any, int | None]:
         lib.nng_stream_listener_accept(listener, aio)
         check(lib.nng_stream_listener_set_int(listener, b"socket:fd", number), "inproc")
         sock.detach()
-        lib.nng_aio_wait(aio)  # it has what it waited for
+        lib.nng_aio_wait(aio)  # it has the descriptor it waits for
         check(lib.nng_aio_result(aio), "inproc")
         return ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0)), number if descriptors.available else None
     finally:
@@ -62,12 +63,13 @@ def wrap(sock: sockets.socket) -> tuple[Any, int | None]:
 
 
 def expected_descriptor(address: Address) -> int | None:
+    """Return the likely descriptor of the next stream, if streams of this transport are polled."""
     polled = descriptors.available and address.ported and not address.tls
     return descriptors.lowest_free() if polled else None
 
 
 def find_descriptor(stream: Any, address: Address, expected: int | None) -> int | None:
-    """Return the descriptor of a TCP stream; None where it is not known, or of no use: TLS reads ahead of its user."""
+    """Return the descriptor of a TCP stream, or None if it is unknown or of no use: TLS reads ahead of its user."""
     if not descriptors.available or address.tls:
         return None
     local, remote = _endpoint(stream, b"local-address"), _endpoint(stream, b"remote-address")
@@ -94,7 +96,7 @@ def _endpoint(stream: Any, which: bytes) -> descriptors.Endpoint | None:
 
 
 def remote(stream: Any) -> str | None:
-    """Return the host and port at the other end; None if it has none, or has gone."""
+    """Return host and port of the other end; None if it has none or has closed."""
     endpoint = _endpoint(stream, b"remote-address")
     if endpoint is None:
         return None
@@ -103,15 +105,15 @@ def remote(stream: Any) -> str | None:
 
 
 def peer_process(stream: Any) -> int | None:
-    """Return the id of the process at the other end of a Unix socket; None where that is not known."""
+    """Return the process id at the other end of a Unix socket; None if it is unknown."""
     number = ffi.new("uint64_t *")
     return None if lib.nng_stream_get_uint64(stream, b"ipc:peer-pid", number) else int(number[0])
 
 
 def common_name(stream: Any) -> str | None:
-    """Return the common name in the certificate of the peer."""
+    """Return the common name in the peer's certificate."""
     name = ffi.new("char **")
-    # a certificate without one gives NULL, and no error
+    # a certificate without one gives NULL and no error
     if lib.nng_stream_get_string(stream, b"tls-peer-cn", name) or not name[0]:
         return None
     text = bytes(ffi.string(name[0])).decode("utf-8", "replace")
@@ -120,7 +122,7 @@ def common_name(stream: Any) -> str | None:
 
 
 def alternative_names(stream: Any) -> tuple[str, ...]:
-    """Return the subject alternative names in the certificate of the peer."""
+    """Return the subject alternative names in the peer's certificate."""
     slot = ffi.new("void **")
     if lib.nng_stream_get_ptr(stream, b"tls-peer-alt-names", slot) or not slot[0]:
         return ()
@@ -135,6 +137,6 @@ def alternative_names(stream: Any) -> tuple[str, ...]:
 
 
 def verified(stream: Any) -> bool:
-    """Return whether the certificate of the peer was checked; meant after the handshake only."""
+    """Return True if the peer's certificate was checked. Valid after the handshake only."""
     checked = ffi.new("bool *")
     return not lib.nng_stream_get_bool(stream, b"tls-verified", checked) and bool(checked[0])

@@ -1,4 +1,4 @@
-"""What both halves of a connection share: its stream, its machine, and the states of its operations.
+"""State that both halves of a connection share: the stream, the machine, the stages.
 
 May not know: protocols, waiters.
 """
@@ -22,17 +22,17 @@ _count, _result = lib.nng_aio_count, lib.nng_aio_result
 
 
 class Transfer(Owner):
-    """Base of both halves. ``fault``: why the connection has to end; whoever finds it set has the core lose it."""
+    """Base of both halves. ``fault``: why the connection must end; the thread that finds it set calls ``core.lose``."""
 
-    core: Any  # a Core; its queues take the whole Connection
+    core: Any  # a Core, typed in Connection: its queues take whole connections
 
     def __init__(self, stream: Any, descriptor: int | None, machine: Any, address: Address) -> None:
         super().__init__()
         self.stream = stream
-        self.descriptor = descriptor  # None: not known
+        self.descriptor = descriptor  # None if unknown
         self.machine = machine
         self.address = address
-        # TLS takes an operation back on NNG's threads, which may be waiting for the lock that is held meanwhile
+        # Under TLS an operation is cancelled on NNG's threads, which may wait for the lock that is held meanwhile.
         self.sync_io = not address.tls
         self.stage = SHAKING
         self.fault: str | NngkitError | None = None
@@ -44,6 +44,6 @@ class Transfer(Owner):
     def _failed(self, code: int) -> None:
         if self.fault is None:
             ended = code in (0, lib.NNG_ECLOSED, lib.NNG_ECONNSHUT)
-            # what NNG says of a TLS peer that has said good-bye
+            # NNG's code after a TLS peer's close_notify
             ended = ended or (code == lib.NNG_ECONNREFUSED and self.address.tls)
             self.fault = "the peer closed" if ended else strerror(code)

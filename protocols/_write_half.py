@@ -1,4 +1,4 @@
-"""Writing half of a connection: what is being written, and how far.
+"""Writing half of a connection: the messages being written, and how far.
 
 May not know: protocols, waiters.
 """
@@ -14,7 +14,7 @@ from ._operations import atomically
 from ._transfer import COMPLETED, IDLE, POSTED, TX, Transfer
 
 CHUNK: Final = 64 * 1024  # bytes of messages in one write
-APART_LIMIT: Final = 32 * 1024  # bytes of a body that a machine may leave as a buffer of its own
+APART_LIMIT: Final = 32 * 1024  # bytes from which a machine may leave a body in a buffer of its own
 PIECES: Final = 8  # buffers of one write: NNG takes no more
 
 _count, _result, _busy = lib.nng_aio_count, lib.nng_aio_result, lib.nng_aio_busy
@@ -24,34 +24,34 @@ _from_buffer = ffi.from_buffer
 
 
 class WriteHalf(Transfer):
-    """See above."""
+    """Messages on their way to one peer."""
 
     def __init__(self, stream: Any, descriptor: int | None, machine: Any, address: Address) -> None:
         super().__init__(stream, descriptor, machine, address)
         self.out: list[bytes] = []  # messages for this peer alone
         self.out_bytes = 0
         self.bodies: Sequence[bytes] = ()  # messages being written ...
-        self.held: list[bytes] = []  # ... as they go out
-        self.done = 0  # bytes of them that are written
+        self.held: list[bytes] = []  # ... and their frames
+        self.done = 0  # bytes of the frames that were written
         self.total = 0
         self._tx = self.aio(TX)
         self.tx_state = IDLE
         self.written = 0
-        self.last_queued_at = 0.0  # perf_counter() when something was last queued for it alone
+        self.last_queued_at = 0.0  # perf_counter() at which a message was last queued for this peer alone
         self.dropped = 0
         self.stalled = False
 
     def progress_written(self) -> tuple[int, int]:
-        """Return what changes when bytes are written."""
+        """Return a value that changes when bytes are written."""
         return self.written, self.done
 
     @property
     def writing(self) -> bool:
-        """Return True while something is being written to this peer."""
+        """True while a write to this peer is in progress."""
         return self.tx_state != IDLE or self.done < self.total
 
     def write(self, *, now: bool) -> None:
-        """Write what is there for this peer. ``now``: by this thread, as far as the kernel takes it at once."""
+        """Write the queued messages of this peer. ``now``: on this thread, as far as the kernel takes them at once."""
         core = self.core
         if core.reading is not None or core.writing is not None:
             core.finish_interrupted()
@@ -72,21 +72,21 @@ class WriteHalf(Transfer):
                 if self.fault is not None:
                     return
             if self.tx_state != IDLE:
-                return  # COMPLETED: its callback goes on
+                return  # COMPLETED: its callback continues
             pieces = self._set_send_buffers()
             _set_iov(self._tx, pieces, core.iov)
             atomically((setattr, self, "tx_state", POSTED), (_send, self.stream, self._tx))
             return
 
     def hold(self, frames: list[bytes], bodies: Sequence[bytes], total: int) -> None:
-        """Have ``frames`` written next."""
+        """Write ``frames`` next."""
         self.held = frames
         self.bodies = bodies
         self.done = 0
         self.total = total
 
     def finish(self) -> None:
-        """Count what was held as written."""
+        """Count the messages being written as written."""
         count = len(self.bodies)
         self.written += count
         self.bodies = ()
@@ -95,7 +95,7 @@ class WriteHalf(Transfer):
         self.total = 0
 
     def _set_send_buffers(self) -> int:
-        """Say from where the next bytes go; the number of pieces."""
+        """Point the next send at the unwritten bytes; return the number of buffers."""
         iov, skip, pieces = self.core.iov, self.done, 0
         for buffer in self.held:
             size = len(buffer)
@@ -116,7 +116,7 @@ class WriteHalf(Transfer):
             self._failed(_result(self._tx))
 
     def _write_now(self) -> bool:
-        """Write as much as finds room at once; False if that is nothing."""
+        """Write as much as the kernel takes at once; return False if that is nothing."""
         core = self.core
         aio = core.sync_aio
         core.finish_interrupted()
@@ -129,7 +129,7 @@ class WriteHalf(Transfer):
         return self.finish_write()
 
     def finish_write(self) -> bool:
-        """Note what the operation on the core's aio wrote; for the core too, if it was cut short."""
+        """Note what the operation on the core's aio wrote; called by the core too, after an interruption."""
         core = self.core
         size = _count(core.sync_aio)
         code = 0 if size else _result(core.sync_aio)
@@ -143,7 +143,7 @@ class WriteHalf(Transfer):
         return False
 
     def written_now(self) -> int:
-        """Return how many messages are written, those of the write under way too."""
+        """Return how many messages of the write in progress are written."""
         at, count = 0, 0
         for body in self.bodies:
             at += self.machine.wire_size(len(body))
@@ -153,7 +153,7 @@ class WriteHalf(Transfer):
         return count
 
     def unstarted(self) -> tuple[int, list[bytes]]:
-        """Return how many messages being written have begun and are not complete, and those that have not begun."""
+        """Return the number of partly written messages, and the messages of which nothing was written."""
         at, begun = 0, 0
         for index, body in enumerate(self.bodies):
             if at >= self.done:

@@ -1,10 +1,10 @@
 """When queued messages are written: at once, at the end of a loop's turn, or by an alarm.
 
-A message that finds its peer idle is written at once, by the caller. In a burst NNG writes it, and what is appended
-meanwhile goes out together when NNG calls back. The callback has to get the interpreter for that: who appends lets it
-go every YIELD_EVERY messages.
+A message for an idle peer is written at once, by the caller. In a burst NNG's thread writes it, and messages appended
+meanwhile are written together when NNG calls back. That callback needs the interpreter (GIL), so a sender yields it
+every YIELD_EVERY messages.
 
-May not know: protocols, which queue a message is in.
+May not know: protocols, the queue that a message is in.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 _strerror = lib.nng_strerror
 
-BURST_DELAY: Final = 0.001  # seconds after which fewer are
-YIELD_EVERY: Final = 128  # messages appended between two moments in which NNG's callback may take the interpreter
-BURST_GAP: Final = 30e-6  # seconds between two sends: closer ones are a burst, and worth waiting for company
+BURST_DELAY: Final = 0.001  # seconds after which a smaller burst is written
+YIELD_EVERY: Final = 128  # messages appended between two yields of the interpreter to NNG's callback
+BURST_GAP: Final = 30e-6  # seconds between two sends of a burst: closer messages are worth writing together
 TURN_GAP: Final = 100e-6  # seconds between two sends of tasks: closer ones are mostly of one turn of their loop
-FLUSH_OVERDUE: Final = 0.05  # seconds after which a loop that was to flush is taken to have ended, or to be stuck
+FLUSH_OVERDUE: Final = 0.05  # seconds after which a loop that should have flushed is considered ended or stuck
 
 
 class WriteTiming:
-    """Base of the send queues: what they share, and the flushes that come later."""
+    """Base of the send queues: their common state, and delayed flushes."""
 
     def __init__(self, core: Core, cap: int, window: int) -> None:
         self._core = core
@@ -41,12 +41,12 @@ class WriteTiming:
         self.burst: list[bytes] = []  # a burst to all peers, not distributed yet
         self.dropped = 0
         self.waiters: set[Any] = set()
-        self.weigh: Callable[[bytes], int] | None = None  # messages in one of ours, where they are batches
-        # until when a flush at the end of a loop's turn is relied upon, and to whom
+        self.weigh: Callable[[bytes], int] | None = None  # returns the number of messages in a batch
+        # time until which a flush at the end of a loop's turn is expected, and its peers
         self._due = 0.0
         self._due_peers: dict[Connection, None] = {}
         self._flusher = Alarm(self._flush_late)
-        self._seen = 0  # messages accepted when the alarm last looked
+        self._seen = 0  # messages accepted at the alarm's last call
         self._last = 0.0
 
     @property
@@ -55,18 +55,18 @@ class WriteTiming:
         raise NotImplementedError
 
     def _flush(self, *, many: bool = False) -> None:
-        """Under the lock: write what the shared queue holds."""
+        """Write the shared queue. Under the lock."""
         raise NotImplementedError
 
     def distribute(self) -> None:
-        """Under the lock: give the burst to all peers, and write it."""
+        """Queue the burst for each peer, and write it. Under the lock."""
         raise NotImplementedError
 
     def expect(self) -> None:
-        """Have what tasks of the running loop add from now on written together, at the end of its turn."""
+        """Write what tasks of the running loop send from now on together, at the end of the loop's turn."""
         self._due = perf_counter() + FLUSH_OVERDUE
         soon(self._flush_turn)
-        self._flusher.set(BURST_DELAY)  # the loop's next turn may be long in coming
+        self._flusher.set(BURST_DELAY)  # in case the loop's turn takes long
 
     def _flush_turn(self) -> None:
         self._due = 0.0
@@ -83,12 +83,12 @@ class WriteTiming:
         core.notify()
 
     def _flush_late(self) -> float | None:
-        """On the alarm's thread: write what waits for company, or for a loop's next turn, and neither comes."""
+        """Write a burst, or a loop's messages, that nothing has written in time. On the alarm thread."""
         core = self._core
         sent = self.sent
         if sent != self._seen and core.reason is None and not self.burst:
             self._seen = sent
-            return BURST_DELAY  # it does come, and who sends writes
+            return BURST_DELAY  # more was sent meanwhile, and its senders write
         with core.lock:
             if core.reason is None or core.lingers:
                 self._due = 0.0
@@ -104,11 +104,11 @@ class WriteTiming:
         return None
 
     def yield_gil(self) -> None:
-        """Let other threads have the interpreter for a moment, if they wait for it."""
-        _strerror(0)  # any call into C that lets go of it
+        """Let other threads that wait for the interpreter run."""
+        _strerror(0)  # any call into C that releases the interpreter
 
     def _weight(self, bodies: Sequence[bytes]) -> int:
-        """Return how many messages ``bodies`` are."""
+        """Return the number of messages in ``bodies``, which may be batches."""
         return len(bodies) if self.weigh is None else sum(map(self.weigh, bodies))
 
     def _drained(self) -> None:
@@ -116,6 +116,6 @@ class WriteTiming:
             self._core.wake_senders = True
 
     def wake(self) -> None:
-        """Wake those who wait for room, or for the last message to be written."""
+        """Wake the callers that wait for room, or until all is written."""
         for waiter in self.waiters.copy():
             waiter.wake()
