@@ -1,6 +1,6 @@
-"""Answering: what REP and RESPONDENT share. Many questions are open at once, and each answer goes back to who asked.
+"""Replying side of REQ/REP and SURVEY: many questions are open at once, and each reply goes back to its asker.
 
-May not know: what a request or a survey means.
+May not know: the difference between requests and surveys.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ._transfer import JOINED
 from ._waiters import ThreadWaiter, Waiter, sleep, task_waiter
 from .sp import HEADROOM, split_question
 
-TURN_MESSAGES: Final = 16  # questions of one of several peers in a row: an answer takes longer than a message
-PATIENCE: Final = 0.25  # seconds without progress after which a peer's answers are dropped, and do not wait
+TURN_MESSAGES: Final = 16  # questions of one peer in a row, if there are several: a reply takes longer than a message
+PATIENCE: Final = 0.25  # seconds without progress after which replies to a peer are dropped instead of waiting
 
 
 class Answers:
-    """How answers of one socket get to who asked; it does not keep the socket alive."""
+    """Replies of one socket on their way to the askers; it does not keep the socket alive."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -35,14 +35,14 @@ class Answers:
         self._count = 0
 
     async def checkpoint_sometimes(self) -> None:
-        """Now and then let others run and a cancellation in, before anything is handed over."""
+        """Yield to other tasks, and to a cancellation, every 64 calls, before a reply is queued."""
         self._count += 1
         if self._count >= BURST:
             self._count = 0
             await sleep(0)
 
     def answer(self, connection: Connection, answer: bytes, *, soon: bool = False) -> bool:
-        """Queue one answer, or drop it; False if it may wait for room."""
+        """Queue or drop one reply; return False if it may wait for room."""
         core, outbox = self._core, self._outbox
         try:
             with core.lock:
@@ -71,7 +71,7 @@ class Answers:
         return True
 
     def answering(self, connection: Connection, answer: bytes, waiter: Waiter) -> Iterator[float]:
-        """Queue one answer when there is room, or drop it; yields until when to wait."""
+        """Queue one reply when there is room, or drop it; yield until when to wait."""
         deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
         self._outbox.waiters.add(waiter)
         try:
@@ -80,14 +80,14 @@ class Answers:
                     yield deadline
                 elif connection.progress_written() == written:
                     connection.stalled = True
-                else:  # the peer does read, and others were faster to take the room
+                else:  # the peer reads, but other replies took the room
                     deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
         finally:
             self._outbox.waiters.discard(waiter)
 
 
 class Question:
-    """Question received by an answering socket: ``body``, and the ``pipe`` it came by."""
+    """A question received by a replying socket: ``body``, and the ``pipe`` it came from."""
 
     __slots__ = ("_answers", "_connection", "_header", "body")
 
@@ -99,14 +99,14 @@ class Question:
 
     @property
     def pipe(self) -> Pipe | None:
-        """The connection it came by, which may have ended since."""
+        """The connection of the question, which may have ended."""
         return self._connection.pipe
 
     def reply(self, data: Payload) -> None:
-        """Send the answer, once (RuntimeError). Blocks while the queue of earlier answers to this peer is full.
+        """Send the reply. Blocks while the queue of earlier replies to this peer is full.
 
-        It waits as long as the peer reads. If that makes no progress for 0.25 s, this answer is dropped and counted in
-        ``stats.dropped``, and so is each next one that finds no room, at once. Dropped, too, if the peer has left.
+        It waits as long as the peer reads. After 0.25 s without progress the reply is dropped and counted in
+        ``stats.dropped``, and so are the next ones without room, at once. It is dropped too if the peer has left.
         Raises Closed.
         """
         answer = self._header + as_bytes(data)
@@ -118,7 +118,7 @@ class Question:
             waiter.wait(until)
 
     async def areply(self, data: Payload) -> None:
-        """``reply`` for a task. Cancelled, the answer was sent whole or not at all."""
+        """Like ``reply``, for a task. If cancelled, the reply was sent whole or not at all."""
         answer = self._header + as_bytes(data)
         self._answering()
         await self._answers.checkpoint_sometimes()
@@ -129,10 +129,10 @@ class Question:
             await waiter.wait(until)
 
     def _answering(self) -> None:
-        """Raise if the protocol forbids one more answer."""
+        """Raise if the protocol forbids another reply."""
 
     def __repr__(self) -> str:
-        peer = self.pipe.address if self.pipe else "a peer that left"
+        peer = self.pipe.address if self.pipe else "a peer that has left"
         return f"<{type(self).__name__} {len(self.body)} bytes from {peer}>"
 
 
@@ -140,7 +140,7 @@ Asked = TypeVar("Asked", bound=Question)
 
 
 class Answerer(Receiver[Asked], Socket, Generic[Asked]):
-    """The answering side of REQ/REP and SURVEY."""
+    """Base of Rep and Respondent."""
 
     _question: ClassVar[type[Question]] = Question
     _drains: ClassVar[bool] = True
@@ -163,7 +163,7 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
                     connection.fault = wrong
                     break
                 if split is None:
-                    continue  # through too many devices
+                    continue  # it passed too many devices
                 header, body = split
                 if len(body) > largest:
                     inbox.too_large += 1

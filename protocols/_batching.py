@@ -1,16 +1,16 @@
-"""The sending side of ``batch=``: messages accepted and not yet in the queue, and what hands them over.
+"""Sending side of ``batch=``: messages that were accepted and are not queued yet, and when they are.
 
 ::
 
-    send -> open_batch: items ... items       full, or its delay over          no room in the queue
-            appended, no lock, no C  -> one batch, offered at once   ->  again when the outbox says that there is
+    send -> open batch: item ... item     full, or its delay over          no room in the queue
+            appended, no lock, no C    -> one batch, offered at once    -> again when the outbox has room
 
-A message is accepted once it stands in a open_batch. A send that finds no room waits before it appends: cancelled or timed
-out, it has sent nothing. Who hands over: the send that fills a batch, the alarm thread, and whoever flushes;
-all through ``_offer``, which never waits, under one lock. What is handed over leaves its open_batch in the step in which it
-went, so that a signal handler that raises neither loses nor doubles it.
+A message is accepted once it is in an open batch. A send that finds no room waits before it appends: if cancelled or
+timed out, it has sent nothing. The send that fills a batch, the alarm thread and a flush all queue batches through
+``_offer``, which never waits, under one lock. Queued messages leave the open batch in the same step, so a signal
+handler that raises neither loses nor duplicates them.
 
-There is one open_batch a topic on PUB, one in all elsewhere. May not know: protocols, event loops.
+PUB has an open batch for each topic, the other sockets have one. May not know: protocols, event loops.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from ._alarm import Alarm
 from ._outbox import Outbox
 from .batch import HEAD, Batch
 
-MOST_TOPICS: Final = 1024  # topics with a batch begun; over that the oldest goes as it is
+MOST_TOPICS: Final = 1024  # topics with an open batch; beyond that the oldest is queued as it is
 
 Pack = Callable[[bytes, Sequence[bytes]], bytes]
 
 
 class OpenBatch:
-    """A batch begun. The fast way of a send is its own: a message of at most ``small`` bytes is appended to ``items``
-    while there are less than ``fast_limit`` (one step for Python, so it needs no lock), and the batcher is told to ``arm``
-    unless the open_batch is ``armed``. All else goes through ``Batcher.add``.
+    """Messages collected for one batch.
+
+    Fast path of a send: a message of at most ``small`` bytes is appended to ``items`` while there are fewer than
+    ``fast_limit`` (one step for Python, so it needs no lock), and the batcher is told to ``arm`` unless ``armed``.
+    Everything else goes through ``Batcher.add``.
     """
 
     __slots__ = ("armed", "batcher", "capacity", "fast_limit", "items", "key", "since", "small")
@@ -47,21 +49,21 @@ class OpenBatch:
         self.key = key
         self.small = small
         self.items: list[bytes] = []
-        self.capacity = most  # as many as a batch holds, less those that larger messages take on top of their own
-        self.fast_limit = most - 1  # the last place is the slow way's, which then hands the batch over
+        self.capacity = most  # items of a full batch, less those whose place larger messages take
+        self.fast_limit = most - 1  # the last item takes the slow path, which queues the batch
         self.armed = False
-        self.since = 0.0  # time.monotonic() at which its first message came, or a little before
+        self.since = 0.0  # time.monotonic() of its first message, or a little before
 
 
 class Batcher:
-    """The batches of one socket. ``pack(key, items)`` makes the bytes of one."""
+    """Batches of one socket. ``pack(key, items)`` returns the bytes of one."""
 
     def __init__(self, outbox: Outbox, batch: Batch, pack: Pack, where: str) -> None:
         self._outbox = outbox
         self._pack = pack
         self._where = where
         self._most = batch.items
-        # that many messages of ``small`` bytes are within ``size``; a larger one takes the places of several
+        # a full batch of messages of ``small`` bytes is within ``size``; a larger one takes several places
         self._small = max(1, batch.size // batch.items)
         self._delay = batch.delay
         self._open_batches: OrderedDict[bytes, OpenBatch] = OrderedDict()
@@ -74,28 +76,28 @@ class Batcher:
         self.waiters: set[Any] = set()
 
     def open(self) -> OpenBatch:
-        """The one open_batch of a socket without topics."""
+        """Return the one open batch of a socket without topics."""
         with self._lock:
             return self._open_batch(b"")
 
     @property
     def accepted(self) -> int:
-        """Messages accepted for sending since the beginning."""
+        """Messages accepted since the socket was opened."""
         with self._lock:
             return self.handed_over + self._lost + self.waiting
 
     @property
     def waiting(self) -> int:
-        """Messages accepted and not handed over."""
+        """Messages accepted and not queued."""
         return sum(len(open_batch.items) for open_batch in list(self._open_batches.values()))
 
     def arm(self, open_batch: OpenBatch) -> None:
-        """See that what is in ``open_batch`` is sent when its delay is over."""
+        """Queue ``open_batch`` when its delay is over."""
         with self._lock:
             self._arm(open_batch)
 
     def add(self, open_batch: OpenBatch, data: bytes) -> bool:
-        """Accept one message; False if there is no room for it now. Raises Closed."""
+        """Accept one message; return False if there is no room for it. Raises Closed."""
         with self._lock:
             if not self._has_room(open_batch):
                 return False
@@ -106,7 +108,7 @@ class Batcher:
         return True
 
     def add_many(self, open_batch: OpenBatch, data: Sequence[bytes]) -> int:
-        """Accept as many of ``data``, from the first on, as there is room for; how many. Raises as ``add``."""
+        """Accept the first of ``data``, as many as there is room for; return their number. Raises Closed."""
         done = 0
         while done < len(data):
             chunk = data[done : done + self._most]
@@ -120,7 +122,7 @@ class Batcher:
                 if not self._has_room(open_batch):
                     return done
                 room = open_batch.capacity - len(open_batch.items)
-                # in steps without a call, where no signal handler can come between
+                # no calls, so no signal handler runs in between
                 if room < len(chunk):
                     open_batch.items += chunk[:room]
                     done += room
@@ -131,7 +133,7 @@ class Batcher:
         return done
 
     def publish(self, key: bytes, data: Sequence[bytes]) -> None:
-        """Accept all of ``data`` for the topic ``key``. For PUB, which always has room. Raises as ``add``."""
+        """Accept all of ``data`` for the topic ``key``. For PUB, which always has room. Raises Closed."""
         for item in data:
             with self._lock:
                 open_batch = self._open_batch(key)
@@ -142,14 +144,14 @@ class Batcher:
                 self._added(open_batch)
 
     def flush(self) -> bool:
-        """Hand over what there is, full or not, as far as there is room; whether nothing is left. Raises as ``add``."""
+        """Queue all batches, full or not, as far as there is room; return True if nothing is left. Raises Closed."""
         with self._lock:
             for open_batch in list(self._open_batches.values()):
                 self._offer(open_batch, full=False)
             return not self.waiting
 
     def wake(self) -> None:
-        """There is room again: the alarm takes it from here, and senders look."""
+        """Note that there is room: the alarm retries, and senders check."""
         if self._blocked:
             self._alarm.now()
         for waiter in self.waiters.copy():
@@ -188,16 +190,16 @@ class Batcher:
         if not open_batch.armed and self._closed is None:
             open_batch.since = time.monotonic()
             steps = [] if self._alarm.is_set else self._alarm.steps(self._delay)
-            # in one call into C: cut short after the first step, the alarm would seem set and never be called
+            # in one call into C: interrupted after the first step, the alarm would seem set and never be called
             deque(itertools.starmap(operator.call, [*steps, (setattr, open_batch, "armed", True)]), 0)
 
     def _offer(self, open_batch: OpenBatch, *, full: bool) -> None:
-        """Offer a batch of ``open_batch``: a full one, or with ``full=False`` whatever there is. Never waits."""
+        """Queue a full batch or, with ``full=False``, whatever there is. Never waits."""
         count = len(open_batch.items)
         if not count or (full and count < open_batch.capacity):
             return
         packed = self._pack(open_batch.key, open_batch.items[:count])
-        # among the waiters first: room that comes after the look is told
+        # added to the waiters first, so that room found later is notified
         self._outbox.waiters.add(self)
         if not self._outbox.add_batch(packed, open_batch.items, count, self):
             self._blocked = True
@@ -215,20 +217,20 @@ class Batcher:
         open_batch.fast_limit = open_batch.capacity - 1 if self._closed is None else 0
 
     def _due(self) -> float | None:
-        # On the alarm thread. The flags go down before the look: a message appended before that is seen by it, one that
-        # is appended after finds its open_batch's flag down, and its sender arms again.
+        # On the alarm thread. The flags are cleared before the batches are examined: a message appended earlier is
+        # seen, and a later one finds the flag cleared, so its sender arms again.
         again = None
         with self._lock:
             open_batches = list(self._open_batches.values())
             for open_batch in open_batches:
                 open_batch.armed = False
-            self._blocked = False  # a look that was cut short may have left it; what follows says it again
+            self._blocked = False  # an interrupted call may have left it; the loop below sets it again
             try:
                 now = time.monotonic()
                 for open_batch in open_batches:
                     if (
                         open_batch.items and (left := open_batch.since + self._delay - now) > 0
-                    ):  # full ones went meanwhile
+                    ):  # full ones were queued meanwhile
                         open_batch.armed = True
                         again = left if again is None else min(again, left)
                         continue
@@ -236,8 +238,8 @@ class Batcher:
                     if open_batch.key and not open_batch.items:
                         del self._open_batches[open_batch.key]
             except NngkitError:
-                return None  # the queue has closed; what is left is lost, and counted by ``free``
-            if self._blocked and self._closed is None:  # ``wake`` has it called when there is room
+                return None  # the queue has closed; the rest is dropped, and counted by ``free``
+            if self._blocked and self._closed is None:  # ``wake`` calls this when there is room
                 again = None
                 for open_batch in self._open_batches.values():
                     open_batch.armed = True
@@ -248,7 +250,7 @@ class Batcher:
     # ------------------------------------------------------------------ the end
 
     def refuse(self, reason: Closed) -> None:
-        """Accept nothing more; what was accepted may still be pushed. Idempotent."""
+        """Accept nothing more; accepted messages may still be flushed. Idempotent."""
         with self._lock:
             self._closed = self._closed or reason
             for open_batch in self._open_batches.values():
@@ -257,7 +259,7 @@ class Batcher:
             waiter.wake()
 
     def free(self) -> int:
-        """Give everything back, after the queue has refused; how many messages were accepted and did not go."""
+        """Free everything, after the queue refuses; return how many accepted messages were not queued."""
         self._alarm.close()
         with self._lock:
             self._lost = self.waiting
@@ -265,7 +267,7 @@ class Batcher:
         return self._lost
 
     def forked(self, reason: Closed) -> None:
-        """In a forked child: refuse everything and free nothing."""
+        """Refuse everything in a forked child, and free nothing."""
         self._lock = threading.Lock()
         self._closed = reason
         for open_batch in self._open_batches.values():

@@ -20,7 +20,7 @@ from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
 
 
 class Closing:
-    """Draining and closing."""
+    """Methods that drain and close a socket."""
 
     linger: float | None
     _core: Core
@@ -29,9 +29,9 @@ class Closing:
     _drains: ClassVar[bool] = False
 
     def drain(self, timeout: Timeout = DEFAULT) -> bool:
-        """Block until what was accepted is written, ``timeout`` seconds at most (None: ``linger``).
+        """Block until every accepted message is written, for ``timeout`` seconds at most (default: ``linger``).
 
-        True if it is. Written to the network is not received by the peer.
+        Return True if all are written. A written message is not necessarily received by the peer.
         """
         waiter = ThreadWaiter()
         for until in self._draining(timeout, waiter):
@@ -39,7 +39,7 @@ class Closing:
         return self._drained
 
     async def adrain(self, timeout: Timeout = DEFAULT) -> bool:
-        """``drain`` for a task. Cancelled, it ends."""
+        """Like ``drain``, for a task. Cancelling it has no effect on the messages."""
         await checkpoint_before()
         waiter = task_waiter()
         for until in self._draining(timeout, waiter):
@@ -49,7 +49,7 @@ class Closing:
     _drained = True
 
     def _draining(self, timeout: Timeout, waiter: Waiter) -> Iterator[float | None]:
-        """Yield until when to wait, until nothing is left to write."""
+        """Yield until when to wait, as long as messages are left to write."""
         seconds = self.linger if isinstance(timeout, Default) else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
         self._drained = True
@@ -62,7 +62,7 @@ class Closing:
         try:
             while True:
                 pushed = True
-                with contextlib.suppress(NngkitError):  # closed meanwhile: the rest is lost, and counted as dropped
+                with contextlib.suppress(NngkitError):  # closed meanwhile: the rest is dropped and counted
                     pushed = batcher is None or batcher.flush()
                 with core.lock:
                     left = outbox.unwritten if core.reason is None or core.lingers else 0
@@ -83,9 +83,9 @@ class Closing:
         return self._core.reason is not None
 
     def close(self, linger: Timeout = DEFAULT) -> None:
-        """Send what was accepted, for ``linger`` seconds at most (None: as the socket was told), then close.
+        """Send accepted messages for at most ``linger`` seconds (default: the socket's ``linger``), then close.
 
-        From any thread, at any time, any number of times; whoever waits on the socket raises Closed at once.
+        From any thread, at any time, any number of times. Callers that wait on the socket raise Closed at once.
         """
         if self._refuse():
             try:
@@ -94,7 +94,7 @@ class Closing:
                 self._shut()
 
     async def aclose(self, linger: Timeout = DEFAULT) -> None:
-        """``close`` for a task. Cancelled, it closes without sending the rest."""
+        """Like ``close``, for a task. If cancelled, it closes without sending the rest."""
         if self._refuse():
             try:
                 await self.adrain(linger)
@@ -104,17 +104,17 @@ class Closing:
             await checkpoint_before()
 
     def _refuse(self) -> bool:
-        """Accept and hand out nothing more, and wake whoever waits; False if that was done before."""
+        """Refuse new work and wake all waiters; return False if that was done before."""
         reason = Closed(f"{self!r} is closed")
         if not self._core.refuse(reason):
             return False
         if self._batcher is not None:
-            self._batcher.refuse(reason)  # what it accepted may still go, while close lingers
+            self._batcher.refuse(reason)  # messages it has accepted may still be sent
         self._woken()
         return True
 
     def _shut(self) -> None:
-        """Close all connections: after this nothing of it is left."""
+        """Close all connections and free everything."""
         self._refuse()
         if isinstance(self._core.reason, Forked):
             return
@@ -125,10 +125,10 @@ class Closing:
         unregister(self)
 
     def _free(self) -> None:
-        """Free what the protocol holds, once all is closed."""
+        """Free the protocol's resources, after all is closed."""
 
     def _woken(self) -> None:
-        """Wake the waiters of the protocol when the socket has closed."""
+        """Wake the protocol's waiters, after the socket has closed."""
 
     def _forked(self, reason: Forked) -> None:
         self._core.forked(reason)
@@ -156,9 +156,9 @@ class Closing:
             await self.aclose()
 
     def __del__(self) -> None:
-        core = getattr(self, "_core", None)  # __init__ may not have got so far
+        core = getattr(self, "_core", None)  # __init__ may have failed earlier
         if core is None or (not core.lingers and core.reason is not None):
             return
-        # not here: this may run in the middle of anything, also of what holds the lock
+        # not here: a finalizer may run anywhere, also while its thread holds the lock
         core.refuse_later(Closed(f"{type(self).__name__} was not closed"))
         warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)

@@ -1,10 +1,10 @@
-"""Receive queue of a socket: its cap, and its policy when it is full.
+"""Receive queue of a socket, with its cap and its policy when full.
 
-``full``: "hold" stops reading from peers until there is room again; "newest" and "oldest" say which messages are kept
-by sockets that read on all the same (SUB, BUS). What holds peers back is exact: a message over the cap stays in the
-bytes of its connection, and is not a message yet.
+``full``: "hold" stops reading from peers until there is room; "newest" and "oldest" name the messages kept by sockets
+that always read on (SUB, BUS). Holding back is exact: beyond the cap, received bytes stay with their connection and are
+not split into messages.
 
-A receive call takes from ``ready`` without the lock, and asks ``poll`` when that is empty. Undelivered messages are
+A receive call takes from ``ready`` without the lock, and calls ``poll`` when that is empty. Undelivered messages are
 requeued at the head. May not know: protocols, event loops.
 """
 
@@ -27,10 +27,8 @@ from .routing import Rotation
 if TYPE_CHECKING:
     from ._core import Core
 
-TURN_MESSAGES: Final = (
-    128  # a thousand busy peers have theirs within 40 ms; with 10 they are read at an eighth of the rate
-)
-MOST_REFUSED: Final = 64  # errors kept for receivers that do not ask; beyond, the oldest are only counted
+TURN_MESSAGES: Final = 128  # a thousand busy peers are each read within 40 ms; 10 peers at an eighth of the full rate
+MOST_REFUSED: Final = 64  # errors kept for receive calls; the oldest beyond are only counted
 ENDLESS: Final = 1 << 62
 
 WhenBehind = Literal["hold", "newest", "oldest"]
@@ -38,11 +36,11 @@ _call = operator.call
 
 
 class Inbox:
-    """See above. ``cap`` messages and ``window`` bytes are read ahead.
+    """Queue of ``cap`` messages and ``window`` bytes.
 
-    ``unpack(connection, messages) -> items`` looks into messages as they come, and may leave some out. It may be called
-    twice for the same ones, before they count: where that would show, it notes in ``connection.seen`` how many it has
-    dealt with. ``bad``, ``too_large``: counted by it too.
+    ``unpack(connection, messages) -> items`` examines received messages and may leave some out. It may be called twice
+    with the same ones, before they count: where that would show, it notes in ``connection.seen`` how many it has
+    finished. It counts ``bad`` and ``too_large`` messages too.
     """
 
     def __init__(self, core: Core, *, cap: int, window: int, full: WhenBehind) -> None:
@@ -51,13 +49,13 @@ class Inbox:
         self._window = window
         self._full = full
         self.ready: deque[Any] = deque()
-        # popping through an iterator: FOR_ITER, STORE, RETURN have no point where a signal handler can run
+        # popping through an iterator: no signal handler can run in FOR_ITER, STORE, RETURN
         self.pops = iter(self.ready.popleft, None)
         self.unpack: Callable[[Connection, Sequence[bytes]], Sequence[Any]] | None = None
-        self.no_receivers = False  # no receive calls here: what comes is unpacked, and gone
-        self.turn_messages = TURN_MESSAGES  # messages of one of several peers in a row, if peers are held back
-        self.unpack_limit = ENDLESS  # messages unpacked at once, where each holds many
-        self.wrap: Callable[[Connection, Any], Any] | None = None  # makes an item one that knows its pipe
+        self.no_receivers = False  # True without receive calls: messages are unpacked and gone
+        self.turn_messages = TURN_MESSAGES  # messages of one peer in a row, if there are several and they are held back
+        self.unpack_limit = ENDLESS  # messages unpacked at once, if each is a batch
+        self.wrap: Callable[[Connection, Any], Any] | None = None  # makes an item that knows its pipe
         self.received = 0
         self.dropped = 0
         self.too_large = 0
@@ -65,15 +63,15 @@ class Inbox:
         self.refused: deque[BadMessage | TooLarge] = deque(maxlen=MOST_REFUSED)
         self.waiters: set[Any] = set()
         self._held_back: Rotation[Connection] = Rotation()
-        self._bytes_ahead = 0  # bytes read since nothing was ready
-        self.added = 0  # items that ever came here
-        self._runs: deque[list[Any]] = deque()  # [number of items up to there, connection they came by]
+        self._bytes_ahead = 0  # bytes read since the queue was empty
+        self.added = 0  # items ever queued
+        self._runs: deque[list[Any]] = deque()  # [number of items up to here, their connection]
         self._source: Connection | None = None
 
     # ------------------------------------------------------------------ from connections, under the lock
 
     def take_from(self, connection: Connection) -> bool:
-        """Move its complete messages here; whether it may read on."""
+        """Queue the connection's complete messages; return True if it may read on."""
         machine, ready = connection.machine, self.ready
         holds = self._full == "hold" and not self.no_receivers
         turn = self.turn_messages if len(self._core.present) > 1 else ENDLESS
@@ -127,7 +125,7 @@ class Inbox:
             new, lost = len(items), 0
             if self._full == "oldest" and (lost := max(0, len(ready) + new - self._cap)):
                 items = items[: new - lost]
-            # in steps without a call, where no signal handler can come between
+            # no calls, so no signal handler runs in between
             ready += items
             self.received += new - lost
             self.added += new - lost
@@ -149,7 +147,7 @@ class Inbox:
                 connection.dropped += 1
 
     def _note_source(self, connection: Connection) -> None:
-        """Remember that items from now on come by ``connection``, for those who ask before they were read."""
+        """Note that items from now on come from ``connection``, in case their pipes are asked for later."""
         runs = self._runs
         first = self.added - len(self.ready)
         while runs and runs[0][0] <= first:
@@ -158,7 +156,7 @@ class Inbox:
         self._source = connection
 
     def name_pipes(self, wrap: Callable[[Connection, Any], Any]) -> None:
-        """From now on make every item one that knows its pipe, those that were read ahead too."""
+        """Make every item one that knows its pipe, queued ones too."""
         with self._core.lock:
             if self.wrap is not None:
                 return
@@ -177,15 +175,15 @@ class Inbox:
             self.wrap = wrap
 
     def read(self, size: int) -> None:
-        """Note that so many bytes came."""
+        """Count received bytes."""
         self._bytes_ahead += size
 
     def is_held_back(self, connection: Connection) -> bool:
-        """Return True if it is not read from for want of room."""
+        """Return True if a connection is not read for want of room."""
         return connection in self._held_back
 
     def take_remaining(self, connection: Connection) -> None:
-        """Take in what came before the peer closed, also over the cap: at most what one reception brought."""
+        """Queue what was received before the peer closed, beyond the cap too: at most one reception."""
         fault = connection.fault
         while connection.machine.more or connection.fresh or connection.looked != connection.machine.fed:
             connection.looked = connection.machine.fed
@@ -198,14 +196,14 @@ class Inbox:
             self._core.wake_receivers = True
 
     def count_fault(self, fault: Exception) -> None:
-        """Count what a connection was cut for."""
+        """Count the reason for which a connection was cut."""
         if isinstance(fault, TooLarge):
             self.too_large += 1
         else:
             self.bad += 1
 
     def forget(self, connection: Connection) -> None:
-        """It has ended."""
+        """Forget a connection that has ended."""
         self._held_back.discard(connection)
         if self._source is connection:
             self._source = None
@@ -213,7 +211,10 @@ class Inbox:
     # ------------------------------------------------------------------ taking
 
     def poll(self, most: int, out: list[Any] | deque[Any]) -> bool:
-        """Move up to ``most`` items into ``out``; False if there are none. Raises Closed, BadMessage, TooLarge."""
+        """Move up to ``most`` items into ``out``; return False if there are none. Raises Closed,
+        BadMessage, TooLarge.
+
+        """
         core = self._core
         try:
             with core.lock:
@@ -221,7 +222,7 @@ class Inbox:
                 ready = self.ready
                 before = len(out)
                 while ready or self._refill():
-                    # others pop without the lock at any point between two calls into C: each step is one of them
+                    # other threads pop without the lock between any two calls into C: each step is one such call
                     if len(ready) <= most:
                         atomically((out.extend, ready), (ready.clear,))
                     else:
@@ -241,7 +242,7 @@ class Inbox:
         return False
 
     def _refill(self) -> bool:
-        """Read from those that were held back, each in its turn; whether any has come."""
+        """Read from connections that were held back, in turn; return True if messages came."""
         self._bytes_ahead = 0
         if not self._held_back:
             return False
@@ -261,7 +262,7 @@ class Inbox:
         return False
 
     def put_back(self, out: list[Any]) -> None:
-        """Requeue messages at the head that a call took but could not return."""
+        """Requeue messages at the head that a call took and could not return."""
         if not out:
             return
         with self._core.lock:
@@ -273,11 +274,11 @@ class Inbox:
         self.wake()
 
     def take_back(self, unwanted: Callable[[Any], bool]) -> None:
-        """Drop items that were read ahead and are not wanted any more."""
+        """Drop queued items that are no longer wanted."""
         with self._core.lock:
             ready = self.ready
             taken: list[Any] = []
-            atomically((taken.extend, ready), (ready.clear,))  # who receives finds nothing, and waits for the lock
+            atomically((taken.extend, ready), (ready.clear,))  # receivers find the queue empty and wait for the lock
             try:
                 kept = [item for item in reversed(taken) if not unwanted(item)]
             except BaseException:
@@ -286,12 +287,12 @@ class Inbox:
             ready.extendleft(kept)
 
     def wake(self) -> None:
-        """Wake all who wait."""
+        """Wake all waiters."""
         for waiter in self.waiters.copy():
             waiter.wake()
 
     def refuse(self, reason: Closed) -> None:
-        """Hand out nothing more."""
+        """Deliver nothing more."""
         with self._core.lock:
             self.ready.clear()
         self.wake()

@@ -1,4 +1,4 @@
-"""The machine of a new connection: SP over a byte stream, or over WebSocket."""
+"""Machines of new connections: SP over a byte stream, or over WebSocket."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .sp import NAMES, PEERS, Machine
 
 
 def machines(protocol: int, limit: int, headroom: int) -> Callable[[Address, bool], Any]:
-    """Factory of the machines of new connections; it does not know the socket."""
+    """Return a factory of machines for new connections; it does not refer to the socket."""
 
-    def machine(address: Address, dialled: bool) -> Any:
+    def machine(address: Address, dialed: bool) -> Any:
         if not address.web:
             return Machine(protocol, limit=limit, headroom=headroom, ipc=address.local, in_place=True)
-        from .websocket import ClientMachine, ServerMachine  # h11 and wsproto: most programs do not need them
+        from .websocket import ClientMachine, ServerMachine  # imports h11 and wsproto, which most programs do not need
 
-        listener = PEERS[protocol] if dialled else protocol
+        listener = PEERS[protocol] if dialed else protocol
         subprotocol = f"{NAMES[listener]}.sp.nanomsg.org"
-        if dialled:
+        if dialed:
             port = f":{address.port}"
             host = f"[{address.host}]" if ":" in address.host else address.host
             return ClientMachine(subprotocol, address.path, host + port, limit, os.urandom, headroom=headroom)

@@ -1,18 +1,19 @@
-"""Reading: by the thread or event loop that waits for a socket, and else by one thread of ours for all sockets.
+"""Reading: by the thread or loop that waits for a socket, otherwise by one reader thread for all sockets.
 
 ::
 
     wait(waiter, deadline)      a thread waits: one of the waiting threads polls, and reads for all of them
-    watch_for(waiter)              a task is about to wait: its loop polls from now on
-    ReaderThread                      polls the sockets that nobody reads; one thread for the process
+    watch_for(waiter)           a task is about to wait: its loop polls from now on
+    ReaderThread                polls the sockets without waiters; one thread for the process
 
-A poller is an epoll of the descriptors of one socket's connections, edge-triggered: it reports once that something
-came, and then the connection is read until nothing is left. No thread of NNG's stands between the kernel and a caller
-that waits. What comes while no caller waits is read by the reader thread, which polls the pollers. Where a waiter polls
-as well, the reader lets it read first. If it has not after GRACE seconds it is busy, and the reader reads in its place.
+A poller is an epoll of the descriptors of one socket's connections, edge-triggered: it reports new data once, and the
+connection is then read until nothing is left. No NNG thread stands between the kernel and a waiting caller. Data that
+arrives while no caller waits is read by the reader thread, which polls the pollers. If a waiter polls too, the reader
+thread lets it read first; a waiter that has not read after GRACE seconds is busy, and the reader thread reads in its
+place.
 
-A connection whose descriptor is not known (TLS; systems other than Linux) is read by NNG's callbacks instead.
-May not know: protocols, messages, NNG's operations.
+A connection whose descriptor is unknown (TLS; systems other than Linux) is read by NNG's callbacks instead. May not
+know: protocols, messages, NNG's operations.
 """
 
 from __future__ import annotations
@@ -36,18 +37,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("nngkit.protocols")
 
-GRACE: Final = 0.005  # seconds after which the reader reads if the waiters are busy
+GRACE: Final = 0.005  # seconds after which the reader thread reads if the waiters are busy
 _EPOLL: Final = hasattr(select, "epoll")
 _NEWS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET if _EPOLL else 0
 _ENDS: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _EPOLL else 0
 
 
 class Poller:
-    """See above. ``add``, ``remove`` and ``repeat`` are called under the core's lock, all others without.
+    """Polling of one socket. ``add``, ``remove`` and ``repeat`` need the core's lock, all other methods must not hold
+    it.
 
-    ``epoll``: None until somebody waits, so that a socket that only sends needs no descriptor for it; the reader polls
-    its connections then. ``moves`` counts the reads by waiters; ``reads_when_busy``: what it was when the reader last found
-    them busy.
+    ``epoll`` is None until a caller waits, so a socket that only sends needs no descriptor for it; the reader thread
+    then polls its connections directly. ``reads_by_waiters`` counts reads; ``reads_when_busy`` is that count when the
+    reader thread last found the waiters busy.
     """
 
     def __init__(self, core: Core) -> None:
@@ -56,7 +58,7 @@ class Poller:
         self.reads_by_waiters = 0
         self.reads_when_busy = -1
         self._connections: dict[int, Connection] = {}  # by descriptor
-        self._wakeup: WakeupDescriptor | None = None  # for the thread that drives
+        self._wakeup: WakeupDescriptor | None = None  # wakes the polling thread
         self._watches: dict[object, Watch] = {}
         self._polling = threading.Lock()
         self._threads: set[ThreadWaiter] = set()
@@ -64,7 +66,7 @@ class Poller:
     # ------------------------------------------------------------------ connections, under the core's lock
 
     def add(self, connection: Connection) -> bool:
-        """Poll ``connection`` from now on; False if its descriptor cannot be polled."""
+        """Poll ``connection`` from now on; return False if its descriptor cannot be polled."""
         number = connection.descriptor
         assert number is not None
         try:
@@ -72,13 +74,16 @@ class Poller:
                 reader_thread().register(self, number)
             else:
                 self.epoll.register(number, _NEWS)
-        except (OSError, RuntimeError):  # no descriptors, no thread, or this descriptor is closed
+        except (OSError, RuntimeError):  # no descriptors, no thread, or a closed descriptor
             return False
         self._connections[number] = connection
         return True
 
     def remove(self, connection: Connection) -> None:
-        """Stop polling ``connection``. Call before its descriptor is closed: the next connection may get its number."""
+        """Stop polling ``connection``. Call before its descriptor is closed: the next connection may get the same
+        number.
+
+        """
         number = connection.descriptor
         assert number is not None
         if self._connections.get(number) is connection:
@@ -88,11 +93,11 @@ class Poller:
                     reader_thread().unregister(self, number)
                 else:
                     self.epoll.unregister(number)
-            except OSError:  # cut short by a signal handler, and made once more
-                log.debug("descriptor %d was polled no more", number)
+            except OSError:  # repeated after a signal handler interrupted it
+                log.debug("descriptor %d was not polled", number)
 
     def repeat(self, connection: Connection) -> None:
-        """Report ``connection`` again, as something is left."""
+        """Report ``connection`` again, as data is left."""
         number = connection.descriptor
         assert number is not None
         if self._connections.get(number) is connection:
@@ -102,7 +107,7 @@ class Poller:
                 self.epoll.modify(number, _NEWS)
 
     def _open(self) -> select.epoll | None:
-        """Return the epoll, made when it is first asked for; None without connections, or a descriptor for it.
+        """Return the epoll, created on the first call; None without connections, or without a descriptor for it.
 
         Under the core's lock.
         """
@@ -120,11 +125,11 @@ class Poller:
     # ------------------------------------------------------------------ waiting
 
     def watch_for(self, waiter: TaskWaiter) -> None:
-        """Have the loop of a task that is about to wait read when something comes. Called in that loop."""
+        """Let the loop of a task that is about to wait read arriving data. Called in that loop."""
         loop = waiter.loop
         if loop in self._watches or self.core.reason is not None:
             return
-        epoll = self.epoll or self._opened()  # kept open by this name, whoever closes the socket
+        epoll = self.epoll or self._opened()  # this reference keeps it open if another thread closes the socket
         if epoll is None:
             return
         for other, old in list(self._watches.items()):
@@ -135,15 +140,15 @@ class Poller:
         if found is None:
             return
         self._watches[loop] = found
-        if self.core.reason is not None:  # closed by another thread, which may not have seen it
+        if self.core.reason is not None:  # closed by another thread, which may have missed this watch
             found.close()
 
     def wait(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
-        """Like ``waiter.wait(deadline)``, but read what comes meanwhile: one thread reads for all that wait."""
+        """Like ``waiter.wait(deadline)``, but read arriving data meanwhile: one thread reads for all that wait."""
         if waiter.woken():
             return True
         if self.epoll is not None or self._opened() is not None:
-            # a loop's step: a signal handler that raises after a call would leave the lock taken for ever
+            # in a `for` statement: a signal handler that raised after a call would leave the lock held for ever
             for mine in map(self._polling.acquire, (False,)):
                 if mine:
                     try:
@@ -160,8 +165,8 @@ class Poller:
             self._threads.discard(waiter)
 
     def _poll_until_woken(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
-        """Poll and read until ``waiter`` is woken; False at the deadline."""
-        epoll, wakeup = self.epoll, self._wakeup  # kept open by these names, whoever closes the socket
+        """Poll and read until ``waiter`` is woken; return False at the deadline."""
+        epoll, wakeup = self.epoll, self._wakeup  # these references keep them open if another thread closes the socket
         if wakeup is None:
             try:
                 wakeup = self._wakeup = WakeupDescriptor()
@@ -198,18 +203,18 @@ class Poller:
 
     @property
     def has_polling_waiter(self) -> bool:
-        """Return True if a waiter polls too."""
+        """True if a waiter polls too."""
         return self._polling.locked() or any(not found.ended for found in list(self._watches.values()))
 
     # ------------------------------------------------------------------ reading
 
     def read_for(self, loop: object) -> None:
-        """Read what came; by a waiter, in the loop ``loop`` or in a thread (None)."""
+        """Read arrived data on behalf of a waiter, in the loop ``loop`` or in a thread (None)."""
         self.reads_by_waiters += 1
         self.read_ready(loop)
 
     def read_ready(self, loop: object = None) -> bool:
-        """Read every connection that received something; False if there is none."""
+        """Read every connection with data; return False if there is none."""
         core, epoll = self.core, self.epoll
         if epoll is None or (core.reason is not None and not core.lingers):
             return False
@@ -226,7 +231,7 @@ class Poller:
         return True
 
     def read_one(self, number: int, event: int) -> None:
-        """Read the connection that received something; for the reader, while there is no epoll."""
+        """Read one connection with data. For the reader thread, while there is no epoll."""
         core = self.core
         with core.lock:
             if core.reason is None or core.lingers:
@@ -234,8 +239,8 @@ class Poller:
         core.notify()
 
     def read_now(self) -> None:
-        """Read every connection that received something; under the core's lock."""
-        epoll = self.epoll or self._open()  # not left to the reader, which may have to wait for the interpreter
+        """Read every connection with data. Under the core's lock."""
+        epoll = self.epoll or self._open()  # not left to the reader thread, which may have to wait for the interpreter
         if epoll is not None:
             self._read(epoll.poll(0))
 
@@ -254,20 +259,20 @@ class Poller:
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Stop polling; without the lock."""
+        """Stop polling. Called without the lock."""
         for found in list(self._watches.values()):
             found.close()
         if self.epoll is not None:
             reader_thread().remove(self, self.epoll)
 
     def release(self) -> None:
-        """Free the descriptors now, and not when the collector runs. After ``close``."""
+        """Free the descriptors now instead of at garbage collection. After ``close``."""
         self.epoll = self._wakeup = None
         self._watches = {}
 
 
 class ReaderThread:
-    """Reads the sockets that nobody else reads, on a thread of its own, which starts with the first of them."""
+    """Reads the sockets without waiters, on a thread that starts with the first of them."""
 
     _one: ClassVar[ReaderThread | None] = None
     _starting: ClassVar[threading.Lock] = threading.Lock()
@@ -275,11 +280,12 @@ class ReaderThread:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._lock = threading.Lock()
-        self._direct: dict[int, Poller] = {}  # those without an epoll, by the descriptors of their connections
-        self._pollers: dict[int, Poller] = {}  # the others, by that of their epoll
-        self._deferred: dict[int, tuple[Poller, int]] = {}  # those whose waiters go first, and what they had read then
+        self._direct: dict[int, Poller] = {}  # pollers without an epoll, by the descriptors of their connections
+        self._pollers: dict[int, Poller] = {}  # pollers with one, by its descriptor
+        # pollers whose waiters may read first, with their counts of reads
+        self._deferred: dict[int, tuple[Poller, int]] = {}
         self._check_at = 0.0
-        # daemon: it ends with the process, and has nothing to do once all sockets are closed
+        # daemon: it ends with the process, and is idle once all sockets are closed
         threading.Thread(target=self._run, name="nngkit-reader", daemon=True).start()
 
     def register(self, poller: Poller, number: int) -> None:
@@ -294,17 +300,17 @@ class ReaderThread:
                 atomically((self._epoll.unregister, number), (self._direct.pop, number))
 
     def repeat(self, poller: Poller, number: int) -> None:
-        """Report it again, as something is left."""
+        """Report it again, as data is left."""
         with self._lock:
             if self._direct.get(number) is poller:
                 self._epoll.modify(number, _NEWS)
 
     def hand_over(self, poller: Poller, epoll: select.epoll, numbers: list[int]) -> None:
-        """Give ``poller`` an epoll, and poll that from now on in place of its connections. Raises OSError."""
+        """Give ``poller`` an epoll, and poll that in place of its connections. Raises OSError."""
         with self._lock:
             self._epoll.register(epoll.fileno(), select.EPOLLIN)
             steps: list[tuple[Any, ...]] = [(self._pollers.__setitem__, epoll.fileno(), poller)]
-            for number in numbers:  # what came before is reported at once
+            for number in numbers:  # data that came before is reported at once
                 steps += [(self._epoll.unregister, number), (self._direct.pop, number), (epoll.register, number, _NEWS)]
             atomically(*steps, (setattr, poller, "epoll", epoll))
 
@@ -321,7 +327,7 @@ class ReaderThread:
             try:
                 self._turn()
             except Exception:
-                log.exception("a socket could not be read")
+                log.exception("error in the reader thread")
 
     def _turn(self) -> None:
         for number, event in self._epoll.poll(GRACE if self._deferred else None):
@@ -342,7 +348,7 @@ class ReaderThread:
             self._check()
 
     def _check(self) -> None:
-        """Read in the place of waiters that have not read for GRACE seconds."""
+        """Read in place of waiters that have not read for GRACE seconds."""
         self._check_at = time.monotonic() + GRACE
         for number, (poller, reads_by_waiters) in list(self._deferred.items()):
             if self._pollers.get(number) is poller:
@@ -356,12 +362,12 @@ class ReaderThread:
 
     def _listen(self, number: int, poller: Poller, events: int) -> None:
         with self._lock:
-            if self._pollers.get(number) is poller:  # and not another that has the number now
+            if self._pollers.get(number) is poller:  # and no other poller that has the number now
                 self._epoll.modify(number, events)
 
 
 def reader_thread() -> ReaderThread:
-    """Return the reader of this process."""
+    """Return the reader thread of this process."""
     with ReaderThread._starting:
         if ReaderThread._one is None:
             ReaderThread._one = ReaderThread()
@@ -369,7 +375,7 @@ def reader_thread() -> ReaderThread:
 
 
 def _forked() -> None:
-    # the thread is the parent's, and so is what its epoll says
+    # thread and epoll are the parent's
     ReaderThread._one = None
     ReaderThread._starting = threading.Lock()
 

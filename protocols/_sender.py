@@ -1,4 +1,4 @@
-"""The sending half of a socket: one message or many, blocking or awaited, as they are or in batches.
+"""Sending half of a socket: one message or many, blocking or awaited, single or in batches.
 
 May not know: protocols.
 """
@@ -26,15 +26,15 @@ _BYTES_ONLY = frozenset((bytes,))
 
 
 class Sender:
-    """Sending, blocking or awaited (trio and asyncio), from as many threads and tasks at once as there are.
+    """Blocking and awaited sending (trio and asyncio), from any number of threads and tasks at once.
 
-    A message is bytes or any contiguous buffer, copied before the call returns. ``timeout`` is in seconds, None waits
-    for ever, and what is left out is the socket's ``send_timeout``; 0 does not wait. With the queue full,
-    ``when_full="block"`` waits (TimedOut), ``"drop"`` and ``"drop_oldest"`` drop and count, ``"raise"`` raises Full.
-    Accepted means queued in this process: only an answer from the peer proves more. All raise Closed, Forked.
+    A message is bytes or any contiguous buffer, copied before the call returns. ``timeout`` is in seconds; None waits
+    for ever, 0 does not wait, and the default is the socket's ``send_timeout``. With a full queue ``when_full="block"``
+    waits (TimedOut), ``"drop"`` and ``"drop_oldest"`` drop and count, ``"raise"`` raises Full. Accepted means queued in
+    this process; only a reply from the peer proves more. All methods raise Closed, Forked.
 
-    With ``batch=`` a message waits for company: until its batch is full, its delay is over, or ``flush``. "Queue full"
-    then means that a whole batch finds no room in the queue.
+    With ``batch=`` a message waits in its batch until that is full, its delay is over, or ``flush``. The queue is then
+    full when it has no room for a whole batch.
     """
 
     _core: Core
@@ -53,7 +53,7 @@ class Sender:
             try:
                 if header := self._header:
                     data = header + data
-                # appending so is one step for Python, which needs no lock and which no signal handler divides
+                # this append is one step for Python: it needs no lock, and no signal handler divides it
                 queue += (data,)
                 if outbox.idle.peers:
                     outbox.kick()
@@ -79,7 +79,10 @@ class Sender:
                 waiter.wait(until)
 
     async def asend(self, data: Payload, timeout: Timeout = DEFAULT) -> None:
-        """Queue one message. Cancelled, it was sent whole or not at all. Yields at least every 64, or once a batch."""
+        """Like ``send``, for a task. If cancelled, the message was sent whole or not at all. Yields at least every 64
+        messages, or once per batch.
+
+        """
         outbox = self._outbox
         queue = outbox.queue
         if len(queue) < outbox.free and type(data) is bytes and len(data) < SMALL and self._sends < BURST:
@@ -110,14 +113,14 @@ class Sender:
                 await waiter.wait(until)
 
     def _frames(self, items: Iterable[Payload]) -> Sequence[bytes]:
-        """Return the messages for the wire that carry ``items``."""
+        """Return the wire messages that carry ``items``."""
         held = messages(items)
         return [self._header + item for item in held] if self._header else held
 
     def send_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT) -> int:
-        """Queue the messages in order; the number sent, which a TimedOut carries as ``sent``.
+        """Queue the messages in order; return the number sent, which a TimedOut carries as ``sent``.
 
-        ``timeout`` holds for each message that has to wait. Interrupted, a first part of them was sent.
+        ``timeout`` applies to each message that has to wait. If interrupted, the first messages were sent.
         """
         if (open_batch := self._open_batch) is not None:
             held, waiter = messages(items), ThreadWaiter()
@@ -138,7 +141,7 @@ class Sender:
             done += 1
 
     async def asend_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT) -> int:
-        """``send_many`` for a task. Cancelled, a first part of them was sent."""
+        """Like ``send_many``, for a task. If cancelled, the first messages were sent."""
         if (open_batch := self._open_batch) is not None:
             held, waiter = messages(items), task_waiter()
             await sleep(0)
@@ -165,16 +168,16 @@ class Sender:
         return self._outbox.add_many(frames)
 
     def flush(self, timeout: Timeout = DEFAULT) -> None:
-        """Hand over all that waits in batches, waiting for room. Without ``batch=`` nothing ever waits there.
+        """Queue all batches, full or not, waiting for room. Without ``batch=`` there is nothing to do.
 
-        Raises TimedOut, Closed; what was accepted stays so.
+        Raises TimedOut, Closed; accepted messages stay accepted.
         """
         waiter = ThreadWaiter()
         for until in self._flushing(waiter, timeout):
             waiter.wait(until)
 
     async def aflush(self, timeout: Timeout = DEFAULT) -> None:
-        """``flush`` for a task. Cancelled, what was accepted stays so."""
+        """Like ``flush``, for a task. If cancelled, accepted messages stay accepted."""
         await sleep(0)
         waiter = task_waiter()
         for until in self._flushing(waiter, timeout):
@@ -219,7 +222,7 @@ class Sender:
         self._sends = 0
 
     async def _checkpoint_sometimes(self) -> None:
-        """Now and then let others run and a cancellation in, before anything is handed over."""
+        """Yield to other tasks, and to a cancellation, every 64 calls, before a message is queued."""
         self._sends += 1
         if self._sends >= BURST:
             self._sends = 0
@@ -230,7 +233,7 @@ class Sender:
     def _add_to_batch(
         self, open_batch: OpenBatch, items: Sequence[bytes], waiter: Waiter, timeout: Timeout
     ) -> Iterator[float | None]:
-        """Accept ``items``; yields until when to wait for room."""
+        """Accept ``items``; yield until when to wait for room."""
         batcher, outbox = open_batch.batcher, self._outbox
         done = batcher.add_many(open_batch, items)
         if done == len(items):
@@ -246,7 +249,7 @@ class Sender:
                     outbox.dropped += len(items) - done
                     return
                 if outbox.when_full == "raise":
-                    raise Full(f"{self!r}: the sending queue is full")
+                    raise Full(f"{self!r}: the send queue is full")
                 if deadline is not None and time.monotonic() >= deadline:
                     late = TimedOut(f"{self!r}: no room to send in {seconds} s", seconds)
                     late.sent = done
@@ -278,7 +281,7 @@ class Sender:
 
 
 class Broadcaster(Sender):
-    """Sending to every peer. What finds no room for one is dropped for that one, so it never waits."""
+    """Sending to every peer. Messages without room in a peer's queue are dropped for that peer, so it never waits."""
 
     def _send(self, body: bytes, timeout: Timeout, waiter: ThreadWaiter | None = None) -> None:
         self._outbox.to_all((body,))
@@ -293,7 +296,7 @@ class Broadcaster(Sender):
 
 
 def messages(items: Iterable[Payload]) -> Sequence[bytes]:
-    """``items`` as bytes that stay what they are while they wait."""
+    """Return ``items`` as immutable bytes."""
     held: list[Any] = items if type(items) is list else list(items)
     if _BYTES_ONLY.issuperset(map(type, held)):
         return held
@@ -301,7 +304,7 @@ def messages(items: Iterable[Payload]) -> Sequence[bytes]:
 
 
 async def _yield(trio_task: bool) -> None:
-    """Let others run, and let a cancellation in, while nothing has been handed over yet."""
+    """Yield to other tasks, and to a cancellation, before anything is queued."""
     if trio_task:
         await sys.modules["trio"].lowlevel.checkpoint_if_cancelled()
     else:

@@ -159,7 +159,7 @@ class SharedQueue(WriteTiming):
 
     def _refused(self) -> bool:
         if self.when_full == "raise":
-            raise Full(f"{self._where}: the sending queue is full")
+            raise Full(f"{self._where}: the send queue is full")
         if self.when_full == "block":
             return False
         self.dropped += 1

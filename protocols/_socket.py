@@ -1,9 +1,9 @@
-"""The face of a socket: its options, addresses, counters, and its end.
+"""Base of all sockets: options, addresses, counters, batches.
 
-The six protocols derive from ``Socket`` and from ``Receiver`` and ``Sender``, and say in class attributes what is
-different. Everything here may be called from any thread; nothing here waits inside NNG.
+The six protocols derive from ``Socket``, ``Receiver`` and ``Sender``, and state their differences in class attributes.
+All methods may be called on any thread; none waits inside NNG.
 
-May not know: messages' meaning.
+May not know: the meaning of messages.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ SPLIT: Final = 16  # batches unpacked at once
 
 
 class _Signature:
-    """Signature that ``help`` and ``inspect`` show of a socket class: its own options, then those of every socket."""
+    """Signature of a socket class for ``help`` and ``inspect``: its own options, then those of every socket."""
 
     def __get__(self, socket: object, kind: type[Socket]) -> inspect.Signature | None:
         own = list(inspect.signature(kind.__init__).parameters.values())[1:]
         if not own or own[-1].kind is not inspect.Parameter.VAR_KEYWORD:
-            return None  # it names all it takes
+            return None  # it lists all of its options
         batches = kind._batches_in or kind._batches_out
         shared = list(inspect.signature(Socket.__init__).parameters.values())[1:]
         return inspect.Signature([*own[:-1], *(each for each in shared if batches or each.name != "batch")])
@@ -52,28 +52,28 @@ class _Signature:
 class Socket(Closing, Peers):
     """Base of all sockets. All arguments are keywords.
 
-    ``listen``, ``dial``: one address or several. ``name``: for messages. ``recv_max_size``: bytes of the largest
-    message let in, UNLIMITED (0) is 1 GiB. ``recv_timeout``, ``send_timeout``: seconds, None waits for ever.
+    ``listen``, ``dial``: one address or several. ``name``: for messages and logs. ``recv_max_size``: bytes of the
+    largest message accepted; UNLIMITED (0) is 1 GiB. ``recv_timeout``, ``send_timeout``: seconds, None for ever.
     ``recv_buffer``, ``recv_window``: messages and bytes read ahead (Surveyor: replies kept by each survey).
     ``send_buffer``, ``send_window``: messages and bytes queued for sending. ``when_full``: "block", "drop",
-    "drop_oldest" or "raise", as the protocol allows. ``tls``: for tls+tcp and wss. ``reconnect``: seconds between tries
-    of a dialler at most. ``linger``: seconds that close may take to send what was accepted. ``admit``: called on an NNG
-    thread with each new Pipe; false refuses the connection. ``handshake_timeout``: seconds until a connection has said
-    hello; ``idle_timeout``: seconds that a peer may pause in the middle of a message; None: for ever. ``max_pipes``,
-    ``max_pipes_per_host``: connections accepted at a time, 0 is no limit. ``batch``: many messages in one, True or a
-    Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size`` is then about
-    each of them, and the buffers count batches.
+    "drop_oldest" or "raise", as the protocol allows. ``tls``: for tls+tcp and wss. ``reconnect``: maximum seconds
+    between tries of a dialer. ``linger``: seconds that close may take to send accepted messages, None for ever.
+    ``admit``: called on an NNG thread with each new Pipe; a false result refuses the connection. ``handshake_timeout``:
+    seconds for a handshake. ``idle_timeout``: seconds that a peer may pause within a message; None for ever.
+    ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``batch``: many messages in
+    one, True or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size``
+    then limits each of them, and the buffers count batches.
 
-    Raises ConfigError for a value or URL that cannot be used, Unreachable where it cannot listen, Forked.
+    Raises ConfigError for an unusable value or URL, Unreachable if it cannot listen, Forked.
     """
 
     _protocol: ClassVar[int]
-    _header = b""  # what stands before every message on the wire
-    _header_room: ClassVar[int] = 0  # bytes of protocol headers beyond the limit of a message
+    _header = b""  # prefix of every message on the wire
+    _header_room: ClassVar[int] = 0  # bytes of protocol headers beyond the size limit
     _alone: ClassVar[bool] = False
-    _shares: ClassVar[bool] = False  # one queue for all peers
+    _shares: ClassVar[bool] = False  # one send queue for all peers
     _when_behind: ClassVar[WhenBehind] = "hold"
-    _never_receives: ClassVar[bool] = False  # what comes is for nobody
+    _never_receives: ClassVar[bool] = False  # received messages are discarded
     _batches_in: ClassVar[bool] = False
     _batches_out: ClassVar[bool] = False
     _batches_by_topic: ClassVar[bool] = False
@@ -112,7 +112,7 @@ class Socket(Closing, Peers):
     ) -> None:
         self.name = text_name(name)
         self._addresses: list[str] = []
-        self._dialled: list[str] = []
+        self._dialed: list[str] = []
         self._recv_timeout = seconds("recv_timeout", recv_timeout)
         self._send_timeout = seconds("send_timeout", send_timeout)
         self.linger = seconds("linger", linger)
@@ -169,7 +169,7 @@ class Socket(Closing, Peers):
         )
         self._inbox, self._outbox = self._core.inbox, self._core.outbox
         if not self._shares or self._batch is not None:
-            self._outbox.free = 0  # no fast way: see Sender.send
+            self._outbox.free = 0  # no fast path: see Sender.send
         if most:
             self._inbox.unpack_limit = most
         if self._never_receives:
@@ -189,7 +189,7 @@ class Socket(Closing, Peers):
             raise
 
     def _set_up(self) -> None:
-        """Set up the protocol, between opening and listening."""
+        """Set up the protocol, before listening and dialing."""
 
     # ------------------------------------------------------------------ batches
 
@@ -197,7 +197,9 @@ class Socket(Closing, Peers):
         if batch is None or batch is False:
             return None
         if not (self._batches_in or self._batches_out):
-            raise ConfigError("batch", f"{type(self).__name__} has none: its messages are single by nature", batch)
+            raise ConfigError(
+                "batch", f"{type(self).__name__} cannot batch: each of its messages is handled singly", batch
+            )
         if batch is True:
             return Batch()
         if not isinstance(batch, Batch):
@@ -205,7 +207,7 @@ class Socket(Closing, Peers):
         return batch
 
     def _set_up_batches(self, batch: Batch) -> None:
-        """Pack what is sent, unpack what is received."""
+        """Pack sent messages and unpack received ones."""
         if self._batches_out:
             self._outbox.weigh = count_topic if self._batches_by_topic else partial(count, start=len(self._header))
             self._batcher = Batcher(self._outbox, batch, weakly(self._pack, b""), repr(self))
@@ -219,7 +221,10 @@ class Socket(Closing, Peers):
         return self._header + pack(items)
 
     def _split_all(self, connection: Connection, messages: Sequence[bytes]) -> list[Any]:
-        """Under the core's lock: what the batches hold; one that is none is refused, and told to a receiver."""
+        """Return the messages of the batches; a malformed batch becomes an error for a receive call. Under the core's
+        lock.
+
+        """
         inbox, items = self._inbox, []
         for message in messages:
             try:
@@ -235,7 +240,7 @@ class Socket(Closing, Peers):
     # ------------------------------------------------------------------ addresses
 
     def listen(self, url: str) -> str:
-        """Accept connections at ``url``; the address bound, with the port chosen where it was 0."""
+        """Accept connections at ``url``; return the bound address, with the chosen port in place of 0."""
         address = parse("listen", url)
         self._check_open()
         bound = self._core.listen(address, self._tls).bound
@@ -243,33 +248,33 @@ class Socket(Closing, Peers):
         return bound
 
     def dial(self, url: str) -> None:
-        """Connect to ``url`` in the background, again and again, whether or not anybody listens there yet."""
+        """Connect to ``url`` in the background, again and again, whether or not a listener is there yet."""
         address = parse("dial", url)
         self._check_open()
         self._core.dial(address, self._tls, self._pause)
-        self._dialled.append(url)
+        self._dialed.append(url)
 
     @property
     def address(self) -> str:
-        """The first address bound. Raises ConfigError on a socket that does not listen."""
+        """The first bound address. Raises ConfigError on a socket that does not listen."""
         if not self._addresses:
             raise ConfigError("address", f"{self!r} does not listen")
         return self._addresses[0]
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All addresses bound."""
+        """All bound addresses."""
         return tuple(self._addresses)
 
     def __repr__(self) -> str:
-        where = self.name or " ".join([*self._addresses, *(f"-> {url}" for url in self._dialled)])
+        where = self.name or " ".join([*self._addresses, *(f"-> {url}" for url in self._dialed)])
         return f"<{type(self).__name__}{' ' + where if where else ''}>"
 
     # ------------------------------------------------------------------ counters
 
     @property
     def stats(self) -> Stats:
-        """The counters, read at one go."""
+        """The counters, read at one moment."""
         core, inbox, outbox = self._core, self._inbox, self._outbox
         batcher = self._batcher
         accepted = None if batcher is None else batcher.accepted
@@ -297,7 +302,7 @@ class Socket(Closing, Peers):
             )
 
     def _counters(self) -> dict[str, int]:
-        """Return the counters of the protocol; under the core's lock."""
+        """Return the protocol's counters. Under the core's lock."""
         return {}
 
 

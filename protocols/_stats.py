@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counters of a socket since it was opened. Messages, unless said otherwise.
+    """Counters of a socket since it was opened; messages, unless stated otherwise.
 
-    ``sent``: accepted for sending. ``received``: handed to, or ready for, the program. ``dropped``: let go for want of
-    room, on the way in or out. ``broken``: being written when their connection ended: nobody knows what became of
-    them. ``too_large``: over ``recv_max_size``; the connection was cut. ``bad``: bytes that were not what the protocol
-    says. ``late``: replies after their deadline. ``duplicate``: numbered messages that came again. ``resent``: requests
-    sent again. ``lost``: gaps seen in numbered messages. ``written``, ``read``: on all connections. ``unwritten``:
-    accepted and not written, and neither dropped nor broken. ``pipes``: connections now; ``joined``, ``left``,
-    ``refused`` (by ``admit``), ``cut`` (for breaking the rules; ``cuts`` says which and why): ever.
+    ``sent``: accepted for sending. ``received``: handed to, or ready for, the program. ``dropped``: dropped for want of
+    room, in or out. ``broken``: being written when their connection ended, so their fate is unknown. ``too_large``:
+    over ``recv_max_size``; the connection was cut. ``bad``: malformed. ``late``: replies after their deadline.
+    ``duplicate``: numbered messages received again. ``resent``: requests sent again. ``lost``: gaps in numbered
+    messages. ``written``, ``read``: on all connections. ``unwritten``: accepted and not written, dropped or broken.
+    ``pipes``: current connections; ``joined``, ``left``, ``refused`` (by ``admit``), ``cut`` (for breaking a rule; see
+    ``cuts``): connections ever.
     """
 
     sent: int = 0

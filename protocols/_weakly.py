@@ -8,7 +8,10 @@ from weakref import WeakMethod
 
 
 def weakly(method: Callable[..., Any], otherwise: Any = None) -> Callable[..., Any]:
-    """``method`` for a core to call: it does not keep the socket alive, so that one nobody holds ends at once."""
+    """Return ``method`` as a callback that does not keep its object alive; it returns ``otherwise`` once
+    that is gone.
+
+    """
     reference = WeakMethod(method)
 
     def call(*arguments: Any) -> Any:

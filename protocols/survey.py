@@ -1,4 +1,4 @@
-"""SURVEY: a question to all peers at once, and every answer until the deadline.
+"""SURVEY: a question to all peers, and every reply until a deadline.
 
 ::
 
@@ -10,8 +10,8 @@
         result = surveyor.survey(b"who is there?", timeout=0.5)
         result.replies, result.expected, result.answered
 
-Many surveys may be under way on one socket. Each keeps the replies that nobody has taken yet, up to ``recv_buffer``
-replies and ``recv_window`` bytes; replies over that are dropped and counted.
+Many surveys may be in progress on one socket. Each keeps the replies that were not taken yet, up to ``recv_buffer``
+replies and ``recv_window`` bytes; replies beyond are dropped and counted.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from .sp import HEADROOM, RESPONDENT, SURVEYOR
 
 __all__ = ["Query", "Reply", "Respondent", "Survey", "SurveyResult", "Surveyor"]
 
-SURVEY_TIME = 1.0  # seconds, NNG's own default for a survey
+SURVEY_TIME = 1.0  # seconds: NNG's default
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer, from ``pipe`` (None if that has gone), ``elapsed`` seconds after the question."""
+    """One reply, from ``pipe``, ``elapsed`` seconds after the survey was sent."""
 
     body: bytes
     pipe: Pipe | None
@@ -52,10 +52,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class SurveyResult:
-    """All replies in the order they came, ``expected``: peers connected when asked, ``answered``: peers that replied.
+    """All replies in order of arrival, ``expected``: peers connected at the start, ``answered``: peers that replied.
 
-    A peer may reply more than once (a device relays many), so ``len(replies)`` may be more than ``answered``.
-    ``dropped`` counts replies dropped for want of room (``recv_buffer``, ``recv_window``); their peers have answered.
+    A peer may reply more than once (a device relays many), so ``len(replies)`` may exceed ``answered``. ``dropped``
+    counts replies without room (``recv_buffer``, ``recv_window``); their peers have answered.
     """
 
     replies: tuple[Reply, ...]
@@ -309,13 +309,13 @@ class Surveyor(Socket):
 
 
 class Query(Question):
-    """A question of a surveyor; ``reply`` or ``areply`` answers it, as often as there is something to say, or never."""
+    """A question of a surveyor. ``reply`` or ``areply`` may be called any number of times, or never."""
 
     __slots__ = ()
 
 
 class Respondent(Answerer[Query]):
-    """Answers surveys. ``recv`` and iteration give each Query. ``send_buffer`` answers are queued for each peer."""
+    """Reply to surveys. ``recv`` and iteration return each Query. ``send_buffer`` replies are queued for each peer."""
 
     _protocol: ClassVar[int] = RESPONDENT
     _question: ClassVar[type[Question]] = Query
