@@ -118,7 +118,6 @@ class Asking:
     def _wake(self, loop: object) -> None:
         """Wake the callers that got a reply, directly if they are in ``loop``, where this runs. Called without the
         lock.
-
         """
         loops: dict[object, tuple[TaskWaiter, list[Callable[[], None]]]] = {}
         answered, told = self._answered, []

@@ -125,7 +125,6 @@ class Connection(ReadHalf, WriteHalf):
     def _path_listener(self) -> Any:
         """Return the listener of another socket that serves the requested path, or None; the stream then
         belongs to it.
-
         """
         if self._request_bytes is None or self.fault is not None:
             return None

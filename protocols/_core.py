@@ -176,7 +176,6 @@ class Core:
     def complete_handshake(self, connection: Connection) -> None:
         """Ask ``admit`` about a peer that has said hello, and let it join. Called without the lock, on an
         NNG thread.
-
         """
         with self.lock:
             if connection.stage != ASKING:
@@ -318,7 +317,6 @@ class Core:
     def notify(self, loop: object = None) -> None:
         """Make the pending notifications. Called by each thread that has released the lock; ``loop``: the loop it runs
         in.
-
         """
         while self.wake_receivers or self.wake_senders or self._events or self._calls:
             # in a `for` statement: a signal handler that raised after a call would leave the lock held for ever

@@ -213,7 +213,6 @@ class Inbox:
     def poll(self, most: int, out: list[Any] | deque[Any]) -> bool:
         """Move up to ``most`` items into ``out``; return False if there are none. Raises Closed,
         BadMessage, TooLarge.
-
         """
         core = self._core
         try:

@@ -100,7 +100,6 @@ class Guard:
     def watch(self, *, tls: bool) -> None:
         """Start the sweep, if there is a limit to check, for a new connection under TLS or not. Called without the
         lock.
-
         """
         self._tls = self._tls or tls
         period = self._period()

@@ -76,7 +76,6 @@ class PeerQueues(WriteTiming):
     def to_all(self, items: Sequence[bytes]) -> None:
         """Queue ``items`` for every peer; messages without room are dropped for that peer and counted.
         Raises Closed.
-
         """
         core = self._core
         try:
@@ -98,7 +97,6 @@ class PeerQueues(WriteTiming):
     def to_others(self, items: Sequence[tuple[bytes, int | None]]) -> None:
         """Queue each message for every peer except the one with its number; otherwise like ``to_all``.
         Raises Closed.
-
         """
         core = self._core
         try:
@@ -220,7 +218,6 @@ class PeerQueues(WriteTiming):
     def _cut(self, queue: list[bytes], there: int) -> tuple[list[bytes], int]:
         """Return the part of a peer's queue that fits, and the number of messages that do not; the first ``there`` were
         queued before.
-
         """
         cap, window = self.cap, self.window
         if self.when_full == "drop_oldest":

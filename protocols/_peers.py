@@ -53,7 +53,6 @@ class Peers:
     def disconnect(self, pipe: Pipe) -> bool:
         """Cut one connection; return False if it had ended. Its dialer tries again: use ``admit`` to keep
         a peer out.
-
         """
         self._check_open()
         return self._core.disconnect(pipe)

@@ -82,7 +82,6 @@ class Poller:
     def remove(self, connection: Connection) -> None:
         """Stop polling ``connection``. Call before its descriptor is closed: the next connection may get the same
         number.
-
         """
         number = connection.descriptor
         assert number is not None

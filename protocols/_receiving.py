@@ -43,7 +43,6 @@ class Receiver(Generic[Item]):
     def recv(self, timeout: Timeout = DEFAULT) -> Item:
         """Return one message, waiting for it. Interrupted by a signal handler that raises (Ctrl-C), it
         loses nothing.
-
         """
         inbox = self._inbox
         if inbox.ready:

@@ -81,7 +81,6 @@ class Sender:
     async def asend(self, data: Payload, timeout: Timeout = DEFAULT) -> None:
         """Like ``send``, for a task. If cancelled, the message was sent whole or not at all. Yields at least every 64
         messages, or once per batch.
-
         """
         outbox = self._outbox
         queue = outbox.queue

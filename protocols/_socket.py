@@ -223,7 +223,6 @@ class Socket(Closing, Peers):
     def _split_all(self, connection: Connection, messages: Sequence[bytes]) -> list[Any]:
         """Return the messages of the batches; a malformed batch becomes an error for a receive call. Under the core's
         lock.
-
         """
         inbox, items = self._inbox, []
         for message in messages:

@@ -87,7 +87,6 @@ class ThreadWaiter:
 class TrioWaiter:
     """The current trio task. ``wait`` is a checkpoint; if cancelled, it leaves nothing behind. ``loop``: its run's
     token.
-
     """
 
     __slots__ = ("_lowlevel", "_set", "_task", "loop")

@@ -10,7 +10,6 @@ from weakref import WeakMethod
 def weakly(method: Callable[..., Any], otherwise: Any = None) -> Callable[..., Any]:
     """Return ``method`` as a callback that does not keep its object alive; it returns ``otherwise`` once
     that is gone.
-
     """
     reference = WeakMethod(method)
 

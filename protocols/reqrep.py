@@ -166,7 +166,6 @@ class Req(Socket):
     def _took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
         """Note that a connection took requests or, for None, that it ended and they are queued again. Under the core's
         lock.
-
         """
         find = self._asking.find
         for message in messages:
