@@ -134,7 +134,7 @@ class OffsetGone(NotFound):
 
     def __init__(self, path: str, offset: int, earliest: int) -> None:
         super().__init__(
-            f"{path}: offset {offset} was removed by retention, the earliest kept is {earliest}; "
+            f"{path}: offset {offset} is gone: removed by retention, the earliest kept is {earliest}; "
             "start there, or keep more (--keep-age, --keep-size)"
         )
         self.path = path

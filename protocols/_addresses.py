@@ -75,7 +75,7 @@ def parse(what: str, url: str) -> Address:
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES and scheme not in TLS_SCHEMES:
         known = ", ".join(sorted({*SCHEMES, *TLS_SCHEMES}))
-        raise ConfigError(what, f"{url}: unknown transport {scheme!r}; known are {known}", url)
+        raise ConfigError(what, f"{url}: no transport {scheme!r}; known are {known}", url)
     if scheme in ("ipc", "unix", "abstract", "inproc"):
         why = _unusable_name(what, scheme, rest)
         if why:

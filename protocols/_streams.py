@@ -33,7 +33,7 @@ def tls_config(tls: TLS | None, address: Address, what: str) -> Any:
     if not address.tls:
         return None
     if tls is None:
-        raise ConfigError(what, f"{address.url}: tls=TLS(...) is missing", address.url)
+        raise ConfigError(what, f"{address.url}: needs tls=TLS(...)", address.url)
     return tls.config(server=what == "listen", host=address.host)
 
 

@@ -242,7 +242,7 @@ def test_what_is_not_a_map_is_a_bad_message() -> None:
 
 def test_a_newer_version_is_refused_with_both_numbers() -> None:
     assert envelope.check_version({"v": 1}, 2, what="m") == 1
-    with pytest.raises(BadMessage, match="version 3, newer than the version 2"):
+    with pytest.raises(BadMessage, match="version 3 is newer than the supported version 2"):
         envelope.check_version({"v": 3}, 2, what="m")
     with pytest.raises(BadMessage, match="out of range"):
         envelope.check_version({"v": 0}, 2, what="m")

@@ -401,7 +401,7 @@ def test_a_plain_message_is_refused_with_the_peers_address_and_the_rest_goes_on(
 def test_a_batch_that_lies_is_refused_whole() -> None:
     with Pull(listen=TCP, batch=True) as pull, Push(dial=pull.address) as plain:
         plain.send(b"\x83\x41a\x41b\x01")
-        with pytest.raises(BadMessage, match="int where a byte string was expected"):
+        with pytest.raises(BadMessage, match="int instead of a byte string"):
             pull.recv(timeout=WAIT)
         assert heard(pull) == []
 

@@ -80,7 +80,7 @@ def test_what_is_no_address_is_a_config_error_that_shows_it(way: str, url: str) 
 
 @pytest.mark.parametrize("url", NOT_TO_DIAL)
 def test_an_address_nobody_can_be_found_at_is_not_dialled(url: str) -> None:
-    with pytest.raises(ConfigError, match="to dial takes"):
+    with pytest.raises(ConfigError, match="dial needs"):
         Push(dial=url)
 
 

@@ -139,7 +139,7 @@ def test_half_a_message_is_waited_for_so_long(kind: Callable[..., Any], peer: in
         took = closed_after(silent.socket)
         assert SHORT * 0.8 <= took < LONG
         eventually(lambda: (ours.stats.cut, ours.stats.left) == (1, 1))
-        assert ours.cuts[0].reason == f"half a message, and nothing for {SHORT} s"
+        assert ours.cuts[0].reason == f"incomplete message, nothing received for {SHORT} s"
         assert ours.cuts[0].address == "tcp://{}:{}".format(*silent.socket.getsockname())
         assert ours.stats.bad == 0
 
@@ -298,7 +298,7 @@ def test_the_last_64_cuts_are_remembered_and_all_are_counted() -> None:
                 eventually(lambda count=count: pull.stats.cut == count)  # type: ignore[misc]
         assert len(pull.cuts) == 64
         cuts = pull.cuts
-        assert {one.reason for one in cuts} == {"bad hello: pair where push was expected"}
+        assert {one.reason for one in cuts} == {"bad hello: pair instead of push"}
         assert (pull.stats.bad, pull.stats.joined) == (70, 0)
         times = [one.time for one in cuts]
         assert times == sorted(times)

@@ -69,7 +69,7 @@ def test_a_sub_without_topics_says_once_that_it_drops_what_comes(told: Told) -> 
         pub.send(b"four")
         assert sub.recv(WAIT) == b"four"
     assert len(told.lines) == 1
-    assert "drops what comes: it has no topics; subscribe to b'' to receive everything" in told.lines[0]
+    assert "drops received messages: it has no topics; subscribe to b'' to receive everything" in told.lines[0]
 
 
 def test_a_sub_that_has_had_a_topic_says_nothing(told: Told) -> None:
@@ -107,7 +107,7 @@ def test_a_req_that_dials_a_pub_names_what_it_met(ask: Callable[[Req], object]) 
     with Pub(listen=ANY) as pub, Req(dial=pub.address) as req:
         once_cut(req)
         with pytest.raises(
-            TimedOut, match=rf"in 0.05 s; {pub.address} was cut: bad hello: pub where rep was expected$"
+            TimedOut, match=rf"in 0.05 s; {pub.address} was cut: bad hello: pub instead of rep$"
         ):
             ask(req)
 

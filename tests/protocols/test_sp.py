@@ -101,7 +101,7 @@ def test_only_the_protocol_that_belongs_to_ours_is_let_in(ours: int) -> None:
             us.take([])
             assert us.open
         else:
-            with pytest.raises(BadMessage, match=f"hello: {NAMES[theirs]} where {NAMES[PEERS[ours]]} was expected"):
+            with pytest.raises(BadMessage, match=f"hello: {NAMES[theirs]} instead of {NAMES[PEERS[ours]]}"):
                 us.take([])
             assert not us.open
 
@@ -137,7 +137,7 @@ def test_a_wrong_hello_is_refused_once_it_is_complete_however_it_was_cut(at: int
 def test_a_protocol_without_a_name_is_refused_by_its_number() -> None:
     machine = Machine(REQ)
     machine.feed(hello(4711))
-    with pytest.raises(BadMessage, match="protocol 4711 where rep was expected"):
+    with pytest.raises(BadMessage, match="protocol 4711 instead of rep"):
         machine.take([])
 
 
@@ -316,7 +316,7 @@ def test_a_frame_of_ipc_that_does_not_begin_with_1_is_refused(marker: int, befor
     machine = opened(ipc=True)
     out: list[bytes] = []
     machine.feed(run * before + (bytes([marker]) + run[1:]) * times + run * RUN)
-    with pytest.raises(BadMessage, match=f"bad frame: begins with {marker} and not 1"):
+    with pytest.raises(BadMessage, match=f"bad frame: begins with {marker} instead of 1"):
         machine.take(out)
     assert out == [b"equal"] * before
 

@@ -275,12 +275,12 @@ def test_pem_that_holds_nonsense_is_refused(what: str, good: dict[str, Any]) -> 
 
 
 def test_settings_that_make_no_sense_are_refused(good: dict[str, Any], everybody: TLS) -> None:
-    for lacking, why in (("cert", "go together"), ("key", "go together")):
+    for lacking, why in (("cert", "must be given together"), ("key", "must be given together")):
         with pytest.raises(ConfigError, match=why):
             listening(good | {lacking: None})
     with pytest.raises(ConfigError, match="a listener needs cert and key"):
         listening({"ca": good["ca"]})
-    with pytest.raises(ConfigError, match="a dialler needs ca, or verify=False"):
+    with pytest.raises(ConfigError, match="a dialer needs ca, or verify=False"):
         Push(dial="tls+tcp://127.0.0.1:1", tls=TLS())
     for way in ("listen", "dial"):
         for url in ("tls+tcp://127.0.0.1:1", "wss://127.0.0.1:1/"):

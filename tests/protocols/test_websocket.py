@@ -321,18 +321,18 @@ def close_of(machine: Machine) -> bytes:
 
 
 WRONG = {
-    "text": (frame(TEXT, b"hi", KEY), 1003, "text where"),
-    "text in fragments": (frame(1, b"hi", KEY), 1003, "text where"),
+    "text": (frame(TEXT, b"hi", KEY), 1003, "text message"),
+    "text in fragments": (frame(1, b"hi", KEY), 1003, "text message"),
     "a reserved bit": (frame(0xC2, b"hi", KEY), 1002, "reserved bits"),
     "an unknown opcode": (frame(0x83, b"hi", KEY), 1002, "unknown opcode 3"),
     "an unknown control frame": (frame(0x8B, b"hi", KEY), 1002, "unknown opcode 11"),
-    "a ping in fragments": (frame(9, b"hi", KEY), 1002, "control frame in fragments"),
-    "a long ping": (frame(PING, bytes(126), KEY), 1002, "control frame of more"),
-    "a fragment of no message": (frame(0x80, b"hi", KEY), 1002, "fragment of no message"),
-    "a message inside another": (frame(2, b"", KEY) + frame(WHOLE, b"hi", KEY), 1002, "inside another"),
-    "a first fragment inside": (frame(2, b"", KEY) + frame(2, b"hi", KEY), 1002, "inside another"),
-    "a short length in 2 bytes": (b"\x82\xfe\x00\x7d" + bytes(4 + 125), 1002, "length of 125 in 2 bytes"),
-    "a short length in 8 bytes": (b"\x82\xff" + (65535).to_bytes(8, "big") + bytes(4), 1002, "65535 in 8 bytes"),
+    "a ping in fragments": (frame(9, b"hi", KEY), 1002, "fragmented control frame"),
+    "a long ping": (frame(PING, bytes(126), KEY), 1002, "control frame over 125 bytes"),
+    "a fragment of no message": (frame(0x80, b"hi", KEY), 1002, "continuation without a message"),
+    "a message inside another": (frame(2, b"", KEY) + frame(WHOLE, b"hi", KEY), 1002, "new message inside a fragmented one"),
+    "a first fragment inside": (frame(2, b"", KEY) + frame(2, b"hi", KEY), 1002, "new message inside a fragmented one"),
+    "a short length in 2 bytes": (b"\x82\xfe\x00\x7d" + bytes(4 + 125), 1002, "length 125 encoded in 2 bytes"),
+    "a short length in 8 bytes": (b"\x82\xff" + (65535).to_bytes(8, "big") + bytes(4), 1002, "65535 encoded in 8 bytes"),
     "a close frame of one byte": (frame(CLOSE, b"\x03", KEY), 1002, "close frame"),
     "a close code that is not sent": (frame(CLOSE, b"\x03\xee", KEY), 1002, "close frame"),
     "a reason that is not UTF-8": (frame(CLOSE, b"\x03\xe8\xff", KEY), 1007, "close frame"),
@@ -366,9 +366,9 @@ def test_a_wrong_frame_is_refused_with_its_close_code_after_what_came_before_it(
 
 def test_only_frames_of_a_client_are_masked() -> None:
     server, client = to_server(), to_client()
-    with pytest.raises(BadMessage, match="a frame of a client is not masked"):
+    with pytest.raises(BadMessage, match="unmasked frame from a client"):
         take(server, frame(WHOLE, b"hi"))
-    with pytest.raises(BadMessage, match="a frame of a server is masked"):
+    with pytest.raises(BadMessage, match="masked frame from a server"):
         take(client, frame(WHOLE, b"hi", KEY))
     assert close_of(server) == close_of(client) == b"\x03\xea"
 
@@ -516,16 +516,16 @@ REFUSED: dict[str, tuple[bytes, int, str]] = {
     "two hosts": (request_of(Host="a\r\nHost: b"), 400, "Host"),
     "another method": (request_of("POST /brick HTTP/1.1", Content_Length="0"), 405, "method POST"),
     "an old HTTP": (request_of("GET /brick HTTP/1.0"), 505, "HTTP/1.0"),
-    "no upgrade": (request_of(Upgrade=None), 426, "no upgrade"),
-    "another upgrade": (request_of(Upgrade="h2c"), 426, "no upgrade"),
-    "no connection": (request_of(Connection="keep-alive"), 426, "no upgrade"),
+    "no upgrade": (request_of(Upgrade=None), 426, "not an upgrade"),
+    "another upgrade": (request_of(Upgrade="h2c"), 426, "not an upgrade"),
+    "no connection": (request_of(Connection="keep-alive"), 426, "not an upgrade"),
     "an old version": (request_of(Sec_WebSocket_Version="8"), 426, "version 8"),
     "no version": (request_of(Sec_WebSocket_Version=None), 400, "version None"),
-    "no key": (request_of(Sec_WebSocket_Key=None), 400, "no key"),
-    "a short key": (request_of(Sec_WebSocket_Key="AAAA"), 400, "no key"),
-    "a key that is none": (request_of(Sec_WebSocket_Key="\xff" * 24), 400, "no key"),
-    "the dialer's protocol": (request_of(Sec_WebSocket_Protocol="pull.sp.nanomsg.org"), 400, "pull.* was expected"),
-    "no protocol": (request_of(Sec_WebSocket_Protocol=None), 400, "no protocol where push"),
+    "no key": (request_of(Sec_WebSocket_Key=None), 400, "key is not 16 bytes"),
+    "a short key": (request_of(Sec_WebSocket_Key="AAAA"), 400, "key is not 16 bytes"),
+    "a key that is none": (request_of(Sec_WebSocket_Key="\xff" * 24), 400, "key is not 16 bytes"),
+    "the dialer's protocol": (request_of(Sec_WebSocket_Protocol="pull.sp.nanomsg.org"), 400, "pull.* instead of"),
+    "no protocol": (request_of(Sec_WebSocket_Protocol=None), 400, "no subprotocol instead of push"),
     "a body": (request_of(Content_Length="5"), 400, "body"),
     "a line that is none": (b"GET\r\n\r\n", 400, "illegal request line"),
     "an empty line": (b"\r\n\r\n", 400, "not HTTP"),
@@ -601,12 +601,12 @@ def test_a_client_is_open_when_the_listener_has_accepted_what_it_asked_for(size:
         (answer_of("HTTP/1.1 404 Not Found", Content_Length="0"), "the listener answered 404 Not Found"),
         (answer_of("HTTP/1.1 200 OK"), "the listener answered 200 OK"),
         (answer_of("HTTP/1.1 100 Continue"), "the listener answered 100"),
-        (answer_of(Upgrade=None), "no upgrade"),
-        (answer_of(Connection="close"), "no upgrade"),
+        (answer_of(Upgrade=None), "not an upgrade"),
+        (answer_of(Connection="close"), "not an upgrade"),
         (answer_of(Sec_WebSocket_Accept=None), "another key"),
         (answer_of(Sec_WebSocket_Accept="AAAA"), "another key"),
-        (answer_of(Sec_WebSocket_Protocol=None), "no protocol where push"),
-        (answer_of(Sec_WebSocket_Protocol="pull.sp.nanomsg.org"), "pull.sp.nanomsg.org where push"),
+        (answer_of(Sec_WebSocket_Protocol=None), "no subprotocol instead of push"),
+        (answer_of(Sec_WebSocket_Protocol="pull.sp.nanomsg.org"), "pull.sp.nanomsg.org instead of push"),
         (answer_of(Sec_WebSocket_Extensions="permessage-deflate"), "extension"),
         (b"HTTP/1.1 nonsense\r\n\r\n", "illegal status line"),
         (b"HTTP/1.", "never complete"),
