@@ -236,7 +236,7 @@ def test_a_field_is_read_with_its_type_and_its_default() -> None:
 
 
 def test_what_is_not_a_map_is_a_bad_message() -> None:
-    with pytest.raises(BadMessage, match="not list"):
+    with pytest.raises(BadMessage, match="list instead of a map"):
         envelope.as_map([], what="m")
 
 

@@ -1,4 +1,4 @@
-"""What a batch is in bytes: the same as cbor2 makes of it, taken apart whole or not at all."""
+"""Bytes of a batch: those that cbor2 writes, decoded whole or not at all."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_batch_is_one_cbor_array_of_byte_strings(items: list[bytes]) -> None:
 
 
 @given(any_items | equal_items, st.integers(0, 40), st.binary(max_size=3))
-def test_whatever_is_done_to_a_batch_it_is_one_or_refused(items: list[bytes], at: int, patch: bytes) -> None:
+def test_a_damaged_batch_is_decoded_or_refused(items: list[bytes], at: int, patch: bytes) -> None:
     packed = pack(items)
     damaged = packed[:at] + patch + packed[at + len(patch) :]
     try:
@@ -46,11 +46,11 @@ def test_whatever_is_done_to_a_batch_it_is_one_or_refused(items: list[bytes], at
     except BadMessage:
         return
     assert found == cbor2.loads(damaged)
-    assert len(cbor2.dumps(found)) <= len(damaged)  # nothing stands behind it
+    assert len(cbor2.dumps(found)) <= len(damaged)  # no bytes follow it
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_batch_or_refused(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     try:
         found = unpack(data, largest=LARGEST)
     except BadMessage:
@@ -79,7 +79,7 @@ def test_any_bytes_are_a_batch_or_refused(data: bytes) -> None:
         (b"\x81\x5b\xff\xff\xff\xff\xff\xff\xff\xff", ""),
     ],
 )
-def test_what_is_no_batch_is_said_to_be_none_and_why(packed: bytes, why: str) -> None:
+def test_a_malformed_batch_is_refused_with_the_reason(packed: bytes, why: str) -> None:
     with pytest.raises(BadMessage, match=r"bad batch from tcp://10\.0\.0\.1:9") as wrong:
         unpack(packed, largest=LARGEST, peer="tcp://10.0.0.1:9")
     assert why in wrong.value.why
@@ -94,7 +94,7 @@ def test_an_item_over_the_limit_refuses_the_batch() -> None:
 
 
 @given(st.binary(max_size=50), any_items)
-def test_a_topic_stands_in_front_and_its_length_behind(topic: bytes, items: list[bytes]) -> None:
+def test_the_topic_comes_first_and_its_length_last(topic: bytes, items: list[bytes]) -> None:
     body = pack_topic(topic, items)
     assert body == topic + cbor2.dumps(items) + struct.pack(">I", len(topic))
     found, packed = split_topic(body)
@@ -102,7 +102,7 @@ def test_a_topic_stands_in_front_and_its_length_behind(topic: bytes, items: list
 
 
 @pytest.mark.parametrize("body", [b"", b"abc", struct.pack(">I", 1), b"ab" + struct.pack(">I", 3)])
-def test_a_topic_that_cannot_be_there_is_refused(body: bytes) -> None:
+def test_an_impossible_topic_length_is_refused(body: bytes) -> None:
     with pytest.raises(BadMessage, match="bad batch"):
         split_topic(body, "here")
 
@@ -123,6 +123,6 @@ def test_a_topic_that_cannot_be_there_is_refused(body: bytes) -> None:
         {"delay": "1ms"},
     ],
 )
-def test_settings_that_cannot_be_are_config_errors(wrong: dict[str, int]) -> None:
+def test_invalid_settings_are_config_errors(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Batch(**wrong)

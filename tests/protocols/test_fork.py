@@ -1,6 +1,6 @@
-"""After os.fork(): NNG does not survive it, so the child is told so, everywhere, and both processes go on.
+"""After os.fork(): NNG does not survive it, so every call in the child raises Forked, and both processes continue.
 
-Everything happens in a Python of its own: a fork of pytest would run the rest of the tests twice.
+Each test runs in a Python of its own: a fork of pytest would run the remaining tests twice.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocols.wires import WAIT, said
 
-# every kind of socket, connected, with something sent; `ended(pid)` is the exit code of a child, and how long it took
+# every kind of socket, connected, with something sent; `ended(pid)` returns a child's exit code and duration
 OPEN = """
     import asyncio, os, sys, threading, time
     import trio
@@ -117,7 +117,7 @@ CALLS = """
 """
 
 
-def test_the_child_is_told_by_every_call_and_the_parent_goes_on() -> None:
+def test_every_call_in_the_child_raises_forked_and_the_parent_continues() -> None:
     assert said(OPEN + CALLS, timeout=2 * WAIT).splitlines() == ["exit code 7", "the parent goes on"]
 
 
@@ -140,7 +140,7 @@ LEAVING = {
 
 
 @pytest.mark.parametrize("how", LEAVING)
-def test_the_child_leaves_with_its_own_exit_code_within_3_s(how: str) -> None:
+def test_the_child_exits_with_its_own_code_within_3_s(how: str) -> None:
     leaving, code = LEAVING[how]
     program = f"""
     pid = os.fork()
@@ -151,11 +151,11 @@ def test_the_child_leaves_with_its_own_exit_code_within_3_s(how: str) -> None:
         print("exit code", ended(pid))
         print(goes_on())
 """
-    # the child takes a copy of what is printed along, so nothing may be in the buffer when it is born
+    # the child gets a copy of the output buffer, so it must be empty
     assert said(OPEN + program, timeout=2 * WAIT).splitlines() == [f"exit code {code}", "the parent goes on"]
 
 
-def test_a_child_born_while_threads_are_busy_leaves_too() -> None:
+def test_a_child_forked_while_threads_are_busy_exits() -> None:
     program = """
     over = threading.Event()
 
@@ -204,7 +204,7 @@ def test_a_child_born_while_threads_are_busy_leaves_too() -> None:
     assert said(OPEN + quiet + program, timeout=2 * WAIT) == "{27}"  # 22 sockets and 5 functions
 
 
-def test_a_child_of_tls_leaves_too() -> None:
+def test_a_child_of_a_process_with_tls_exits() -> None:
     program = """
     import trustme
     authority = trustme.CA()
@@ -226,7 +226,7 @@ def test_a_child_of_tls_leaves_too() -> None:
     assert said(OPEN + program, timeout=2 * WAIT).splitlines() == ["exit code 7", "the parent goes on"]
 
 
-def test_multiprocessing_by_fork_is_told_and_ends() -> None:
+def test_multiprocessing_by_fork_raises_forked_and_ends() -> None:
     program = """
     import multiprocessing
 

@@ -106,9 +106,7 @@ def once_cut(req: Req) -> None:
 def test_a_req_that_dials_a_pub_names_what_it_met(ask: Callable[[Req], object]) -> None:
     with Pub(listen=ANY) as pub, Req(dial=pub.address) as req:
         once_cut(req)
-        with pytest.raises(
-            TimedOut, match=rf"in 0.05 s; {pub.address} was cut: bad hello: pub instead of rep$"
-        ):
+        with pytest.raises(TimedOut, match=rf"in 0.05 s; {pub.address} was cut: bad hello: pub instead of rep$"):
             ask(req)
 
 

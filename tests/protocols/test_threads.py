@@ -581,9 +581,9 @@ def test_a_thread_may_stop_polling_while_it_is_woken() -> None:
 
     def poll() -> None:
         while not over.is_set():
-            waiter.polls = nothing
+            waiter.wake_poll = nothing
             threading.get_ident()  # a call, after which the other thread may run
-            waiter.polls = None
+            waiter.wake_poll = None
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -128,7 +128,7 @@ def test_messages_arrive_as_they_were_sent_in_both_directions(
     buffers = sender.frames(bodies)
     wire = b"".join(buffers)
     assert all(buffers)
-    assert len(wire) == sum(map(sender.cost, map(len, bodies)))
+    assert len(wire) == sum(map(sender.wire_size, map(len, bodies)))
     out: deque[bytes] = deque()
     before = receiver.fed
     chunks = pieces(wire, sizes)
@@ -329,10 +329,18 @@ WRONG = {
     "a ping in fragments": (frame(9, b"hi", KEY), 1002, "fragmented control frame"),
     "a long ping": (frame(PING, bytes(126), KEY), 1002, "control frame over 125 bytes"),
     "a fragment of no message": (frame(0x80, b"hi", KEY), 1002, "continuation without a message"),
-    "a message inside another": (frame(2, b"", KEY) + frame(WHOLE, b"hi", KEY), 1002, "new message inside a fragmented one"),
+    "a message inside another": (
+        frame(2, b"", KEY) + frame(WHOLE, b"hi", KEY),
+        1002,
+        "new message inside a fragmented one",
+    ),
     "a first fragment inside": (frame(2, b"", KEY) + frame(2, b"hi", KEY), 1002, "new message inside a fragmented one"),
     "a short length in 2 bytes": (b"\x82\xfe\x00\x7d" + bytes(4 + 125), 1002, "length 125 encoded in 2 bytes"),
-    "a short length in 8 bytes": (b"\x82\xff" + (65535).to_bytes(8, "big") + bytes(4), 1002, "65535 encoded in 8 bytes"),
+    "a short length in 8 bytes": (
+        b"\x82\xff" + (65535).to_bytes(8, "big") + bytes(4),
+        1002,
+        "65535 encoded in 8 bytes",
+    ),
     "a close frame of one byte": (frame(CLOSE, b"\x03", KEY), 1002, "close frame"),
     "a close code that is not sent": (frame(CLOSE, b"\x03\xee", KEY), 1002, "close frame"),
     "a reason that is not UTF-8": (frame(CLOSE, b"\x03\xe8\xff", KEY), 1007, "close frame"),
@@ -464,7 +472,13 @@ def test_a_refused_request_is_answered_with_403() -> None:
     take(server, request_of() + b"rest")
     server.refuse()
     assert say(server).startswith(b"HTTP/1.1 403 Forbidden\r\n")
-    assert (server.awaits_accept, server.open, server.ended, server.begun, server.more) == (False, False, True, False, False)
+    assert (server.awaits_accept, server.open, server.ended, server.begun, server.more) == (
+        False,
+        False,
+        True,
+        False,
+        False,
+    )
     server.accept()
     assert take(server, b"more") == []
     assert not server.to_send
@@ -548,7 +562,13 @@ def test_a_request_that_is_not_right_gets_an_http_error(what: str, size: int) ->
     head = say(server)
     assert head.startswith(b"HTTP/1.1 %d " % status)
     assert head.endswith(b"\r\nContent-Length: 0\r\n\r\n")
-    assert (server.ended, server.open, server.awaits_accept, server.begun, server.end()) == (True, False, False, False, b"")
+    assert (server.ended, server.open, server.awaits_accept, server.begun, server.end()) == (
+        True,
+        False,
+        False,
+        False,
+        b"",
+    )
     assert take(server, b"more") == []
 
 
