@@ -22,8 +22,8 @@ from typing import Final, Literal, TypedDict
 from nngkit.errors import ConfigError
 
 from ._pipe import Pipe
-from ._shared_queue import WhenFull
 from ._tls import TLS
+from ._write_timing import WhenFull
 from .batch import Batch
 
 UNLIMITED: Final = 0

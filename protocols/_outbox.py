@@ -17,9 +17,10 @@ from nngkit.errors import Closed
 
 from ._connection import Connection
 from ._peer_queues import PeerQueues
-from ._shared_queue import SMALL, SharedQueue, WhenFull
+from ._shared_queue import SMALL, SharedQueue
 from ._transfer import JOINED
 from ._write_half import APART_LIMIT, CHUNK, PIECES
+from ._write_timing import WhenFull
 from .routing import share
 
 if TYPE_CHECKING:

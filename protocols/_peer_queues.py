@@ -26,8 +26,6 @@ BURST_MESSAGES: Final = 256  # messages of a burst to all peers after which they
 class PeerQueues(WriteTiming):
     """Queues of single peers, and the fan-out to all."""
 
-    when_full: str
-
     def __init__(self, core: Core, cap: int, window: int) -> None:
         super().__init__(core, cap, window)
         self._burst_bytes = 0

@@ -8,19 +8,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from nngkit.errors import Full
 
 from ._connection import Connection
 from ._transfer import JOINED
-from ._write_timing import BURST_GAP, TURN_GAP, WriteTiming
+from ._write_timing import BURST_GAP, TURN_GAP, WhenFull, WriteTiming
 from .routing import Rotation
 
 if TYPE_CHECKING:
     from ._core import Core
-
-WhenFull = Literal["block", "drop", "drop_oldest", "raise"]
 
 TURN_MESSAGES: Final = 128  # messages of a loop's turn that are written before the turn ends
 SMALL: Final = 4096  # bytes from which messages count towards the window

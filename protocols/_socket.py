@@ -28,10 +28,10 @@ from ._peers import Peers
 from ._pipe import Pipe
 from ._process import register
 from ._receiving import BURST_OF_BATCHES
-from ._shared_queue import WhenFull
 from ._stats import Stats
 from ._tls import TLS
 from ._weakly import weakly
+from ._write_timing import WhenFull
 from .batch import Batch, count, count_topic, pack, unpack
 
 SPLIT: Final = 16  # batches unpacked at once

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ._alarm import Alarm
 from ._connection import Connection
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _strerror = lib.nng_strerror
 
+WhenFull = Literal["block", "drop", "drop_oldest", "raise"]
+
 BURST_DELAY: Final = 0.001  # seconds after which a smaller burst is written
 YIELD_EVERY: Final = 128  # messages appended between two yields of the interpreter to NNG's callback
 BURST_GAP: Final = 30e-6  # seconds between two sends of a burst: closer messages are worth writing together
@@ -33,6 +35,8 @@ FLUSH_OVERDUE: Final = 0.05  # seconds after which a loop that should have flush
 
 class WriteTiming:
     """Base of the send queues: their common state, and delayed flushes."""
+
+    when_full: WhenFull
 
     def __init__(self, core: Core, cap: int, window: int) -> None:
         self._core = core

@@ -20,8 +20,8 @@ from ._inbox import WhenBehind
 from ._options import BroadcastOptions
 from ._receiving import Message, MessageReceiver
 from ._sender import Broadcaster
-from ._shared_queue import WhenFull
 from ._socket import Socket
+from ._write_timing import WhenFull
 from .sp import BUS
 
 __all__ = ["Bus"]

@@ -23,9 +23,9 @@ from ._connection import Connection
 from ._options import QueueOptions
 from ._receiving import MessageReceiver
 from ._sender import Sender
-from ._shared_queue import WhenFull
 from ._socket import Socket
 from ._weakly import weakly
+from ._write_timing import WhenFull
 from .sp import PAIR0, PAIR1, split_hops
 
 __all__ = ["Pair0", "Pair1"]

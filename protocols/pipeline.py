@@ -18,8 +18,8 @@ from typing import ClassVar, Unpack
 from ._options import QueueOptions, ReceiveOptions
 from ._receiving import MessageReceiver
 from ._sender import Sender
-from ._shared_queue import WhenFull
 from ._socket import Socket
+from ._write_timing import WhenFull
 from .sp import PULL, PUSH
 
 __all__ = ["Pull", "Push"]

@@ -37,10 +37,10 @@ from ._nng import Payload, as_bytes
 from ._options import BroadcastOptions, ReceiveOptions
 from ._receiving import MessageReceiver
 from ._sender import Broadcaster, messages
-from ._shared_queue import WhenFull
 from ._socket import Socket
 from ._timeout import DEFAULT, Timeout
 from ._weakly import weakly
+from ._write_timing import WhenFull
 from .batch import pack, pack_topic, split_topic, unpack
 from .sp import PUB, SUB
 

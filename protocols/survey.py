@@ -29,11 +29,11 @@ from ._connection import Connection
 from ._nng import Payload, as_bytes
 from ._options import MIB, SurveyOptions
 from ._pipe import PeerEvent, Pipe
-from ._shared_queue import WhenFull
 from ._socket import Socket
 from ._timeout import DEFAULT, Default, Timeout
 from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
 from ._weakly import weakly
+from ._write_timing import WhenFull
 from .sp import HEADROOM, RESPONDENT, SURVEYOR
 
 __all__ = ["Query", "Reply", "Respondent", "Survey", "SurveyResult", "Surveyor"]

@@ -57,7 +57,10 @@ class Program:
         self._process.stdout.close()
 
     def line(self, timeout: float = WAIT) -> str:
-        """The next line it prints, without its end. AssertionError, with what there was, if none comes."""
+        """Return the next line it prints, without its end. Raises AssertionError, with the output so far, if none
+        comes.
+
+        """
         deadline = time.monotonic() + timeout
         while b"\n" not in self._unread:
             left = max(0.0, deadline - time.monotonic())
@@ -70,7 +73,7 @@ class Program:
         return line.decode()
 
     def ended(self, timeout: float = WAIT) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Return its exit code, once it has ended by itself."""
         return self._process.wait(timeout)
 
 

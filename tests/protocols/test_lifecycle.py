@@ -1,4 +1,4 @@
-"""A socket's life: what it refuses to begin with, closing under those who wait, coming back, and the end of it all."""
+"""Life of a socket: refused options and addresses, closing under waiters, reconnecting, and interpreter exit."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ NOT_TO_DIAL = ("tcp://127.0.0.1:0", "tcp://127.0.0.1", "ipc://", "inproc://", "a
 
 @pytest.mark.parametrize("url", NO_ADDRESSES)
 @pytest.mark.parametrize("way", ["listen", "dial"])
-def test_what_is_no_address_is_a_config_error_that_shows_it(way: str, url: str) -> None:
+def test_an_invalid_address_is_a_config_error_that_shows_it(way: str, url: str) -> None:
     with pytest.raises(ConfigError) as wrong:
         Push(**{way: url})  # type: ignore[arg-type]
     assert wrong.value.what == way
@@ -79,12 +79,12 @@ def test_what_is_no_address_is_a_config_error_that_shows_it(way: str, url: str) 
 
 
 @pytest.mark.parametrize("url", NOT_TO_DIAL)
-def test_an_address_nobody_can_be_found_at_is_not_dialled(url: str) -> None:
+def test_an_address_without_host_or_port_cannot_be_dialed(url: str) -> None:
     with pytest.raises(ConfigError, match="dial needs"):
         Push(dial=url)
 
 
-def test_a_wrong_url_later_leaves_the_socket_as_it_was(tcp: Wire) -> None:
+def test_an_invalid_url_does_not_affect_an_open_socket(tcp: Wire) -> None:
     with Push(listen=tcp.address()) as push, Pull(dial=push.address) as pull:
         for way in (push.listen, push.dial):
             with pytest.raises(ConfigError):
@@ -102,14 +102,14 @@ def test_an_address_in_use_is_unreachable(wire: Wire) -> None:
         assert taken.value.reason
 
 
-def test_a_place_that_cannot_be_listened_on_is_unreachable() -> None:
+def test_a_path_that_cannot_be_listened_on_is_unreachable() -> None:
     with pytest.raises(Unreachable) as wrong:
         Push(listen="ipc:///nowhere/at/all")
     assert wrong.value.address == "ipc:///nowhere/at/all"
 
 
-def test_an_ip_address_that_is_not_ours_is_no_address() -> None:
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):  # RFC 5737: nobody's
+def test_a_foreign_ip_address_cannot_be_listened_on() -> None:
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):  # RFC 5737: for documentation
         Push(listen="tcp://192.0.2.1:0")
 
 
@@ -118,7 +118,7 @@ def test_a_socket_that_does_not_listen_has_no_address() -> None:
         _ = push.address
 
 
-def test_a_socket_that_could_not_be_opened_holds_nothing(tcp: Wire) -> None:
+def test_a_socket_that_could_not_be_opened_keeps_no_address(tcp: Wire) -> None:
     with tcp.reserved() as address:
         with pytest.raises(ConfigError):
             Pull(listen=[address, "nonsense"])
@@ -171,7 +171,7 @@ def test_a_surveyor_may_keep_a_million_replies_of_each_survey() -> None:
 
 
 @pytest.mark.parametrize(("option", "value"), WRONG)
-def test_a_wrong_option_is_a_config_error_that_names_it(option: str, value: Any) -> None:
+def test_an_invalid_option_is_a_config_error_that_names_it(option: str, value: Any) -> None:
     with pytest.raises(ConfigError) as wrong:
         Pair1(**{option: value})
     assert wrong.value.what == option
@@ -182,7 +182,7 @@ def test_a_wrong_option_is_a_config_error_that_names_it(option: str, value: Any)
     ("kind", "policy"),
     [(Pub, "raise"), (Bus, "block"), (Surveyor, "raise"), (Req, "drop"), (Rep, "drop_oldest"), (Pull, "raise")],
 )
-def test_a_policy_that_the_protocol_does_not_have_is_refused(kind: Callable[..., Any], policy: str) -> None:
+def test_an_unsupported_policy_is_refused(kind: Callable[..., Any], policy: str) -> None:
     with pytest.raises(ConfigError, match="when_full"):
         kind(when_full=policy)
 
@@ -225,7 +225,7 @@ METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     Surveyor: dict.fromkeys(("survey", "asurvey", "start", "astart", "survey_iter", "asurvey_iter"), (b"",)),
     Respondent: TAKES,
 }
-OTHERS = {  # these say what was, or end
+OTHERS = {  # these report the past, or end
     "close",
     "aclose",
     "drain",
@@ -236,7 +236,7 @@ OTHERS = {  # these say what was, or end
 
 
 def call_in_full(method: Callable[..., Any], *arguments: Any) -> Any:
-    """Call it and, if it is one to await or to iterate over, see it through."""
+    """Call it; await or iterate over the result, if it has to be."""
 
     async def awaited() -> Any:
         outcome = method(*arguments)
@@ -264,7 +264,7 @@ def test_after_close_every_method_raises_closed(kind: Callable[..., Any]) -> Non
             pytest.fail(f"{name} returned {call_in_full(getattr(sock, name), *arguments)!r}")
     public = {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
     assert public - OTHERS == set(methods), "a method that this test does not know"
-    # what a closed socket still says
+    # still available on a closed socket
     assert sock.closed
     assert (sock.address, sock.pipes, sock.stats.pipes) == (address, (), 0)
     assert kind.__name__ in repr(sock)
@@ -297,7 +297,7 @@ def test_a_question_cannot_be_answered_after_close(tcp: Wire, caller: Caller) ->
 
 
 def waiting(sock: Any) -> int:
-    """How many wait on ``sock`` by now: nothing public tells."""
+    """Return the number of waiters on ``sock``, for which there is no public counter."""
     asking = len(sock._asking) if hasattr(sock, "_asking") else 0
     return asking + len(sock._inbox.waiters) + len(sock._outbox.waiters) + len(sock._core.peer_waiters)
 
@@ -315,7 +315,7 @@ WAITS: dict[str, tuple[Callable[..., Any], str, tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("what", WAITS)
 @pytest.mark.parametrize("closer", CALLERS, ids=lambda caller: caller.name)
-def test_close_wakes_all_who_wait_in_any_way(what: str, closer: Caller) -> None:
+def test_close_wakes_all_waiters(what: str, closer: Caller) -> None:
     kind, method, arguments = WAITS[what]
     sock = kind(listen=TCP)
     waiters = [caller.start(getattr(sock, method), *arguments) for caller in CALLERS for _ in range(2)]
@@ -328,7 +328,7 @@ def test_close_wakes_all_who_wait_in_any_way(what: str, closer: Caller) -> None:
         assert type(waiter.error()) is Closed
 
 
-def test_close_wakes_those_who_wait_for_peers() -> None:
+def test_close_wakes_callers_that_wait_for_peers() -> None:
     sock = Pull(listen=TCP)
     waiters = [Background(sock.wait_for_peers), Background(trio.run, sock.await_for_peers)]
     waiters.append(Background(trio.run, partial(sock.await_for_peers, 1, WAIT)))
@@ -352,7 +352,7 @@ def test_close_ends_the_peer_events(tcp: Wire) -> None:
         assert following.result() == ["joined", "left"]
 
 
-def test_close_ends_the_requests_under_way(tcp: Wire) -> None:
+def test_close_ends_requests_in_progress(tcp: Wire) -> None:
     with Rep(listen=tcp.address()) as rep:
         req = Req(dial=rep.address)
         askers = [caller.start(req.request, b"?") for caller in CALLERS for _ in range(2)]
@@ -369,7 +369,7 @@ def test_close_ends_requests_that_wait_for_a_peer() -> None:
     assert [type(asker.error()) for asker in askers] == [Closed] * len(askers)
 
 
-def test_close_ends_a_survey_under_way(tcp: Wire) -> None:
+def test_close_ends_a_survey_in_progress(tcp: Wire) -> None:
     with Respondent(listen=tcp.address()) as respondent:
         surveyor = Surveyor(dial=respondent.address)
         surveyor.wait_for_peers(1, WAIT)
@@ -379,7 +379,7 @@ def test_close_ends_a_survey_under_way(tcp: Wire) -> None:
         assert [type(asker.error()) for asker in askers] == [Closed] * len(askers)
 
 
-def test_the_iteration_of_all_who_wait_ends_with_close() -> None:
+def test_waiting_iterations_end_with_close() -> None:
     pull = Pull(listen=TCP)
     readers = [Background(caller.every, pull) for caller in CALLERS]
     eventually(lambda: waiting(pull) == len(readers))
@@ -387,7 +387,7 @@ def test_the_iteration_of_all_who_wait_ends_with_close() -> None:
     assert [reader.result() for reader in readers] == [[]] * len(readers)
 
 
-def test_one_close_of_many_does_it_and_all_return() -> None:
+def test_many_concurrent_closes_all_return() -> None:
     pull = Pull(listen=TCP)
     closers = [caller.start(pull.close) for caller in CALLERS for _ in range(3)]
     for closer in closers:
@@ -398,7 +398,7 @@ def test_one_close_of_many_does_it_and_all_return() -> None:
 # ---- coming back -----------------------------------------------------------------------------------------------------
 
 
-def test_a_dialler_is_back_within_200_ms_of_its_listeners_return(tcp: Wire) -> None:
+def test_a_dialer_is_back_within_200_ms_of_its_listeners_return(tcp: Wire) -> None:
     took = []
     with tcp.reserved() as address, Pull(dial=address) as pull:
         for _ in range(5):
@@ -409,13 +409,13 @@ def test_a_dialler_is_back_within_200_ms_of_its_listeners_return(tcp: Wire) -> N
                 push.send(b"back")
                 assert pull.recv(timeout=WAIT) == b"back"
             eventually(lambda: not pull.pipes)
-            time.sleep(0.3)  # long enough for some tries in vain: a dialler's pauses grow with them
+            time.sleep(0.3)  # long enough for some vain tries: a dialer's pauses grow with them
     assert statistics.median(took) <= 0.2, took
-    assert max(took) <= 2.0, took  # the machine has other work
+    assert max(took) <= 2.0, took  # for a busy machine
 
 
 @pytest.mark.parametrize("kind", [Req, Surveyor], ids=lambda kind: kind.__name__)
-def test_a_question_asked_before_the_listener_is_there_is_answered_once_it_is(kind: Any, tcp: Wire) -> None:
+def test_a_request_made_before_the_listener_exists_is_answered_later(kind: Any, tcp: Wire) -> None:
     answering: Any = {Req: Rep, Surveyor: Respondent}[kind]
     asking: Any = None
     with tcp.reserved() as address, kind(dial=address) as asker:
@@ -423,7 +423,7 @@ def test_a_question_asked_before_the_listener_is_there_is_answered_once_it_is(ki
             asking = Background(asker.request, b"early", timeout=WAIT)
             eventually(lambda: waiting(asker))
         with answering(listen=address) as answerer:
-            if kind is Surveyor:  # nobody there is nobody asked
+            if kind is Surveyor:  # without peers no peer is asked
                 asker.wait_for_peers(1, WAIT)
                 asking = Background(asker.survey, b"early", timeout=WAIT, early=True)
             answerer.recv(timeout=WAIT).reply(b"answer")
@@ -436,7 +436,7 @@ def test_a_question_asked_before_the_listener_is_there_is_answered_once_it_is(ki
 
 @pytest.mark.slow
 @every_kind
-def test_a_socket_that_nobody_closed_is_warned_of_and_closed(kind: Callable[..., Any], tcp: Wire) -> None:
+def test_an_unclosed_socket_gives_a_warning_and_is_closed(kind: Callable[..., Any], tcp: Wire) -> None:
     with tcp.reserved() as address:
         sock = kind(listen=address, name="forgotten")
         with pytest.warns(ResourceWarning, match="unclosed <.* forgotten>"):  # noqa: PT031
@@ -504,7 +504,7 @@ ENDINGS = {
     push.send_many([b"x" * 1000] * 100)
 """,
 }
-# the same over ws, besides
+# the same over ws
 OVER_WS = """
     for one, other in ((Pair0, Pair0), (Pair1, Pair1), (Push, Pull), (Rep, Req), (Bus, Bus), (Pub, Sub),
                        (Surveyor, Respondent)):
@@ -547,7 +547,7 @@ def test_the_interpreter_exits_with_sockets_open_five_times(ending: str) -> None
 @pytest.mark.parametrize("closer", [BLOCKING, TRIO, ASYNCIO], ids=lambda caller: caller.name)
 @pytest.mark.parametrize("wire", ["tcp", "ipc", "ws"], indirect=True)
 @pytest.mark.parametrize("sender_listens", [True, False], ids=["sender listens", "sender dials"])
-def test_what_was_sent_before_close_arrives(wire: Wire, closer: Caller, sender_listens: bool) -> None:
+def test_messages_sent_before_close_arrive(wire: Wire, closer: Caller, sender_listens: bool) -> None:
     bodies = [b"%03d" % number + b"x" * 1000 for number in range(500)]
     push, pull = Push(linger=WAIT), Pull()
     with pull:
@@ -564,7 +564,7 @@ def test_what_was_sent_before_close_arrives(wire: Wire, closer: Caller, sender_l
 
 
 def test_close_lingers_for_a_slow_peer_until_it_has_everything() -> None:
-    total = 200  # of 64 KiB, far more than the network's own buffers take
+    total = 200  # of 64 KiB, far more than the network's buffers take
     with Push(listen=TCP, send_buffer=1000) as push, RawPeer(push.address, PULL) as slow:
         push.wait_for_peers(1, WAIT)
         for _ in range(total):
@@ -577,7 +577,7 @@ def test_close_lingers_for_a_slow_peer_until_it_has_everything() -> None:
         assert (push.stats.written, push.stats.unwritten, push.stats.dropped) == (total, 0, 0)
 
 
-def test_what_close_could_not_write_is_counted_as_dropped_or_broken() -> None:
+def test_messages_that_close_could_not_write_are_counted_as_dropped_or_broken() -> None:
     push, peer = stalled(0.0)
     with peer:
         push.close()
@@ -588,7 +588,7 @@ def test_what_close_could_not_write_is_counted_as_dropped_or_broken() -> None:
 
 
 def stalled(linger: float) -> tuple[Push, RawPeer]:
-    """A socket with more sent than its peer, who does not read, will ever take."""
+    """Yield a socket with more sent than its peer, which does not read, will ever take."""
     push = Push(listen=TCP, send_timeout=0.05, linger=linger)
     peer = RawPeer(push.address, PULL)
     push.wait_for_peers(1, WAIT)
@@ -597,7 +597,7 @@ def stalled(linger: float) -> tuple[Push, RawPeer]:
     return push, peer
 
 
-def test_close_takes_no_longer_than_it_may_linger_for_a_peer_that_does_not_read(caller: Caller) -> None:
+def test_close_takes_at_most_linger_if_the_peer_does_not_read(caller: Caller) -> None:
     push, peer = stalled(0.3)
     with peer:
         start = time.monotonic()
@@ -606,7 +606,7 @@ def test_close_takes_no_longer_than_it_may_linger_for_a_peer_that_does_not_read(
     assert 0.3 <= took <= 5.0
 
 
-def test_close_can_be_told_to_linger_less(caller: Caller) -> None:
+def test_close_accepts_a_shorter_linger(caller: Caller) -> None:
     push, peer = stalled(60.0)
     with peer:
         start = time.monotonic()
@@ -614,8 +614,8 @@ def test_close_can_be_told_to_linger_less(caller: Caller) -> None:
         assert time.monotonic() - start <= 5.0
 
 
-def test_lingering_waits_without_work_while_the_peer_sends() -> None:
-    """What comes meanwhile is read, or left where it is: it does not keep a thread going round."""
+def test_lingering_uses_no_cpu_while_the_peer_sends() -> None:
+    """Arriving data is read or left where it is; no thread is kept busy."""
     pair = Pair0(listen=TCP, recv_buffer=4, send_timeout=0.05)
     with RawPeer(pair.address, PAIR0) as peer:
         with pytest.raises(TimedOut):
@@ -652,7 +652,7 @@ def test_a_cancelled_aclose_closes_at_once() -> None:
     assert push.closed
 
 
-def test_drain_says_whether_all_was_written(caller: Caller) -> None:
+def test_drain_returns_whether_all_is_written(caller: Caller) -> None:
     push, peer = stalled(0.0)
     with peer, push:
         start = time.monotonic()
@@ -667,12 +667,12 @@ def test_drain_says_whether_all_was_written(caller: Caller) -> None:
         assert peer.recv() == b"a drained socket sends on"
 
 
-def test_drain_with_nothing_sent_is_done_at_once(caller: Caller) -> None:
+def test_drain_without_messages_returns_at_once(caller: Caller) -> None:
     with Push(listen=TCP) as push:
         assert caller.call(push.drain, 0.0) is True
 
 
-def test_drain_waits_for_a_peer_to_come(tcp: Wire) -> None:
+def test_drain_waits_for_a_peer(tcp: Wire) -> None:
     with Push(listen=tcp.address()) as push:
         push.send(b"early")
         assert push.drain(0.05) is False

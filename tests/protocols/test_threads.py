@@ -1,4 +1,4 @@
-"""Many users of one socket at once, and a program whose signal handlers raise: nothing is lost, nothing comes twice."""
+"""Many users of one socket at once, and signal handlers that raise: nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def take_many(sock: Any, got: list[bytes], enough: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 7, 10_000])
-def test_receivers_of_one_and_of_many_take_from_one_queue(most: int) -> None:
-    """Failed after 100,000 closes: what one call was about to take, another had just taken without the lock."""
+def test_recv_and_recv_many_share_one_queue(most: int) -> None:
+    """Failed after 100,000 closes: one call was about to take messages that another had taken without the lock."""
     with Pull(listen="tcp://127.0.0.1:0", recv_buffer=8192) as pull, Push(dial=pull.address) as push:
         waiting = 0
 
@@ -114,7 +114,7 @@ def test_eight_threads_send_and_eight_receive_on_one_socket(wire: Wire, kind: An
     assert Counter(message for part in got for message in part) == EVERYTHING
 
 
-def test_one_thread_receives_what_each_of_eight_sends_in_its_order(tcp: Wire) -> None:
+def test_one_thread_receives_messages_of_eight_in_their_order(tcp: Wire) -> None:
     with Push(listen=tcp.address(), send_buffer=4) as push, Pull(dial=push.address) as pull:
         giving = [Background(one_by_one, push, numbered(thread)) for thread in range(THREADS)]
         got = [pull.recv(timeout=WAIT) for _ in range(THREADS * EACH)]
@@ -125,7 +125,7 @@ def test_one_thread_receives_what_each_of_eight_sends_in_its_order(tcp: Wire) ->
 
 
 def answer(rep: Rep) -> None:
-    """Answer everything, backwards, until the socket is closed."""
+    """Reply to everything, in reverse order, until the socket is closed."""
     for question in rep:
         try:
             question.reply(question.body[::-1])
@@ -139,7 +139,7 @@ def ask_in_turn(req: Req, questions: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("wire", ["tcp", "inproc"], indirect=True)
-def test_eight_threads_ask_and_four_answer_on_one_socket_each(wire: Wire) -> None:
+def test_eight_threads_request_and_four_reply_on_one_socket_each(wire: Wire) -> None:
     with Rep(listen=wire.address()) as rep, Req(dial=rep.address) as req:
         answering = [Background(answer, rep) for _ in range(4)]
         asking = [Background(ask_in_turn, req, numbered(thread)[:200]) for thread in range(THREADS)]
@@ -155,8 +155,8 @@ def test_eight_threads_ask_and_four_answer_on_one_socket_each(wire: Wire) -> Non
 
 
 @pytest.mark.parametrize("wire", ["tcp", "inproc"], indirect=True)
-def test_an_answer_that_has_arrived_is_counted_as_sent(wire: Wire) -> None:
-    # Counted after it was handed to NNG, as it once was, an answer was there before its count: 1,599 of 1,600.
+def test_a_reply_that_has_arrived_is_counted_as_sent(wire: Wire) -> None:
+    # When it was counted after NNG had it, a reply arrived before its count: 1,599 of 1,600.
     with Rep(listen=wire.address()) as rep, Req(dial=rep.address) as req:
         answering = Background(answer, rep)
         for number in range(1, 2001):
@@ -167,7 +167,7 @@ def test_an_answer_that_has_arrived_is_counted_as_sent(wire: Wire) -> None:
         answering.result()
 
 
-def test_threads_and_tasks_of_trio_and_asyncio_ask_on_one_socket_at_once(tcp: Wire) -> None:
+def test_threads_trio_and_asyncio_tasks_request_on_one_socket(tcp: Wire) -> None:
     right: list[bytes] = []  # appending is one step
 
     async def ask(req: Req, question: bytes) -> None:
@@ -224,9 +224,9 @@ def test_a_thousand_open_requests_are_answered_in_any_order(tcp: Wire) -> None:
 
 # ---- signal handlers that raise --------------------------------------------------------------------------------------
 
-# `hammer(step)` runs step() over and over in the main thread and interrupts it about every millisecond, wherever it is.
-# A step notes what it did in the expression that did it: a handler runs at calls and jumps, and between the return of
-# a Python function and the list that takes its result there is neither.
+# `hammer(step)` runs step() repeatedly in the main thread and interrupts it about every millisecond, at any point. A
+# step records its result in the expression that produced it: a handler runs at calls and jumps, and there is neither
+# between the return of a Python function and the list that takes its result.
 INTERRUPTED = """
     import signal, sys, threading, time
     from nngkit.errors import Closed, TimedOut
@@ -523,7 +523,7 @@ def hammer(what: str, scheme: str, seconds: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["tcp", "inproc"])
 @pytest.mark.parametrize("what", PROGRAMS)
-def test_a_signal_handler_that_raises_loses_and_doubles_nothing(what: str, scheme: str) -> None:
+def test_a_signal_handler_that_raises_loses_and_duplicates_nothing(what: str, scheme: str) -> None:
     hammer(what, scheme, 0.7)
 
 
@@ -531,7 +531,7 @@ def test_a_signal_handler_that_raises_loses_and_doubles_nothing(what: str, schem
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("scheme", ["tcp", "inproc"])
 @pytest.mark.parametrize("what", PROGRAMS)
-def test_it_does_not_for_long_either(what: str, scheme: str) -> None:
+def test_a_signal_handler_that_raises_for_long_loses_and_duplicates_nothing(what: str, scheme: str) -> None:
     hammer(what, scheme, 10.0)
 
 
@@ -566,13 +566,13 @@ DEAF = """
 """
 
 
-def test_signals_are_pythons_and_not_for_nngs_threads() -> None:
-    # one that NNG's thread takes is noted there, and does not wake the main thread out of what it waits in
+def test_nngs_threads_do_not_take_signals() -> None:
+    # a signal taken by an NNG thread is noted there and does not interrupt the main thread's wait
     assert said(DEAF) == "done"
 
 
 def test_a_thread_may_stop_polling_while_it_is_woken() -> None:
-    """Failed after a thousand closes: the one that wakes looked twice at what the other took away."""
+    """Failed after a thousand closes: the waking thread read an attribute twice that the other cleared in between."""
     waiter = ThreadWaiter()
     over = threading.Event()
 

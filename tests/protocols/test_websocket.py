@@ -1,4 +1,7 @@
-"""SP over WebSocket without a socket: two machines back to back, against a naive writer of frames, and `websockets`."""
+"""SP over WebSocket without a socket: two machines back to back, against a naive frame writer, and against
+`websockets`.
+
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ def to_client(limit: int = MIB) -> ClientMachine:
 
 
 def frame(first: int, body: bytes, key: bytes | None = None) -> bytes:
-    """A frame as RFC 6455, 5.2 has it, byte by byte."""
+    """Return a frame as in RFC 6455, 5.2, byte by byte."""
     size, bit = len(body), 0x80 if key else 0
     if size < 126:
         head = bytes((first, bit | size))
@@ -153,7 +156,7 @@ def test_frames_are_those_of_the_rfc(bodies: list[bytes], masked: bool) -> None:
 
 
 @pytest.mark.parametrize("bodies", [[b"x" * 16] * 2500, [b"x" * i for i in range(300)], [b"x" * 500] * 9])
-def test_each_frame_of_a_client_has_a_mask_of_its_own_drawn_in_one_call(bodies: list[bytes]) -> None:
+def test_each_frame_of_a_client_has_its_own_mask_drawn_in_one_call(bodies: list[bytes]) -> None:
     drawn: list[bytes] = []
 
     def mask(size: int) -> bytes:
@@ -178,7 +181,7 @@ def test_small_bodies_are_joined_and_large_ones_of_a_server_are_not_copied() -> 
 
 
 @pytest.mark.parametrize("size", [MIB, MIB + 1, 2 * MIB, 2 * MIB + 5])
-def test_a_message_that_nng_would_refuse_as_one_frame_goes_in_fragments(size: int) -> None:
+def test_a_message_that_nng_would_refuse_as_one_frame_is_fragmented(size: int) -> None:
     client, server = joined(limit=4 * MIB)
     body = random.Random(size).randbytes(size)
     for sender, receiver in ((client, server), (server, client)):
@@ -204,7 +207,7 @@ def test_a_large_message_in_small_chunks_is_linear_and_so_is_everything_byte_by_
     assert out == bodies
 
 
-def test_take_gives_what_was_fed_meanwhile_behind_what_it_left() -> None:
+def test_take_returns_remaining_messages_before_those_fed_later() -> None:
     client, server = joined()
     out: list[bytes] = []
     for number in range(10):
@@ -217,7 +220,7 @@ def test_take_gives_what_was_fed_meanwhile_behind_what_it_left() -> None:
     assert not server.more
 
 
-def test_take_with_most_0_only_shakes_hands() -> None:
+def test_take_with_most_0_only_does_the_handshake() -> None:
     client, server = client_of(), server_of()
     out: list[bytes] = []
     server.feed(say(client))
@@ -230,7 +233,7 @@ def test_take_with_most_0_only_shakes_hands() -> None:
     assert out == [b"early"]
 
 
-def test_frames_right_behind_the_request_are_kept_until_it_is_accepted() -> None:
+def test_frames_after_the_request_are_kept_until_it_is_accepted() -> None:
     client, server = client_of(), server_of()
     assert take(server, say(client) + client.frames([b"impatient"])[0]) == []
     assert take(server, client.frames([b"very"])[0]) == []
@@ -254,7 +257,7 @@ steps = st.lists(
 
 @both
 @given(steps=steps, sizes=cuts, most=st.sampled_from([1, 1 << 62]))
-def test_fragments_are_joined_and_pings_answered_wherever_they_stand(
+def test_fragments_are_joined_and_pings_answered_anywhere(
     receiver: Receiver, key: bytes | None, steps: list[tuple[str, Any]], sizes: list[int], most: int
 ) -> None:
     wire, messages, pongs = b"", [], []
@@ -287,7 +290,7 @@ def test_fragments_are_joined_and_pings_answered_wherever_they_stand(
 
 
 @both
-def test_a_message_that_has_begun_is_told_from_silence(receiver: Receiver, key: bytes | None) -> None:
+def test_an_incomplete_message_is_distinguished_from_silence(receiver: Receiver, key: bytes | None) -> None:
     machine = receiver()
     assert not machine.begun
     first, last = frame(2, b"one", key), frame(0x80, b"two", key)
@@ -310,7 +313,7 @@ def test_empty_fragments_cost_no_memory(receiver: Receiver, key: bytes | None) -
 
 
 def close_of(machine: Machine) -> bytes:
-    """The code, and the reason, of the close frame that the machine says; unmasked."""
+    """Return code and reason of the machine's close frame, unmasked."""
     said = say(machine)
     assert said[0] == CLOSE
     if isinstance(machine, ClientMachine):
@@ -349,7 +352,7 @@ WRONG = {
 
 @pytest.mark.parametrize("byte_by_byte", [False, True])
 @pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_frame_is_refused_with_its_close_code_after_what_came_before_it(what: str, byte_by_byte: bool) -> None:
+def test_an_invalid_frame_is_refused_with_its_close_code_after_earlier_messages(what: str, byte_by_byte: bool) -> None:
     wire, code, why = WRONG[what]
     server = to_server()
     out: list[bytes] = []
@@ -422,14 +425,14 @@ def test_a_close_frame_is_answered_once_and_ends_both_sides(by_client: bool) -> 
 
 
 @pytest.mark.parametrize("body", [b"", b"\x03\xe8", b"\x03\xe9going away", b"\x0f\xa0private"])
-def test_the_answer_to_a_close_frame_says_its_code(body: bytes) -> None:
+def test_the_answer_to_a_close_frame_has_its_code(body: bytes) -> None:
     server = to_server()
     take(server, frame(CLOSE, body, KEY))
     assert server.ended
     assert close_of(server)[:2] == body[:2]
 
 
-def test_before_the_handshake_there_is_nothing_to_say_at_the_end() -> None:
+def test_before_the_handshake_nothing_is_sent_at_the_end() -> None:
     assert client_of().end() == server_of().end() == b""
 
 
@@ -496,7 +499,7 @@ def test_a_refused_request_is_answered_with_403() -> None:
         *((everywhere, "nngkit.example", "/brick") for everywhere in ("0.0.0.0", "*", "::", "[::]", "", None)),
     ],
 )
-def test_a_listener_answers_to_its_host_whatever_the_port(told: str | None, asked: str, path: str) -> None:
+def test_a_listener_accepts_its_host_with_any_port(told: str | None, asked: str, path: str) -> None:
     server = server_of("/brick", told)
     take(server, request_of(f"GET {path} HTTP/1.1", Host=asked))
     assert server.awaits_accept
@@ -513,7 +516,7 @@ def test_a_listener_answers_to_its_host_whatever_the_port(told: str | None, aske
         {"Origin": "null"},
     ],
 )
-def test_browsers_may_ask_in_their_own_words(changes: dict[str, str]) -> None:
+def test_requests_of_browsers_are_accepted(changes: dict[str, str]) -> None:
     server = server_of("/brick")
     take(server, request_of(**changes))
     assert server.awaits_accept
@@ -552,7 +555,7 @@ REFUSED: dict[str, tuple[bytes, int, str]] = {
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_request_that_is_not_right_gets_an_http_error(what: str, size: int) -> None:
+def test_an_invalid_request_gets_an_http_error(what: str, size: int) -> None:
     wire, status, why = REFUSED[what]
     server = server_of("/brick", "127.0.0.1")
     chunks = pieces(wire, [size])
@@ -575,7 +578,7 @@ def test_a_request_that_is_not_right_gets_an_http_error(what: str, size: int) ->
 # ---- the handshake, client -------------------------------------------------------------------------------------------
 
 
-def test_a_client_asks_as_nng_does() -> None:
+def test_a_client_sends_the_request_of_nng() -> None:
     client = ClientMachine(PUSH, "/brick?x=1", "127.0.0.1:9000", MIB, bytes)
     assert client.begun
     assert say(client) == (
@@ -587,7 +590,7 @@ def test_a_client_asks_as_nng_does() -> None:
 
 
 @pytest.mark.parametrize(("path", "host"), [("/a b", "host"), ("/a\r\nX: y", "host"), ("/", "a\r\nX: y"), ("/é", "h")])
-def test_an_address_that_http_cannot_say_is_a_config_error(path: str, host: str) -> None:
+def test_an_address_invalid_in_http_is_a_config_error(path: str, host: str) -> None:
     with pytest.raises(ConfigError, match="WebSocket address"):
         client_of(path, host)
 
@@ -607,7 +610,7 @@ def answer_of(line: str = "HTTP/1.1 101 Switching Protocols", **changes: str | N
 
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
-def test_a_client_is_open_when_the_listener_has_accepted_what_it_asked_for(size: int) -> None:
+def test_a_client_is_open_when_its_request_was_accepted(size: int) -> None:
     client = ClientMachine(PUSH, "/", "host", MIB, bytes)
     messages = [body for chunk in pieces(answer_of() + frame(WHOLE, b"early"), [size]) for body in take(client, chunk)]
     assert client.open
@@ -635,7 +638,7 @@ def test_a_client_is_open_when_the_listener_has_accepted_what_it_asked_for(size:
         (answer_of(X="x" * 16384), "16384 bytes"),
     ],
 )
-def test_a_client_refuses_another_answer(wire: bytes, why: str, size: int) -> None:
+def test_a_client_refuses_an_invalid_response(wire: bytes, why: str, size: int) -> None:
     client = ClientMachine(PUSH, "/", "host", MIB, bytes)
     say(client)
     if why == "never complete":
@@ -653,11 +656,11 @@ def test_a_client_refuses_another_answer(wire: bytes, why: str, size: int) -> No
 
 
 class Interrupted(BaseException):
-    """What a signal handler raises."""
+    """Raised by a signal handler."""
 
 
 def interrupted(call: Callable[[], object], at: int) -> bool:
-    """Make the call, and raise between two calls inside it, the one of number ``at``; whether it came so far."""
+    """Make the call, and raise inside it between two calls, at number ``at``; return True if it got so far."""
     left = at
 
     def watch(frame: object, event: str, what: object) -> None:
@@ -678,7 +681,7 @@ def interrupted(call: Callable[[], object], at: int) -> bool:
     return False
 
 
-def test_feed_and_take_interrupted_anywhere_lose_nothing_and_repeat_nothing() -> None:
+def test_feed_and_take_interrupted_anywhere_lose_and_duplicate_nothing() -> None:
     bodies = [b"x" * 16] * 40 + [b"", b"other", bytes(3000), b"parted", bytes(40_000)]
     wire = b"".join(frame(WHOLE, body, KEY) for body in bodies[:-2])
     wire += frame(2, b"par", KEY) + frame(PING, b"p", KEY) + frame(0x80, b"ted", KEY) + frame(WHOLE, bodies[-1], KEY)
@@ -769,7 +772,7 @@ def survive(machine: Machine, wire: bytes, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_a_stranger_does_to_a_stream_only_our_errors_come_out(seed: int) -> None:
+def test_a_mutated_stream_raises_only_our_errors(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(800):
         key = chance.choice([KEY, None])
@@ -838,7 +841,7 @@ def end_with(ours: Machine, theirs: ServerProtocol | ClientProtocol, we_close: b
 
 
 @pytest.mark.parametrize("we_close", [True, False])
-def test_we_are_a_client_to_websockets(we_close: bool) -> None:
+def test_our_client_works_with_websockets(we_close: bool) -> None:
     ours, theirs = client_of("/brick"), ServerProtocol(subprotocols=[Subprotocol(PUSH)], max_size=4 * MIB)
     theirs.receive_data(say(ours))
     (request,) = theirs.events_received()
@@ -852,7 +855,7 @@ def test_we_are_a_client_to_websockets(we_close: bool) -> None:
 
 
 @pytest.mark.parametrize("we_close", [True, False])
-def test_we_are_a_server_to_websockets(we_close: bool) -> None:
+def test_our_server_works_with_websockets(we_close: bool) -> None:
     uri = parse_uri("ws://127.0.0.1:9000/brick")
     theirs = ClientProtocol(uri, subprotocols=[Subprotocol(PUSH)], max_size=4 * MIB)
     ours = server_of("/brick", "127.0.0.1")
@@ -868,7 +871,7 @@ def test_we_are_a_server_to_websockets(we_close: bool) -> None:
     end_with(ours, theirs, we_close)
 
 
-def test_websockets_sees_why_it_was_refused() -> None:
+def test_websockets_receives_the_status_of_a_refusal() -> None:
     theirs = ClientProtocol(parse_uri("ws://127.0.0.1:9000/"), subprotocols=[Subprotocol(PUSH)])
     ours = server_of()
     theirs.send_request(theirs.connect())
@@ -879,8 +882,8 @@ def test_websockets_sees_why_it_was_refused() -> None:
 
 
 @pytest.mark.parametrize("feeds", [1, 2, 3, 7])
-def test_what_was_fed_several_times_is_taken_as_the_messages_it_holds(feeds: int) -> None:
-    """A driver whose program is behind feeds on, and takes later: large messages end before the last of the feeds."""
+def test_messages_fed_in_several_chunks_before_a_take_are_whole(feeds: int) -> None:
+    """A caller that is behind feeds several times before it takes: large messages end before the last chunk."""
     bodies = [bytes([number]) * size for number, size in enumerate((100_000, 70_000, 5, 200_000, 66_000, 0, 90_000))]
     for one_way in (False, True):
         client, server = joined()
@@ -895,8 +898,8 @@ def test_what_was_fed_several_times_is_taken_as_the_messages_it_holds(feeds: int
         assert out == bodies
 
 
-def test_a_request_without_a_target_is_one_for_the_path_of_nothing() -> None:
-    """As NNG asks for an address without a path."""
+def test_a_request_without_a_target_is_for_the_default_path() -> None:
+    """NNG sends such a request for an address without a path."""
     server = server_of()
     client = client_of()
     (request,) = client.to_send
