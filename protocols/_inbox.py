@@ -52,7 +52,7 @@ class Inbox:
         # popping through an iterator: no signal handler can run in FOR_ITER, STORE, RETURN
         self.pops = iter(self.ready.popleft, None)
         self.unpack: Callable[[Connection, Sequence[bytes]], Sequence[Any]] | None = None
-        self.no_receivers = False  # True without receive calls: messages are unpacked and gone
+        self.no_receivers = False  # True without receive calls: unpacked messages are not queued
         self.turn_messages = TURN_MESSAGES  # messages of one peer in a row, if there are several and they are held back
         self.unpack_limit = ENDLESS  # messages unpacked at once, if each is a batch
         self.wrap: Callable[[Connection, Any], Any] | None = None  # makes an item that knows its pipe
@@ -179,7 +179,7 @@ class Inbox:
         self._bytes_ahead += size
 
     def is_held_back(self, connection: Connection) -> bool:
-        """Return True if a connection is not read for want of room."""
+        """Return True if a connection is not read for lack of room."""
         return connection in self._held_back
 
     def take_remaining(self, connection: Connection) -> None:

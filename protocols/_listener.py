@@ -24,7 +24,7 @@ from ._tls import TLS
 log = logging.getLogger("nngkit.protocols")
 
 NO_DESCRIPTORS: Final = lib.NNG_ENOFILES
-# seconds before the next accept after one failed for want of descriptors: it would fail at once again
+# seconds before the next accept after one failed for lack of descriptors: it would fail at once again
 ACCEPT_PAUSE: Final = 0.05
 
 

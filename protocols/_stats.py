@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Stats:
     """Counters of a socket since it was opened; messages, unless stated otherwise.
 
-    ``sent``: accepted for sending. ``received``: handed to, or ready for, the program. ``dropped``: dropped for want of
+    ``sent``: accepted for sending. ``received``: handed to, or ready for, the program. ``dropped``: dropped for lack of
     room, in or out. ``broken``: being written when their connection ended, so their fate is unknown. ``too_large``:
     over ``recv_max_size``; the connection was cut. ``bad``: malformed. ``late``: replies after their deadline.
     ``duplicate``: numbered messages received again. ``resent``: requests sent again. ``lost``: gaps in numbered

@@ -149,7 +149,7 @@ def test_thousands_of_requests_at_once_go_through_queues_of_sixteen() -> None:
     assert said(program, timeout=55) == "5000 0"
 
 
-# ---- asked again -----------------------------------------------------------------------------------------------------
+# ---- resending -------------------------------------------------------------------------------------------------------
 
 
 def requests_to(peer: RawPeer, count: int) -> list[bytes]:

@@ -41,7 +41,7 @@ batched = pytest.mark.parametrize("pattern", ["pair0", "pair1", "pipeline", "bus
 tcp_only = pytest.mark.parametrize("wire", ["tcp"], indirect=True)
 
 
-# ---- what arrives ----------------------------------------------------------------------------------------------------
+# ---- delivery --------------------------------------------------------------------------------------------------------
 
 
 @batched
@@ -95,7 +95,7 @@ def test_a_message_knows_its_pipe() -> None:
             assert message.pipe == pull.pipes[0]
 
 
-# ---- when it goes ----------------------------------------------------------------------------------------------------
+# ---- when a batch is sent --------------------------------------------------------------------------------------------
 
 
 def received_messages(pull: Pull) -> list[bytes]:
@@ -197,7 +197,7 @@ def test_flush_without_batches_does_nothing() -> None:
         push.flush()
 
 
-# ---- with no room ----------------------------------------------------------------------------------------------------
+# ---- full queues -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -377,7 +377,7 @@ def test_a_signal_handler_that_raises_loses_and_duplicates_nothing() -> None:
     assert accepted <= set(received) <= accepted | unsure
 
 
-# ---- what is not a batch ---------------------------------------------------------------------------------------------
+# ---- malformed batches -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("caller", CALLERS, indirect=True, ids=lambda caller: caller.name)

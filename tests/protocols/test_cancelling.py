@@ -186,7 +186,7 @@ def test_three_kinds_of_waiters_share_one_socket_for_long(seed: int) -> None:
     mixed_run(f"mixed-{seed}", 15000, seed)
 
 
-# ---- one cancellation, looked at closely -----------------------------------------------------------------------------
+# ---- single cancellations --------------------------------------------------------------------------------------------
 
 
 def test_a_cancellation_that_races_with_a_message_leaves_it_queued() -> None:
@@ -258,7 +258,7 @@ LEAK = """
                 pass
 
     def grown(*run):
-        run[0](*run[1:], 5)  # what is allocated once
+        run[0](*run[1:], 5)  # allocated once
         gc.collect()
         before = resident()
         run[0](*run[1:], 60)

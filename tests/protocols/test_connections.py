@@ -48,13 +48,13 @@ class RefusedPeers:
         return pipe.address not in self._addresses
 
 
-# ---- who is let in ---------------------------------------------------------------------------------------------------
+# ---- admission -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reading", [True, False], ids=["somebody receives", "nobody receives"])
 def test_messages_of_a_refused_peer_are_neither_received_nor_counted(reading: bool) -> None:
-    strangers = RefusedPeers()
-    with Pull(listen=TCP, admit=strangers.admit) as pull:
+    unknown_peers = RefusedPeers()
+    with Pull(listen=TCP, admit=unknown_peers.admit) as pull:
         receiving = threading.Thread(target=lambda: list(pull))
         if reading:
             receiving.start()
@@ -62,7 +62,7 @@ def test_messages_of_a_refused_peer_are_neither_received_nor_counted(reading: bo
         for count in range(1, 31):
             with socket.socket() as stranger:
                 stranger.bind(("127.0.0.1", 0))
-                strangers.add(stranger)
+                unknown_peers.add(stranger)
                 stranger.connect(("127.0.0.1", port))
                 stranger.sendall(hello(PUSH) + 3 * (LENGTH.pack(7) + b"refused"))
                 eventually(lambda count=count: pull.stats.refused == count)  # type: ignore[misc]
@@ -81,13 +81,13 @@ def test_messages_of_a_refused_peer_are_neither_received_nor_counted(reading: bo
 
 
 def test_a_refused_peer_gets_our_hello_and_nothing_else() -> None:
-    strangers = RefusedPeers()
+    unknown_peers = RefusedPeers()
     with (
-        Bus(listen=TCP, admit=strangers.admit) as bus,
+        Bus(listen=TCP, admit=unknown_peers.admit) as bus,
         closing(connect(bus.address)) as connection,
         Bus(dial=bus.address) as honest,
     ):
-        strangers.add(connection)
+        unknown_peers.add(connection)
         connection.sendall(hello(BUS))
         eventually(lambda: bus.stats.refused == 1)
         bus.wait_for_peers(1, WAIT)
@@ -100,9 +100,9 @@ def test_a_refused_peer_gets_our_hello_and_nothing_else() -> None:
 
 
 def test_admit_keeps_an_unknown_peer_out_of_a_pair() -> None:
-    strangers = RefusedPeers()
-    with Pair0(listen=TCP, admit=strangers.admit) as pair, closing(connect(pair.address)) as connection:
-        strangers.add(connection)
+    unknown_peers = RefusedPeers()
+    with Pair0(listen=TCP, admit=unknown_peers.admit) as pair, closing(connect(pair.address)) as connection:
+        unknown_peers.add(connection)
         connection.sendall(hello(PAIR0))
         eventually(lambda: pair.stats.refused == 1)
         with Pair0(dial=pair.address) as honest:
@@ -174,7 +174,7 @@ def test_a_peer_that_is_cut_as_soon_as_it_joined_returns() -> None:
         assert pull.recv(timeout=WAIT) == b"in the end"
 
 
-# ---- why they went ---------------------------------------------------------------------------------------------------
+# ---- reasons ---------------------------------------------------------------------------------------------------------
 
 
 def reasons(ours: Any) -> list[str]:
@@ -224,7 +224,7 @@ def test_joined_events_have_no_reason() -> None:
         assert [(event.kind, bool(event.reason)) for event in events] == [("joined", False), ("left", True)]
 
 
-# ---- how they are kept -----------------------------------------------------------------------------------------------
+# ---- keepalive and reconnecting --------------------------------------------------------------------------------------
 
 
 def keepalive_timers(port: int) -> list[bool]:
@@ -329,7 +329,7 @@ def test_a_task_receives_when_no_descriptor_is_left(library: str) -> None:
     assert said(textwrap.dedent(WITHOUT_DESCRIPTORS), library).splitlines() == ["came"]
 
 
-# ---- and what is left of them ----------------------------------------------------------------------------------------
+# ---- descriptors -----------------------------------------------------------------------------------------------------
 
 # descriptors left after many cycles of a listener that closes once a peer has connected
 CYCLES = """
@@ -354,7 +354,7 @@ CYCLES = """
                 dialer.wait_for_peers(1, 20)
 
     url, count = sys.argv[1], int(sys.argv[2])
-    for _ in range(20):  # what is opened once
+    for _ in range(20):  # opened once
         cycle(url)
     before = quiet()
     for _ in range(count):
@@ -385,22 +385,22 @@ def test_refused_peers_leak_no_descriptors(wire: Wire) -> None:
 
     with Pull(listen=wire.address(), **wire.options) as pull:
 
-        def come_and_go(words: bytes, times: int) -> None:
+        def connect_and_close(words: bytes, times: int) -> None:
             for _ in range(times):
                 with closing(connect(pull.address.replace("wss:", "ws:").replace("tls+tcp:", "tcp:"))) as connection:
                     connection.sendall(words)
 
-        def strangers(times: int) -> None:
+        def unknown_peers(times: int) -> None:
             for words in (b"", b"\0SP", hello(PUSH), hello(PAIR0), b"GET / HTTP/1.1\r\n\r\n"):
-                come_and_go(words, times)
+                connect_and_close(words, times)
 
         with Push(dial=pull.address, **wire.options) as push:  # the first peer brings descriptors that stay
             push.send(b"x")
             assert pull.recv(timeout=WAIT) == b"x"
-        strangers(2)
+        unknown_peers(2)
         eventually(lambda: pull.stats.joined == pull.stats.left)
         before = descriptors()
-        strangers(20)
+        unknown_peers(20)
         eventually(lambda: pull.stats.joined == pull.stats.left and descriptors() <= before)
 
 

@@ -60,7 +60,7 @@ class Meeting:
         socket.wait_for_peers(1, WAIT)
         return socket, program
 
-    def says(self, text: str) -> tuple[str, ...]:
+    def repeating(self, text: str) -> tuple[str, ...]:
         """Return the arguments with which the program sends ``text`` repeatedly."""
         return ("--data", text, "--interval", INTERVAL[self.name])
 
@@ -99,11 +99,11 @@ def test_the_program_prints_any_bytes_that_we_push(meet: Meeting) -> None:
 
 
 def test_we_pull_messages_of_the_program(meet: Meeting) -> None:
-    pull, _ = meet(Pull, "--push", *meet.says("work"))
+    pull, _ = meet(Pull, "--push", *meet.repeating("work"))
     assert pull.recv(timeout=WAIT) == b"work"
 
 
-# ---- PAIR and BUS: both ways on one socket ---------------------------------------------------------------------------
+# ---- PAIR and BUS: both directions on one socket ---------------------------------------------------------------------
 
 
 def test_pair0_works_in_both_directions(meet: Meeting) -> None:
@@ -123,7 +123,7 @@ def test_pair1_works_in_both_directions_with_nngcat(meet: Meeting) -> None:
 
 @pytest.mark.slow
 def test_bus_works_in_both_directions(meet: Meeting) -> None:
-    bus, program = meet(Bus, "--bus", "--quoted", *meet.says("theirs"))
+    bus, program = meet(Bus, "--bus", "--quoted", *meet.repeating("theirs"))
     assert bus.recv(timeout=WAIT) == b"theirs"
     bus.send(b"ours")
     assert program.line() == '"ours"'
@@ -141,7 +141,7 @@ def test_the_program_prints_only_messages_of_its_topic(meet: Meeting) -> None:
 
 @pytest.mark.slow
 def test_we_receive_only_messages_of_our_topic(meet: Meeting) -> None:
-    sub, _ = meet(Sub, "--pub", *meet.says("weather.oslo 3"), topics="weather.")
+    sub, _ = meet(Sub, "--pub", *meet.repeating("weather.oslo 3"), topics="weather.")
     assert sub.recv(timeout=WAIT) == b"weather.oslo 3"
 
 
@@ -149,7 +149,7 @@ def test_we_receive_only_messages_of_our_topic(meet: Meeting) -> None:
 @pytest.mark.parametrize("program", [pytest.param("nanocat", marks=needed("nanocat"))], indirect=True)
 def test_messages_of_other_topics_are_not_received(meet: Meeting) -> None:
     quiet = 3 * float(INTERVAL["nanocat"])
-    sub, _ = meet(Sub, "--pub", *meet.says("weather.oslo 3"), topics="weather.", recv_timeout=quiet)
+    sub, _ = meet(Sub, "--pub", *meet.repeating("weather.oslo 3"), topics="weather.", recv_timeout=quiet)
     assert sub.recv(timeout=WAIT) == b"weather.oslo 3"
     sub.subscribe("news")
     sub.unsubscribe("weather.")
@@ -189,7 +189,7 @@ def test_the_program_responds_to_our_surveys(meet: Meeting) -> None:
 
 @pytest.mark.slow
 def test_we_respond_to_the_programs_surveys(meet: Meeting) -> None:
-    respondent, program = meet(Respondent, "--surveyor", "--quoted", *meet.says("who?"))
+    respondent, program = meet(Respondent, "--surveyor", "--quoted", *meet.repeating("who?"))
     bodies = set()
 
     def respond() -> None:
@@ -214,7 +214,7 @@ PATHS = [("", ""), ("", "/"), ("/x", "/x"), ("/x", ""), ("", "/x"), ("/x", "/x/y
 NOT_AT_ALL = 0.7  # seconds: connecting takes 10 ms
 
 
-def come_together(program: str, listens: str, ours: str, its: str, sockets: Path, patience: float) -> bool:
+def connects(program: str, listens: str, ours: str, its: str, sockets: Path, patience: float) -> bool:
     """Return True if the two connect, with our URL ending in ``ours`` and the program's in ``its``."""
     with ExitStack() as stack:
         if listens == WE:
@@ -239,4 +239,4 @@ def test_ws_paths_must_be_equal_except_with_a_listening_nanocat(
 ) -> None:
     expected = its == "" if (program, listens) == ("nanocat", IT) else (its or "/") == (ours or "/")
     patience = WAIT if expected else NOT_AT_ALL
-    assert come_together(program, listens, ours, its, sockets, patience) == expected
+    assert connects(program, listens, ours, its, sockets, patience) == expected

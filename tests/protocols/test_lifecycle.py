@@ -52,7 +52,7 @@ KINDS = (Pair0, Pair1, Req, Rep, Push, Pull, Bus, Pub, Sub, Surveyor, Respondent
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
-# ---- what cannot be opened -------------------------------------------------------------------------------------------
+# ---- invalid addresses and options -----------------------------------------------------------------------------------
 
 NO_ADDRESSES = (
     "",
@@ -293,7 +293,7 @@ def test_a_question_cannot_be_answered_after_close(tcp: Wire, caller: Caller) ->
         assert isinstance(asking.error(), Closed)
 
 
-# ---- close wakes those who wait --------------------------------------------------------------------------------------
+# ---- close wakes waiters ---------------------------------------------------------------------------------------------
 
 
 def waiting(sock: Any) -> int:
@@ -395,7 +395,7 @@ def test_many_concurrent_closes_all_return() -> None:
     assert pull.closed
 
 
-# ---- coming back -----------------------------------------------------------------------------------------------------
+# ---- reconnecting ----------------------------------------------------------------------------------------------------
 
 
 def test_a_dialer_is_back_within_200_ms_of_its_listeners_return(tcp: Wire) -> None:
@@ -431,7 +431,7 @@ def test_a_request_made_before_the_listener_exists_is_answered_later(kind: Any, 
             assert (reply if kind is Req else reply.replies[0].body) == b"answer"
 
 
-# ---- the end ---------------------------------------------------------------------------------------------------------
+# ---- garbage collection and exit -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -516,7 +516,7 @@ OVER_WS = """
     takers += [sock for sock in ours[11:] + theirs[11:] if hasattr(sock, "arecv")]
 """
 QUIET_THREADS = """
-    threading.excepthook = lambda _: None  # their sockets are closed under them, which they may say
+    threading.excepthook = lambda _: None  # their sockets are closed while they run, which may raise
 """
 
 

@@ -138,7 +138,7 @@ def test_all_replies_of_a_thousand_respondents_are_received(busy: float) -> None
 
                     async def block() -> None:
                         await trio.sleep(0.005)
-                        time.sleep(busy)  # noqa: ASYNC251 - a loop that is blocked in mid-survey is what is tested
+                        time.sleep(busy)  # noqa: ASYNC251 - a loop blocked during a survey is the point of the test
 
                     nursery.start_soon(block)
                     result = await surveyor.asurvey(b"%d" % round_, timeout=1.0)

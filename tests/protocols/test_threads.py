@@ -120,8 +120,8 @@ def test_one_thread_receives_messages_of_eight_in_their_order(tcp: Wire) -> None
         got = [pull.recv(timeout=WAIT) for _ in range(THREADS * EACH)]
         for thread in giving:
             thread.result()
-    for who in range(THREADS):
-        assert [message for message in got if message.startswith(b"%d " % who)] == numbered(who)
+    for number in range(THREADS):
+        assert [message for message in got if message.startswith(b"%d " % number)] == numbered(number)
 
 
 def answer(rep: Rep) -> None:
@@ -439,7 +439,7 @@ PUBLISHING = """
 
     waiting = False
     hammer(publish)
-    assert pub.drain(10), pub.stats  # what the last interrupt has cut goes out without another send
+    assert pub.drain(10), pub.stats  # an interrupted write continues without another send
     end = time.monotonic() + 10
     while len(got) < pub.stats.written:
         assert time.monotonic() < end, (len(got), pub.stats, sub.stats)
@@ -461,17 +461,17 @@ ANSWERING = """
     asked = []
     lost = []
 
-    def ask(who):
+    def ask(number):
         count = 0
         while not over.is_set():
             count += 1
-            question = b"%d %d" % (who, count)
+            question = b"%d %d" % (number, count)
             try:
                 asked.append((question, req.request(question, timeout=1)))
             except TimedOut:
                 lost.append(question)
 
-    threads = [threading.Thread(target=ask, args=(who,)) for who in range(4)]
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     answered = []

@@ -71,7 +71,7 @@ def gets_in(transport: str, server: TLS, client: TLS) -> tuple[Pipe, Pipe]:
         return question.pipe, theirs
 
 
-# ---- who gets in -----------------------------------------------------------------------------------------------------
+# ---- admission -------------------------------------------------------------------------------------------------------
 
 
 @transports
@@ -328,10 +328,10 @@ def test_wss_dialers_without_a_listener_close_a_thousand_times_without_an_abort(
         import random, socket, time
         from nngkit.protocols import TLS, Bus
 
-        with socket.socket() as nobody:
-            nobody.bind(("127.0.0.1", 0))
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
             for _ in range(1000):
-                with Bus(dial=f"wss://127.0.0.1:{nobody.getsockname()[1]}/p", tls=TLS(verify=False), reconnect=0.01):
+                with Bus(dial=f"wss://127.0.0.1:{unused.getsockname()[1]}/p", tls=TLS(verify=False), reconnect=0.01):
                     time.sleep(random.random() * 0.02)
     """
     closing = [Background(said, program, timeout=160) for _ in range(4)]

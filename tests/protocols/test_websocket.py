@@ -51,7 +51,7 @@ def client_of(path: str = "/", host: str = "127.0.0.1:9000", limit: int = MIB, l
     return ClientMachine(PUSH, path, host, limit, os.urandom, large=large)
 
 
-def say(machine: Machine) -> bytes:
+def sent_by(machine: Machine) -> bytes:
     taken, machine.to_send = machine.to_send, []
     return b"".join(taken)
 
@@ -64,10 +64,10 @@ def take(machine: Machine, data: bytes = b"") -> list[bytes]:
 
 
 def join(client: ClientMachine, server: ServerMachine) -> None:
-    assert take(server, say(client)) == []
+    assert take(server, sent_by(client)) == []
     assert server.awaits_accept
     server.accept()
-    assert take(client, say(server)) == []
+    assert take(client, sent_by(server)) == []
     assert client.open
     assert server.open
 
@@ -223,10 +223,10 @@ def test_take_returns_remaining_messages_before_those_fed_later() -> None:
 def test_take_with_most_0_only_does_the_handshake() -> None:
     client, server = client_of(), server_of()
     out: list[bytes] = []
-    server.feed(say(client))
+    server.feed(sent_by(client))
     server.take(out, 0)
     server.accept()
-    client.feed(say(server) + server.frames([b"early"])[0])
+    client.feed(sent_by(server) + server.frames([b"early"])[0])
     client.take(out, 0)
     assert (client.open, client.more, out) == (True, True, [])
     client.take(out)
@@ -235,7 +235,7 @@ def test_take_with_most_0_only_does_the_handshake() -> None:
 
 def test_frames_after_the_request_are_kept_until_it_is_accepted() -> None:
     client, server = client_of(), server_of()
-    assert take(server, say(client) + client.frames([b"impatient"])[0]) == []
+    assert take(server, sent_by(client) + client.frames([b"impatient"])[0]) == []
     assert take(server, client.frames([b"very"])[0]) == []
     assert (server.awaits_accept, server.open, server.more) == (True, False, False)
     server.accept()
@@ -285,7 +285,7 @@ def test_fragments_are_joined_and_pings_answered_anywhere(
         while machine.more:
             machine.take(out, most)
     assert out == messages
-    assert say(machine) == b"".join(frame(PONG, pong, None if key else KEY) for pong in pongs)
+    assert sent_by(machine) == b"".join(frame(PONG, pong, None if key else KEY) for pong in pongs)
     assert not machine.begun
 
 
@@ -314,7 +314,7 @@ def test_empty_fragments_cost_no_memory(receiver: Receiver, key: bytes | None) -
 
 def close_of(machine: Machine) -> bytes:
     """Return code and reason of the machine's close frame, unmasked."""
-    said = say(machine)
+    said = sent_by(machine)
     assert said[0] == CLOSE
     if isinstance(machine, ClientMachine):
         assert len(said) == 6 + said[1] - 128
@@ -418,7 +418,7 @@ def test_a_close_frame_is_answered_once_and_ends_both_sides(by_client: bool) -> 
     assert second.ended
     assert second.end() == b""
     assert not second.begun
-    assert take(first, b"".join(second.frames([b"crossed"])) + say(second)) == [b"crossed"]
+    assert take(first, b"".join(second.frames([b"crossed"])) + sent_by(second)) == [b"crossed"]
     assert first.ended
     assert (first.to_send, first.end()) == ([], b"")
     assert take(first, b"more") == take(second, b"more") == []
@@ -462,7 +462,7 @@ def test_a_request_is_shown_before_it_is_answered() -> None:
     assert server.request == Request("/brick?token=7", "http://elsewhere.example", "127.0.0.1:9000")
     server.accept()
     server.accept()
-    assert say(server) == (
+    assert sent_by(server) == (
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Accept: ICX+Yqv66kxgM0FcWaLWlFLwTAI=\r\nSec-WebSocket-Protocol: push.sp.nanomsg.org\r\n\r\n"
     )
@@ -474,7 +474,7 @@ def test_a_refused_request_is_answered_with_403() -> None:
     server.refuse()
     take(server, request_of() + b"rest")
     server.refuse()
-    assert say(server).startswith(b"HTTP/1.1 403 Forbidden\r\n")
+    assert sent_by(server).startswith(b"HTTP/1.1 403 Forbidden\r\n")
     assert (server.awaits_accept, server.open, server.ended, server.begun, server.more) == (
         False,
         False,
@@ -562,7 +562,7 @@ def test_an_invalid_request_gets_an_http_error(what: str, size: int) -> None:
     with pytest.raises(BadMessage, match=why) as caught:
         [take(server, chunk) for chunk in chunks]
     assert caught.value.what == "WebSocket handshake"
-    head = say(server)
+    head = sent_by(server)
     assert head.startswith(b"HTTP/1.1 %d " % status)
     assert head.endswith(b"\r\nContent-Length: 0\r\n\r\n")
     assert (server.ended, server.open, server.awaits_accept, server.begun, server.end()) == (
@@ -581,12 +581,12 @@ def test_an_invalid_request_gets_an_http_error(what: str, size: int) -> None:
 def test_a_client_sends_the_request_of_nng() -> None:
     client = ClientMachine(PUSH, "/brick?x=1", "127.0.0.1:9000", MIB, bytes)
     assert client.begun
-    assert say(client) == (
+    assert sent_by(client) == (
         b"GET /brick?x=1 HTTP/1.1\r\nHost: 127.0.0.1:9000\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Protocol: push.sp.nanomsg.org\r\n\r\n"
     )
-    assert say(client_of(path="")).startswith(b"GET / HTTP/1.1\r\n")
+    assert sent_by(client_of(path="")).startswith(b"GET / HTTP/1.1\r\n")
 
 
 @pytest.mark.parametrize(("path", "host"), [("/a b", "host"), ("/a\r\nX: y", "host"), ("/", "a\r\nX: y"), ("/é", "h")])
@@ -640,7 +640,7 @@ def test_a_client_is_open_when_its_request_was_accepted(size: int) -> None:
 )
 def test_a_client_refuses_an_invalid_response(wire: bytes, why: str, size: int) -> None:
     client = ClientMachine(PUSH, "/", "host", MIB, bytes)
-    say(client)
+    sent_by(client)
     if why == "never complete":
         assert take(client, wire) == []
         assert client.begun
@@ -701,7 +701,7 @@ def test_feed_and_take_interrupted_anywhere_lose_and_duplicate_nothing() -> None
                 assert server.count == len(out)
                 server.take(out)
             assert out == bodies
-            assert say(server) == frame(PONG, b"p")
+            assert sent_by(server) == frame(PONG, b"p")
             if not hit:
                 break
         else:
@@ -715,13 +715,13 @@ def test_a_handshake_interrupted_anywhere_can_be_repeated() -> None:
     try:
         for at in range(20_000):
             client, server = client_of(), server_of()
-            server.feed(say(client))
+            server.feed(sent_by(client))
             hit = interrupted(partial(server.take, []), at)
             server.take([])
             hit |= interrupted(server.accept, at)
             server.accept()
             assert len(server.to_send) == 1
-            client.feed(say(server))
+            client.feed(sent_by(server))
             hit |= interrupted(partial(client.take, []), at)
             client.take([])
             assert client.open
@@ -733,7 +733,7 @@ def test_a_handshake_interrupted_anywhere_can_be_repeated() -> None:
         sys.setprofile(previous)
 
 
-# ---- strangers -------------------------------------------------------------------------------------------------------
+# ---- arbitrary bytes -------------------------------------------------------------------------------------------------
 
 
 def mutated(wire: bytes, chance: random.Random) -> bytes:
@@ -817,7 +817,7 @@ def converse(ours: Machine, theirs: ServerProtocol | ClientProtocol) -> None:
     theirs.send_binary(b"in ", fin=False)
     theirs.send_continuation(b"parts", fin=True)
     assert take(ours, b"".join(theirs.data_to_send())) == [*SAID, b"in parts"]
-    theirs.receive_data(say(ours))
+    theirs.receive_data(sent_by(ours))
     (pong,) = theirs.events_received()
     assert not isinstance(pong, (HttpRequest, HttpResponse))
     assert (pong.opcode, bytes(pong.data)) == (Opcode.PONG, b"are you there")
@@ -832,7 +832,7 @@ def end_with(ours: Machine, theirs: ServerProtocol | ClientProtocol, we_close: b
     else:
         theirs.send_close(1001, "going")
         take(ours, b"".join(theirs.data_to_send()))
-        theirs.receive_data(say(ours))
+        theirs.receive_data(sent_by(ours))
     assert ours.ended
     assert not ours.to_send
     assert theirs.close_rcvd is not None
@@ -843,7 +843,7 @@ def end_with(ours: Machine, theirs: ServerProtocol | ClientProtocol, we_close: b
 @pytest.mark.parametrize("we_close", [True, False])
 def test_our_client_works_with_websockets(we_close: bool) -> None:
     ours, theirs = client_of("/brick"), ServerProtocol(subprotocols=[Subprotocol(PUSH)], max_size=4 * MIB)
-    theirs.receive_data(say(ours))
+    theirs.receive_data(sent_by(ours))
     (request,) = theirs.events_received()
     assert isinstance(request, HttpRequest)
     theirs.send_response(theirs.accept(request))
@@ -862,7 +862,7 @@ def test_our_server_works_with_websockets(we_close: bool) -> None:
     theirs.send_request(theirs.connect())
     take(ours, b"".join(theirs.data_to_send()))
     ours.accept()
-    theirs.receive_data(say(ours))
+    theirs.receive_data(sent_by(ours))
     assert theirs.handshake_exc is None
     (response,) = theirs.events_received()
     assert isinstance(response, HttpResponse)
@@ -877,7 +877,7 @@ def test_websockets_receives_the_status_of_a_refusal() -> None:
     theirs.send_request(theirs.connect())
     take(ours, b"".join(theirs.data_to_send()))
     ours.refuse()
-    theirs.receive_data(say(ours))
+    theirs.receive_data(sent_by(ours))
     assert "403" in str(theirs.handshake_exc)
 
 

@@ -95,9 +95,9 @@ def test_inproc_addresses_are_separate() -> None:
     """Ours are pairs of sockets in this process, not NNG's inproc: both may have the same name."""
     program = """
     with Pull(listen="inproc://name") as ours, Push(dial="inproc://name") as push:
-        with pynng.Push0() as stranger:
+        with pynng.Push0() as unrelated:
             try:
-                stranger.dial("inproc://name", block=True)
+                unrelated.dial("inproc://name", block=True)
             except pynng.ConnectionRefused:
                 pass
             else:
@@ -115,19 +115,19 @@ def test_inproc_addresses_are_separate() -> None:
 
 def test_callbacks_and_errors_of_pynng_are_its_own() -> None:
     program = """
-    came, went = threading.Event(), threading.Event()
+    joined, left = threading.Event(), threading.Event()
     with pynng.Pull0(recv_timeout=20) as theirs:
-        theirs.add_post_pipe_connect_cb(lambda pipe: came.set())
-        theirs.add_post_pipe_remove_cb(lambda pipe: went.set())
+        theirs.add_post_pipe_connect_cb(lambda pipe: joined.set())
+        theirs.add_post_pipe_remove_cb(lambda pipe: left.set())
         theirs.listen(TCP)
         port = theirs.listeners[0].local_address
         with Push(dial=f"tcp://{port}") as push:
-            assert came.wait(15)
+            assert joined.wait(15)
             try:
                 theirs.recv()
             except pynng.Timeout as error:
                 assert not isinstance(error, NngkitError)
-        assert went.wait(15)
+        assert left.wait(15)
     try:
         theirs.recv()
     except pynng.Closed as error:
