@@ -1,39 +1,39 @@
-"""SP over WebSocket without a socket: two machines back to back, against a naive frame writer, and against
-`websockets`.
-
-"""
+"""SP over WebSocket without a socket: messages, fragments, faults and close, of two machines back to back."""
 
 from __future__ import annotations
 
-import os
 import random
-import sys
-from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from websockets.client import ClientProtocol
-from websockets.frames import Opcode
-from websockets.http11 import Request as HttpRequest
-from websockets.http11 import Response as HttpResponse
-from websockets.server import ServerProtocol
-from websockets.typing import Subprotocol
-from websockets.uri import parse_uri
 
-from nngkit.errors import BadMessage, ConfigError, TooLarge
+from nngkit.errors import BadMessage, TooLarge
 from nngkit.protocols.sp import HEADROOM
-from nngkit.protocols.websocket import ClientMachine, Machine, Request, ServerMachine
-
-PUSH = "push.sp.nanomsg.org"
-MIB = 1 << 20
-KEY = b"\x01\x80\x7f\xff"
-WHOLE, TEXT, CLOSE, PING, PONG = 0x82, 0x81, 0x88, 0x89, 0x8A
+from nngkit.protocols.websocket import ClientMachine, Machine
+from tests.protocols.websocket_machines import (
+    CLOSE,
+    KEY,
+    MIB,
+    PING,
+    PONG,
+    PUSH,
+    TEXT,
+    WHOLE,
+    client_of,
+    frame,
+    joined,
+    pieces,
+    sent_by,
+    server_of,
+    take,
+    to_client,
+    to_server,
+)
 
 bodies_of_any_size = st.lists(st.binary(max_size=300) | st.sampled_from([bytes(2047), bytes(70_000)]), max_size=40)
 bodies_of_one_size = st.tuples(st.integers(0, 130), st.integers(1, 300), st.binary(min_size=1, max_size=9)).map(
@@ -41,77 +41,10 @@ bodies_of_one_size = st.tuples(st.integers(0, 130), st.integers(1, 300), st.bina
 )
 any_bodies = bodies_of_any_size | bodies_of_one_size
 cuts = st.lists(st.integers(1, 5000), min_size=1, max_size=20)
-
-
-def server_of(path: str = "/", host: str | None = None, limit: int = MIB, large: int = 32768) -> ServerMachine:
-    return ServerMachine(PUSH, path, host, limit, large=large)
-
-
-def client_of(path: str = "/", host: str = "127.0.0.1:9000", limit: int = MIB, large: int = 32768) -> ClientMachine:
-    return ClientMachine(PUSH, path, host, limit, os.urandom, large=large)
-
-
-def sent_by(machine: Machine) -> bytes:
-    taken, machine.to_send = machine.to_send, []
-    return b"".join(taken)
-
-
-def take(machine: Machine, data: bytes = b"") -> list[bytes]:
-    out: list[bytes] = []
-    machine.feed(data)
-    machine.take(out)
-    return out
-
-
-def join(client: ClientMachine, server: ServerMachine) -> None:
-    assert take(server, sent_by(client)) == []
-    assert server.awaits_accept
-    server.accept()
-    assert take(client, sent_by(server)) == []
-    assert client.open
-    assert server.open
-
-
-def joined(limit: int = MIB, large: int = 32768) -> tuple[ClientMachine, ServerMachine]:
-    client, server = client_of(limit=limit, large=large), server_of(limit=limit, large=large)
-    join(client, server)
-    return client, server
-
-
-def to_server(limit: int = MIB) -> ServerMachine:
-    return joined(limit)[1]
-
-
-def to_client(limit: int = MIB) -> ClientMachine:
-    return joined(limit)[0]
-
-
-def frame(first: int, body: bytes, key: bytes | None = None) -> bytes:
-    """Return a frame as in RFC 6455, 5.2, byte by byte."""
-    size, bit = len(body), 0x80 if key else 0
-    if size < 126:
-        head = bytes((first, bit | size))
-    elif size < 65536:
-        head = bytes((first, bit | 126)) + size.to_bytes(2, "big")
-    else:
-        head = bytes((first, bit | 127)) + size.to_bytes(8, "big")
-    return head + key + bytes(a ^ b for a, b in zip(body, cycle(key))) if key else head + body
-
-
-def pieces(data: bytes, sizes: Sequence[int]) -> list[bytes]:
-    out: list[bytes] = []
-    at = 0
-    for size in cycle(sizes):
-        if at >= len(data):
-            return out
-        out.append(data[at : at + size])
-        at += size
-    raise AssertionError
-
-
 BOTH = [pytest.param(to_server, KEY, id="server"), pytest.param(to_client, None, id="client")]
 both = pytest.mark.parametrize(("receiver", "key"), BOTH)
 Receiver = Callable[..., Machine]
+
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 
@@ -244,6 +177,7 @@ def test_frames_after_the_request_are_kept_until_it_is_accepted() -> None:
 
 
 # ---- fragments and control frames ------------------------------------------------------------------------------------
+
 
 fragments = st.lists(st.binary(max_size=200), min_size=2, max_size=5)
 steps = st.lists(
@@ -434,476 +368,3 @@ def test_the_answer_to_a_close_frame_has_its_code(body: bytes) -> None:
 
 def test_before_the_handshake_nothing_is_sent_at_the_end() -> None:
     assert client_of().end() == server_of().end() == b""
-
-
-# ---- the handshake, server -------------------------------------------------------------------------------------------
-
-FIELDS = {
-    "Host": "127.0.0.1:9000",
-    "Upgrade": "websocket",
-    "Connection": "Upgrade",
-    "Sec-WebSocket-Key": b64encode(bytes(16)).decode(),
-    "Sec-WebSocket-Version": "13",
-    "Sec-WebSocket-Protocol": PUSH,
-}
-
-
-def request_of(line: str = "GET /brick HTTP/1.1", **changes: str | None) -> bytes:
-    fields: dict[str, str | None] = {**FIELDS, **{name.replace("_", "-"): value for name, value in changes.items()}}
-    lines = [line, *(f"{name}: {value}" for name, value in fields.items() if value is not None), "", ""]
-    return "\r\n".join(lines).encode()
-
-
-def test_a_request_is_shown_before_it_is_answered() -> None:
-    server = server_of("/brick", "127.0.0.1")
-    assert server.begun
-    take(server, request_of("GET /brick?token=7 HTTP/1.1", Origin="http://elsewhere.example"))
-    assert (server.awaits_accept, server.open, server.ended, server.to_send) == (True, False, False, [])
-    assert server.request == Request("/brick?token=7", "http://elsewhere.example", "127.0.0.1:9000")
-    server.accept()
-    server.accept()
-    assert sent_by(server) == (
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Accept: ICX+Yqv66kxgM0FcWaLWlFLwTAI=\r\nSec-WebSocket-Protocol: push.sp.nanomsg.org\r\n\r\n"
-    )
-    assert (server.awaits_accept, server.open, server.ended, server.begun) == (False, True, False, False)
-
-
-def test_a_refused_request_is_answered_with_403() -> None:
-    server = server_of("/brick")
-    server.refuse()
-    take(server, request_of() + b"rest")
-    server.refuse()
-    assert sent_by(server).startswith(b"HTTP/1.1 403 Forbidden\r\n")
-    assert (server.awaits_accept, server.open, server.ended, server.begun, server.more) == (
-        False,
-        False,
-        True,
-        False,
-        False,
-    )
-    server.accept()
-    assert take(server, b"more") == []
-    assert not server.to_send
-
-
-@pytest.mark.parametrize(
-    ("told", "asked", "path"),
-    [
-        ("127.0.0.1", "127.0.0.1", "/brick"),
-        ("127.0.0.1", "127.0.0.1:80", "/brick"),
-        ("127.0.0.1", "127.0.0.1", "/brick?query"),
-        ("nngkit.example", "NNGkit.Example:1", "/brick"),
-        ("::1", "[::1]:9000", "/brick"),
-        ("[::1]", "[::1]", "/brick"),
-        *((everywhere, "nngkit.example", "/brick") for everywhere in ("0.0.0.0", "*", "::", "[::]", "", None)),
-    ],
-)
-def test_a_listener_accepts_its_host_with_any_port(told: str | None, asked: str, path: str) -> None:
-    server = server_of("/brick", told)
-    take(server, request_of(f"GET {path} HTTP/1.1", Host=asked))
-    assert server.awaits_accept
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"Sec_WebSocket_Protocol": f"pull.sp.nanomsg.org, {PUSH}"},
-        {"Sec_WebSocket_Protocol": f"chat,{PUSH} ,\r\nSec-WebSocket-Protocol: other"},
-        {"Connection": "keep-alive, Upgrade"},
-        {"Upgrade": "WebSocket"},
-        {"Sec_WebSocket_Extensions": "permessage-deflate; client_max_window_bits"},
-        {"Origin": "null"},
-    ],
-)
-def test_requests_of_browsers_are_accepted(changes: dict[str, str]) -> None:
-    server = server_of("/brick")
-    take(server, request_of(**changes))
-    assert server.awaits_accept
-    server.accept()
-    assert f"Sec-WebSocket-Protocol: {PUSH}\r\n".encode() in server.to_send[0]
-    assert b"Extensions" not in server.to_send[0]
-
-
-REFUSED: dict[str, tuple[bytes, int, str]] = {
-    "another path": (request_of("GET / HTTP/1.1"), 404, "path /"),
-    "a longer path": (request_of("GET /brick/ HTTP/1.1"), 404, "path /brick/"),
-    "another host": (request_of(Host="localhost:9000"), 404, "host localhost:9000"),
-    "no host": (request_of(Host=None), 400, "[Hh]ost"),
-    "two hosts": (request_of(Host="a\r\nHost: b"), 400, "Host"),
-    "another method": (request_of("POST /brick HTTP/1.1", Content_Length="0"), 405, "method POST"),
-    "an old HTTP": (request_of("GET /brick HTTP/1.0"), 505, "HTTP/1.0"),
-    "no upgrade": (request_of(Upgrade=None), 426, "not an upgrade"),
-    "another upgrade": (request_of(Upgrade="h2c"), 426, "not an upgrade"),
-    "no connection": (request_of(Connection="keep-alive"), 426, "not an upgrade"),
-    "an old version": (request_of(Sec_WebSocket_Version="8"), 426, "version 8"),
-    "no version": (request_of(Sec_WebSocket_Version=None), 400, "version None"),
-    "no key": (request_of(Sec_WebSocket_Key=None), 400, "key is not 16 bytes"),
-    "a short key": (request_of(Sec_WebSocket_Key="AAAA"), 400, "key is not 16 bytes"),
-    "a key that is none": (request_of(Sec_WebSocket_Key="\xff" * 24), 400, "key is not 16 bytes"),
-    "the dialer's protocol": (request_of(Sec_WebSocket_Protocol="pull.sp.nanomsg.org"), 400, "pull.* instead of"),
-    "no protocol": (request_of(Sec_WebSocket_Protocol=None), 400, "no subprotocol instead of push"),
-    "a body": (request_of(Content_Length="5"), 400, "body"),
-    "a line that is none": (b"GET\r\n\r\n", 400, "illegal request line"),
-    "an empty line": (b"\r\n\r\n", 400, "not HTTP"),
-    "a hello of SP": (b"\0SP\0\0\x50\0\0", 400, "not HTTP"),
-    "a hello of TLS": (b"\x16\x03\x01", 400, "not HTTP"),
-    "a head without an end": (request_of()[:-2] + b"X: " + bytes([65]) * 16384, 431, "16384 bytes"),
-    "a large head": (request_of(X="x" * 16384), 431, "16384 bytes"),
-}
-
-
-@pytest.mark.parametrize("size", [1, 1 << 20])
-@pytest.mark.parametrize("what", REFUSED)
-def test_an_invalid_request_gets_an_http_error(what: str, size: int) -> None:
-    wire, status, why = REFUSED[what]
-    server = server_of("/brick", "127.0.0.1")
-    chunks = pieces(wire, [size])
-    with pytest.raises(BadMessage, match=why) as caught:
-        [take(server, chunk) for chunk in chunks]
-    assert caught.value.what == "WebSocket handshake"
-    head = sent_by(server)
-    assert head.startswith(b"HTTP/1.1 %d " % status)
-    assert head.endswith(b"\r\nContent-Length: 0\r\n\r\n")
-    assert (server.ended, server.open, server.awaits_accept, server.begun, server.end()) == (
-        True,
-        False,
-        False,
-        False,
-        b"",
-    )
-    assert take(server, b"more") == []
-
-
-# ---- the handshake, client -------------------------------------------------------------------------------------------
-
-
-def test_a_client_sends_the_request_of_nng() -> None:
-    client = ClientMachine(PUSH, "/brick?x=1", "127.0.0.1:9000", MIB, bytes)
-    assert client.begun
-    assert sent_by(client) == (
-        b"GET /brick?x=1 HTTP/1.1\r\nHost: 127.0.0.1:9000\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
-        b"Sec-WebSocket-Protocol: push.sp.nanomsg.org\r\n\r\n"
-    )
-    assert sent_by(client_of(path="")).startswith(b"GET / HTTP/1.1\r\n")
-
-
-@pytest.mark.parametrize(("path", "host"), [("/a b", "host"), ("/a\r\nX: y", "host"), ("/", "a\r\nX: y"), ("/é", "h")])
-def test_an_address_invalid_in_http_is_a_config_error(path: str, host: str) -> None:
-    with pytest.raises(ConfigError, match="WebSocket address"):
-        client_of(path, host)
-
-
-ANSWER = {
-    "Upgrade": "websocket",
-    "Connection": "Upgrade",
-    "Sec-WebSocket-Accept": "ICX+Yqv66kxgM0FcWaLWlFLwTAI=",
-    "Sec-WebSocket-Protocol": PUSH,
-}
-
-
-def answer_of(line: str = "HTTP/1.1 101 Switching Protocols", **changes: str | None) -> bytes:
-    fields: dict[str, str | None] = {**ANSWER, **{name.replace("_", "-"): value for name, value in changes.items()}}
-    lines = [line, *(f"{name}: {value}" for name, value in fields.items() if value is not None), "", ""]
-    return "\r\n".join(lines).encode()
-
-
-@pytest.mark.parametrize("size", [1, 1 << 20])
-def test_a_client_is_open_when_its_request_was_accepted(size: int) -> None:
-    client = ClientMachine(PUSH, "/", "host", MIB, bytes)
-    messages = [body for chunk in pieces(answer_of() + frame(WHOLE, b"early"), [size]) for body in take(client, chunk)]
-    assert client.open
-    assert messages == [b"early"]
-
-
-@pytest.mark.parametrize("size", [1, 1 << 20])
-@pytest.mark.parametrize(
-    ("wire", "why"),
-    [
-        (answer_of("HTTP/1.1 404 Not Found", Content_Length="0"), "the listener answered 404 Not Found"),
-        (answer_of("HTTP/1.1 200 OK"), "the listener answered 200 OK"),
-        (answer_of("HTTP/1.1 100 Continue"), "the listener answered 100"),
-        (answer_of(Upgrade=None), "not an upgrade"),
-        (answer_of(Connection="close"), "not an upgrade"),
-        (answer_of(Sec_WebSocket_Accept=None), "another key"),
-        (answer_of(Sec_WebSocket_Accept="AAAA"), "another key"),
-        (answer_of(Sec_WebSocket_Protocol=None), "no subprotocol instead of push"),
-        (answer_of(Sec_WebSocket_Protocol="pull.sp.nanomsg.org"), "pull.sp.nanomsg.org instead of push"),
-        (answer_of(Sec_WebSocket_Extensions="permessage-deflate"), "extension"),
-        (b"HTTP/1.1 nonsense\r\n\r\n", "illegal status line"),
-        (b"HTTP/1.", "never complete"),
-        (b"\0SP\0\0\x50\0\0", "not HTTP"),
-        (b"SSH-2.0-", "not HTTP"),
-        (answer_of(X="x" * 16384), "16384 bytes"),
-    ],
-)
-def test_a_client_refuses_an_invalid_response(wire: bytes, why: str, size: int) -> None:
-    client = ClientMachine(PUSH, "/", "host", MIB, bytes)
-    sent_by(client)
-    if why == "never complete":
-        assert take(client, wire) == []
-        assert client.begun
-        return
-    with pytest.raises(BadMessage, match=why) as caught:
-        [take(client, chunk) for chunk in pieces(wire, [size])]
-    assert caught.value.what == "WebSocket handshake"
-    assert (client.ended, client.open, client.to_send, client.end()) == (True, False, [], b"")
-    assert take(client, b"more") == []
-
-
-# ---- signals ---------------------------------------------------------------------------------------------------------
-
-
-class Interrupted(BaseException):
-    """Raised by a signal handler."""
-
-
-def interrupted(call: Callable[[], object], at: int) -> bool:
-    """Make the call, and raise inside it between two calls, at number ``at``; return True if it got so far."""
-    left = at
-
-    def watch(frame: object, event: str, what: object) -> None:
-        nonlocal left
-        if what is sys.setprofile:
-            return
-        left -= 1
-        if left == -1:
-            raise Interrupted
-
-    sys.setprofile(watch)
-    try:
-        call()
-    except Interrupted:
-        return True
-    finally:
-        sys.setprofile(None)
-    return False
-
-
-def test_feed_and_take_interrupted_anywhere_lose_and_duplicate_nothing() -> None:
-    bodies = [b"x" * 16] * 40 + [b"", b"other", bytes(3000), b"parted", bytes(40_000)]
-    wire = b"".join(frame(WHOLE, body, KEY) for body in bodies[:-2])
-    wire += frame(2, b"par", KEY) + frame(PING, b"p", KEY) + frame(0x80, b"ted", KEY) + frame(WHOLE, bodies[-1], KEY)
-    chunks = pieces(wire, [900, 30, 20_000])
-    previous = sys.getprofile()
-    try:
-        for at in range(3000):
-            server = to_server()
-            out: list[bytes] = []
-            hit = False
-            for chunk in chunks:
-                fed = server.fed
-                hit |= interrupted(partial(server.feed, chunk), at)
-                if server.fed == fed:
-                    server.feed(chunk)
-                hit |= interrupted(partial(server.take, out), at)
-                assert server.count == len(out)
-                server.take(out)
-            assert out == bodies
-            assert sent_by(server) == frame(PONG, b"p")
-            if not hit:
-                break
-        else:
-            pytest.fail("always interrupted")
-    finally:
-        sys.setprofile(previous)
-
-
-def test_a_handshake_interrupted_anywhere_can_be_repeated() -> None:
-    previous = sys.getprofile()
-    try:
-        for at in range(20_000):
-            client, server = client_of(), server_of()
-            server.feed(sent_by(client))
-            hit = interrupted(partial(server.take, []), at)
-            server.take([])
-            hit |= interrupted(server.accept, at)
-            server.accept()
-            assert len(server.to_send) == 1
-            client.feed(sent_by(server))
-            hit |= interrupted(partial(client.take, []), at)
-            client.take([])
-            assert client.open
-            if not hit:
-                break
-        else:
-            pytest.fail("always interrupted")
-    finally:
-        sys.setprofile(previous)
-
-
-# ---- arbitrary bytes -------------------------------------------------------------------------------------------------
-
-
-def mutated(wire: bytes, chance: random.Random) -> bytes:
-    data = bytearray(wire)
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(data) + 1)
-        match chance.randrange(4):
-            case 0:
-                data[at : at + 1] = chance.randbytes(1)
-            case 1:
-                del data[at : at + chance.randint(1, 9)]
-            case 2:
-                data[at:at] = chance.randbytes(chance.randint(1, 9))
-            case _:
-                data[at:at] = data[chance.randrange(len(data) + 1) :][:20]
-    return bytes(data)
-
-
-def survive(machine: Machine, wire: bytes, chance: random.Random) -> None:
-    out: list[bytes] = []
-    try:
-        for chunk in pieces(wire, [chance.randint(1, 300) for _ in range(5)]):
-            machine.feed(chunk)
-            machine.take(out, chance.choice([1, 1 << 62]))
-            if machine.awaits_accept:
-                assert isinstance(machine, ServerMachine)
-                machine.accept()
-            while machine.more:
-                machine.take(out, chance.choice([1, 1 << 62]))
-    except (BadMessage, TooLarge):
-        assert machine.to_send or not machine.open
-    assert all(type(body) is bytes for body in out)
-    assert machine.count == len(out)
-    assert machine._have <= 2000 + 300 + HEADROOM + 16384 * (not machine.open)
-    machine.end()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_mutated_stream_raises_only_our_errors(seed: int) -> None:
-    chance = random.Random(seed)
-    for _ in range(800):
-        key = chance.choice([KEY, None])
-        wire = request_of("GET / HTTP/1.1") if key else answer_of()
-        begins = chance.choice([0, len(wire)])
-        for _ in range(chance.randint(0, 12)):
-            body = chance.randbytes(chance.choice([0, 5, 5, 5, 125, 126, 400]))
-            first = chance.choice([WHOLE] * 6 + [2, 0, 0x80, PING, PONG, CLOSE, TEXT])
-            wire += frame(first, body[:125] if first in (PING, PONG) else body, key) * chance.choice([1, 1, 7])
-        machine: Machine = server_of(limit=2000) if key else ClientMachine(PUSH, "/", "host", 2000, bytes)
-        survive(machine, wire[:begins] + mutated(wire[begins:], chance), chance)
-
-
-@given(st.binary(max_size=300), st.booleans(), st.booleans())
-def test_any_bytes_are_messages_or_refused(data: bytes, shaken: bool, server: bool) -> None:
-    machine: Machine = (to_server() if server else to_client()) if shaken else server_of() if server else client_of()
-    survive(machine, data, random.Random(0))
-
-
-# ---- another implementation ------------------------------------------------------------------------------------------
-
-SAID = [b"", b"one", b"\x82" * 16, bytes(range(256)) * 300, b"last"]
-
-
-def their_messages(theirs: ServerProtocol | ClientProtocol) -> list[bytes]:
-    messages: list[bytes] = []
-    for event in theirs.events_received():
-        assert not isinstance(event, (HttpRequest, HttpResponse))
-        if event.opcode is Opcode.BINARY:
-            messages.append(bytes(event.data))
-        elif event.opcode is Opcode.CONT:
-            messages[-1] += bytes(event.data)
-    return messages
-
-
-def converse(ours: Machine, theirs: ServerProtocol | ClientProtocol) -> None:
-    theirs.receive_data(b"".join(ours.frames(SAID)))
-    assert their_messages(theirs) == SAID
-    for body in SAID:
-        theirs.send_binary(body)
-    theirs.send_ping(b"are you there")
-    theirs.send_binary(b"in ", fin=False)
-    theirs.send_continuation(b"parts", fin=True)
-    assert take(ours, b"".join(theirs.data_to_send())) == [*SAID, b"in parts"]
-    theirs.receive_data(sent_by(ours))
-    (pong,) = theirs.events_received()
-    assert not isinstance(pong, (HttpRequest, HttpResponse))
-    assert (pong.opcode, bytes(pong.data)) == (Opcode.PONG, b"are you there")
-    theirs.receive_data(b"".join(ours.frames([bytes(MIB + 5)])))
-    assert their_messages(theirs) == [bytes(MIB + 5)]
-
-
-def end_with(ours: Machine, theirs: ServerProtocol | ClientProtocol, we_close: bool) -> None:
-    if we_close:
-        theirs.receive_data(ours.end())
-        take(ours, b"".join(theirs.data_to_send()))
-    else:
-        theirs.send_close(1001, "going")
-        take(ours, b"".join(theirs.data_to_send()))
-        theirs.receive_data(sent_by(ours))
-    assert ours.ended
-    assert not ours.to_send
-    assert theirs.close_rcvd is not None
-    assert theirs.close_rcvd.code == (1000 if we_close else 1001)
-    assert theirs.parser_exc is None
-
-
-@pytest.mark.parametrize("we_close", [True, False])
-def test_our_client_works_with_websockets(we_close: bool) -> None:
-    ours, theirs = client_of("/brick"), ServerProtocol(subprotocols=[Subprotocol(PUSH)], max_size=4 * MIB)
-    theirs.receive_data(sent_by(ours))
-    (request,) = theirs.events_received()
-    assert isinstance(request, HttpRequest)
-    theirs.send_response(theirs.accept(request))
-    assert theirs.subprotocol == PUSH
-    take(ours, b"".join(theirs.data_to_send()))
-    assert ours.open
-    converse(ours, theirs)
-    end_with(ours, theirs, we_close)
-
-
-@pytest.mark.parametrize("we_close", [True, False])
-def test_our_server_works_with_websockets(we_close: bool) -> None:
-    uri = parse_uri("ws://127.0.0.1:9000/brick")
-    theirs = ClientProtocol(uri, subprotocols=[Subprotocol(PUSH)], max_size=4 * MIB)
-    ours = server_of("/brick", "127.0.0.1")
-    theirs.send_request(theirs.connect())
-    take(ours, b"".join(theirs.data_to_send()))
-    ours.accept()
-    theirs.receive_data(sent_by(ours))
-    assert theirs.handshake_exc is None
-    (response,) = theirs.events_received()
-    assert isinstance(response, HttpResponse)
-    assert theirs.subprotocol == PUSH
-    converse(ours, theirs)
-    end_with(ours, theirs, we_close)
-
-
-def test_websockets_receives_the_status_of_a_refusal() -> None:
-    theirs = ClientProtocol(parse_uri("ws://127.0.0.1:9000/"), subprotocols=[Subprotocol(PUSH)])
-    ours = server_of()
-    theirs.send_request(theirs.connect())
-    take(ours, b"".join(theirs.data_to_send()))
-    ours.refuse()
-    theirs.receive_data(sent_by(ours))
-    assert "403" in str(theirs.handshake_exc)
-
-
-@pytest.mark.parametrize("feeds", [1, 2, 3, 7])
-def test_messages_fed_in_several_chunks_before_a_take_are_whole(feeds: int) -> None:
-    """A caller that is behind feeds several times before it takes: large messages end before the last chunk."""
-    bodies = [bytes([number]) * size for number, size in enumerate((100_000, 70_000, 5, 200_000, 66_000, 0, 90_000))]
-    for one_way in (False, True):
-        client, server = joined()
-        sender, receiver = (client, server) if one_way else (server, client)
-        wire = b"".join(sender.frames(bodies))
-        out: list[bytes] = []
-        pieces = [wire[at : at + 50_000] for at in range(0, len(wire), 50_000)]
-        for start in range(0, len(pieces), feeds):
-            for piece in pieces[start : start + feeds]:
-                receiver.feed(piece)
-            receiver.take(out)
-        assert out == bodies
-
-
-def test_a_request_without_a_target_is_for_the_default_path() -> None:
-    """NNG sends such a request for an address without a path."""
-    server = server_of()
-    client = client_of()
-    (request,) = client.to_send
-    assert request.startswith(b"GET / HTTP/1.1\r\n")
-    server.feed(request.replace(b"GET / HTTP", b"GET  HTTP", 1))
-    server.take([], 0)
-    assert server.awaits_accept
