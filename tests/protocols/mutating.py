@@ -1,4 +1,4 @@
-"""Mutated SP streams for nngkit.protocols.sp; run by test_sp and by hand.
+"""Mutated SP streams for nngkit.protocols.sp; run by test_sp_robustness and by hand.
 
     python mutating.py COUNT [SEED]     prints one line; exit code 1 and the input if a check fails
 
