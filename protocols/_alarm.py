@@ -83,8 +83,9 @@ class Alarm:
             deque(itertools.starmap(operator.call, self.steps(seconds)), 0)
 
     def steps(self, seconds: float) -> list[tuple[Any, ...]]:
-        """Return ``set`` as calls for ``atomically``: interrupted in between, an alarm would seem set and never be
-        called.
+        """Return ``set`` as calls for ``atomically``.
+
+        Interrupted between them, an alarm would seem set and never be called.
         """
         entry = (time.monotonic() + seconds, next(_order), self._call)
         return [(setattr, self, "is_set", True), (_requests.put, entry)]

@@ -116,9 +116,7 @@ class Asking:
         return ()
 
     def _wake(self, loop: object) -> None:
-        """Wake the callers that got a reply, directly if they are in ``loop``, where this runs. Called without the
-        lock.
-        """
+        """Wake the callers that got a reply; those in ``loop``, where this runs, directly. Called without the lock."""
         loops: dict[object, tuple[TaskWaiter, list[Callable[[], None]]]] = {}
         answered, told = self._answered, []
         try:

@@ -123,9 +123,7 @@ class Connection(ReadHalf, WriteHalf):
         core.notify()
 
     def _path_listener(self) -> Any:
-        """Return the listener of another socket that serves the requested path, or None; the stream then
-        belongs to it.
-        """
+        """Return the listener of another socket that serves the requested path, and give it the stream; else None."""
         if self._request_bytes is None or self.fault is not None:
             return None
         lines, end, _ = self._request_bytes.partition(b"\r\n\r\n")

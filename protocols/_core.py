@@ -174,9 +174,7 @@ class Core:
     # ------------------------------------------------------------------ joining
 
     def complete_handshake(self, connection: Connection) -> None:
-        """Ask ``admit`` about a peer that has said hello, and let it join. Called without the lock, on an
-        NNG thread.
-        """
+        """Ask ``admit`` about a peer that has said hello, and let it join. Without the lock, on an NNG thread."""
         with self.lock:
             if connection.stage != ASKING:
                 return  # its stream is closed
@@ -315,9 +313,7 @@ class Core:
         self._calls.append(call)
 
     def notify(self, loop: object = None) -> None:
-        """Make the pending notifications. Called by each thread that has released the lock; ``loop``: the loop it runs
-        in.
-        """
+        """Make the pending notifications, in ``loop`` or a thread (None). Called whenever the lock was released."""
         while self.wake_receivers or self.wake_senders or self._events or self._calls:
             # in a `for` statement: a signal handler that raised after a call would leave the lock held for ever
             for mine in map(self._notifying.acquire, (False,)):

@@ -117,9 +117,7 @@ def _all() -> list[int]:
 
 
 def _ask(number: int, question: Callable[[sockets.socket], Answer]) -> Answer | Literal[False]:
-    """Return the result of ``question`` for the stream socket with that descriptor; False if there is none, or on
-    OSError.
-    """
+    """Return ``question(socket)`` for the stream socket with that descriptor; False on OSError or without one."""
     try:
         if not stat.S_ISSOCK(os.fstat(number).st_mode):
             return False

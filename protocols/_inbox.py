@@ -211,8 +211,9 @@ class Inbox:
     # ------------------------------------------------------------------ taking
 
     def poll(self, most: int, out: list[Any] | deque[Any]) -> bool:
-        """Move up to ``most`` items into ``out``; return False if there are none. Raises Closed,
-        BadMessage, TooLarge.
+        """Move up to ``most`` items into ``out``; return False if there are none.
+
+        Raises Closed, BadMessage, TooLarge.
         """
         core = self._core
         try:

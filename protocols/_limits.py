@@ -98,9 +98,7 @@ class Guard:
     # ------------------------------------------------------------------ time limits
 
     def watch(self, *, tls: bool) -> None:
-        """Start the sweep, if there is a limit to check, for a new connection under TLS or not. Called without the
-        lock.
-        """
+        """Start the sweep, if there is a limit to check, for a new connection. Called without the lock."""
         self._tls = self._tls or tls
         period = self._period()
         if period is not None:

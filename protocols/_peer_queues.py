@@ -72,9 +72,7 @@ class PeerQueues(WriteTiming):
             self.expect()
 
     def to_all(self, items: Sequence[bytes]) -> None:
-        """Queue ``items`` for every peer; messages without room are dropped for that peer and counted.
-        Raises Closed.
-        """
+        """Queue ``items`` for every peer; drop and count those without room. Raises Closed."""
         core = self._core
         try:
             with core.lock:
@@ -93,9 +91,7 @@ class PeerQueues(WriteTiming):
             self.yield_gil()
 
     def to_others(self, items: Sequence[tuple[bytes, int | None]]) -> None:
-        """Queue each message for every peer except the one with its number; otherwise like ``to_all``.
-        Raises Closed.
-        """
+        """Queue each message for every peer except the one with its number. Otherwise like ``to_all``."""
         core = self._core
         try:
             with core.lock:
@@ -214,8 +210,9 @@ class PeerQueues(WriteTiming):
         return len(connection.out) + count <= self.cap and connection.out_bytes + size <= self.window
 
     def _cut(self, queue: list[bytes], there: int) -> tuple[list[bytes], int]:
-        """Return the part of a peer's queue that fits, and the number of messages that do not; the first ``there`` were
-        queued before.
+        """Return the part of a queue that fits, and the number of messages that do not.
+
+        The first ``there`` messages were queued before.
         """
         cap, window = self.cap, self.window
         if self.when_full == "drop_oldest":

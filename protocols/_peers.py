@@ -51,8 +51,9 @@ class Peers:
         return tuple(self._core.guard.cuts)
 
     def disconnect(self, pipe: Pipe) -> bool:
-        """Cut one connection; return False if it had ended. Its dialer tries again: use ``admit`` to keep
-        a peer out.
+        """Cut one connection; return False if it had ended.
+
+        Its dialer tries again: use ``admit`` to keep a peer out.
         """
         self._check_open()
         return self._core.disconnect(pipe)

@@ -44,12 +44,12 @@ _ENDS: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _EPOLL e
 
 
 class Poller:
-    """Polling of one socket. ``add``, ``remove`` and ``repeat`` need the core's lock, all other methods must not hold
-    it.
+    """Polling of one socket.
 
-    ``epoll`` is None until a caller waits, so a socket that only sends needs no descriptor for it; the reader thread
-    then polls its connections directly. ``reads_by_waiters`` counts reads; ``reads_when_busy`` is that count when the
-    reader thread last found the waiters busy.
+    ``add``, ``remove`` and ``repeat`` need the core's lock; the other methods must not hold it. ``epoll`` is None until
+    a caller waits, so a socket that only sends needs no descriptor for it; the reader thread then polls its connections
+    directly. ``reads_by_waiters`` counts reads; ``reads_when_busy`` is that count when the reader thread last found the
+    waiters busy.
     """
 
     def __init__(self, core: Core) -> None:
@@ -80,9 +80,7 @@ class Poller:
         return True
 
     def remove(self, connection: Connection) -> None:
-        """Stop polling ``connection``. Call before its descriptor is closed: the next connection may get the same
-        number.
-        """
+        """Stop polling ``connection``, before its descriptor is closed and may be given to the next one."""
         number = connection.descriptor
         assert number is not None
         if self._connections.get(number) is connection:

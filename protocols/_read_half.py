@@ -116,9 +116,7 @@ class ReadHalf(Transfer):
         )
 
     def _set_receive_buffers(self, buffer: Any, size: int) -> int:
-        """Point the next receive at the machine's body or at ``buffer`` of ``size`` bytes; return the number of
-        buffers.
-        """
+        """Point the next receive at the machine's body or at ``buffer``; return the number of buffers."""
         machine, iov = self.machine, self.core.iov
         place = machine.place()
         if place is not None:

@@ -41,9 +41,7 @@ class Receiver(Generic[Item]):
     _most_burst = BURST
 
     def recv(self, timeout: Timeout = DEFAULT) -> Item:
-        """Return one message, waiting for it. Interrupted by a signal handler that raises (Ctrl-C), it
-        loses nothing.
-        """
+        """Return one message, waiting for it. A signal handler that raises (Ctrl-C) loses nothing."""
         inbox = self._inbox
         if inbox.ready:
             try:

@@ -79,8 +79,9 @@ class Sender:
                 waiter.wait(until)
 
     async def asend(self, data: Payload, timeout: Timeout = DEFAULT) -> None:
-        """Like ``send``, for a task. If cancelled, the message was sent whole or not at all. Yields at least every 64
-        messages, or once per batch.
+        """Like ``send``, for a task. If cancelled, the message was sent whole or not at all.
+
+        Yields at least every 64 messages, or once per batch.
         """
         outbox = self._outbox
         queue = outbox.queue

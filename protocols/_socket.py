@@ -221,8 +221,9 @@ class Socket(Closing, Peers):
         return self._header + pack(items)
 
     def _split_all(self, connection: Connection, messages: Sequence[bytes]) -> list[Any]:
-        """Return the messages of the batches; a malformed batch becomes an error for a receive call. Under the core's
-        lock.
+        """Return the messages of the batches. Under the core's lock.
+
+        A malformed batch becomes an error for a receive call.
         """
         inbox, items = self._inbox, []
         for message in messages:

@@ -85,8 +85,9 @@ class ThreadWaiter:
 
 
 class TrioWaiter:
-    """The current trio task. ``wait`` is a checkpoint; if cancelled, it leaves nothing behind. ``loop``: its run's
-    token.
+    """The current trio task; ``loop`` is its run's token.
+
+    ``wait`` is a checkpoint. If cancelled, it leaves nothing behind.
     """
 
     __slots__ = ("_lowlevel", "_set", "_task", "loop")

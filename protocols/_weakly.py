@@ -8,9 +8,7 @@ from weakref import WeakMethod
 
 
 def weakly(method: Callable[..., Any], otherwise: Any = None) -> Callable[..., Any]:
-    """Return ``method`` as a callback that does not keep its object alive; it returns ``otherwise`` once
-    that is gone.
-    """
+    """Return a callback for ``method`` that does not keep its object alive, and then returns ``otherwise``."""
     reference = WeakMethod(method)
 
     def call(*arguments: Any) -> Any:

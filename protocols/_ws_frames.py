@@ -111,11 +111,11 @@ def scan(data: bytes, at: int, most: int, items: list[bytes], limit: int, masked
 def other_frame(
     data: bytes, at: int, inside: bool, gathered: int, limit: int, headroom: int, masked: int
 ) -> tuple[int, bytes, int]:
-    """Return first byte, body and end of the frame at ``at``, of any kind; the end is beyond ``data`` if it is
-    incomplete.
+    """Return first byte, body and end of the frame at ``at``, of any kind.
 
-    ``inside``: a message has begun, with ``gathered`` bytes so far. ``limit``: bytes of a message, with ``headroom``
-    for protocol headers. Raises Fault as soon as the bytes show it.
+    The end is beyond ``data`` if the frame is incomplete. ``inside``: a message has begun, with ``gathered`` bytes so
+    far. ``limit``: bytes of a message, with ``headroom`` for protocol headers. Raises Fault as soon as the bytes show
+    it.
     """
     left = len(data) - at
     if left < 2:

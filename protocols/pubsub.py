@@ -140,12 +140,12 @@ class Pub(Broadcaster, Socket):
 
 
 class Sub(MessageReceiver, Socket):
-    """Receive messages that begin with a subscribed topic; ``b""`` is everything, and without a topic nothing is
-    received.
+    """Receive messages that begin with a subscribed topic.
 
-    ``recv_buffer`` (default 1024) messages are kept for a slow reader, the newest; others are dropped and counted.
-    ``topics``: one or several initial topics. ``sequence``: the publishers number their messages: gaps count as
-    ``lost``, repeated numbers as ``duplicate``; a message without a trailer is dropped and counts as ``bad``.
+    ``b""`` is everything, and without a topic nothing is received. ``recv_buffer`` (default 1024) messages are kept for
+    a slow reader, the newest; others are dropped and counted. ``topics``: one or several initial topics. ``sequence``:
+    the publishers number their messages: gaps count as ``lost``, repeated numbers as ``duplicate``; a message without a
+    trailer is dropped and counts as ``bad``.
     """
 
     _protocol: ClassVar[int] = SUB
@@ -183,10 +183,10 @@ class Sub(MessageReceiver, Socket):
             self._change()
 
     def unsubscribe(self, topic: Topic) -> None:
-        """Stop receiving messages of ``topic``, those read ahead included. Raises ConfigError if it was not subscribed
-        to.
+        """Stop receiving messages of ``topic``, those read ahead included.
 
-        In batches and with ``sequence`` messages read ahead are still received.
+        In batches and with ``sequence`` messages read ahead are still received. Raises ConfigError if it was not
+        subscribed to.
         """
         with self._core.lock:
             self._core.check_open()

@@ -84,11 +84,10 @@ class Req(Socket):
         self._core.follow(weakly(self._peer))
 
     def request(self, data: Payload, timeout: Timeout = DEFAULT) -> bytes:
-        """Return the reply to ``data``. ``timeout`` (default: ``recv_timeout``) covers everything, waiting for a peer
-        too.
+        """Return the reply to ``data``.
 
-        If interrupted or timed out, the request may have run; its reply is dropped (``stats.late``). Raises TimedOut,
-        Closed, Forked.
+        ``timeout`` (default: ``recv_timeout``) covers everything, waiting for a peer too. If interrupted or timed out,
+        the request may have run; its reply is dropped (``stats.late``). Raises TimedOut, Closed, Forked.
         """
         call = _Call(waiter := ThreadWaiter())
         try:
@@ -164,9 +163,7 @@ class Req(Socket):
             raise TimedOut(f"{self!r}: {what} in {seconds} s{why}", seconds)
 
     def _took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
-        """Note that a connection took requests or, for None, that it ended and they are queued again. Under the core's
-        lock.
-        """
+        """Note that ``connection`` took requests or, if None, that they are queued again. Under the core's lock."""
         find = self._asking.find
         for message in messages:
             call = find(int.from_bytes(message[:4], "big"))
@@ -226,10 +223,10 @@ class Request(Question):
 
 
 class Rep(Answerer[Request]):
-    """Reply to requests. ``recv`` and iteration return each Request; up to ``recv_buffer`` (default 1024) wait in a
-    queue.
+    """Reply to requests. ``recv`` and iteration return each Request.
 
-    ``send_buffer`` (default 1024) replies are queued for each peer.
+    Up to ``recv_buffer`` (default 1024) requests wait in a queue. ``send_buffer`` (default 1024) replies are queued for
+    each peer.
     """
 
     _protocol: ClassVar[int] = REP

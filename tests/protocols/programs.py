@@ -57,9 +57,9 @@ class Program:
         self._process.stdout.close()
 
     def line(self, timeout: float = WAIT) -> str:
-        """Return the next line it prints, without its end. Raises AssertionError, with the output so far, if none
-        comes.
+        """Return the next line it prints, without its end.
 
+        Raises AssertionError, with the output so far, if none comes.
         """
         deadline = time.monotonic() + timeout
         while b"\n" not in self._unread:

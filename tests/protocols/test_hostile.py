@@ -1,5 +1,4 @@
-"""Peers that complete the handshake and then break the protocol: each listener continues, and serves an honest peer at
-once.
+"""Peers that complete the handshake and then break the protocol: listeners continue to serve honest peers.
 
 The hostile peer is a plain socket. It is cut, counted (``cut``, ``bad``, ``too_large``) and listed in ``cuts``.
 test_wire.py has the framing of each fault, test_limits.py the limits of time and number.
@@ -314,10 +313,7 @@ def test_a_request_of_a_silent_worker_is_resent_when_it_is_cut() -> None:
 
 @every
 def test_empty_messages(listener: Listener) -> None:
-    """Messages, if the protocol has no header; discarded by sockets that only send; otherwise a header
-    without an end.
-
-    """
+    """They are messages, are discarded by sockets that only send, or are headers without an end."""
     count = 50
     with listener.open() as ours:
         with RawPeer(ours.address, listener.stranger) as stranger:

@@ -48,10 +48,7 @@ CHECKED = {number for name, number in dis.opmap.items() if "CALL" in name or nam
 
 @contextmanager
 def interrupt(which: int) -> Iterator[list[bool]]:
-    """Raise Interrupted in sp.py at the ``which``-th place where a signal handler may run; return True if it was
-    reached.
-
-    """
+    """Raise Interrupted at the ``which``-th place in sp.py where a handler may run; return True if reached."""
     left = which
     codes: dict[CodeType, bytes] = {}
     before: dict[FrameType, int] = {}

@@ -303,10 +303,7 @@ def test_secrets_are_not_shown(identity: Identity) -> None:
 
 @pytest.mark.slow
 def test_wss_listeners_close_a_thousand_times_without_an_abort(identity: Identity) -> None:
-    """NNG's own HTTP server, which is not used here, aborts the process about once in a thousand closes
-    (docs/nng.md).
-
-    """
+    """NNG's own HTTP server, not used here, aborts the process in about one of a thousand closes (docs/nng.md)."""
     own = identity("server", ca=None)
     program = """
         import sys

@@ -296,10 +296,7 @@ def test_each_protocol_has_its_name_on_ws(kind: Callable[..., Any], number: int,
 
 
 def upgraded(host_listened_on: str, host_asked_for: str, path: str, subprotocol: str | None) -> tuple[bytes, bytes]:
-    """Return the first line with which a listening Push answers an upgrade request, and the frame of a message it
-    sends.
-
-    """
+    """Return the first line of a listening Push's answer to an upgrade, and the frame of a message it sends."""
     with Push(listen=f"ws://{host_listened_on}:0/brick", linger=0.0) as push:
         address = push.address.replace(EVERYWHERE, "127.0.0.1")
         with closing(connect(address)) as connection:
