@@ -331,3 +331,15 @@ def test_a_survey_does_not_wait_for_peers_that_left() -> None:
         result = asking.result()
         assert ([reply.body for reply in result.replies], result.expected, result.answered) == ([b"I"], 2, 1)
         assert result.elapsed < WAIT / 2
+
+
+def test_a_survey_takes_one_second_by_default_and_has_no_end_with_none(tcp: Wire) -> None:
+    with Surveyor(listen=tcp.address()) as brief:
+        assert 1 <= brief.survey(b"who?").elapsed < WAIT
+    with Surveyor(listen=tcp.address(), recv_timeout=None) as endless, Respondent(dial=endless.address) as respondent:
+        endless.wait_for_peers(1, WAIT)
+        result = Background(lambda: endless.survey(b"who?", early=True))
+        query = respondent.recv(WAIT)
+        time.sleep(1.1)  # longer than the default
+        query.reply(b"late")
+        assert [reply.body for reply in result.result().replies] == [b"late"]

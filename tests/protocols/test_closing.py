@@ -281,3 +281,22 @@ def test_drain_waits_for_a_peer(tcp: Wire) -> None:
         with Pull(dial=push.address) as pull:
             assert pull.recv(timeout=WAIT) == b"early"
             assert draining.result() is True
+
+
+def test_drain_takes_linger_by_default_and_none_waits_for_ever() -> None:
+    with Push(listen=TCP, linger=0.05) as push:
+        push.send(b"x")
+        assert push.drain() is False
+        drained = Background(lambda: push.drain(None))
+        with Pull(dial=push.address) as pull:
+            assert pull.recv(WAIT) == b"x"
+            assert drained.result() is True
+
+
+def test_close_with_linger_none_waits_until_all_is_written() -> None:
+    push = Push(listen=TCP, linger=0)
+    push.send(b"x")
+    closed = Background(lambda: push.close(linger=None))
+    with Pull(dial=push.address) as pull:
+        assert pull.recv(WAIT) == b"x"
+        closed.result()
