@@ -118,11 +118,11 @@ class Asking:
     def _wake(self, loop: object) -> None:
         """Wake the callers that got a reply; those in ``loop``, where this runs, directly. Called without the lock."""
         loops: dict[object, tuple[TaskWaiter, list[Callable[[], None]]]] = {}
-        answered, told = self._answered, []
+        answered, woken = self._answered, []
         try:
             while answered:
                 waiter = answered.popleft()
-                told.append(waiter)
+                woken.append(waiter)
                 if isinstance(waiter, ThreadWaiter):
                     waiter.wake()
                 elif waiter.loop is loop:
@@ -131,10 +131,10 @@ class Asking:
                     loops.setdefault(waiter.loop, (waiter, []))[1].append(waiter.wake_here)
             for first, wakes in loops.values():
                 first.call(wakes[0] if len(wakes) == 1 else partial(_call_all, wakes))
-            if loop is not None and len(told) > 1:
+            if loop is not None and len(woken) > 1:
                 self._core.outbox.expect()  # the next questions of these tasks are sent together
         except BaseException:
-            answered.extendleft(told)
+            answered.extendleft(woken)
             raise
 
     def wake_all(self) -> None:

@@ -38,7 +38,7 @@ class OpenBatch:
     """Messages collected for one batch.
 
     Fast path of a send: a message of at most ``small`` bytes is appended to ``items`` while there are fewer than
-    ``fast_limit`` (one step for Python, so it needs no lock), and the batcher is told to ``arm`` unless ``armed``.
+    ``fast_limit`` (one step for Python, so it needs no lock), then ``arm`` is called unless ``armed``.
     Everything else goes through ``Batcher.add``.
     """
 

@@ -316,8 +316,8 @@ class Core:
         """Make the pending notifications, in ``loop`` or a thread (None). Called whenever the lock was released."""
         while self.wake_receivers or self.wake_senders or self._events or self._calls:
             # in a `for` statement: a signal handler that raised after a call would leave the lock held for ever
-            for mine in map(self._notifying.acquire, (False,)):
-                if not mine:
+            for acquired in map(self._notifying.acquire, (False,)):
+                if not acquired:
                     return  # its holder checks again
                 try:
                     self._notify_once(loop)

@@ -146,8 +146,8 @@ class Poller:
             return True
         if self.epoll is not None or self._opened() is not None:
             # in a `for` statement: a signal handler that raised after a call would leave the lock held for ever
-            for mine in map(self._polling.acquire, (False,)):
-                if mine:
+            for acquired in map(self._polling.acquire, (False,)):
+                if acquired:
                     try:
                         return self._poll_until_woken(waiter, deadline)
                     finally:

@@ -33,8 +33,8 @@ def waits() -> Iterator[float]:
     """Yield the seconds that this thread may wait at a time, without end.
 
     A signal interrupts a wait of the main thread, unless it arrives after the interpreter's last check and before the
-    system call: 9 of 100 processes told to end as they began to wait did not. So the main thread's first wait is short
-    and each next one is four times as long; the interpreter checks for signals between them.
+    system call: of 100 processes signalled as they began to wait, 9 did not end. So the main thread's first wait is
+    short and each next one is four times as long; the interpreter checks for signals between them.
     """
     longest = SIGNALS if threading.current_thread() is threading.main_thread() else MOST
     while True:

@@ -343,3 +343,14 @@ def test_a_survey_takes_one_second_by_default_and_has_no_end_with_none(tcp: Wire
         time.sleep(1.1)  # longer than the default
         query.reply(b"late")
         assert [reply.body for reply in result.result().replies] == [b"late"]
+
+
+def test_a_task_iterates_over_the_replies_of_a_survey() -> None:
+    async def replies(surveyor: Surveyor) -> list[bytes]:
+        return [reply.body async for reply in surveyor.asurvey_iter(b"who?", WAIT, early=True)]
+
+    with Surveyor(listen=TCP) as surveyor, Respondent(dial=surveyor.address) as respondent:
+        surveyor.wait_for_peers(1, WAIT)
+        responding = Background(lambda: respondent.recv(WAIT).reply(b"I"))
+        assert trio.run(replies, surveyor) == [b"I"]
+        responding.result()
