@@ -29,7 +29,7 @@ from ._alarm import Alarm
 from ._outbox import Outbox
 from .batch import HEAD, Batch
 
-MOST_TOPICS: Final = 1024  # topics with an open batch; beyond that the oldest is queued as it is
+MOST_OPEN_BATCHES: Final = 1024  # topics with an open batch; beyond that the oldest is queued as it is
 
 Pack = Callable[[bytes, Sequence[bytes]], bytes]
 
@@ -58,10 +58,9 @@ class OpenBatch:
 class Batcher:
     """Batches of one socket. ``pack(key, items)`` returns the bytes of one."""
 
-    def __init__(self, outbox: Outbox, batch: Batch, pack: Pack, where: str) -> None:
+    def __init__(self, outbox: Outbox, batch: Batch, pack: Pack) -> None:
         self._outbox = outbox
         self._pack = pack
-        self._where = where
         self._most = batch.items
         # a full batch of messages of ``small`` bytes is within ``size``; a larger one takes several places
         self._small = max(1, batch.size // batch.items)
@@ -162,7 +161,7 @@ class Batcher:
     def _open_batch(self, key: bytes) -> OpenBatch:
         open_batch = self._open_batches.get(key)
         if open_batch is None:
-            while len(self._open_batches) >= MOST_TOPICS:
+            while len(self._open_batches) >= MOST_OPEN_BATCHES:
                 oldest = next(iter(self._open_batches.values()))
                 self._offer(oldest, full=False)
                 del self._open_batches[oldest.key]

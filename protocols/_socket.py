@@ -210,7 +210,7 @@ class Socket(Closing, Peers):
         """Pack sent messages and unpack received ones."""
         if self._batches_out:
             self._outbox.weigh = count_topic if self._batches_by_topic else partial(count, start=len(self._header))
-            self._batcher = Batcher(self._outbox, batch, weakly(self._pack, b""), repr(self))
+            self._batcher = Batcher(self._outbox, batch, weakly(self._pack, b""))
             if not self._batches_by_topic:
                 self._open_batch = self._batcher.open()
         if self._batches_in:
