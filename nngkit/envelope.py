@@ -1,74 +1,63 @@
-"""CBOR in and out, with limits: the one place that knows cbor2. Pure: bytes and values, no clock, no socket.
+"""CBOR encoding and decoding with limits. Pure: bytes and values, no clock, no socket.
 
-What may cross the wire is JSON's set of types plus byte strings::
+The types on the wire are those of JSON plus byte strings::
 
     null  bool  int (64 bits and a sign)  float  text  bytes  [array]  {text: value}
 
-and nothing else: no tags (a tag is code that runs in the reader), no indefinite lengths, no `undefined`, no simple
-values, no map keys but text, no key twice, no nesting deeper than 32, no byte behind the value.
+Everything else is refused: tags (a tag is code that runs in the reader), indefinite lengths, `undefined`, simple
+values, map keys other than text, duplicate keys, nesting deeper than 32, bytes after the value.
 
     >>> decode(encode({"v": 1, "name": "answer"}), what="reply")
     {'name': 'answer', 'v': 1}
 
-Bytes from a peer are hostile until `decode` has let them in, and a map is hostile until `field` has read it:
+Bytes from a peer are hostile until `decode` has accepted them, and a map is hostile until `field` has read it:
 
     >>> field({"name": "answer"}, "name", str, what="reply", max_len=128)
     'answer'
 
-Where the numbers come from: cbor2's defaults took 11 s for 300 KB of colliding integer keys, and follow tags into
-dates, fractions, regular expressions and cycles (measured, cbor2 6.2.1). With what is set here every hostile case in
+Reason for the limits: with its defaults cbor2 took 11 s for 300 KB of colliding integer keys, and follows tags into
+dates, fractions, regular expressions and cycles (measured, cbor2 6.2.1). With the limits, every hostile case in
 tests/test_envelope.py is refused in milliseconds, and honest messages cost no more than with the defaults.
 """
 
 from __future__ import annotations
 
-import io
 import math
-from typing import Any, Final, NoReturn, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import cbor2
 
+from nngkit.cbor import REFUSED, decode_one, innermost
 from nngkit.errors import BadMessage, TooLarge
 
 __all__ = ["CONTROL_LIMIT", "MAX_DEPTH", "as_map", "check_version", "decode", "encode", "field", "shown"]
 
 CONTROL_LIMIT: Final = 64 * 1024
-"""Bytes of a control message: 64 providers in one reply fit with room, and the worst 64 KiB decode in milliseconds."""
+"""Bytes of a control message: 64 providers in one reply fit easily, and the worst 64 KiB decode in milliseconds."""
 MAX_DEPTH: Final = 32
-"""Containers within containers; ours nest 4 deep. The walk below recurses, so this also bounds the Python stack."""
-_INT_LOW, _INT_HIGH = -(2**64), 2**64 - 1  # what CBOR holds without a tag
-_SHOWN = 120  # characters of a stranger's text that an error repeats
-
-# Every tag that cbor2 6.2 decodes by itself; `tag_hook` sees only the others. A cbor2 that learns a new one is caught
-# by tests/test_envelope.py, which sends all tags up to 65535.
-_KNOWN_TAGS = (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
+"""Depth of nested containers; ours nest 4 deep. `_check` recurses, so this also bounds the Python stack."""
+_INT_LOW, _INT_HIGH = -(2**64), 2**64 - 1  # range of CBOR integers without a tag
+_SHOWN = 120  # characters of a peer's text that an error repeats
 
 _LEAVES: Final[frozenset[type]] = frozenset((str, bytes, float, bool, type(None)))
-_READ: Final[frozenset[type]] = _LEAVES | {int}  # what was read without tags is within 64 bits
+_READ: Final[frozenset[type]] = _LEAVES | {int}  # integers decoded without tags are within 64 bits
 
 T = TypeVar("T")
 D = TypeVar("D")
 
 
 class _Required:
-    """The default of a field that has none."""
+    """Marker: the field has no default."""
 
 
 _REQUIRED: Final = _Required()
 
 
-def _deny(*_: object) -> NoReturn:
-    raise ValueError("tags are not allowed")
-
-
-_DENIED = dict.fromkeys(_KNOWN_TAGS, _deny)
-
-
 def encode(value: object, *, limit: int | None = None) -> bytes:
-    """`value` as CBOR, the same bytes for equal values (sorted keys, shortest numbers).
+    """Return `value` as CBOR, with equal bytes for equal values (sorted keys, shortest numbers).
 
-    `limit`: bytes; more raise TooLarge, because the reader would refuse them. Tuples are written as arrays.
-    Raises TypeError or ValueError for what `decode` would not let in: a mistake of the caller, not of a peer.
+    `limit`: bytes beyond which it raises TooLarge, because the reader would refuse them. Tuples are written as arrays.
+    Raises TypeError or ValueError for values that `decode` would refuse: an error of the caller, not of a peer.
     """
     _check(value, 0)
     data: bytes = cbor2.dumps(value, canonical=True)
@@ -78,44 +67,24 @@ def encode(value: object, *, limit: int | None = None) -> bytes:
 
 
 def decode(data: bytes, *, what: str, limit: int = CONTROL_LIMIT, peer: str | None = None) -> Any:
-    """The one value in `data`, all of whose bytes it must use. `what` and `peer` go into the error.
+    """Return the one value in `data`, which must use all of its bytes. `what` and `peer` go into the error.
 
-    Raises TooLarge over `limit` bytes, BadMessage for everything that this module's first lines exclude.
+    Raises TooLarge over `limit` bytes, BadMessage for everything that the module docstring excludes.
     """
     if len(data) > limit:
         raise TooLarge(len(data), limit, peer)
-    stream = io.BytesIO(data)
-    decoder = cbor2.CBORDecoder(
-        stream,
-        tag_hook=_deny,
-        semantic_decoders=_DENIED,
-        max_depth=MAX_DEPTH,
-        allow_indefinite=False,
-        allow_duplicate_keys=False,
-        strict_hashable_types=True,
-    )
     try:
-        value = decoder.decode()
-        used = stream.tell()
-        if used != len(data):
-            raise ValueError(f"{len(data) - used} bytes behind the value")
+        value = decode_one(data, max_depth=MAX_DEPTH)
         _check(value, 0, _READ)
-    except (cbor2.CBORError, ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise BadMessage(what, shown(_reason(error)), peer) from error
+    except REFUSED as error:
+        raise BadMessage(what, shown(innermost(error)), peer) from error
     return value
 
 
-def _reason(error: Exception) -> str:
-    """cbor2 wraps what went wrong inside a container; the innermost says it."""
-    while isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    return str(error)
-
-
 def _check(value: object, depth: int, leaves: frozenset[type] = _LEAVES) -> None:
-    """Raise TypeError or ValueError unless `value` is of the types that may cross the wire.
+    """Raise TypeError or ValueError unless `value` is of the types that may be on the wire.
 
-    `leaves` need no look inside: most items are such, and a call for each costs more than all the rest.
+    `leaves` need no further check: most items are leaves, and a call for each would cost more than all the rest.
     """
     kind = type(value)
     if kind is str or kind is bytes or kind is float or kind is bool or value is None:
@@ -140,11 +109,11 @@ def _check(value: object, depth: int, leaves: frozenset[type] = _LEAVES) -> None
             if type(item) not in leaves:
                 _check(item, depth + 1, leaves)
     else:
-        raise TypeError(f"{kind.__name__} may not cross the wire")
+        raise TypeError(f"type {kind.__name__} is not supported")
 
 
 def shown(text: object) -> str:
-    """A stranger's text for an error or a log: one line, printable, at most 120 characters."""
+    """Return a peer's text for an error or a log: one line, printable, at most 120 characters."""
     line = str(text)[: _SHOWN + 1]
     if not line.isprintable():
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
@@ -152,17 +121,17 @@ def shown(text: object) -> str:
 
 
 def as_map(value: object, *, what: str, peer: str | None = None) -> dict[str, Any]:
-    """`value`, which must be a map. Raises BadMessage."""
+    """Return `value`, which must be a map. Raises BadMessage."""
     if type(value) is not dict:
-        raise BadMessage(what, f"a map was expected, not {_named(value)}", peer)
+        raise BadMessage(what, f"{_named(value)} instead of a map", peer)
     return value
 
 
 def check_version(fields: dict[str, Any], ours: int, *, what: str, peer: str | None = None) -> int:
-    """The peer's protocol version, from the field `v`: 1 to `ours`. Newer raises BadMessage that names both."""
+    """Return the peer's protocol version, the field `v`: 1 to `ours`. BadMessage for a newer one names both."""
     theirs = field(fields, "v", int, what=what, peer=peer, low=1)
     if theirs > ours:
-        raise BadMessage(what, f"version {theirs}, newer than the version {ours} spoken here", peer)
+        raise BadMessage(what, f"version {theirs} is newer than the supported version {ours}", peer)
     return theirs
 
 
@@ -203,10 +172,10 @@ def field(
     low: float | None = None,
     high: float | None = None,
 ) -> Any:
-    """The field `name` of a decoded map, of exactly the type `kind`; `default`, if given, where it is missing.
+    """Return the field `name` of a decoded map, of exactly the type `kind`; `default`, if given, when it is missing.
 
-    A whole number is accepted for a float, a bool never for a number; floats must be finite. `max_len` counts UTF-8
-    bytes of text, bytes, or items. `low` and `high` bound a number, both included. Raises BadMessage.
+    An integer is accepted for a float, a bool never for a number; floats must be finite. `max_len` counts UTF-8 bytes
+    of text, bytes, or items. `low` and `high` bound a number, inclusively. Raises BadMessage.
     """
     value = fields.get(name, _REQUIRED)
     if value is _REQUIRED:

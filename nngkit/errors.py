@@ -1,27 +1,27 @@
-"""Every error a caller of nngkit can see, and nothing else; this module imports nothing of ours.
+"""All errors that a caller of nngkit can see. This module imports nothing of ours.
 
 ::
 
     NngkitError
-    ├── Closed            we closed it: the object was closed, by this call's owner or by another thread
-    │   └── Forked        it belongs to the parent process: neither NNG nor an open store survives fork()
-    ├── Broken            the peer or the network: a connection failed or went away
-    │   └── Unreachable   an address could not be listened on or dialled
-    ├── TimedOut          the time given ran out (also a built-in TimeoutError)
-    ├── Full              a queue is at its cap and the socket was told to raise
-    ├── BadMessage        bytes that are not what the protocol says
+    ├── Closed            the object was closed on this side, by this caller or another thread
+    │   └── Forked        the object belongs to the parent process: NNG and open stores do not survive fork()
+    ├── Broken            the peer or the network failed: a connection failed or ended
+    │   └── Unreachable   an address could not be listened on or dialed
+    ├── TimedOut          the timeout or deadline has passed (also a built-in TimeoutError)
+    ├── Full              a queue is at its cap, and the socket is configured to raise
+    ├── BadMessage        bytes that violate the protocol
     ├── TooLarge          a message over its size limit
-    ├── NotFound          what was asked for does not exist
+    ├── NotFound          the requested object does not exist
     │   ├── ServiceNotFound   no provider of that name is up
-    │   └── OffsetGone    a journal does not keep that offset any more
-    ├── Damaged           a file of ours is not what was written; not a BadMessage, as no peer is to blame
+    │   └── OffsetGone    the journal no longer keeps that offset
+    ├── Damaged           a file of ours is not as written; not a BadMessage, as no peer is at fault
     │   └── StoreDamaged  a file of documents
-    ├── NotStored         a recorder could not put records on the disk
-    ├── AccessDenied      a peer was refused, or refused us, by identity
-    └── ConfigError       an option, URL, file or environment value that cannot be used
+    ├── NotStored         a recorder could not write records to disk
+    ├── AccessDenied      a peer was refused, or refused us, because of its identity
+    └── ConfigError       an unusable option, URL, file or environment value
 
-Each class carries what happened as typed attributes; ``str()`` is one line that says what and where.
-pynng's exceptions never reach a caller: they are the ``__cause__`` where there was one.
+Each class has typed attributes; ``str()`` is one line that says what happened and where. pynng's exceptions never reach
+a caller: they are the ``__cause__`` where there was one.
 """
 
 from __future__ import annotations
@@ -48,17 +48,21 @@ __all__ = [
 
 
 class NngkitError(Exception):
-    """The root of the tree: ``except NngkitError`` catches all that nngkit raises on purpose."""
+    """Root of the tree: ``except NngkitError`` catches every error that nngkit raises on purpose."""
 
 
 class Closed(NngkitError):
-    """The object was closed on this side; nothing more can be sent or received on it."""
+    """The object was closed on this side; it can no longer send or receive."""
+
+    def again(self) -> Closed:
+        """Return an equal error for another caller: an exception raised twice would collect both tracebacks."""
+        return type(self)(*self.args)
 
 
 class Forked(Closed):
-    """The object was made before ``fork()``: in the child every NNG call would abort the process.
+    """The object was created before ``fork()``: in the child every NNG call would abort the process.
 
-    A store of documents has its writer, its locks and its connections in the parent too.
+    The writer, locks and connections of an open document store are in the parent too.
     """
 
 
@@ -67,7 +71,7 @@ class Broken(NngkitError):
 
 
 class Unreachable(Broken):
-    """An address could not be listened on or dialled: ``address``, ``reason``."""
+    """An address could not be listened on or dialed: ``address``, ``reason``."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"{address}: {reason}")
@@ -76,9 +80,9 @@ class Unreachable(Broken):
 
 
 class TimedOut(NngkitError, TimeoutError):
-    """The time given ran out.
+    """The timeout or deadline has passed.
 
-    ``seconds`` is what was given, None where a deadline was; ``sent`` is how many messages of a ``send_many`` went.
+    ``seconds`` is the given timeout, None for a deadline; ``sent`` is the number of messages that a ``send_many`` sent.
     """
 
     def __init__(self, message: str, seconds: float | None = None) -> None:
@@ -88,11 +92,11 @@ class TimedOut(NngkitError, TimeoutError):
 
 
 class Full(NngkitError):
-    """The queue is at its cap and ``when_full="raise"`` was asked for; the message was not taken."""
+    """The queue is at its cap and ``when_full="raise"`` is set; the message was not accepted."""
 
 
 class BadMessage(NngkitError):
-    """Bytes that are not what the protocol says: ``what`` was expected, ``why`` it is not, from ``peer``."""
+    """Bytes that violate the protocol: ``what`` was expected, ``why`` they are invalid, from ``peer``."""
 
     def __init__(self, what: str, why: str, peer: str | None = None) -> None:
         super().__init__(f"bad {what}{f' from {peer}' if peer else ''}: {why}")
@@ -102,7 +106,7 @@ class BadMessage(NngkitError):
 
 
 class TooLarge(NngkitError):
-    """A message of ``size`` bytes is over the limit of ``limit`` bytes. Each is None if NNG does not tell it."""
+    """A message of ``size`` bytes exceeds ``limit``. Each is None if NNG does not report it."""
 
     def __init__(self, size: int | None, limit: int | None, peer: str | None = None) -> None:
         message = "message" if size is None else f"message of {size} bytes"
@@ -114,7 +118,7 @@ class TooLarge(NngkitError):
 
 
 class NotFound(NngkitError):
-    """What was asked for does not exist."""
+    """The requested object does not exist."""
 
 
 class ServiceNotFound(NotFound):
@@ -126,12 +130,12 @@ class ServiceNotFound(NotFound):
 
 
 class OffsetGone(NotFound):
-    """The journal at ``path`` keeps nothing before ``earliest``; ``offset`` was asked for."""
+    """The journal at ``path`` keeps nothing before ``earliest``; ``offset`` was requested."""
 
     def __init__(self, path: str, offset: int, earliest: int) -> None:
         super().__init__(
-            f"{path}: offset {offset} is gone: retention has removed it, the earliest kept is {earliest}; "
-            "begin there, or keep more (--keep-age, --keep-size)"
+            f"{path}: offset {offset} is gone: removed by retention, the earliest kept is {earliest}; "
+            "start there, or keep more (--keep-age, --keep-size)"
         )
         self.path = path
         self.offset = offset
@@ -139,9 +143,9 @@ class OffsetGone(NotFound):
 
 
 class Damaged(NngkitError):
-    """The file ``path`` is not what was written: ``why``, at the byte ``position``, from the record ``offset`` on.
+    """The file ``path`` is not as written: ``why``, at the byte ``position``, from the record ``offset`` on.
 
-    ``advice`` says what can be done. Nothing was changed.
+    ``advice`` says how to proceed. Nothing was changed.
     """
 
     def __init__(
@@ -158,7 +162,7 @@ class Damaged(NngkitError):
 
 
 class StoreDamaged(Damaged):
-    """A file of documents is not what was written: ``path``, ``what`` is wrong, and ``where`` in it.
+    """A file of documents is not as written: ``path``, ``what`` is wrong, and ``where`` in it.
 
     Nothing was changed. ``nngkit.documents.store.recover`` copies the intact documents into a new file.
     """
@@ -173,15 +177,15 @@ class StoreDamaged(Damaged):
 
 
 class NotStored(NngkitError):
-    """Records are not on the disk, or nobody can tell whether they are; sending them again is right."""
+    """Records are not on disk, or that is unknown; sending them again is correct."""
 
 
 class AccessDenied(NngkitError):
-    """A peer was refused, or refused us, because of who it is."""
+    """A peer was refused, or refused us, because of its identity."""
 
 
 class ConfigError(NngkitError, ValueError):
-    """A setting cannot be used: ``what`` (the option, variable or file), ``why``, and the ``value`` given."""
+    """An unusable setting: ``what`` (the option, variable or file), ``why``, and its ``value``."""
 
     def __init__(self, what: str, why: str, value: object = None) -> None:
         super().__init__(f"{what}: {why}")

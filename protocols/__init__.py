@@ -1,24 +1,26 @@
-"""The bricks: the six scalability protocols, one module each, both ends; bytes over sockets, no meaning.
+"""Sockets of the six scalability protocols, one module each, both ends. They carry bytes and give them no meaning.
 
-Every socket takes keywords only (``Socket`` has them all), blocks or awaits (``send``/``asend``, ``recv``/``arecv``),
-is closed by ``with`` or ``async with``, and may be used by threads, trio tasks and asyncio tasks at once.
+Every socket takes keyword arguments only (see ``Socket``) and is closed by ``with`` or ``async with``. A method ``x``
+blocks and ``ax`` is awaited (``send``, ``asend``). Threads, trio tasks and asyncio tasks may use one socket at once.
 
-    Pair0 Pair1        one peer, both ways             flow-controlled
-    Push Pull          work to one of many             flow-controlled
-    Req Rep            question and answer             at least once
-    Surveyor Respondent   question to all              every answer until a deadline
-    Pub Sub            to all that asked for a topic   best effort
-    Bus                to all connected                best effort
+    Pair0 Pair1           one peer, both directions         flow-controlled
+    Push Pull             each message to one of many       flow-controlled
+    Req Rep               request and reply                 at least once
+    Surveyor Respondent   survey of all peers               every reply until a deadline
+    Pub Sub               to all subscribers of a topic     best effort
+    Bus                   to all connected peers            best effort
 
 docs/protocols.md says what each promises, queues and drops.
 """
 
-from ._connection import PeerEvent, Pipe, PipeStats
 from ._limits import Cut
 from ._nng import Payload
 from ._options import UNLIMITED
-from ._receiving import DEFAULT, Default, Message, Timeout
-from ._socket import Socket, Stats
+from ._pipe import PeerEvent, Pipe, PipeStats
+from ._receiving import Message
+from ._socket import Socket
+from ._stats import Stats
+from ._timeout import DEFAULT, Default, Timeout
 from ._tls import TLS
 from .batch import Batch
 from .bus import Bus

@@ -1,4 +1,4 @@
-"""Addresses: which transport an URL names, whether it can be used, and what is bound in the end.
+"""Addresses: the transport a URL names, whether it can be used, and the bound URL.
 
 May not know: sockets, connections.
 """
@@ -15,8 +15,8 @@ __all__ = ["Address", "parse", "several"]
 
 SCHEMES: Final = ("tcp", "tcp4", "tcp6", "ipc", "unix", "abstract", "inproc", "ws", "ws4", "ws6")
 TLS_SCHEMES: Final = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss", "wss4", "wss6")
-MOST_PATH: Final = 107  # bytes of an ipc path: what a sockaddr_un holds
-# the stream that carries a WebSocket
+MOST_PATH: Final = 107  # bytes of an ipc path: the size of a sockaddr_un
+# the transport that carries a WebSocket
 _CARRIERS: Final = {
     "ws": "tcp",
     "ws4": "tcp4",
@@ -25,12 +25,12 @@ _CARRIERS: Final = {
     "wss4": "tls+tcp4",
     "wss6": "tls+tcp6",
 }
-_PORTS: Final = {"ws": 80, "wss": 443}  # where an address for WebSocket says none
+_PORTS: Final = {"ws": 80, "wss": 443}  # default ports
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An URL taken apart. ``stream`` is what NNG is asked for; ``path`` is a WebSocket's, "/" if it has none."""
+    """Parts of a URL. ``stream`` is the URL given to NNG; ``path`` is a WebSocket's, "/" by default."""
 
     url: str
     scheme: str
@@ -45,21 +45,21 @@ class Address:
 
     @property
     def web(self) -> bool:
-        """Return True for a WebSocket."""
+        """True for a WebSocket."""
         return self.scheme in _CARRIERS
 
     @property
     def local(self) -> bool:
-        """Return True for a Unix socket, whose SP frames have one byte more."""
+        """True for a Unix socket, whose SP frames have one more byte."""
         return self.scheme in ("ipc", "unix", "abstract")
 
     @property
     def ported(self) -> bool:
-        """Return True for a transport with ports."""
+        """True for a transport with ports."""
         return not self.local and self.scheme != "inproc"
 
     def bound(self, port: int) -> str:
-        """Return the address that was bound, where it left something open."""
+        """Return the bound URL, with ``port`` in place of 0."""
         host = self.host
         if host in ("", "*"):
             host = "0.0.0.0"
@@ -69,13 +69,13 @@ class Address:
 
 
 def parse(what: str, url: str) -> Address:
-    """Return the parts of ``url``; ``what`` is "listen" or "dial". Raises ConfigError that shows it."""
+    """Return the parts of ``url``; ``what`` is "listen" or "dial". Raises ConfigError, which names the URL."""
     if not isinstance(url, str) or "://" not in url:
-        raise ConfigError(what, f"{url}: not an address; it looks like tcp://host:port or ipc:///path", url)
+        raise ConfigError(what, f"{url}: not an address such as tcp://host:port or ipc:///path", url)
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES and scheme not in TLS_SCHEMES:
         known = ", ".join(sorted({*SCHEMES, *TLS_SCHEMES}))
-        raise ConfigError(what, f"{url}: no transport {scheme!r}; there are {known}", url)
+        raise ConfigError(what, f"{url}: no transport {scheme!r}; known are {known}", url)
     if scheme in ("ipc", "unix", "abstract", "inproc"):
         why = _unusable_name(what, scheme, rest)
         if why:
@@ -84,18 +84,18 @@ def parse(what: str, url: str) -> Address:
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
-    except ValueError as malformed:  # brackets that do not match
+    except ValueError as malformed:  # unmatched brackets
         raise ConfigError(what, f"{url}: {malformed}", url) from malformed
     port = _port(what, url, parts)
     if port is None and scheme in _CARRIERS:
         port = _PORTS[scheme[:3] if scheme.startswith("wss") else "ws"]
     if what == "dial" and not port:
-        raise ConfigError(what, f"{url}: to dial takes a port from 1 to 65535", url)
+        raise ConfigError(what, f"{url}: dial needs a port from 1 to 65535", url)
     if what == "dial" and not host:
-        raise ConfigError(what, f"{url}: to dial takes a host", url)
+        raise ConfigError(what, f"{url}: dial needs a host", url)
     carrier = _CARRIERS.get(scheme, scheme)
     name = f"[{host}]" if ":" in host else host
-    # the host as it was written: urlsplit has lower-cased it, which is no harm to a name
+    # urlsplit lower-cases the host, which does not change a name
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Address(url, scheme, f"{carrier}://{name}:{port or 0}", host, port, path)
 
@@ -103,25 +103,25 @@ def parse(what: str, url: str) -> Address:
 def _unusable_name(what: str, scheme: str, rest: str) -> str | None:
     if scheme in ("ipc", "unix"):
         if not rest:
-            return f"to {what} takes a path or a name"
+            return f"{what} needs a path or a name"
         if len(rest.encode()) > MOST_PATH:
-            return f"a path of more than {MOST_PATH} bytes"
+            return f"path longer than {MOST_PATH} bytes"
     elif scheme == "abstract":
         if what == "dial" and not rest:
-            return "to dial takes a path or a name"
+            return "dial needs a path or a name"
         if len(rest.encode()) > MOST_PATH:
-            return f"a name of more than {MOST_PATH} bytes"
+            return f"name longer than {MOST_PATH} bytes"
     elif not rest:
-        return f"to {what} takes a path or a name"
+        return f"{what} needs a path or a name"
     return None
 
 
 def _port(what: str, url: str, parts: SplitResult) -> int | None:
     try:
         return parts.port
-    except ValueError as wrong:  # not a number, or too large a one
+    except ValueError as wrong:  # not a number, or out of range
         least = 1 if what == "dial" else 0
-        raise ConfigError(what, f"{url}: to {what} takes a port from {least} to 65535", url) from wrong
+        raise ConfigError(what, f"{url}: {what} needs a port from {least} to 65535", url) from wrong
 
 
 def several(what: str, value: object) -> tuple[str, ...]:
@@ -133,4 +133,4 @@ def several(what: str, value: object) -> tuple[str, ...]:
     try:
         return tuple(value)  # type: ignore[arg-type]
     except TypeError:
-        raise ConfigError(what, f"{value!r}: neither an address nor several", value) from None
+        raise ConfigError(what, f"{value!r}: neither an address nor an iterable of addresses", value) from None

@@ -1,7 +1,7 @@
-"""Calling something later, or now from elsewhere: one thread for all sockets of the process, asleep while none is set.
+"""Delayed calls: one thread for all sockets of the process, asleep while no alarm is set.
 
-Not NNG's timers: when one is over, NNG 1.11 goes round in circles for the rest of that millisecond, on a CPU of its own
-(``nni_aio_expire_loop`` asks for "before now" where it waited for "now"; docs/nng/timer_spins.py).
+NNG's timers are not used: when one expires, NNG 1.11 busy-waits for the rest of that millisecond
+(``nni_aio_expire_loop`` looks for "before now" where it waited for "now"; docs/nng/timer_spins.py).
 
 May not know: sockets, messages, NNG.
 """
@@ -23,7 +23,7 @@ from weakref import WeakMethod
 
 log = logging.getLogger("nngkit.protocols")
 
-_order = itertools.count()  # so that entries of one time compare
+_order = itertools.count()  # so that entries of the same time compare
 _requests: SimpleQueue[tuple[float, int, Callable[[], None]]] = SimpleQueue()
 _starting = threading.Lock()
 _thread: threading.Thread | None = None
@@ -42,11 +42,11 @@ def _run() -> None:
 
 
 def _next(timeout: float | None) -> tuple[float, int, Callable[[], None]]:
-    """The next request; raises Empty.
+    """Return the next request. Raises Empty.
 
-    CPython's ``get(timeout=)`` (3.11) waits for ever if its lock is free when it comes and the time is over before it
-    looks at the clock again: it then waits for a negative time, which means no end. After a ``get`` that found nothing
-    and did not wait, the lock is not free until something is put. (tests/protocols/test_alarm.py)
+    CPython 3.11's ``get(timeout=)`` waits for ever if its lock is free at first and the time passes before it reads the
+    clock again: the remaining time is then negative, which means no timeout. After a ``get`` that found nothing without
+    waiting, the lock is not free until something is put. (tests/protocols/test_alarm.py)
     """
     with suppress(Empty):
         return _requests.get(block=False)
@@ -57,47 +57,50 @@ def _start() -> None:
     global _thread
     with _starting:
         if _thread is None:
-            # daemon: what is still to be called has been done by the close of its socket, or is for nobody
+            # daemon: the close of a socket has made the calls that matter
             _thread = threading.Thread(target=_run, name="nngkit-alarm", daemon=True)
             _thread.start()
 
 
 class Alarm:
-    """Calls ``due()`` on the alarm thread; it says in how many seconds to be called again, None for not.
+    """Call ``due()`` on the alarm thread. It returns the seconds until its next call, or None.
 
-    ``due`` is a method, and may be called once too often; it must be quick, as all other alarms wait for it. Its object
-    is not kept alive for it: a socket that nobody holds is garbage at once, and not when its alarm is due.
+    ``due`` is a bound method and may be called once more than set. It must be quick, as all alarms share the thread.
+    The alarm does not keep its object alive: an abandoned socket is garbage at once.
     """
 
-    __slots__ = ("_closed", "_due", "ticking")
+    __slots__ = ("_closed", "_due", "is_set")
 
     def __init__(self, due: Callable[[], float | None]) -> None:
         self._due = WeakMethod(due)
         self._closed = False
-        self.ticking = False  # a call is to come
+        self.is_set = False  # a call is pending
         _start()
 
     def set(self, seconds: float) -> None:
-        """Call ``due`` in ``seconds``, unless a call is set already."""
-        if not self.ticking:
+        """Call ``due`` in ``seconds``, unless a call is pending."""
+        if not self.is_set:
             deque(itertools.starmap(operator.call, self.steps(seconds)), 0)
 
     def steps(self, seconds: float) -> list[tuple[Any, ...]]:
-        """Return ``set`` as calls for one step of C: cut short in between, it would seem set and never be called."""
-        entry = (time.monotonic() + seconds, next(_order), self._ring)
-        return [(setattr, self, "ticking", True), (_requests.put, entry)]
+        """Return ``set`` as calls for ``atomically``.
+
+        Interrupted between them, an alarm would seem set and never be called.
+        """
+        entry = (time.monotonic() + seconds, next(_order), self._call)
+        return [(setattr, self, "is_set", True), (_requests.put, entry)]
 
     def now(self) -> None:
-        """Call ``due`` at once, besides what is set."""
-        _requests.put((0.0, next(_order), self._ring))
+        """Call ``due`` at once, besides the pending call."""
+        _requests.put((0.0, next(_order), self._call))
 
-    def _ring(self) -> None:
-        # before the look: what is changed after it sets the alarm again
-        self.ticking = False
+    def _call(self) -> None:
+        # before the call: later changes set the alarm again
+        self.is_set = False
         due = self._due()
         if not self._closed and due is not None and (again := due()) is not None:
             self.set(again)
 
     def close(self) -> None:
-        """Make no more calls; one that has begun may still be under way."""
+        """Make no more calls; one that has begun may still be running."""
         self._closed = True

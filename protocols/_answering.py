@@ -1,6 +1,6 @@
-"""Answering: what REP and RESPONDENT share. Many questions are open at once, and each answer goes back to who asked.
+"""Replying side of REQ/REP and SURVEY: many questions are open at once, and each reply goes back to its asker.
 
-May not know: what a request or a survey means.
+May not know: the difference between requests and surveys.
 """
 
 from __future__ import annotations
@@ -11,36 +11,38 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, Unpack
 
 from nngkit.errors import BadMessage, NngkitError
 
-from ._connection import JOINED, Connection, Pipe
+from ._connection import Connection
 from ._core import Core
 from ._nng import Payload, as_bytes
 from ._options import MIB, CallOptions
+from ._pipe import Pipe
 from ._receiving import BURST, Receiver
 from ._socket import Socket
+from ._transfer import JOINED
 from ._waiters import ThreadWaiter, Waiter, sleep, task_waiter
 from .sp import HEADROOM, split_question
 
-TURN: Final = 16  # questions of one of several peers in a row: an answer takes longer than a message
-PATIENCE: Final = 0.25  # seconds without progress after which a peer's answers are dropped, and do not wait
+TURN_MESSAGES: Final = 16  # questions of one peer in a row, if there are several: a reply takes longer than a message
+PATIENCE: Final = 0.25  # seconds without progress after which replies to a peer are dropped instead of waiting
 
 
 class Answers:
-    """How answers of one socket get to who asked; it does not keep the socket alive."""
+    """Replies of one socket on their way to the askers; it does not keep the socket alive."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._outbox = core.outbox
         self._count = 0
 
-    async def breathe(self) -> None:
-        """Now and then let others run and a cancellation in, before anything is handed over."""
+    async def checkpoint_sometimes(self) -> None:
+        """Yield to other tasks, and to a cancellation, every 64 calls, before a reply is queued."""
         self._count += 1
         if self._count >= BURST:
             self._count = 0
             await sleep(0)
 
     def answer(self, connection: Connection, answer: bytes, *, soon: bool = False) -> bool:
-        """Queue one answer, or drop it; False if it may wait for room."""
+        """Queue or drop one reply; return False if it may wait for room."""
         core, outbox = self._core, self._outbox
         try:
             with core.lock:
@@ -48,13 +50,13 @@ class Answers:
                 if connection.stage != JOINED:
                     outbox.dropped += 1
                 elif outbox.offer(connection, answer):
-                    connection.clogged = False
+                    connection.stalled = False
                     outbox.fanned += 1
                     if soon:
-                        outbox.go_soon(connection)
+                        outbox.write_at_turn_end(connection)
                     else:
-                        outbox.go(connection)
-                elif connection.clogged:
+                        outbox.write_to(connection)
+                elif connection.stalled:
                     outbox.dropped += 1
                     connection.dropped += 1
                 else:
@@ -62,14 +64,14 @@ class Answers:
         except NngkitError:
             raise
         except BaseException:
-            core.mend()
+            core.resume()
             raise
         finally:
-            core.tell()
+            core.notify()
         return True
 
     def answering(self, connection: Connection, answer: bytes, waiter: Waiter) -> Iterator[float]:
-        """Queue one answer when there is room, or drop it; yields until when to wait."""
+        """Queue one reply when there is room, or drop it; yield until when to wait."""
         deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
         self._outbox.waiters.add(waiter)
         try:
@@ -77,15 +79,15 @@ class Answers:
                 if time.monotonic() < deadline:
                     yield deadline
                 elif connection.progress_written() == written:
-                    connection.clogged = True
-                else:  # the peer does read, and others were faster to take the room
+                    connection.stalled = True
+                else:  # the peer reads, but other replies took the room
                     deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
         finally:
             self._outbox.waiters.discard(waiter)
 
 
 class Question:
-    """Question received by an answering socket: ``body``, and the ``pipe`` it came by."""
+    """A question received by a replying socket: ``body``, and the ``pipe`` it came from."""
 
     __slots__ = ("_answers", "_connection", "_header", "body")
 
@@ -97,14 +99,14 @@ class Question:
 
     @property
     def pipe(self) -> Pipe | None:
-        """The connection it came by, which may have ended since."""
+        """The connection of the question, which may have ended."""
         return self._connection.pipe
 
     def reply(self, data: Payload) -> None:
-        """Send the answer, once (RuntimeError). Blocks while the queue of earlier answers to this peer is full.
+        """Send the reply. Blocks while the queue of earlier replies to this peer is full.
 
-        It waits as long as the peer reads. If that makes no progress for 0.25 s, this answer is dropped and counted in
-        ``stats.dropped``, and so is each next one that finds no room, at once. Dropped, too, if the peer has left.
+        It waits as long as the peer reads. After 0.25 s without progress the reply is dropped and counted in
+        ``stats.dropped``, and so are the next ones without room, at once. It is dropped too if the peer has left.
         Raises Closed.
         """
         answer = self._header + as_bytes(data)
@@ -116,10 +118,10 @@ class Question:
             waiter.wait(until)
 
     async def areply(self, data: Payload) -> None:
-        """``reply`` for a task. Cancelled, the answer was sent whole or not at all."""
+        """Like ``reply``, for a task. If cancelled, the reply was sent whole or not at all."""
         answer = self._header + as_bytes(data)
         self._answering()
-        await self._answers.breathe()
+        await self._answers.checkpoint_sometimes()
         if self._answers.answer(self._connection, answer, soon=True):
             return
         waiter = task_waiter()
@@ -127,10 +129,10 @@ class Question:
             await waiter.wait(until)
 
     def _answering(self) -> None:
-        """Raise if the protocol forbids one more answer."""
+        """Raise if the protocol forbids another reply."""
 
     def __repr__(self) -> str:
-        peer = self.pipe.address if self.pipe else "a peer that left"
+        peer = self.pipe.address if self.pipe else "a peer that has left"
         return f"<{type(self).__name__} {len(self.body)} bytes from {peer}>"
 
 
@@ -138,7 +140,7 @@ Asked = TypeVar("Asked", bound=Question)
 
 
 class Answerer(Receiver[Asked], Socket, Generic[Asked]):
-    """The answering side of REQ/REP and SURVEY."""
+    """Base of Rep and Respondent."""
 
     _question: ClassVar[type[Question]] = Question
     _drains: ClassVar[bool] = True
@@ -161,7 +163,7 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
                     connection.fault = wrong
                     break
                 if split is None:
-                    continue  # through too many devices
+                    continue  # it passed too many devices
                 header, body = split
                 if len(body) > largest:
                     inbox.too_large += 1
@@ -170,4 +172,4 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
             return questions
 
         inbox.unpack = unpack
-        inbox.turn = TURN
+        inbox.turn_messages = TURN_MESSAGES

@@ -1,9 +1,9 @@
-"""Asking: what REQ and SURVEYOR share. Ids, and replies that find who waits for them.
+"""Asking side of REQ/REP and SURVEY: ids, and the delivery of replies to their callers.
 
-Replies are handed out by the thread that reads them, so no task or thread is spent on them and none has to wait for
-another. Who waits is woken in one call a loop, however many of its tasks got a reply.
+The thread that reads replies delivers them, so no task or thread is spent on them and none waits for another. The
+waiting callers of a loop are woken in one call, however many got a reply.
 
-May not know: what a request or a survey means.
+May not know: the difference between requests and surveys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .sp import TOP_BIT, split_reply
 
 
 class Asker(Protocol):
-    """A caller that waits for replies to one id, ``number``; 0 before it was given one."""
+    """A caller that waits for replies to the id ``number``, which is 0 before ``Asking.enter``."""
 
     number: int
 
@@ -34,13 +34,13 @@ class Asker(Protocol):
         """Waiter of the caller."""
 
     def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
-        """Note a reply; True if the waiter is to be woken. The same ``message`` may come twice: then once counts."""
+        """Note a reply; return True to wake the waiter. The same ``message`` may come twice and counts once."""
 
 
 class Asking:
-    """The askers of one socket by id. ``late`` counts replies whose asker has left, ``received`` all.
+    """Askers of one socket by id. ``late`` counts replies whose asker has left, ``received`` all.
 
-    Ids have 31 bits and start at random, so that a restarted process does not take replies to its former self.
+    Ids have 31 bits and start at random, so that a restarted process does not take replies to its predecessor.
     """
 
     def __init__(self, core: Core, largest: int) -> None:
@@ -48,17 +48,17 @@ class Asking:
         self._largest = largest
         self._last_id = int.from_bytes(os.urandom(4), "big") & 0x7FFFFFFF
         self._entry = threading.Lock()
-        # weak: a signal handler that raises can keep a caller from leaving; the end of its frame then takes it out
+        # weak: a signal handler that raises can keep a caller from leaving; the end of its frame then removes it
         self._asking: dict[int, ref[Asker]] = {}
         self._drop_dead = self._died
         self.late = 0
         self.received = 0
         self._answered: deque[Waiter] = deque()
         core.inbox.unpack = self._hand_out
-        core.inbox.swallows = True
+        core.inbox.no_receivers = True
 
     def enter(self, asker: Asker) -> bytes:
-        """Give ``asker`` the id under which it may ask; the header with it. ``leave`` undoes it."""
+        """Give ``asker`` an id; return the header with it. ``leave`` undoes that."""
         asking = self._asking
         with self._entry:
             number = self._last_id
@@ -83,17 +83,17 @@ class Asking:
         return len(self._asking)
 
     def find(self, number: int) -> Asker | None:
-        """Return the asker with that id."""
+        """Return the asker with that id, or None."""
         found = self._asking.get(number)
         return None if found is None else found()
 
     def askers(self) -> list[Asker]:
-        """Return all current askers; from any thread."""
+        """Return all askers. On any thread."""
         references = list(self._asking.values())  # in one step of C
         return [asker for reference in references if (asker := reference()) is not None]
 
     def _hand_out(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
-        """Under the core's lock: give each reply to who asked."""
+        """Deliver each reply to its asker. Under the core's lock."""
         asking, answered = self._asking, self._answered
         for index in range(connection.seen, len(messages)):
             message = messages[index]
@@ -112,33 +112,33 @@ class Asking:
                 answered += (asker.waiter,)
             connection.seen = index + 1
         if answered:
-            self._core.later(self._wake)
+            self._core.call_later(self._wake)
         return ()
 
-    def _wake(self, home: object) -> None:
-        """Without the lock: wake those who got a reply; those in the loop ``home``, where this runs, at once."""
+    def _wake(self, loop: object) -> None:
+        """Wake the callers that got a reply; those in ``loop``, where this runs, directly. Called without the lock."""
         loops: dict[object, tuple[TaskWaiter, list[Callable[[], None]]]] = {}
-        answered, told = self._answered, []
+        answered, woken = self._answered, []
         try:
             while answered:
                 waiter = answered.popleft()
-                told.append(waiter)
+                woken.append(waiter)
                 if isinstance(waiter, ThreadWaiter):
                     waiter.wake()
-                elif waiter.home is home:
+                elif waiter.loop is loop:
                     waiter.wake_here()
                 else:
-                    loops.setdefault(waiter.home, (waiter, []))[1].append(waiter.wake_here)
+                    loops.setdefault(waiter.loop, (waiter, []))[1].append(waiter.wake_here)
             for first, wakes in loops.values():
                 first.call(wakes[0] if len(wakes) == 1 else partial(_call_all, wakes))
-            if home is not None and len(told) > 1:
-                self._core.outbox.expect()  # the next questions of those woken here go out together
+            if loop is not None and len(woken) > 1:
+                self._core.outbox.expect()  # the next questions of these tasks are sent together
         except BaseException:
-            answered.extendleft(told)
+            answered.extendleft(woken)
             raise
 
     def wake_all(self) -> None:
-        """Wake all who wait for replies."""
+        """Wake all callers that wait for replies."""
         for asker in self.askers():
             asker.waiter.wake()
 

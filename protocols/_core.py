@@ -1,18 +1,18 @@
-"""Core of a socket: its connections, its queues, and one lock for all of it.
+"""Core of a socket: its connections, its queues, and the one lock for all of them.
 
 ::
 
-    Listener, Dialer -> greet (hello heard; `admit`) -> join -> inbox, outbox -> lose
+    Listener, Dialer -> complete_handshake (hello received; `admit`) -> join -> inbox, outbox -> lose
 
-    core.poller     reading, by whoever waits or by the reader thread (`_poller.py`)
-    core.guard      limits on connections, and the cuts (`_limits.py`)
+    core.poller     reading, by a waiting caller or by the reader thread (`_poller.py`)
+    core.guard      limits on connections, and the record of cuts (`_limits.py`)
 
-A core does not know its socket, so a socket that nobody holds is garbage although NNG's threads and ours still call
-here. What users are told (``on_peer``, ``admit``, waking who waits) is told without the lock: whoever lets go of it
-calls ``tell``. Connections are made and shaken hands with on NNG's threads (inproc: made on the alarm's), whether or
-not a caller waits. Any thread that reads or writes may find one lost.
+A core does not refer to its socket, so an abandoned socket is garbage although NNG's threads and ours still call the
+core. Callbacks of users (``on_peer``, ``admit``) and wake-ups run without the lock: a thread that has released it calls
+``notify``. Connections are made on NNG's threads (inproc: on the alarm thread), whether or not a caller waits. Any
+thread that reads or writes may find a connection lost.
 
-May not know: what a message means.
+May not know: the meaning of a message.
 """
 
 from __future__ import annotations
@@ -30,22 +30,29 @@ from nngkit.errors import Closed, NngkitError
 from . import _streams as streams
 from ._addresses import Address
 from ._alarm import Alarm
-from ._connection import ASKING, CLOSED, JOINED, MOST, Connection, PeerEvent, Pipe
+from ._connection import Connection
+from ._dialer import Dialer
 from ._inbox import Inbox
 from ._limits import Guard, Limits
+from ._listener import Listener
 from ._nng import ffi, lib, new_aio, uninitialized
+from ._operations import wait_until_ended
 from ._outbox import Outbox
+from ._pipe import PeerEvent, Pipe
 from ._poller import Poller
-from ._streams import Dialer, Listener, wait_until_ended
+from ._read_half import MOST
+from ._transfer import ASKING, CLOSED, JOINED
 
 log = logging.getLogger("nngkit.protocols")
 
-GONE: Final = 64  # connections remembered that ended, for those who read what they said last
-CALLBACKS: Final = 5.0  # seconds that a close waits for NNG's callbacks, which come at once unless the machine stalls
+CALLBACKS: Final = 5.0  # seconds that a close waits for NNG's callbacks; they come at once unless the machine stalls
 
 
 class Core:
-    """See above. ``machine`` makes the machine of a new connection; ``alone``: one peer at a time (PAIR)."""
+    """Connections and queues of one socket.
+
+    ``machine`` makes the machine of a new connection; ``alone``: one peer at a time (PAIR).
+    """
 
     def __init__(
         self,
@@ -60,14 +67,14 @@ class Core:
     ) -> None:
         self.lock = threading.Lock()
         self.reason: Closed | None = None
-        self.lingers = False  # what was accepted is still written
+        self.lingers = False  # accepted messages are still written
         self.verifies = verifies
         self.inbox = Inbox(self, **inbox)
         self.outbox = Outbox(self, **outbox)
-        # for operations that are tried at once, under the lock
+        # for operations tried at once, under the lock
         self.iov = ffi.new("nng_iov[9]")
-        self.now = new_aio()
-        self.buffer = uninitialized("char[]", MOST)  # of which the system gives what is used
+        self.sync_aio = new_aio()
+        self.buffer = uninitialized("char[]", MOST)  # the system allocates only the pages that are used
         self.view = ffi.buffer(self.buffer)
         self.reading: Connection | None = None
         self.writing: Connection | None = None
@@ -83,29 +90,28 @@ class Core:
         self._machine = machine
         self._alone = alone
         self._admit = admit
-        self.strangers: dict[int, Connection] = {}  # shaking hands, or being asked about
-        self._gone: dict[int, Pipe] = {}
+        self.handshaking: dict[int, Connection] = {}  # not joined yet: handshake, or `admit`, in progress
         self._listeners: list[Listener] = []
         self._dialers: list[Dialer] = []
-        # what is told without the lock
-        self.wakes = False  # receivers
-        self.makes_room = False  # senders
+        # notifications, which are made without the lock
+        self.wake_receivers = False
+        self.wake_senders = False
         self.peer_waiters: set[Any] = set()
         self._events: deque[PeerEvent] = deque()
-        self._telling = threading.Lock()
+        self._notifying = threading.Lock()
         self._followers: dict[object, Callable[[PeerEvent], None]] = {}
-        self._later: deque[Callable[[object], None]] = deque()
+        self._calls: deque[Callable[[object], None]] = deque()
 
     def check_open(self) -> None:
-        """Raise why the socket is closed, if it is."""
+        """Raise the reason why the socket is closed, if it is."""
         if (reason := self.reason) is not None:
-            raise type(reason)(str(reason))
+            raise reason.again()
 
     # ------------------------------------------------------------------ addresses
 
     def listen(self, address: Address, tls: Any) -> Listener:
-        """Accept connections there. Raises as ``Listener``."""
-        listener = Listener(address, tls, self._accepted, self._inherit)
+        """Accept connections at ``address``. Raises as ``Listener``."""
+        listener = Listener(address, tls, self._accepted, self._take_over)
         with self.lock:
             closed = self.reason is not None
             if not closed:
@@ -117,7 +123,7 @@ class Core:
         return listener
 
     def dial(self, address: Address, tls: Any, longest: float) -> None:
-        """Connect there, for ever. Raises as ``Dialer``."""
+        """Connect to ``address``, again and again. Raises as ``Dialer``."""
         dialer = Dialer(address, tls, longest, self._connected)
         with self.lock:
             closed = self.reason is not None
@@ -134,9 +140,9 @@ class Core:
     def _connected(self, stream: Any, descriptor: int | None, dialer: Dialer) -> None:
         self._begin(stream, descriptor, dialer.address, dialer.address.url, dialer=dialer)
 
-    def _inherit(self, stream: Any, descriptor: int | None, listener: Listener, heard: bytes) -> None:
-        """Go on with a handshake that another socket's listener at the same port began."""
-        self._begin(stream, descriptor, listener.address, listener.bound, listener=listener, heard=heard)
+    def _take_over(self, stream: Any, descriptor: int | None, listener: Listener, received: bytes) -> None:
+        """Continue a handshake that another socket's listener at the same port began."""
+        self._begin(stream, descriptor, listener.address, listener.bound, listener=listener, received=received)
 
     def _begin(
         self,
@@ -147,7 +153,7 @@ class Core:
         *,
         dialer: Dialer | None = None,
         listener: Listener | None = None,
-        heard: bytes = b"",
+        received: bytes = b"",
     ) -> None:
         with self.lock:
             refused = self.reason is not None and not self.lingers
@@ -155,7 +161,7 @@ class Core:
             if not refused and not full:
                 machine = self._machine(address, dialer is not None)
                 connection = Connection(self, stream, descriptor, machine, address, url, dialer, listener)
-                self.strangers[connection.number] = connection
+                self.handshaking[connection.number] = connection
             else:
                 if full:
                     where = f"{address.scheme}://{streams.remote(stream)}" if address.ported else url
@@ -163,27 +169,27 @@ class Core:
                 streams.close(stream)
                 return
         self.guard.watch(tls=address.tls)
-        connection.start(heard)
+        connection.start(received)
 
-    # ------------------------------------------------------------------ coming
+    # ------------------------------------------------------------------ joining
 
-    def greet(self, connection: Connection) -> None:
-        """The peer has said hello: ask whether it may join, and let it in. Without the lock, on an NNG thread."""
+    def complete_handshake(self, connection: Connection) -> None:
+        """Ask ``admit`` about a peer that has said hello, and let it join. Without the lock, on an NNG thread."""
         with self.lock:
             if connection.stage != ASKING:
-                return  # and its stream is gone
+                return  # its stream is closed
             pipe = connection.describe()
         reason = self._objection(pipe)
-        told = False
+        joined = False
         with self.lock:
             if connection.stage != ASKING:
                 return
             if reason is None and self._alone and self.present:
-                reason = "there is a peer already"
+                reason = "already connected to a peer"
             if reason is None and (reason := self.guard.too_many_from(pipe)) is not None:
                 self.guard.cut(pipe.address, reason)
             machine = connection.machine
-            if machine.asks:
+            if machine.awaits_accept:
                 if reason is None:
                     machine.accept()
                 else:
@@ -192,28 +198,28 @@ class Core:
             if reason is not None:
                 connection.fault = reason
             if connection.fault is None:
-                self.outbox.distribute()  # to those who are here: it is not for this one
+                self.outbox.distribute()  # to the present peers only, not to the new one
                 connection.pipe = pipe
                 connection.stage = JOINED
-                self.strangers.pop(connection.number, None)
+                self.handshaking.pop(connection.number, None)
                 self.present[connection.number] = connection
                 self.joined_ever += 1
                 self.guard.count(pipe, 1)
                 self._events.append(PeerEvent("joined", pipe, time.monotonic()))
-                self.outbox.settled(connection)  # who waited for it counts on its share
-                told = True
+                self.outbox.after_write(connection)  # waiting messages are shared with it
+                joined = True
             else:
                 self.lose(connection)
-        self.tell()
-        if not told:
+        self.notify()
+        if not joined:
             return
         with self.lock:
-            self.outbox.go_on()
+            self.outbox.resume_waiting()
             if connection.stage == JOINED:
-                connection.read_on()
+                connection.start_reading()
                 if connection.fault is not None:
                     self.lose(connection)
-        self.tell()
+        self.notify()
 
     def _objection(self, pipe: Pipe) -> str | None:
         if self._admit is None:
@@ -226,84 +232,72 @@ class Core:
         self.refused_ever += 1
         return "refused"
 
-    # ------------------------------------------------------------------ going
+    # ------------------------------------------------------------------ leaving
 
-    def hand_over(self, connection: Connection) -> None:
-        """Forget a connection whose handshake goes on with another socket; under the lock."""
-        self.strangers.pop(connection.number, None)
-        connection.leave()
+    def hand_off(self, connection: Connection) -> None:
+        """Forget a connection whose handshake another socket continues. Under the lock."""
+        self.handshaking.pop(connection.number, None)
+        connection.detach()
 
     def lose(self, connection: Connection, reason: str | None = None) -> None:
-        """End a connection; under the lock. Its dialer tries again."""
+        """End a connection. Under the lock. Its dialer tries again."""
         if connection.stage == CLOSED:
             return
         fault = connection.fault if reason is None else reason
         joined = connection.stage == JOINED
         if joined:
-            self.outbox.distribute()  # to this one too: it is counted as what it is, written or dropped
+            self.outbox.distribute()  # to this peer too, so that each message counts as written or dropped
         if connection.stage == CLOSED:
-            return  # that found it gone
+            return  # distributing found it lost
         where = connection.pipe.address if connection.pipe is not None else connection.where()
         if joined and reason is None:
-            self.inbox.take_rest(connection)
+            self.inbox.take_remaining(connection)
         self.inbox.forget(connection)
         connection.close()
         self.outbox.lost(connection)
         self.present.pop(connection.number, None)
-        self.strangers.pop(connection.number, None)
+        self.handshaking.pop(connection.number, None)
         if joined and connection.pipe is not None:
             pipe = connection.pipe
             self.left_ever += 1
             self.read_gone += connection.machine.count
             self.written_gone += connection.written
             self.guard.count(pipe, -1)
-            self._gone[pipe.id] = pipe
-            if len(self._gone) > GONE:
-                del self._gone[next(iter(self._gone))]
             self._events.append(PeerEvent("left", pipe, time.monotonic(), str(fault or "")))
         if isinstance(fault, NngkitError):
             if hasattr(fault, "peer"):
                 fault.peer = where
             self.guard.cut(where, str(fault))
-            self.inbox.blame(fault)
+            self.inbox.count_fault(fault)
         if connection.dialer is not None and (self.reason is None or self.lingers):
             connection.dialer.lost(joined=joined)
 
     def disconnect(self, pipe: Pipe) -> bool:
-        """Cut one connection; False if it has gone."""
+        """Cut one connection; return False if it had ended."""
         with self.lock:
             connection = self.present.get(pipe.id)
             if connection is not None:
                 self.lose(connection, "disconnected")
-        self.tell()
+        self.notify()
         return connection is not None
 
-    # ------------------------------------------------------------------ who is there
+    # ------------------------------------------------------------------ present peers
 
     @property
     def count(self) -> int:
-        """Connections that joined and are here."""
+        """Number of joined connections."""
         return len(self.present)
 
     def joined(self) -> Sequence[Connection]:
-        """Return the connections that joined, oldest first; under the lock."""
+        """Return the joined connections, oldest first. Under the lock."""
         return list(self.present.values())
 
     def pipes(self) -> tuple[Pipe, ...]:
-        """The same as pipes; from anywhere."""
+        """Return the pipes of the joined connections, oldest first. On any thread."""
         return tuple(one.pipe for one in list(self.present.values()) if one.pipe is not None)
 
-    def find(self, number: int) -> Pipe | None:
-        """The pipe of that id, if it is here."""
-        connection = self.present.get(number)
-        return None if connection is None else connection.pipe
-
-    def whose(self, number: int) -> Pipe | None:
-        """The pipe of that id; it may have left since. None if that is long ago."""
-        return self.find(number) or self._gone.get(number)
-
     def follow(self, callback: Callable[[PeerEvent], None]) -> Callable[[], None]:
-        """Have ``callback`` called for every event, without the lock; what is returned ends it."""
+        """Call ``callback`` for every event, without the lock; return a function that stops that."""
         key = object()
         self._followers[key] = callback
 
@@ -312,43 +306,43 @@ class Core:
 
         return end
 
-    # ------------------------------------------------------------------ telling, without the lock
+    # ------------------------------------------------------------------ notifications, without the lock
 
-    def later(self, call: Callable[[object], None]) -> None:
-        """Have ``call(home)`` made as soon as the lock is free, in the loop ``home`` if it is not None."""
-        self._later.append(call)
+    def call_later(self, call: Callable[[object], None]) -> None:
+        """Call ``call(loop)`` once the lock is free; ``loop`` is the loop it runs in, or None."""
+        self._calls.append(call)
 
-    def tell(self, home: object = None) -> None:
-        """Tell what happened meanwhile. Whoever has let go of the lock calls this; ``home``: in which loop."""
-        while self.wakes or self.makes_room or self._events or self._later:
-            # a loop's step: a signal handler that raises after a call would leave the lock taken for ever
-            for mine in map(self._telling.acquire, (False,)):
-                if not mine:
-                    return  # who has it looks again
+    def notify(self, loop: object = None) -> None:
+        """Make the pending notifications, in ``loop`` or a thread (None). Called whenever the lock was released."""
+        while self.wake_receivers or self.wake_senders or self._events or self._calls:
+            # in a `for` statement: a signal handler that raised after a call would leave the lock held for ever
+            for acquired in map(self._notifying.acquire, (False,)):
+                if not acquired:
+                    return  # its holder checks again
                 try:
-                    self._tell(home)
+                    self._notify_once(loop)
                 finally:
-                    self._telling.release()
+                    self._notifying.release()
 
-    def _tell(self, home: object) -> None:
-        """Tell once; a part that a raising signal handler cut short is told again."""
-        while self._later:
-            self._later[0](home)
-            self._later.popleft()
-        if self.wakes:
-            self.wakes = False
+    def _notify_once(self, loop: object) -> None:
+        """Make each pending notification once; one that a raising signal handler interrupts is made again."""
+        while self._calls:
+            self._calls[0](loop)
+            self._calls.popleft()
+        if self.wake_receivers:
+            self.wake_receivers = False
             try:
                 for waiter in self.inbox.waiters.copy():
-                    waiter.wake_from(home)
+                    waiter.wake_from(loop)
             except BaseException:
-                self.wakes = True
+                self.wake_receivers = True
                 raise
-        if self.makes_room:
-            self.makes_room = False
+        if self.wake_senders:
+            self.wake_senders = False
             try:
                 self.outbox.wake()
             except BaseException:
-                self.makes_room = True
+                self.wake_senders = True
                 raise
         while self._events:
             event = self._events[0]
@@ -361,38 +355,38 @@ class Core:
             self._events.popleft()
 
     def wake_peers(self) -> None:
-        """Wake all who wait for peers."""
+        """Wake the callers that wait for peers."""
         for waiter in self.peer_waiters.copy():
             waiter.wake()
 
-    # ------------------------------------------------------------------ what was cut short
+    # ------------------------------------------------------------------ interrupted calls
 
-    def mend(self) -> None:
-        """Have every connection go on: a signal handler that raised may have kept this thread from it."""
+    def resume(self) -> None:
+        """Let every connection continue: a signal handler that raised may have interrupted this thread."""
         with self.lock:
             if self.reason is not None and not self.lingers:
                 return
-            self.settle()
+            self.finish_interrupted()
             for connection in self.joined():
-                connection.mend()
+                connection.resume()
                 if connection.fault is not None:
                     self.lose(connection)
-            self.outbox.mend()
-        self.tell()
+            self.outbox.resume()
+        self.notify()
 
-    def settle(self) -> None:
-        """Finish the operation on ``now`` that a signal handler cut short, if there is one. Under the lock."""
-        for connection, settled in ((self.reading, Connection.read_settled), (self.writing, Connection.write_settled)):
+    def finish_interrupted(self) -> None:
+        """Finish the operation on ``sync_aio`` that a signal handler interrupted, if any. Under the lock."""
+        for connection, finish in ((self.reading, Connection.finish_read), (self.writing, Connection.finish_write)):
             if connection is not None:
-                if lib.nng_aio_busy(self.now):
-                    lib.nng_aio_cancel(self.now)
-                    lib.nng_aio_wait(self.now)
-                settled(connection)
+                if lib.nng_aio_busy(self.sync_aio):
+                    lib.nng_aio_cancel(self.sync_aio)
+                    lib.nng_aio_wait(self.sync_aio)
+                finish(connection)
 
     # ------------------------------------------------------------------ the end
 
     def refuse(self, reason: Closed) -> bool:
-        """Accept and hand out nothing more, and wake all who wait; False if that was done before."""
+        """Refuse new work and wake all waiters; return False if that was done before."""
         with self.lock:
             if self.reason is not None:
                 return False
@@ -404,22 +398,22 @@ class Core:
         return True
 
     def refuse_later(self, reason: Closed) -> None:
-        """Close everything soon, on the alarm's thread: a finalizer may run while its thread holds the lock."""
-        Janitor(self, reason)
+        """Close everything soon, on the alarm thread: a finalizer may run while its thread holds the lock."""
+        BackgroundClose(self, reason)
 
-    def let_go(self) -> None:
-        """Free the addresses, and nothing else; without the lock."""
+    def free_addresses(self) -> None:
+        """Close the listeners only. Called without the lock."""
         for listener in self._listeners:
             listener.close()
 
     def shut(self) -> None:
-        """Close everything. After ``refuse``; idempotent, from any thread but NNG's."""
+        """Close everything. After ``refuse``; idempotent, on any thread but NNG's."""
         with self.lock:
             if not self.lingers:
                 return
             self.lingers = False
             listeners, dialers = self._listeners, self._dialers
-            connections = [*self.present.values(), *self.strangers.values()]
+            connections = [*self.present.values(), *self.handshaking.values()]
         self.guard.close()
         self.poller.close()
         ends: list[Any] = [*listeners, *dialers]
@@ -429,18 +423,18 @@ class Core:
             for connection in connections:
                 self.lose(connection, "closed")
             self.outbox.abandon()
-        self.tell()
+        self.notify()
         numbers = [one.number for one in (*ends, *connections)]
         if not wait_until_ended(numbers, CALLBACKS):
             log.warning("NNG's callbacks of %d connections have not come in %g s", len(numbers), CALLBACKS)
         with self.lock:
-            lib.nng_aio_reap(self.now)
+            lib.nng_aio_reap(self.sync_aio)
             self.poller.release()
 
     def forked(self, reason: Closed) -> None:
-        """In a forked child: refuse everything, and touch nothing of NNG's."""
+        """Refuse everything in a forked child, without a call into NNG."""
         self.lock = threading.Lock()
-        self._telling = threading.Lock()
+        self._notifying = threading.Lock()
         self.reason = reason
         self.lingers = False
         self.outbox.free = 0
@@ -448,16 +442,16 @@ class Core:
         self.present = {}
 
 
-class Janitor:
-    """Closes a core that nobody holds any more."""
+class BackgroundClose:
+    """Close an abandoned core on the alarm thread."""
 
-    _busy: ClassVar[set[Janitor]] = set()
+    _busy: ClassVar[set[BackgroundClose]] = set()
 
     def __init__(self, core: Core, reason: Closed) -> None:
         self._core, self._reason = core, reason
         self._working = threading.Lock()
         self._busy.add(self)
-        core.let_go()
+        core.free_addresses()
         self._alarm = Alarm(self._clean)
         self._alarm.now()
 
@@ -469,9 +463,9 @@ class Janitor:
 
     @classmethod
     def finish(cls) -> None:
-        """Close what is still to be closed, before the interpreter ends."""
+        """Finish pending closes before the interpreter exits."""
         for one in list(cls._busy):
             one._clean()
 
 
-atexit.register(Janitor.finish)  # runs before the hook of _nng.py, which was registered before
+atexit.register(BackgroundClose.finish)  # runs before the hook of _process.py, which was registered earlier

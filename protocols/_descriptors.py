@@ -1,16 +1,16 @@
-"""The descriptor of a stream, which NNG does not tell: a caller that polls it waits for no thread of NNG's.
+"""Finds the descriptor of a stream, which NNG does not expose: a caller that polls it waits for no NNG thread.
 
 ::
 
-    by_names(local, remote)         TCP: the socket between these two endpoints, of which there is one
-    newcomer(path, dialed=True)     a Unix socket: the only one to ``path`` that was not there at the last look
+    by_names(local, remote)         TCP: the one socket between these two endpoints
+    newcomer(path, dialed=True)     Unix: the only socket to ``path`` that is new since the last look
 
-A TCP socket is looked for where the lowest free descriptor was before it came, just below the lowest free one now, and
-then among all of the process; a Unix socket among all. In a process with more than ``MOST`` they are not all searched.
-The descriptor stays NNG's: it is only ever polled, and NNG then reads. One that is not found costs speed, and nothing
-else.
+A TCP socket is looked for at the lowest descriptor that was free before it came, then just below the lowest free one
+now, then among all of the process; a Unix socket among all. In a process with more than ``MOST`` descriptors they are
+not all searched. The descriptor belongs to NNG: it is only polled, and NNG reads. One that is not found costs speed
+only.
 
-Linux only, as /proc/self/fd and epoll are. May not know: NNG, connections.
+Linux only, like /proc/self/fd and epoll. May not know: NNG, connections.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ __all__ = ["Endpoint", "available", "by_names", "look", "lowest_free", "newcomer
 Answer = TypeVar("Answer")
 Endpoint = tuple[str, int]  # host as inet_ntop writes it, port
 
-MOST: Final = 1024  # descriptors in a process that are all searched: 6 ms for a TCP socket, 2 ms for a Unix one
-NEAR: Final = 32  # descriptors looked at before all are
+MOST: Final = 1024  # descriptors up to which all are searched: 6 ms for a TCP socket, 2 ms for a Unix one
+NEAR: Final = 32  # descriptors near the lowest free one that are tried before all others
 
-_POLLED: Final = hasattr(select, "epoll") and hasattr(os, "eventfd")  # what a poller is made of
+_POLLED: Final = hasattr(select, "epoll") and hasattr(os, "eventfd")  # what a poller needs
 available: Final = _POLLED and sys.platform == "linux" and os.path.isdir("/proc/self/fd")
-one_at_a_time: Final = threading.Lock()  # held while a Unix socket comes to be, and until it was found
+one_at_a_time: Final = threading.Lock()  # held while a Unix socket is created, until it is found
 
-Kind = tuple[bytes, bool]  # of a Unix socket: the path, and whether it was dialed
+Kind = tuple[bytes, bool]  # of a Unix socket: its path, and whether it dialed
 
 _known: dict[int, Kind | None] = {}  # by inode; None: not a Unix stream
-_seen: dict[Kind, set[int]] = {}  # inodes that are no newcomers
-MOST_PATHS: Final = 1024  # of them; what is forgotten costs the next connection to each its descriptor
+_seen: dict[Kind, set[int]] = {}  # inodes seen before
+MOST_PATHS: Final = 1024  # paths in `_seen`; after a reset the next connection at each path is not found
 
 
 def by_names(local: Endpoint, remote: Endpoint, expected: int | None = None) -> int | None:
-    """Return the descriptor of the TCP connection between two endpoints, None if it is not found.
+    """Return the descriptor of the TCP connection between two endpoints; None if it is not found.
 
-    ``expected``: what was ``lowest_free`` before the connection came.
+    ``expected``: the result of ``lowest_free`` before the connection came.
     """
 
     def fits(one: sockets.socket) -> bool:
@@ -61,14 +61,14 @@ def by_names(local: Endpoint, remote: Endpoint, expected: int | None = None) -> 
 
 
 def look(path: bytes, *, dialed: bool) -> None:
-    """Note which Unix sockets to ``path`` there are. Hold ``one_at_a_time``."""
+    """Note the existing Unix sockets to ``path``. Hold ``one_at_a_time``."""
     newcomer(path, dialed=dialed)
 
 
 def newcomer(path: bytes, *, dialed: bool) -> int | None:
-    """Return the Unix socket to ``path`` that came since the last look; None if it is none, or one of several.
+    """Return the Unix socket to ``path`` that is new since the last look; None unless there is exactly one.
 
-    ``path`` of an abstract one begins with a null byte. Hold ``one_at_a_time``.
+    ``path`` of an abstract socket begins with a null byte. Hold ``one_at_a_time``.
     """
 
     global _known
@@ -82,7 +82,7 @@ def newcomer(path: bytes, *, dialed: bool) -> int | None:
             continue
         inode = status.st_ino
         kind = _known[inode] if inode in _known else _ask(number, _kind)
-        if kind is not False:  # which one that is not connected yet may still become
+        if kind is not False:  # a socket that is not connected yet may still become one
             known[inode] = kind
         if kind == wanted:
             there[inode] = number
@@ -98,11 +98,11 @@ def newcomer(path: bytes, *, dialed: bool) -> int | None:
 
 def lowest_free() -> int | None:
     """Return the descriptor that the next file or socket gets; None if there is none left."""
-    import fcntl  # Windows has none
+    import fcntl  # not on Windows
 
     try:
         free = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 0)
-    except OSError:  # or 0 is closed
+    except OSError:  # or descriptor 0 is closed
         return None
     os.close(free)
     return free
@@ -117,11 +117,11 @@ def _all() -> list[int]:
 
 
 def _ask(number: int, question: Callable[[sockets.socket], Answer]) -> Answer | Literal[False]:
-    """Return what ``question`` says of the stream socket with that descriptor; False if it is none, or OSError."""
+    """Return ``question(socket)`` for the stream socket with that descriptor; False on OSError or without one."""
     try:
         if not stat.S_ISSOCK(os.fstat(number).st_mode):
             return False
-        # said to be non-blocking: else a default timeout, if the program has set one, would be given to it
+        # declared non-blocking: otherwise the program's default timeout would be set on it
         one = sockets.socket(type=sockets.SOCK_STREAM | sockets.SOCK_NONBLOCK, fileno=number)
     except OSError:
         return False
@@ -130,7 +130,7 @@ def _ask(number: int, question: Callable[[sockets.socket], Answer]) -> Answer | 
     except OSError:
         return False
     finally:
-        one.detach()  # it is not ours to close
+        one.detach()  # NNG closes it
 
 
 def _kind(one: sockets.socket) -> Kind | None:
@@ -142,9 +142,9 @@ def _kind(one: sockets.socket) -> Kind | None:
 
 
 def _endpoint(name: object) -> Endpoint | None:
-    # a netlink socket's has two numbers; not told by its family, as the descriptor may be another's by now
+    # A netlink socket's name has two numbers. The family is not used, as the descriptor may be reused by now.
     if isinstance(name, tuple) and len(name) >= 2 and isinstance(name[0], str):
-        return name[0].partition("%")[0], name[1]  # without an interface
+        return name[0].partition("%")[0], name[1]  # without the interface
     return None
 
 

@@ -1,10 +1,10 @@
-"""Receive queue of a socket: its cap, and its policy when it is full.
+"""Receive queue of a socket, with its cap and its policy when full.
 
-``full``: "hold" stops reading from peers until there is room again; "newest" and "oldest" say which messages are kept
-by sockets that read on all the same (SUB, BUS). What holds peers back is exact: a message over the cap stays in the
-bytes of its connection, and is not a message yet.
+``full``: "hold" stops reading from peers until there is room; "newest" and "oldest" name the messages kept by sockets
+that always read on (SUB, BUS). Holding back is exact: beyond the cap, received bytes stay with their connection and are
+not split into messages.
 
-A receive call takes from ``ready`` without the lock, and asks ``poll`` when that is empty. Undelivered messages are
+A receive call takes from ``ready`` without the lock, and calls ``poll`` when that is empty. Undelivered messages are
 requeued at the head. May not know: protocols, event loops.
 """
 
@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from nngkit.errors import BadMessage, Closed, TooLarge
 
-from ._connection import JOINED, Connection
-from ._streams import atomically
+from ._connection import Connection
+from ._operations import atomically
+from ._transfer import JOINED
 from .routing import Rotation
 
 if TYPE_CHECKING:
     from ._core import Core
 
-TURN: Final = 128  # a thousand busy peers have theirs within 40 ms; with 10 they are read at an eighth of the rate
-MOST_REFUSED: Final = 64  # errors kept for receivers that do not ask; beyond, the oldest are only counted
+TURN_MESSAGES: Final = 128  # a thousand busy peers are each read within 40 ms; 10 peers at an eighth of the full rate
+MOST_REFUSED: Final = 64  # errors kept for receive calls; the oldest beyond are only counted
 ENDLESS: Final = 1 << 62
 
 WhenBehind = Literal["hold", "newest", "oldest"]
@@ -35,11 +36,11 @@ _call = operator.call
 
 
 class Inbox:
-    """See above. ``cap`` messages and ``window`` bytes are read ahead.
+    """Queue of ``cap`` messages and ``window`` bytes.
 
-    ``unpack(connection, messages) -> items`` looks into messages as they come, and may leave some out. It may be called
-    twice for the same ones, before they count: where that would show, it notes in ``connection.seen`` how many it has
-    dealt with. ``bad``, ``too_large``: counted by it too.
+    ``unpack(connection, messages) -> items`` examines received messages and may leave some out. It may be called twice
+    with the same ones, before they count: where that would show, it notes in ``connection.seen`` how many it has
+    finished. It counts ``bad`` and ``too_large`` messages too.
     """
 
     def __init__(self, core: Core, *, cap: int, window: int, full: WhenBehind) -> None:
@@ -48,58 +49,58 @@ class Inbox:
         self._window = window
         self._full = full
         self.ready: deque[Any] = deque()
-        # popping through an iterator: FOR_ITER, STORE, RETURN have no point where a signal handler can run
+        # popping through an iterator: no signal handler can run in FOR_ITER, STORE, RETURN
         self.pops = iter(self.ready.popleft, None)
         self.unpack: Callable[[Connection, Sequence[bytes]], Sequence[Any]] | None = None
-        self.swallows = False  # no receive calls here: what comes is unpacked, and gone
-        self.turn = TURN  # messages of one of several peers in a row, if peers are held back
-        self.most = ENDLESS  # messages unpacked at once, where each holds many
-        self.wrap: Callable[[Connection, Any], Any] | None = None  # makes an item one that knows its pipe
+        self.no_receivers = False  # True without receive calls: unpacked messages are not queued
+        self.turn_messages = TURN_MESSAGES  # messages of one peer in a row, if there are several and they are held back
+        self.unpack_limit = ENDLESS  # messages unpacked at once, if each is a batch
+        self.wrap: Callable[[Connection, Any], Any] | None = None  # makes an item that knows its pipe
         self.received = 0
         self.dropped = 0
         self.too_large = 0
         self.bad = 0
         self.refused: deque[BadMessage | TooLarge] = deque(maxlen=MOST_REFUSED)
         self.waiters: set[Any] = set()
-        self._held: Rotation[Connection] = Rotation()
-        self._ahead = 0  # bytes read since nothing was ready
-        self.added = 0  # items that ever came here
-        self._runs: deque[list[Any]] = deque()  # [number of items up to there, connection they came by]
+        self._held_back: Rotation[Connection] = Rotation()
+        self._bytes_ahead = 0  # bytes read since the queue was empty
+        self.added = 0  # items ever queued
+        self._runs: deque[list[Any]] = deque()  # [number of items up to here, their connection]
         self._source: Connection | None = None
 
     # ------------------------------------------------------------------ from connections, under the lock
 
-    def take_in(self, connection: Connection) -> bool:
-        """Move its complete messages here; whether it may read on."""
+    def take_from(self, connection: Connection) -> bool:
+        """Queue the connection's complete messages; return True if it may read on."""
         machine, ready = connection.machine, self.ready
-        holds = self._full == "hold" and not self.swallows
-        turn = self.turn if len(self._core.present) > 1 else ENDLESS
+        holds = self._full == "hold" and not self.no_receivers
+        turn = self.turn_messages if len(self._core.present) > 1 else ENDLESS
         while machine.more or connection.fresh or connection.looked != machine.fed:
             room = ENDLESS
             if holds:
                 if not ready:
-                    self._ahead = 0
+                    self._bytes_ahead = 0
                 room = self._cap - len(ready)
-                if room <= 0 or turn <= 0 or (ready and self._ahead >= self._window):
-                    self._held.add(connection)
+                if room <= 0 or turn <= 0 or (ready and self._bytes_ahead >= self._window):
+                    self._held_back.add(connection)
                     return False
                 room = min(room, turn)
             connection.looked = machine.fed
             before = machine.count
-            self._move(connection, min(room, self.most))
+            self._move(connection, min(room, self.unpack_limit))
             turn -= machine.count - before
             if (ready or self.refused) and self.waiters:
-                self._core.wakes = True
+                self._core.wake_receivers = True
             if connection.fault is not None:
                 return True
-        if machine.said:
+        if machine.to_send:
             connection.write(now=True)
         if machine.ended and connection.fault is None:
             connection.fault = "the peer closed"
-        if holds and ready and self._ahead >= self._window:
-            self._held.add(connection)
+        if holds and ready and self._bytes_ahead >= self._window:
+            self._held_back.add(connection)
             return False
-        self._held.discard(connection)
+        self._held_back.discard(connection)
         return True
 
     def _move(self, connection: Connection, room: int) -> None:
@@ -124,7 +125,7 @@ class Inbox:
             new, lost = len(items), 0
             if self._full == "oldest" and (lost := max(0, len(ready) + new - self._cap)):
                 items = items[: new - lost]
-            # in steps without a call, where no signal handler can come between
+            # no calls, so no signal handler runs in between
             ready += items
             self.received += new - lost
             self.added += new - lost
@@ -146,7 +147,7 @@ class Inbox:
                 connection.dropped += 1
 
     def _note_source(self, connection: Connection) -> None:
-        """Remember that items from now on come by ``connection``, for those who ask before they were read."""
+        """Note that items from now on come from ``connection``, in case their pipes are asked for later."""
         runs = self._runs
         first = self.added - len(self.ready)
         while runs and runs[0][0] <= first:
@@ -155,7 +156,7 @@ class Inbox:
         self._source = connection
 
     def name_pipes(self, wrap: Callable[[Connection, Any], Any]) -> None:
-        """From now on make every item one that knows its pipe, those that were read ahead too."""
+        """Make every item one that knows its pipe, queued ones too."""
         with self._core.lock:
             if self.wrap is not None:
                 return
@@ -174,43 +175,46 @@ class Inbox:
             self.wrap = wrap
 
     def read(self, size: int) -> None:
-        """Note that so many bytes came."""
-        self._ahead += size
+        """Count received bytes."""
+        self._bytes_ahead += size
 
-    def holds_back(self, connection: Connection) -> bool:
-        """Return True if it is not read from for want of room."""
-        return connection in self._held
+    def is_held_back(self, connection: Connection) -> bool:
+        """Return True if a connection is not read for lack of room."""
+        return connection in self._held_back
 
-    def take_rest(self, connection: Connection) -> None:
-        """Take in what came before the peer closed, also over the cap: at most what one reception brought."""
+    def take_remaining(self, connection: Connection) -> None:
+        """Queue what was received before the peer closed, beyond the cap too: at most one reception."""
         fault = connection.fault
         while connection.machine.more or connection.fresh or connection.looked != connection.machine.fed:
             connection.looked = connection.machine.fed
             connection.fault = None
-            self._move(connection, self.most)
+            self._move(connection, self.unpack_limit)
             if connection.fault is not None:
                 break
         connection.fault = fault
         if self.ready and self.waiters:
-            self._core.wakes = True
+            self._core.wake_receivers = True
 
-    def blame(self, fault: Exception) -> None:
-        """Count what a connection was cut for."""
+    def count_fault(self, fault: Exception) -> None:
+        """Count the reason for which a connection was cut."""
         if isinstance(fault, TooLarge):
             self.too_large += 1
         else:
             self.bad += 1
 
     def forget(self, connection: Connection) -> None:
-        """It has ended."""
-        self._held.discard(connection)
+        """Forget a connection that has ended."""
+        self._held_back.discard(connection)
         if self._source is connection:
             self._source = None
 
     # ------------------------------------------------------------------ taking
 
     def poll(self, most: int, out: list[Any] | deque[Any]) -> bool:
-        """Move up to ``most`` items into ``out``; False if there are none. Raises Closed, BadMessage, TooLarge."""
+        """Move up to ``most`` items into ``out``; return False if there are none.
+
+        Raises Closed, BadMessage, TooLarge.
+        """
         core = self._core
         try:
             with core.lock:
@@ -218,7 +222,7 @@ class Inbox:
                 ready = self.ready
                 before = len(out)
                 while ready or self._refill():
-                    # others pop without the lock at any point between two calls into C: each step is one of them
+                    # other threads pop without the lock between any two calls into C: each step is one such call
                     if len(ready) <= most:
                         atomically((out.extend, ready), (ready.clear,))
                     else:
@@ -231,34 +235,34 @@ class Inbox:
         except (Closed, BadMessage, TooLarge):
             raise
         except BaseException:
-            core.mend()
+            core.resume()
             raise
         finally:
-            core.tell()
+            core.notify()
         return False
 
     def _refill(self) -> bool:
-        """Read from those that were held back, each in its turn; whether any has come."""
-        self._ahead = 0
-        if not self._held:
+        """Read from connections that were held back, in turn; return True if messages came."""
+        self._bytes_ahead = 0
+        if not self._held_back:
             return False
         if len(self._core.present) > 1:
-            self._core.poller.look()  # a receiver that is never idle polls here
+            self._core.poller.read_now()  # a receiver that is never idle polls here
         before = self.added
-        for connection in self._held:
+        for connection in self._held_back:
             if connection.stage == JOINED:
-                self._held.turn(connection)
+                self._held_back.turn(connection)
                 connection.advance(now=True)
                 if connection.fault is not None:
                     self._core.lose(connection)
             else:
-                self._held.discard(connection)
+                self._held_back.discard(connection)
             if self.added != before:
                 return True
         return False
 
     def put_back(self, out: list[Any]) -> None:
-        """Requeue messages at the head that a call took but could not return."""
+        """Requeue messages at the head that a call took and could not return."""
         if not out:
             return
         with self._core.lock:
@@ -270,11 +274,11 @@ class Inbox:
         self.wake()
 
     def take_back(self, unwanted: Callable[[Any], bool]) -> None:
-        """Drop items that were read ahead and are not wanted any more."""
+        """Drop queued items that are no longer wanted."""
         with self._core.lock:
             ready = self.ready
             taken: list[Any] = []
-            atomically((taken.extend, ready), (ready.clear,))  # who receives finds nothing, and waits for the lock
+            atomically((taken.extend, ready), (ready.clear,))  # receivers find the queue empty and wait for the lock
             try:
                 kept = [item for item in reversed(taken) if not unwanted(item)]
             except BaseException:
@@ -283,12 +287,12 @@ class Inbox:
             ready.extendleft(kept)
 
     def wake(self) -> None:
-        """Wake all who wait."""
+        """Wake all waiters."""
         for waiter in self.waiters.copy():
             waiter.wake()
 
     def refuse(self, reason: Closed) -> None:
-        """Hand out nothing more."""
+        """Deliver nothing more."""
         with self._core.lock:
             self.ready.clear()
         self.wake()

@@ -1,8 +1,8 @@
-"""Limits on what an unknown peer may cost: the number of connections, the time of a handshake and of half a message.
+"""Limits on unknown peers: how many connections, how long a handshake or an incomplete message may take.
 
-A connection over a limit is cut: the core loses it, and a ``Cut`` says which peer it was and why. A sweep on the alarm
-thread checks the time limits, at intervals of half the shortest of them. It also notices TLS peers that left, as NNG
-reports that only to an operation in progress.
+A connection over a limit is cut: the core loses it, and a ``Cut`` records its peer and the reason. A sweep on the alarm
+thread checks the time limits, every half of the shortest one. It also detects TLS peers that left, which NNG reports
+only to an operation in progress.
 
 May not know: protocols, waiters, options.
 """
@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, Final
 
 from . import _streams as streams
 from ._alarm import Alarm
-from ._connection import SHAKING, Connection, Pipe
+from ._connection import Connection
+from ._pipe import Pipe
+from ._transfer import SHAKING
 
 if TYPE_CHECKING:
     from ._core import Core
 
 log = logging.getLogger("nngkit.protocols")
 
-CUTS: Final = 64  # cuts remembered
-TLS_CHECK: Final = (
-    0.5  # seconds between two checks for TLS peers that left: NNG reports it only to an operation in progress
-)
+CUTS: Final = 64  # cuts kept
+TLS_CHECK: Final = 0.5  # seconds between two checks for TLS peers that left
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on an unknown peer. Seconds, and numbers of connections (0: no limit)."""
+    """Limits on unknown peers: seconds, and numbers of connections (0: no limit)."""
 
     handshake: float
     idle: float
@@ -42,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A connection that was cut for breaking the rules: its peer, and why. ``time`` is time.monotonic() seconds."""
+    """A connection that was cut for breaking a rule: its peer and the reason. ``time`` is time.monotonic() seconds."""
 
     address: str
     reason: str
@@ -50,19 +50,19 @@ class Cut:
 
 
 class Guard:
-    """Limits of one core: counts its connections, sweeps them, and records the cuts. ``cut_ever`` counts all cuts."""
+    """Limits of one core: counts connections, sweeps them, records cuts. ``cut_ever`` counts all cuts."""
 
     def __init__(self, core: Core, limits: Limits) -> None:
         self._core = core
         self._limits = limits
         self._hosts: dict[str, int] = {}  # accepted connections by host
-        self._tls = False  # there was a connection under TLS
+        self._tls = False  # True once there was a TLS connection
         self._sweeper = Alarm(self._sweep)
         self.cut_ever = 0
         self.cuts: deque[Cut] = deque(maxlen=CUTS)
 
     def close(self) -> None:
-        """Sweep no more."""
+        """Stop the sweep."""
         self._sweeper.close()
 
     def cut(self, where: str, why: str) -> None:
@@ -74,21 +74,21 @@ class Guard:
     # ------------------------------------------------------------------ numbers of connections, under the core's lock
 
     def too_many(self) -> str | None:
-        """Return why one more connection cannot be accepted; None if it can."""
+        """Return the reason why no more connections are accepted, or None."""
         most, core = self._limits.pipes, self._core
-        if most and sum(one.dialer is None for one in (*core.present.values(), *core.strangers.values())) >= most:
+        if most and sum(one.dialer is None for one in (*core.present.values(), *core.handshaking.values())) >= most:
             return f"more than {most} connections"
         return None
 
     def too_many_from(self, pipe: Pipe) -> str | None:
-        """Return why ``pipe`` may not join: its host has too many connections; None if it may."""
+        """Return the reason why ``pipe`` may not join, too many connections from its host, or None."""
         most = self._limits.pipes_per_host
         if most and not pipe.dialed and self._hosts.get(_host(pipe), 0) >= most:
             return f"more than {most} connections from {_host(pipe)}"
         return None
 
     def count(self, pipe: Pipe, by: int) -> None:
-        """Count ``by`` more connections from the host of ``pipe``, if it was accepted."""
+        """Add ``by`` to the connections from the host of ``pipe``, if it was accepted."""
         if not pipe.dialed:
             host = _host(pipe)
             self._hosts[host] = self._hosts.get(host, 0) + by
@@ -98,7 +98,7 @@ class Guard:
     # ------------------------------------------------------------------ time limits
 
     def watch(self, *, tls: bool) -> None:
-        """Start the sweep, if there is anything to check; a connection began, under TLS or not. Without the lock."""
+        """Start the sweep, if there is a limit to check, for a new connection. Called without the lock."""
         self._tls = self._tls or tls
         period = self._period()
         if period is not None:
@@ -111,12 +111,12 @@ class Guard:
         return max(0.01, min(limits) / 2) if limits else None
 
     def _sweep(self) -> float | None:
-        """End handshakes and messages that take too long. On the alarm's thread."""
+        """End handshakes and messages that take too long. On the alarm thread."""
         now, limits, core = time.monotonic(), self._limits, self._core
         with core.lock:
             if core.reason is not None:
                 return None
-            for connection in list(core.strangers.values()):
+            for connection in list(core.handshaking.values()):
                 if limits.handshake and now - connection.since > limits.handshake and connection.stage == SHAKING:
                     self.cut(connection.where(), f"no handshake in {limits.handshake} s")
                     core.lose(connection, "no handshake")
@@ -124,21 +124,21 @@ class Guard:
                 if connection.address.tls and streams.remote(connection.stream) is None:
                     core.lose(connection, "the peer closed")
                 elif limits.idle:
-                    self._sweep_half(connection, now)
-            more = bool(core.present or core.strangers)
-        core.tell()
+                    self._sweep_incomplete(connection, now)
+            more = bool(core.present or core.handshaking)
+        core.notify()
         return self._period() if more else None
 
-    def _sweep_half(self, connection: Connection, now: float) -> None:
+    def _sweep_incomplete(self, connection: Connection, now: float) -> None:
         machine = connection.machine
         progress = connection.progress_made()
-        if not machine.begun or self._core.inbox.holds_back(connection) or progress != connection.progress:
+        if not machine.begun or self._core.inbox.is_held_back(connection) or progress != connection.progress:
             connection.progress = progress
             connection.since = now
         elif now - connection.since > self._limits.idle:
             assert connection.pipe is not None
-            self.cut(connection.pipe.address, f"half a message, and nothing for {self._limits.idle} s")
-            self._core.lose(connection, "half a message")
+            self.cut(connection.pipe.address, f"incomplete message, nothing received for {self._limits.idle} s")
+            self._core.lose(connection, "incomplete message")
 
 
 def _host(pipe: Pipe) -> str:

@@ -1,4 +1,4 @@
-"""Options of the sockets: their types, for type checkers and editors, and what is checked as a socket is made.
+"""Socket options: their types, for type checkers and editors, and checks of their values.
 
 ::
 
@@ -8,8 +8,8 @@
     Push(lisen="tcp://127.0.0.1:0")        # mypy and pyright: no option "lisen"
     Pub(when_full="block")                 # ... and no policy "block" of a Pub
 
-One dictionary for each kind of socket: they differ in ``when_full`` and in whether they have ``batch``. The defaults
-are those of ``Socket.__init__``, whose docstring says what each option means; ``tests/test_types.py`` compares the two.
+One dictionary for each kind of socket; they differ in ``when_full`` and ``batch``. The defaults are those of
+``Socket.__init__``, whose docstring explains the options; ``tests/test_types.py`` compares the two.
 
 May not know: sockets.
 """
@@ -21,24 +21,24 @@ from typing import Final, Literal, TypedDict
 
 from nngkit.errors import ConfigError
 
-from ._connection import Pipe
-from ._outbox import WhenFull
+from ._pipe import Pipe
 from ._tls import TLS
+from ._write_timing import WhenFull
 from .batch import Batch
 
 UNLIMITED: Final = 0
 MIB: Final = 1 << 20
 WINDOW: Final = MIB // 4  # bytes read ahead
-LARGEST: Final = 1 << 30  # what "unlimited" means: a stranger can write any length
+LARGEST: Final = 1 << 30  # what "unlimited" means: a peer can claim any length
 MOST_BUFFER: Final = 8192  # messages of a queue
 MOST_NAME: Final = 63  # bytes of a name
-LONGEST_PAUSE: Final = 86_400.0  # seconds, a day between two tries of a dialler
+LONGEST_PAUSE: Final = 86_400.0  # seconds between two tries of a dialer: a day
 
 Addresses = str | Iterable[str] | None
 
 
 class Options(TypedDict, total=False):
-    """Options that every socket has."""
+    """Options of every socket."""
 
     listen: Addresses
     dial: Addresses
@@ -52,7 +52,7 @@ class Options(TypedDict, total=False):
     send_window: int | None
     tls: TLS | None
     reconnect: float
-    linger: float
+    linger: float | None
     admit: Callable[[Pipe], bool] | None
     handshake_timeout: float | None
     idle_timeout: float | None
@@ -73,7 +73,7 @@ class SurveyOptions(Options, total=False):
 
 
 class BatchOptions(Options, total=False):
-    """Options of the sockets that send or receive batches."""
+    """Options of sockets that send or receive batches."""
 
     batch: Batch | bool | None
 
@@ -85,7 +85,7 @@ class ReceiveOptions(BatchOptions, total=False):
 
 
 class QueueOptions(BatchOptions, total=False):
-    """Options of a Push or Pair, which have one queue for all peers."""
+    """Options of a Push or Pair, with one queue for all peers."""
 
     when_full: WhenFull | None
 
@@ -104,9 +104,9 @@ def seconds(what: str, value: float | None) -> float | None:
 
 
 def whole(what: str, value: int, least: int, most: int) -> int:
-    """Return ``value``, a whole number from ``least`` to ``most``. Raises ConfigError."""
+    """Return ``value``, an integer from ``least`` to ``most``. Raises ConfigError."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ConfigError(what, f"{value!r} is not a whole number from {least} to {most}", value)
+        raise ConfigError(what, f"{value!r} is not an integer from {least} to {most}", value)
     return value
 
 

@@ -1,4 +1,4 @@
-"""A socket's peers, for its user: who is connected, who comes and goes, waiting for them, cutting them off.
+"""Peers of a socket as its user sees them: pipes, events, waiting, disconnecting.
 
 May not know: messages, protocols.
 """
@@ -11,16 +11,16 @@ from collections.abc import AsyncIterator, Callable
 
 from nngkit.errors import Full, TimedOut
 
-from ._connection import PeerEvent, Pipe, PipeStats
 from ._core import Core
 from ._limits import Cut
+from ._pipe import PeerEvent, Pipe, PipeStats
 from ._waiters import ThreadWaiter, checkpoint_before, task_waiter
 
-EVENTS = 65536  # unread events a follower may leave: over that it is told, instead of eating memory
+EVENTS = 65536  # unread events of an iteration: beyond that it ends with Full instead of using more memory
 
 
 class Peers:
-    """Connections of a socket: who is there, events, counters."""
+    """Connections of a socket: pipes, events, counters."""
 
     _core: Core
 
@@ -29,43 +29,46 @@ class Peers:
 
     @property
     def pipes(self) -> tuple[Pipe, ...]:
-        """The connections there are now, oldest first."""
+        """The current connections, oldest first."""
         return self._core.pipes()
 
     @property
     def pipe_stats(self) -> dict[Pipe, PipeStats]:
-        """Counters of each of these connections."""
+        """Counters of each current connection."""
         found, core = {}, self._core
-        core.outbox.decide()
+        core.outbox.settle_burst()
         with core.lock:
             for one in core.joined():
                 if one.pipe is not None:
                     going = one.written_now()
-                    queued = len(one.out) + len(one.bodies) + len(core.outbox.company) - going
+                    queued = len(one.out) + len(one.bodies) + len(core.outbox.burst) - going
                     found[one.pipe] = PipeStats(one.machine.count, one.written + going, queued, one.dropped)
         return found
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
-        """The last connections that were cut for breaking the rules, and why: 64 at most."""
+        """The last 64 connections that were cut for breaking a rule, with the reasons."""
         return tuple(self._core.guard.cuts)
 
     def disconnect(self, pipe: Pipe) -> bool:
-        """Cut one connection; False if it had gone. A dialler tries again, so who must stay out needs ``admit``."""
+        """Cut one connection; return False if it had ended.
+
+        Its dialer tries again: use ``admit`` to keep a peer out.
+        """
         self._check_open()
         return self._core.disconnect(pipe)
 
     def on_peer(self, callback: Callable[[PeerEvent], None]) -> Callable[[], None]:
-        """Have ``callback(event)`` run for each peer that comes or goes; calling what is returned ends that.
+        """Call ``callback(event)`` for each peer that joins or leaves; return a function that stops that.
 
-        It runs on whichever thread noticed, NNG's, ours or a caller's: it has to be quick and must not close sockets.
+        It runs on the thread that noticed (NNG's, ours or a caller's). It must be quick and must not close sockets.
         """
         return self._core.follow(callback)
 
-    async def peer_events(self) -> AsyncIterator[PeerEvent]:
-        """Peers as they come and go, those present first, until the socket is closed.
+    async def apeer_events(self) -> AsyncIterator[PeerEvent]:
+        """Yield an event for each present peer, then for each that joins or leaves, until the socket is closed.
 
-        Cancelled, it ends. Raises Full if the caller leaves 65,536 events unread.
+        Raises Full if the caller leaves 65,536 events unread.
         """
         await checkpoint_before()
         waiter = task_waiter()
@@ -80,9 +83,9 @@ class Peers:
             while True:
                 while events:
                     if len(events) > EVENTS:
-                        raise Full(f"{self!r}: {EVENTS} peer events were left unread")
+                        raise Full(f"{self!r}: {EVENTS} peer events are unread")
                     event = events.popleft()
-                    # one that came between the two looks is told once
+                    # an event between reading `pipes` and `follow` is yielded once
                     if event.kind == "joined" and present.pop(event.pipe.id, None) is not None:
                         continue
                     present.pop(event.pipe.id, None)
@@ -107,7 +110,7 @@ class Peers:
             self._core.peer_waiters.discard(waiter)
 
     async def await_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
-        """``wait_for_peers`` for a task. Cancelled, nothing has happened."""
+        """Like ``wait_for_peers``, for a task. Cancelling it has no effect on the socket."""
         await checkpoint_before()
         deadline = None if timeout is None else time.monotonic() + timeout
         waiter = task_waiter()
@@ -128,6 +131,6 @@ class Peers:
         return TimedOut(f"{self!r}: {there} of {n} peers connected in {timeout} s{self._last_cut()}", timeout)
 
     def _last_cut(self) -> str:
-        """Return which connection was cut last, and why, for the text of an error; "" if none was."""
+        """Return the text about the last cut for an error message; "" if there was none."""
         cuts = self.cuts
         return f"; {cuts[-1].address} was cut: {cuts[-1].reason}" if cuts else ""

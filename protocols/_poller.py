@@ -1,18 +1,19 @@
-"""Reading: by the thread or event loop that waits for a socket, and else by one thread of ours for all sockets.
+"""Reading: by the thread or loop that waits for a socket, otherwise by one reader thread for all sockets.
 
 ::
 
     wait(waiter, deadline)      a thread waits: one of the waiting threads polls, and reads for all of them
-    attend(waiter)              a task is about to wait: its loop polls from now on
-    Reader                      polls the sockets that nobody reads; one thread for the process
+    watch_for(waiter)           a task is about to wait: its loop polls from now on
+    ReaderThread                polls the sockets without waiters; one thread for the process
 
-A poller is an epoll of the descriptors of one socket's connections, edge-triggered: it reports once that something
-came, and then the connection is read until nothing is left. No thread of NNG's stands between the kernel and a caller
-that waits. What comes while no caller waits is read by the reader thread, which polls the pollers. Where a waiter polls
-as well, the reader lets it read first. If it has not after GRACE seconds it is busy, and the reader reads in its place.
+A poller is an epoll of the descriptors of one socket's connections, edge-triggered: it reports new data once, and the
+connection is then read until nothing is left. No NNG thread stands between the kernel and a waiting caller. Data that
+arrives while no caller waits is read by the reader thread, which polls the pollers. If a waiter polls too, the reader
+thread lets it read first; a waiter that has not read after GRACE seconds is busy, and the reader thread reads in its
+place.
 
-A connection whose descriptor is not known (TLS; systems other than Linux) is read by NNG's callbacks instead.
-May not know: protocols, messages, NNG's operations.
+A connection whose descriptor is unknown (TLS; systems other than Linux) is read by NNG's callbacks instead. May not
+know: protocols, messages, NNG's operations.
 """
 
 from __future__ import annotations
@@ -26,89 +27,90 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ._connection import Connection
-from ._nng import block_signals
-from ._streams import atomically
+from ._operations import atomically
+from ._process import block_signals
 from ._waiters import TaskWaiter, ThreadWaiter, waits
-from ._wakeup import Nudge, Watch, watch
+from ._wakeup import WakeupDescriptor, Watch, watch
 
 if TYPE_CHECKING:
     from ._core import Core
 
 log = logging.getLogger("nngkit.protocols")
 
-GRACE: Final = 0.005  # seconds after which the reader reads if the waiters are busy
+GRACE: Final = 0.005  # seconds after which the reader thread reads if the waiters are busy
 _EPOLL: Final = hasattr(select, "epoll")
 _NEWS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET if _EPOLL else 0
 _ENDS: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _EPOLL else 0
 
 
 class Poller:
-    """See above. ``add``, ``remove`` and ``repeat`` are called under the core's lock, all others without.
+    """Polling of one socket.
 
-    ``epoll``: None until somebody waits, so that a socket that only sends needs no descriptor for it; the reader polls
-    its connections then. ``moves`` counts the reads by waiters; ``busy_since``: what it was when the reader last found
-    them busy.
+    ``add``, ``remove`` and ``repeat`` need the core's lock; the other methods must not hold it. ``epoll`` is None until
+    a caller waits, so a socket that only sends needs no descriptor for it; the reader thread then polls its connections
+    directly. ``reads_by_waiters`` counts reads; ``reads_when_busy`` is that count when the reader thread last found the
+    waiters busy.
     """
 
     def __init__(self, core: Core) -> None:
         self.core = core
         self.epoll: select.epoll | None = None
-        self.moves = 0
-        self.busy_since = -1
+        self.reads_by_waiters = 0
+        self.reads_when_busy = -1
         self._connections: dict[int, Connection] = {}  # by descriptor
-        self._nudge: Nudge | None = None  # for the thread that drives
+        self._wakeup: WakeupDescriptor | None = None  # wakes the polling thread
         self._watches: dict[object, Watch] = {}
-        self._driving = threading.Lock()
+        self._polling = threading.Lock()
         self._threads: set[ThreadWaiter] = set()
 
     # ------------------------------------------------------------------ connections, under the core's lock
 
     def add(self, connection: Connection) -> bool:
-        """Poll ``connection`` from now on; False if its descriptor cannot be polled."""
+        """Poll ``connection`` from now on; return False if its descriptor cannot be polled."""
         number = connection.descriptor
         assert number is not None
         try:
             if self.epoll is None:
-                reader().register(self, number)
+                reader_thread().register(self, number)
             else:
                 self.epoll.register(number, _NEWS)
-        except (OSError, RuntimeError):  # no descriptors, no thread, or this descriptor is closed
+        except (OSError, RuntimeError):  # no descriptors, no thread, or a closed descriptor
             return False
         self._connections[number] = connection
         return True
 
     def remove(self, connection: Connection) -> None:
-        """Stop polling ``connection``. Call before its descriptor is closed: the next connection may get its number."""
+        """Stop polling ``connection``, before its descriptor is closed and may be given to the next one."""
         number = connection.descriptor
         assert number is not None
         if self._connections.get(number) is connection:
             del self._connections[number]
             try:
                 if self.epoll is None:
-                    reader().unregister(self, number)
+                    reader_thread().unregister(self, number)
                 else:
                     self.epoll.unregister(number)
-            except OSError:  # cut short by a signal handler, and made once more
-                log.debug("descriptor %d was polled no more", number)
+            except OSError:  # repeated after a signal handler interrupted it
+                log.debug("descriptor %d was not polled", number)
 
     def repeat(self, connection: Connection) -> None:
-        """Report ``connection`` again, as something is left."""
+        """Report ``connection`` again, as data is left."""
         number = connection.descriptor
         assert number is not None
         if self._connections.get(number) is connection:
             if self.epoll is None:
-                reader().repeat(self, number)
+                reader_thread().repeat(self, number)
             else:
                 self.epoll.modify(number, _NEWS)
 
     def _open(self) -> select.epoll | None:
-        """Return the epoll, made when it is first asked for; None without connections, or a descriptor for it.
+        """Return the epoll, created on the first call; None without connections, or without a descriptor for it.
 
         Under the core's lock.
         """
         if self.epoll is None and self._connections and self.core.reason is None:
             try:
-                reader().hand_over(self, select.epoll(), list(self._connections))
+                reader_thread().hand_over(self, select.epoll(), list(self._connections))
             except OSError:
                 return None
         return self.epoll
@@ -119,38 +121,38 @@ class Poller:
 
     # ------------------------------------------------------------------ waiting
 
-    def attend(self, waiter: TaskWaiter) -> None:
-        """Have the loop of a task that is about to wait read when something comes. Called in that loop."""
-        home = waiter.home
-        if home in self._watches or self.core.reason is not None:
+    def watch_for(self, waiter: TaskWaiter) -> None:
+        """Let the loop of a task that is about to wait read arriving data. Called in that loop."""
+        loop = waiter.loop
+        if loop in self._watches or self.core.reason is not None:
             return
-        epoll = self.epoll or self._opened()  # kept open by this name, whoever closes the socket
+        epoll = self.epoll or self._opened()  # this reference keeps it open if another thread closes the socket
         if epoll is None:
             return
         for other, old in list(self._watches.items()):
             if old.ended:
                 self._watches.pop(other, None)
                 old.close()
-        found = watch(waiter, epoll.fileno(), partial(self.read_for, home))
+        found = watch(waiter, epoll.fileno(), partial(self.read_for, loop))
         if found is None:
             return
-        self._watches[home] = found
-        if self.core.reason is not None:  # closed by another thread, which may not have seen it
+        self._watches[loop] = found
+        if self.core.reason is not None:  # closed by another thread, which may have missed this watch
             found.close()
 
     def wait(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
-        """Like ``waiter.wait(deadline)``, but read what comes meanwhile: one thread reads for all that wait."""
+        """Like ``waiter.wait(deadline)``, but read arriving data meanwhile: one thread reads for all that wait."""
         if waiter.woken():
             return True
         if self.epoll is not None or self._opened() is not None:
-            # a loop's step: a signal handler that raises after a call would leave the lock taken for ever
-            for mine in map(self._driving.acquire, (False,)):
-                if mine:
+            # in a `for` statement: a signal handler that raised after a call would leave the lock held for ever
+            for acquired in map(self._polling.acquire, (False,)):
+                if acquired:
                     try:
-                        return self._drive(waiter, deadline)
+                        return self._poll_until_woken(waiter, deadline)
                     finally:
-                        waiter.polls = None
-                        self._driving.release()
+                        waiter.wake_poll = None
+                        self._polling.release()
                         if self._threads:
                             self._hand_over()
         self._threads.add(waiter)
@@ -159,21 +161,21 @@ class Poller:
         finally:
             self._threads.discard(waiter)
 
-    def _drive(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
-        """Poll and read until ``waiter`` is woken; False at the deadline."""
-        epoll, nudge = self.epoll, self._nudge  # kept open by these names, whoever closes the socket
-        if nudge is None:
+    def _poll_until_woken(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
+        """Poll and read until ``waiter`` is woken; return False at the deadline."""
+        epoll, wakeup = self.epoll, self._wakeup  # these references keep them open if another thread closes the socket
+        if wakeup is None:
             try:
-                nudge = self._nudge = Nudge()
+                wakeup = self._wakeup = WakeupDescriptor()
             except OSError:  # no descriptors
                 epoll = None
-        if epoll is None or nudge is None:
+        if epoll is None or wakeup is None:
             return waiter.wait(deadline)
         poll = select.poll()
         poll.register(epoll.fileno(), select.POLLIN)
-        poll.register(nudge.fd, select.POLLIN)
+        poll.register(wakeup.fd, select.POLLIN)
         waiter.thread = threading.get_ident()
-        waiter.polls = nudge.set
+        waiter.wake_poll = wakeup.set
         times = waits()
         while not waiter.woken():
             longest = next(times)
@@ -184,8 +186,8 @@ class Poller:
             if found:
                 times = waits()
             for number, _ in found:
-                if number == nudge.fd:
-                    nudge.clear()
+                if number == wakeup.fd:
+                    wakeup.clear()
                 else:
                     self.read_for(None)
         return True
@@ -197,19 +199,19 @@ class Poller:
             return
 
     @property
-    def attended(self) -> bool:
-        """Return True if a waiter polls too."""
-        return self._driving.locked() or any(not found.ended for found in list(self._watches.values()))
+    def has_polling_waiter(self) -> bool:
+        """True if a waiter polls too."""
+        return self._polling.locked() or any(not found.ended for found in list(self._watches.values()))
 
     # ------------------------------------------------------------------ reading
 
-    def read_for(self, home: object) -> None:
-        """Read what came; by a waiter, in the loop ``home`` or in a thread (None)."""
-        self.moves += 1
-        self.read_ready(home)
+    def read_for(self, loop: object) -> None:
+        """Read arrived data on behalf of a waiter, in the loop ``loop`` or in a thread (None)."""
+        self.reads_by_waiters += 1
+        self.read_ready(loop)
 
-    def read_ready(self, home: object = None) -> bool:
-        """Read every connection that received something; False if there is none."""
+    def read_ready(self, loop: object = None) -> bool:
+        """Read every connection with data; return False if there is none."""
         core, epoll = self.core, self.epoll
         if epoll is None or (core.reason is not None and not core.lingers):
             return False
@@ -219,23 +221,23 @@ class Poller:
                 return False
             with core.lock:
                 self._read(events)
-            core.tell(home)
+            core.notify(loop)
         except BaseException:
-            core.mend()
+            core.resume()
             raise
         return True
 
     def read_one(self, number: int, event: int) -> None:
-        """Read the connection that received something; for the reader, while there is no epoll."""
+        """Read one connection with data. For the reader thread, while there is no epoll."""
         core = self.core
         with core.lock:
             if core.reason is None or core.lingers:
                 self._read([(number, event)])
-        core.tell()
+        core.notify()
 
-    def look(self) -> None:
-        """Read every connection that received something; under the core's lock."""
-        epoll = self.epoll or self._open()  # not left to the reader, which may have to wait for the interpreter
+    def read_now(self) -> None:
+        """Read every connection with data. Under the core's lock."""
+        epoll = self.epoll or self._open()  # not left to the reader thread, which may have to wait for the interpreter
         if epoll is not None:
             self._read(epoll.poll(0))
 
@@ -246,7 +248,7 @@ class Poller:
             if connection is None:
                 continue
             if event & _ENDS:
-                connection.hung_up = True
+                connection.peer_finished = True
             connection.advance()
             if connection.fault is not None:
                 core.lose(connection)
@@ -254,32 +256,33 @@ class Poller:
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Stop polling; without the lock."""
+        """Stop polling. Called without the lock."""
         for found in list(self._watches.values()):
             found.close()
         if self.epoll is not None:
-            reader().remove(self, self.epoll)
+            reader_thread().remove(self, self.epoll)
 
     def release(self) -> None:
-        """Free the descriptors now, and not when the collector runs. After ``close``."""
-        self.epoll = self._nudge = None
+        """Free the descriptors now instead of at garbage collection. After ``close``."""
+        self.epoll = self._wakeup = None
         self._watches = {}
 
 
-class Reader:
-    """Reads the sockets that nobody else reads, on a thread of its own, which starts with the first of them."""
+class ReaderThread:
+    """Reads the sockets without waiters, on a thread that starts with the first of them."""
 
-    _one: ClassVar[Reader | None] = None
+    _one: ClassVar[ReaderThread | None] = None
     _starting: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._lock = threading.Lock()
-        self._direct: dict[int, Poller] = {}  # those without an epoll, by the descriptors of their connections
-        self._pollers: dict[int, Poller] = {}  # the others, by that of their epoll
-        self._graced: dict[int, tuple[Poller, int]] = {}  # those whose waiters go first, and what they had read then
+        self._direct: dict[int, Poller] = {}  # pollers without an epoll, by the descriptors of their connections
+        self._pollers: dict[int, Poller] = {}  # pollers with one, by its descriptor
+        # pollers whose waiters may read first, with their counts of reads
+        self._deferred: dict[int, tuple[Poller, int]] = {}
         self._check_at = 0.0
-        # daemon: it ends with the process, and has nothing to do once all sockets are closed
+        # daemon: it ends with the process, and is idle once all sockets are closed
         threading.Thread(target=self._run, name="nngkit-reader", daemon=True).start()
 
     def register(self, poller: Poller, number: int) -> None:
@@ -294,17 +297,17 @@ class Reader:
                 atomically((self._epoll.unregister, number), (self._direct.pop, number))
 
     def repeat(self, poller: Poller, number: int) -> None:
-        """Report it again, as something is left."""
+        """Report it again, as data is left."""
         with self._lock:
             if self._direct.get(number) is poller:
                 self._epoll.modify(number, _NEWS)
 
     def hand_over(self, poller: Poller, epoll: select.epoll, numbers: list[int]) -> None:
-        """Give ``poller`` an epoll, and poll that from now on in place of its connections. Raises OSError."""
+        """Give ``poller`` an epoll, and poll that in place of its connections. Raises OSError."""
         with self._lock:
             self._epoll.register(epoll.fileno(), select.EPOLLIN)
             steps: list[tuple[Any, ...]] = [(self._pollers.__setitem__, epoll.fileno(), poller)]
-            for number in numbers:  # what came before is reported at once
+            for number in numbers:  # data that came before is reported at once
                 steps += [(self._epoll.unregister, number), (self._direct.pop, number), (epoll.register, number, _NEWS)]
             atomically(*steps, (setattr, poller, "epoll", epoll))
 
@@ -321,57 +324,57 @@ class Reader:
             try:
                 self._turn()
             except Exception:
-                log.exception("a socket could not be read")
+                log.exception("error in the reader thread")
 
     def _turn(self) -> None:
-        for number, event in self._epoll.poll(GRACE if self._graced else None):
+        for number, event in self._epoll.poll(GRACE if self._deferred else None):
             if (one := self._direct.get(number)) is not None:
                 one.read_one(number, event)
                 continue
             poller = self._pollers.get(number)
             if poller is None:
                 continue
-            if poller.attended and poller.moves != poller.busy_since:
-                if not self._graced:
+            if poller.has_polling_waiter and poller.reads_by_waiters != poller.reads_when_busy:
+                if not self._deferred:
                     self._check_at = time.monotonic() + GRACE
-                self._graced[number] = poller, poller.moves
+                self._deferred[number] = poller, poller.reads_by_waiters
                 self._listen(number, poller, 0)
                 continue
             poller.read_ready()
-        if self._graced and time.monotonic() >= self._check_at:
+        if self._deferred and time.monotonic() >= self._check_at:
             self._check()
 
     def _check(self) -> None:
-        """Read in the place of waiters that have not read for GRACE seconds."""
+        """Read in place of waiters that have not read for GRACE seconds."""
         self._check_at = time.monotonic() + GRACE
-        for number, (poller, moves) in list(self._graced.items()):
+        for number, (poller, reads_by_waiters) in list(self._deferred.items()):
             if self._pollers.get(number) is poller:
-                if poller.moves != moves:
-                    self._graced[number] = poller, poller.moves
+                if poller.reads_by_waiters != reads_by_waiters:
+                    self._deferred[number] = poller, poller.reads_by_waiters
                     continue
                 if poller.read_ready():
-                    poller.busy_since = poller.moves
+                    poller.reads_when_busy = poller.reads_by_waiters
                 self._listen(number, poller, select.EPOLLIN)
-            del self._graced[number]
+            del self._deferred[number]
 
     def _listen(self, number: int, poller: Poller, events: int) -> None:
         with self._lock:
-            if self._pollers.get(number) is poller:  # and not another that has the number now
+            if self._pollers.get(number) is poller:  # and no other poller that has the number now
                 self._epoll.modify(number, events)
 
 
-def reader() -> Reader:
-    """Return the reader of this process."""
-    with Reader._starting:
-        if Reader._one is None:
-            Reader._one = Reader()
-        return Reader._one
+def reader_thread() -> ReaderThread:
+    """Return the reader thread of this process."""
+    with ReaderThread._starting:
+        if ReaderThread._one is None:
+            ReaderThread._one = ReaderThread()
+        return ReaderThread._one
 
 
 def _forked() -> None:
-    # the thread is the parent's, and so is what its epoll says
-    Reader._one = None
-    Reader._starting = threading.Lock()
+    # thread and epoll are the parent's
+    ReaderThread._one = None
+    ReaderThread._starting = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,8 +1,8 @@
-"""The receiving half of a socket: what waits for an inbox, in the three ways a program can wait.
+"""Receiving half of a socket: blocking and awaited receive calls.
 
-The calls below hold what they took in a list until they return, and give it back to the inbox if they raise: a timeout,
-a cancellation or a Ctrl-C loses no message. That is why they are written out here, in the frame the caller sees, and
-not behind one more call. May not know: protocols.
+Each call keeps what it took in a list until it returns, and gives it back to the inbox if it raises: a timeout, a
+cancellation and Ctrl-C lose no message. For that the calls are written out in the frame that the caller sees, not
+behind another call. May not know: protocols.
 """
 
 from __future__ import annotations
@@ -10,37 +10,28 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from nngkit.errors import Closed, TimedOut
 
-from ._connection import Connection, Pipe
+from ._connection import Connection
 from ._core import Core
 from ._inbox import Inbox
+from ._pipe import Pipe
+from ._timeout import DEFAULT, Default, Timeout
 from ._waiters import ThreadWaiter, in_trio, task_waiter
 
-BURST = 64  # items an async receive hands out of what was read ahead before it yields to other tasks
-BURST_OF_BATCHES = 1024  # the same where they come in batches, and cost little each
+BURST = 64  # items that an async receive returns from the queue before it yields to other tasks
+BURST_OF_BATCHES = 1024  # the same for batches, whose items cost little each
 
 Item = TypeVar("Item")
 
 
-class Default:
-    """The type of DEFAULT: "as the socket was told"."""
-
-    def __repr__(self) -> str:
-        return "DEFAULT"
-
-
-DEFAULT: Final = Default()
-Timeout = float | Default | None
-
-
 class Receiver(Generic[Item]):
-    """Receiving, blocking or awaited (trio and asyncio), from as many threads and tasks at once as there are.
+    """Blocking and awaited receiving (trio and asyncio), from any number of threads and tasks at once.
 
-    Each message goes to exactly one caller. ``timeout`` is in seconds, None waits for ever, and what is left out is
-    the socket's ``recv_timeout``. All raise TimedOut, Closed, Forked.
+    Each message goes to exactly one caller. ``timeout`` is in seconds; None waits for ever, and the default is the
+    socket's ``recv_timeout``. All methods raise TimedOut, Closed, Forked.
     """
 
     _core: Core
@@ -50,7 +41,7 @@ class Receiver(Generic[Item]):
     _most_burst = BURST
 
     def recv(self, timeout: Timeout = DEFAULT) -> Item:
-        """One message, waiting for it; a signal handler that raises (Ctrl-C) ends the wait and loses nothing."""
+        """Return one message, waiting for it. A signal handler that raises (Ctrl-C) loses nothing."""
         inbox = self._inbox
         if inbox.ready:
             try:
@@ -67,7 +58,7 @@ class Receiver(Generic[Item]):
             raise
 
     def recv_many(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Item]:
-        """1 to ``max`` messages: what is there, or the first to come."""
+        """Return 1 to ``max`` messages: those available, or else the first to arrive."""
         out: list[Any] = []
         try:
             self._fill(out, _positive(max), timeout)
@@ -77,7 +68,7 @@ class Receiver(Generic[Item]):
             raise
 
     async def arecv(self, timeout: Timeout = DEFAULT) -> Item:
-        """One message. Cancelled, it has taken none. It yields when it waits, and at least every 64 messages."""
+        """Return one message. If cancelled, it has taken none. Yields when it waits, and at least every 64 messages."""
         inbox = self._inbox
         if self._burst and inbox.ready:
             self._burst -= 1
@@ -95,7 +86,7 @@ class Receiver(Generic[Item]):
             raise
 
     async def arecv_many(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Item]:
-        """1 to ``max`` messages. Cancelled, it has taken none."""
+        """Like ``recv_many``, for a task. If cancelled, it has taken none."""
         out: list[Any] = []
         try:
             await self._afill(out, _positive(max), timeout)
@@ -113,7 +104,7 @@ class Receiver(Generic[Item]):
         poller, waiter = self._core.poller, ThreadWaiter()
         inbox.waiters.add(waiter)
         try:
-            # looked at again once the waiter is known: what comes from then on wakes it
+            # checked again after the waiter was added: later messages wake it
             while not inbox.poll(most, out):
                 if not poller.wait(waiter, deadline) and not inbox.poll(most, out):
                     raise TimedOut(f"{self!r}: nothing received in {seconds} s{self._hint()}", seconds)
@@ -128,8 +119,8 @@ class Receiver(Generic[Item]):
         if trio_task:
             await sys.modules["trio"].lowlevel.checkpoint_if_cancelled()
         elif self._burst < self._most_burst:
-            # asyncio delivers a cancellation at the first await: it has to come before anything is taken.
-            # After a call that had to wait, which yielded by itself, there is nothing to make up for.
+            # asyncio delivers a cancellation at the first await, which must come before anything is taken. A previous
+            # call that waited has yielded already.
             await sys.modules["asyncio"].sleep(0)
         self._burst = self._most_burst - 1
         if inbox.poll(most, out):
@@ -142,7 +133,7 @@ class Receiver(Generic[Item]):
         inbox.waiters.add(waiter)
         try:
             while not inbox.poll(most, out):
-                poller.attend(waiter)
+                poller.watch_for(waiter)
                 woken = await waiter.wait(deadline)
                 if inbox.poll(most, out):
                     break
@@ -153,11 +144,11 @@ class Receiver(Generic[Item]):
             inbox.waiters.discard(waiter)
 
     def _hint(self) -> str:
-        """Return why nothing can be received, for the text of an error; "" if there is no reason to be seen."""
+        """Return the reason why nothing can be received, for an error message; "" if there is none."""
         return ""
 
     def __iter__(self) -> Iterator[Item]:
-        """Message after message, blocking, until the socket is closed; ``recv_timeout`` holds for each."""
+        """Yield messages, blocking, until the socket is closed; ``recv_timeout`` applies to each."""
         return self
 
     def __next__(self) -> Item:
@@ -167,12 +158,12 @@ class Receiver(Generic[Item]):
             raise StopIteration from None
 
     def __aiter__(self) -> AsyncIterator[Item]:
-        """Message after message until the socket is closed; ``recv_timeout`` holds for each."""
+        """Yield messages until the socket is closed; ``recv_timeout`` applies to each."""
         return _Iteration(self)
 
 
 class _Iteration(Generic[Item]):
-    """``async for``: ``arecv`` again and again, with what it looks at for every item at hand."""
+    """``async for``: repeated ``arecv``, with everything it needs for each item at hand."""
 
     __slots__ = ("_left", "_pops", "_receiver")
 
@@ -203,7 +194,7 @@ class _Iteration(Generic[Item]):
 
 
 class Message(bytes):
-    """A received message that knows the ``pipe`` it came by, None if that left long ago. It is its own ``body``."""
+    """A received message with the ``pipe`` it came from; None if that is no longer known."""
 
     pipe: Pipe | None
 
@@ -219,10 +210,10 @@ class Message(bytes):
 
 
 class MessageReceiver(Receiver[bytes]):
-    """A Receiver of bytes that can tell, for whoever asks, which connection they came by."""
+    """A Receiver of bytes that can also return the connection of each message."""
 
     def recv_msg(self, timeout: Timeout = DEFAULT) -> Message:
-        """``recv``, with the pipe."""
+        """Like ``recv``, with the pipe."""
         self._name_pipes()
         out: list[Any] = []
         try:
@@ -233,7 +224,7 @@ class MessageReceiver(Receiver[bytes]):
             raise
 
     async def arecv_msg(self, timeout: Timeout = DEFAULT) -> Message:
-        """``arecv``, with the pipe."""
+        """Like ``arecv``, with the pipe."""
         self._name_pipes()
         out: list[Any] = []
         try:
@@ -244,21 +235,21 @@ class MessageReceiver(Receiver[bytes]):
             raise
 
     def recv_msgs(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Message]:
-        """``recv_many``, with the pipes."""
+        """Like ``recv_many``, with the pipes."""
         self._name_pipes()
         return [self._message(item) for item in self.recv_many(max, timeout)]
 
     async def arecv_msgs(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Message]:
-        """``arecv_many``, with the pipes. Cancelled, it has taken none."""
+        """Like ``arecv_many``, with the pipes. If cancelled, it has taken none."""
         self._name_pipes()
         return [self._message(item) for item in await self.arecv_many(max, timeout)]
 
     def _message(self, item: bytes) -> Message:
-        # what was read ahead before the first recv_msg does not know its pipe
+        # unknown for a message that was read ahead long before the first recv_msg
         return item if isinstance(item, Message) else Message(item, None)
 
     def _name_pipes(self) -> None:
-        """From now on every message read knows its pipe; most programs never ask and do not pay for it."""
+        """Have every message know its pipe from now on; programs that never ask do not pay for it."""
         if self._inbox.wrap is None:
             self._inbox.name_pipes(_named)
 

@@ -1,4 +1,4 @@
-"""The sending half of a socket: one message or many, blocking or awaited, as they are or in batches.
+"""Sending half of a socket: one message or many, blocking or awaited, single or in batches.
 
 May not know: protocols.
 """
@@ -12,33 +12,36 @@ from typing import Any
 
 from nngkit.errors import Full, TimedOut
 
-from ._batching import Batcher, Lane
+from ._batching import Batcher, OpenBatch
 from ._core import Core
 from ._nng import Payload, as_bytes
-from ._outbox import BREATH, SMALL, Outbox
-from ._receiving import BURST, DEFAULT, Default, Timeout
+from ._outbox import Outbox
+from ._receiving import BURST
+from ._shared_queue import SMALL
+from ._timeout import DEFAULT, Default, Timeout
 from ._waiters import ThreadWaiter, Waiter, checkpoint_after, in_trio, sleep, task_waiter
+from ._write_timing import YIELD_EVERY
 
 _BYTES_ONLY = frozenset((bytes,))
 
 
 class Sender:
-    """Sending, blocking or awaited (trio and asyncio), from as many threads and tasks at once as there are.
+    """Blocking and awaited sending (trio and asyncio), from any number of threads and tasks at once.
 
-    A message is bytes or any contiguous buffer, copied before the call returns. ``timeout`` is in seconds, None waits
-    for ever, and what is left out is the socket's ``send_timeout``; 0 does not wait. With the queue full,
-    ``when_full="block"`` waits (TimedOut), ``"drop"`` and ``"drop_oldest"`` drop and count, ``"raise"`` raises Full.
-    Accepted means queued in this process: only an answer from the peer proves more. All raise Closed, Forked.
+    A message is bytes or any contiguous buffer, copied before the call returns. ``timeout`` is in seconds; None waits
+    for ever, 0 does not wait, and the default is the socket's ``send_timeout``. With a full queue ``when_full="block"``
+    waits (TimedOut), ``"drop"`` and ``"drop_oldest"`` drop and count, ``"raise"`` raises Full. Accepted means queued in
+    this process; only a reply from the peer proves more. All methods raise Closed, Forked.
 
-    With ``batch=`` a message waits for company: until its batch is full, its delay is over, or ``flush``. "Queue full"
-    then means that a whole batch finds no room in the queue.
+    With ``batch=`` a message waits in its batch until that is full, its delay is over, or ``flush``. The queue is then
+    full when it has no room for a whole batch.
     """
 
     _core: Core
     _outbox: Outbox
     _send_timeout: float | None
     _batcher: Batcher | None = None
-    _lane: Lane | None = None
+    _open_batch: OpenBatch | None = None
     _header: bytes
     _sends = 0
 
@@ -50,33 +53,36 @@ class Sender:
             try:
                 if header := self._header:
                     data = header + data
-                # appending so is one step for Python, which needs no lock and which no signal handler divides
+                # this append is one step for Python: it needs no lock, and no signal handler divides it
                 queue += (data,)
                 if outbox.idle.peers:
                     outbox.kick()
-                elif not len(queue) % BREATH:
-                    outbox.breathe()
+                elif not len(queue) % YIELD_EVERY:
+                    outbox.yield_gil()
             except BaseException:
-                self._core.mend()
+                self._core.resume()
                 raise
             return
         self._send_slowly(data, timeout)
 
     def _send_slowly(self, data: Payload, timeout: Timeout) -> None:
-        lane = self._lane
-        if lane is None:
+        open_batch = self._open_batch
+        if open_batch is None:
             self._send(self._header + as_bytes(data), timeout)
-        elif type(data) is bytes and len(data) <= lane.small and len(lane.items) < lane.nearly:
-            lane.items.append(data)
-            if not lane.armed:
-                lane.batcher.arm(lane)
+        elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
+            open_batch.items.append(data)
+            if not open_batch.armed:
+                open_batch.batcher.arm(open_batch)
         else:
             waiter = ThreadWaiter()
-            for until in self._fill_lane(lane, (as_bytes(data),), waiter, timeout):
+            for until in self._add_to_batch(open_batch, (as_bytes(data),), waiter, timeout):
                 waiter.wait(until)
 
     async def asend(self, data: Payload, timeout: Timeout = DEFAULT) -> None:
-        """Queue one message. Cancelled, it was sent whole or not at all. Yields at least every 64, or once a batch."""
+        """Like ``send``, for a task. If cancelled, the message was sent whole or not at all.
+
+        Yields at least every 64 messages, or once per batch.
+        """
         outbox = self._outbox
         queue = outbox.queue
         if len(queue) < outbox.free and type(data) is bytes and len(data) < SMALL and self._sends < BURST:
@@ -87,38 +93,38 @@ class Sender:
                 queue += (data,)
                 if outbox.idle.peers:
                     outbox.kick()
-                elif not len(queue) % BREATH:
-                    outbox.breathe()
+                elif not len(queue) % YIELD_EVERY:
+                    outbox.yield_gil()
             except BaseException:
-                self._core.mend()
+                self._core.resume()
                 raise
             return
-        lane = self._lane
-        if lane is None:
+        open_batch = self._open_batch
+        if open_batch is None:
             await self._asend(self._header + as_bytes(data), timeout)
-        elif type(data) is bytes and len(data) <= lane.small and len(lane.items) < lane.nearly:
-            lane.items.append(data)
-            if not lane.armed:
-                lane.batcher.arm(lane)
+        elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
+            open_batch.items.append(data)
+            if not open_batch.armed:
+                open_batch.batcher.arm(open_batch)
         else:
             await sleep(0)
             waiter = task_waiter()
-            for until in self._fill_lane(lane, (as_bytes(data),), waiter, timeout):
+            for until in self._add_to_batch(open_batch, (as_bytes(data),), waiter, timeout):
                 await waiter.wait(until)
 
     def _frames(self, items: Iterable[Payload]) -> Sequence[bytes]:
-        """Return the messages for the wire that carry ``items``."""
+        """Return the wire messages that carry ``items``."""
         held = messages(items)
         return [self._header + item for item in held] if self._header else held
 
     def send_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT) -> int:
-        """Queue the messages in order; the number sent, which a TimedOut carries as ``sent``.
+        """Queue the messages in order; return the number sent, which a TimedOut carries as ``sent``.
 
-        ``timeout`` holds for each message that has to wait. Interrupted, a first part of them was sent.
+        ``timeout`` applies to each message that has to wait. If interrupted, the first messages were sent.
         """
-        if (lane := self._lane) is not None:
+        if (open_batch := self._open_batch) is not None:
             held, waiter = messages(items), ThreadWaiter()
-            for until in self._fill_lane(lane, held, waiter, timeout):
+            for until in self._add_to_batch(open_batch, held, waiter, timeout):
                 waiter.wait(until)
             return len(held)
         frames = self._frames(items)
@@ -135,11 +141,11 @@ class Sender:
             done += 1
 
     async def asend_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT) -> int:
-        """``send_many`` for a task. Cancelled, a first part of them was sent."""
-        if (lane := self._lane) is not None:
+        """Like ``send_many``, for a task. If cancelled, the first messages were sent."""
+        if (open_batch := self._open_batch) is not None:
             held, waiter = messages(items), task_waiter()
             await sleep(0)
-            for until in self._fill_lane(lane, held, waiter, timeout):
+            for until in self._add_to_batch(open_batch, held, waiter, timeout):
                 await waiter.wait(until)
             return len(held)
         frames = self._frames(items)
@@ -162,16 +168,16 @@ class Sender:
         return self._outbox.add_many(frames)
 
     def flush(self, timeout: Timeout = DEFAULT) -> None:
-        """Hand over all that waits in batches, waiting for room. Without ``batch=`` nothing ever waits there.
+        """Queue all batches, full or not, waiting for room. Without ``batch=`` there is nothing to do.
 
-        Raises TimedOut, Closed; what was accepted stays so.
+        Raises TimedOut, Closed; accepted messages stay accepted.
         """
         waiter = ThreadWaiter()
         for until in self._flushing(waiter, timeout):
             waiter.wait(until)
 
     async def aflush(self, timeout: Timeout = DEFAULT) -> None:
-        """``flush`` for a task. Cancelled, what was accepted stays so."""
+        """Like ``flush``, for a task. If cancelled, accepted messages stay accepted."""
         await sleep(0)
         waiter = task_waiter()
         for until in self._flushing(waiter, timeout):
@@ -197,7 +203,7 @@ class Sender:
             outbox.waiters.discard(waiter)
 
     async def _asend(self, body: bytes, timeout: Timeout) -> None:
-        await self._breathe()
+        await self._checkpoint_sometimes()
         outbox = self._outbox
         if outbox.add(body):
             return
@@ -215,8 +221,8 @@ class Sender:
             outbox.waiters.discard(waiter)
         self._sends = 0
 
-    async def _breathe(self) -> None:
-        """Now and then let others run and a cancellation in, before anything is handed over."""
+    async def _checkpoint_sometimes(self) -> None:
+        """Yield to other tasks, and to a cancellation, every 64 calls, before a message is queued."""
         self._sends += 1
         if self._sends >= BURST:
             self._sends = 0
@@ -224,26 +230,26 @@ class Sender:
 
     # ------------------------------------------------------------------ batches
 
-    def _fill_lane(
-        self, lane: Lane, items: Sequence[bytes], waiter: Waiter, timeout: Timeout
+    def _add_to_batch(
+        self, open_batch: OpenBatch, items: Sequence[bytes], waiter: Waiter, timeout: Timeout
     ) -> Iterator[float | None]:
-        """Accept ``items``; yields until when to wait for room."""
-        batcher, outbox = lane.batcher, self._outbox
-        done = batcher.add_many(lane, items)
+        """Accept ``items``; yield until when to wait for room."""
+        batcher, outbox = open_batch.batcher, self._outbox
+        done = batcher.add_many(open_batch, items)
         if done == len(items):
             return
         seconds, deadline = self._until(timeout)
         batcher.waiters.add(waiter)
         try:
             while True:
-                done += batcher.add_many(lane, items[done:] if done else items)
+                done += batcher.add_many(open_batch, items[done:] if done else items)
                 if done == len(items):
                     return
                 if outbox.when_full == "drop":
                     outbox.dropped += len(items) - done
                     return
                 if outbox.when_full == "raise":
-                    raise Full(f"{self!r}: the sending queue is full")
+                    raise Full(f"{self!r}: the send queue is full")
                 if deadline is not None and time.monotonic() >= deadline:
                     late = TimedOut(f"{self!r}: no room to send in {seconds} s", seconds)
                     late.sent = done
@@ -260,7 +266,7 @@ class Sender:
         try:
             while True:
                 self._core.check_open()
-                if batcher is None or batcher.push():
+                if batcher is None or batcher.flush():
                     return
                 if deadline is not None and time.monotonic() >= deadline:
                     raise TimedOut(f"{self!r}: not flushed in {seconds} s", seconds)
@@ -275,13 +281,13 @@ class Sender:
 
 
 class Broadcaster(Sender):
-    """Sending to every peer. What finds no room for one is dropped for that one, so it never waits."""
+    """Sending to every peer. Messages without room in a peer's queue are dropped for that peer, so it never waits."""
 
     def _send(self, body: bytes, timeout: Timeout, waiter: ThreadWaiter | None = None) -> None:
         self._outbox.to_all((body,))
 
     async def _asend(self, body: bytes, timeout: Timeout) -> None:
-        await self._breathe()
+        await self._checkpoint_sometimes()
         self._outbox.to_all((body,))
 
     def _add_many(self, frames: Sequence[bytes]) -> int:
@@ -290,7 +296,7 @@ class Broadcaster(Sender):
 
 
 def messages(items: Iterable[Payload]) -> Sequence[bytes]:
-    """``items`` as bytes that stay what they are while they wait."""
+    """Return ``items`` as immutable bytes."""
     held: list[Any] = items if type(items) is list else list(items)
     if _BYTES_ONLY.issuperset(map(type, held)):
         return held
@@ -298,7 +304,7 @@ def messages(items: Iterable[Payload]) -> Sequence[bytes]:
 
 
 async def _yield(trio_task: bool) -> None:
-    """Let others run, and let a cancellation in, while nothing has been handed over yet."""
+    """Yield to other tasks, and to a cancellation, before anything is queued."""
     if trio_task:
         await sys.modules["trio"].lowlevel.checkpoint_if_cancelled()
     else:

@@ -1,120 +1,82 @@
-"""The face of a socket: its options, addresses, counters, and its end.
+"""Base of all sockets: options, addresses, counters, batches.
 
-The six protocols derive from ``Socket`` and from ``Receiver`` and ``Sender``, and say in class attributes what is
-different. Everything here may be called from any thread; nothing here waits inside NNG.
+The six protocols derive from ``Socket``, ``Receiver`` and ``Sender``, and state their differences in class attributes.
+All methods may be called on any thread; none waits inside NNG.
 
-May not know: messages' meaning.
+May not know: the meaning of messages.
 """
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import os
-import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, ClassVar, Final, Self, get_args
-from weakref import WeakMethod
+from typing import Any, ClassVar, Final, get_args
 
-from nngkit.errors import BadMessage, Closed, ConfigError, Forked, NngkitError, TooLarge
+from nngkit.errors import BadMessage, ConfigError, TooLarge
 
-from ._addresses import Address, parse, several
-from ._batching import Batcher, Lane
-from ._connection import Connection, Pipe
+from ._addresses import parse, several
+from ._batching import Batcher, OpenBatch
+from ._closing import Closing
+from ._connection import Connection
 from ._core import Core
 from ._inbox import WhenBehind
 from ._limits import Limits
-from ._nng import register, unregister
+from ._machines import machines
 from ._options import LARGEST, LONGEST_PAUSE, MIB, MOST_BUFFER, WINDOW, Addresses, seconds, text_name, whole
-from ._outbox import WhenFull
 from ._peers import Peers
+from ._pipe import Pipe
+from ._process import register
 from ._receiving import BURST_OF_BATCHES
+from ._stats import Stats
 from ._tls import TLS
-from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
+from ._weakly import weakly
+from ._write_timing import WhenFull
 from .batch import Batch, count, count_topic, pack, unpack
-from .sp import NAMES, PEERS, Machine
 
 SPLIT: Final = 16  # batches unpacked at once
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Counters of a socket since it was opened. Messages, unless said otherwise.
-
-    ``sent``: accepted for sending. ``received``: handed to, or ready for, the program. ``dropped``: let go for want of
-    room, on the way in or out. ``broken``: being written when their connection ended: nobody knows what became of
-    them. ``too_large``: over ``recv_max_size``; the connection was cut. ``bad``: bytes that were not what the protocol
-    says. ``late``: replies after their deadline. ``duplicate``: numbered messages that came again. ``resent``: requests
-    sent again. ``lost``: gaps seen in numbered messages. ``written``, ``read``: on all connections. ``unwritten``:
-    accepted and not written, and neither dropped nor broken. ``pipes``: connections now; ``joined``, ``left``,
-    ``refused`` (by ``admit``), ``cut`` (for breaking the rules; ``cuts`` says which and why): ever.
-    """
-
-    sent: int = 0
-    received: int = 0
-    dropped: int = 0
-    broken: int = 0
-    too_large: int = 0
-    bad: int = 0
-    late: int = 0
-    duplicate: int = 0
-    resent: int = 0
-    lost: int = 0
-    written: int = 0
-    read: int = 0
-    unwritten: int = 0
-    pipes: int = 0
-    joined: int = 0
-    left: int = 0
-    refused: int = 0
-    cut: int = 0
-
-
 class _Signature:
-    """Signature that ``help`` and ``inspect`` show of a socket class: its own options, then those of every socket."""
+    """Signature of a socket class for ``help`` and ``inspect``: its own options, then those of every socket."""
 
     def __get__(self, socket: object, kind: type[Socket]) -> inspect.Signature | None:
         own = list(inspect.signature(kind.__init__).parameters.values())[1:]
         if not own or own[-1].kind is not inspect.Parameter.VAR_KEYWORD:
-            return None  # it names all it takes
+            return None  # it lists all of its options
         batches = kind._batches_in or kind._batches_out
         shared = list(inspect.signature(Socket.__init__).parameters.values())[1:]
         return inspect.Signature([*own[:-1], *(each for each in shared if batches or each.name != "batch")])
 
 
-class Socket(Peers):
+class Socket(Closing, Peers):
     """Base of all sockets. All arguments are keywords.
 
-    ``listen``, ``dial``: one address or several. ``name``: for messages. ``recv_max_size``: bytes of the largest
-    message let in, UNLIMITED (0) is 1 GiB. ``recv_timeout``, ``send_timeout``: seconds, None waits for ever.
+    ``listen``, ``dial``: one address or several. ``name``: for messages and logs. ``recv_max_size``: bytes of the
+    largest message accepted; UNLIMITED (0) is 1 GiB. ``recv_timeout``, ``send_timeout``: seconds, None for ever.
     ``recv_buffer``, ``recv_window``: messages and bytes read ahead (Surveyor: replies kept by each survey).
     ``send_buffer``, ``send_window``: messages and bytes queued for sending. ``when_full``: "block", "drop",
-    "drop_oldest" or "raise", as the protocol allows. ``tls``: for tls+tcp and wss. ``reconnect``: seconds between tries
-    of a dialler at most. ``linger``: seconds that close may take to send what was accepted. ``admit``: called on an NNG
-    thread with each new Pipe; false refuses the connection. ``handshake_timeout``: seconds until a connection has said
-    hello; ``idle_timeout``: seconds that a peer may pause in the middle of a message; None: for ever. ``max_pipes``,
-    ``max_pipes_per_host``: connections accepted at a time, 0 is no limit. ``batch``: many messages in one, True or a
-    Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size`` is then about
-    each of them, and the buffers count batches.
+    "drop_oldest" or "raise", as the protocol allows. ``tls``: for tls+tcp and wss. ``reconnect``: maximum seconds
+    between tries of a dialer. ``linger``: seconds that close may take to send accepted messages, None for ever.
+    ``admit``: called on an NNG thread with each new Pipe; a false result refuses the connection. ``handshake_timeout``:
+    seconds for a handshake. ``idle_timeout``: seconds that a peer may pause within a message; None for ever.
+    ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``batch``: many messages in
+    one, True or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size``
+    then limits each of them, and the buffers count batches.
 
-    Raises ConfigError for a value or URL that cannot be used, Unreachable where it cannot listen, Forked.
+    Raises ConfigError for an unusable value or URL, Unreachable if it cannot listen, Forked.
     """
 
     _protocol: ClassVar[int]
-    _header = b""  # what stands before every message on the wire
-    _header_room: ClassVar[int] = 0  # bytes of protocol headers beyond the limit of a message
+    _header = b""  # prefix of every message on the wire
+    _header_room: ClassVar[int] = 0  # bytes of protocol headers beyond the size limit
     _alone: ClassVar[bool] = False
-    _shares: ClassVar[bool] = False  # one queue for all peers
+    _shares: ClassVar[bool] = False  # one send queue for all peers
     _when_behind: ClassVar[WhenBehind] = "hold"
-    _swallows: ClassVar[bool] = False  # what comes is for nobody
+    _never_receives: ClassVar[bool] = False  # received messages are discarded
     _batches_in: ClassVar[bool] = False
     _batches_out: ClassVar[bool] = False
     _batches_by_topic: ClassVar[bool] = False
-    _drains: ClassVar[bool] = False
     _default_recv_buffer: ClassVar[int] = 1024
     _most_recv_buffer: ClassVar[int] = MOST_BUFFER
     _default_recv_window: ClassVar[int] = WINDOW
@@ -140,7 +102,7 @@ class Socket(Peers):
         when_full: WhenFull | None = None,
         tls: TLS | None = None,
         reconnect: float = 0.1,
-        linger: float = 1.0,
+        linger: float | None = 1.0,
         admit: Callable[[Pipe], bool] | None = None,
         handshake_timeout: float | None = 10.0,
         idle_timeout: float | None = 60.0,
@@ -150,10 +112,10 @@ class Socket(Peers):
     ) -> None:
         self.name = text_name(name)
         self._addresses: list[str] = []
-        self._dialled: list[str] = []
+        self._dialed: list[str] = []
         self._recv_timeout = seconds("recv_timeout", recv_timeout)
         self._send_timeout = seconds("send_timeout", send_timeout)
-        self.linger = seconds("linger", linger) or 0.0
+        self.linger = seconds("linger", linger)
         self._tls = tls
         recv_max_size = whole("recv_max_size", recv_max_size, 0, LARGEST) or LARGEST
         if recv_buffer is None:
@@ -191,7 +153,7 @@ class Socket(Peers):
             wire = max(recv_max_size, self._batch.size) + self._batch.overhead
             cap, most = recv_buffer * self._batch.items, SPLIT
         self._core = Core(
-            machine=_machines(self._protocol, wire, self._header_room),
+            machine=machines(self._protocol, wire, self._header_room),
             alone=self._alone,
             admit=admit,
             verifies=tls is not None and tls.demands,
@@ -207,13 +169,13 @@ class Socket(Peers):
         )
         self._inbox, self._outbox = self._core.inbox, self._core.outbox
         if not self._shares or self._batch is not None:
-            self._outbox.free = 0  # no fast way: see Sender.send
+            self._outbox.free = 0  # no fast path: see Sender.send
         if most:
-            self._inbox.most = most
-        if self._swallows:
-            self._inbox.unpack, self._inbox.swallows = _nothing, True
+            self._inbox.unpack_limit = most
+        if self._never_receives:
+            self._inbox.unpack, self._inbox.no_receivers = _nothing, True
         self._batcher: Batcher | None = None
-        self._lane: Lane | None = None
+        self._open_batch: OpenBatch | None = None
         try:
             if self._batch is not None:
                 self._set_up_batches(self._batch)
@@ -227,7 +189,7 @@ class Socket(Peers):
             raise
 
     def _set_up(self) -> None:
-        """Set up the protocol, between opening and listening."""
+        """Set up the protocol, before listening and dialing."""
 
     # ------------------------------------------------------------------ batches
 
@@ -235,7 +197,9 @@ class Socket(Peers):
         if batch is None or batch is False:
             return None
         if not (self._batches_in or self._batches_out):
-            raise ConfigError("batch", f"{type(self).__name__} has none: its messages are single by nature", batch)
+            raise ConfigError(
+                "batch", f"{type(self).__name__} cannot batch: each of its messages is handled singly", batch
+            )
         if batch is True:
             return Batch()
         if not isinstance(batch, Batch):
@@ -243,12 +207,12 @@ class Socket(Peers):
         return batch
 
     def _set_up_batches(self, batch: Batch) -> None:
-        """Pack what is sent, unpack what is received."""
+        """Pack sent messages and unpack received ones."""
         if self._batches_out:
             self._outbox.weigh = count_topic if self._batches_by_topic else partial(count, start=len(self._header))
-            self._batcher = Batcher(self._outbox, batch, weakly(self._pack, b""), repr(self))
+            self._batcher = Batcher(self._outbox, batch, weakly(self._pack, b""))
             if not self._batches_by_topic:
-                self._lane = self._batcher.open()
+                self._open_batch = self._batcher.open()
         if self._batches_in:
             self._inbox.unpack = weakly(self._split_all, ())
             self._most_burst = BURST_OF_BATCHES
@@ -257,14 +221,17 @@ class Socket(Peers):
         return self._header + pack(items)
 
     def _split_all(self, connection: Connection, messages: Sequence[bytes]) -> list[Any]:
-        """Under the core's lock: what the batches hold; one that is none is refused, and told to a receiver."""
+        """Return the messages of the batches. Under the core's lock.
+
+        A malformed batch becomes an error for a receive call.
+        """
         inbox, items = self._inbox, []
         for message in messages:
             try:
                 items += self._split(connection, message)
             except (BadMessage, TooLarge) as wrong:
                 inbox.refused += (wrong,)
-                inbox.blame(wrong)
+                inbox.count_fault(wrong)
         return items
 
     def _split(self, connection: Connection, message: bytes) -> list[Any]:
@@ -273,7 +240,7 @@ class Socket(Peers):
     # ------------------------------------------------------------------ addresses
 
     def listen(self, url: str) -> str:
-        """Accept connections at ``url``; the address bound, with the port chosen where it was 0."""
+        """Accept connections at ``url``; return the bound address, with the chosen port in place of 0."""
         address = parse("listen", url)
         self._check_open()
         bound = self._core.listen(address, self._tls).bound
@@ -281,37 +248,37 @@ class Socket(Peers):
         return bound
 
     def dial(self, url: str) -> None:
-        """Connect to ``url`` in the background, again and again, whether or not anybody listens there yet."""
+        """Connect to ``url`` in the background, again and again, whether or not a listener is there yet."""
         address = parse("dial", url)
         self._check_open()
         self._core.dial(address, self._tls, self._pause)
-        self._dialled.append(url)
+        self._dialed.append(url)
 
     @property
     def address(self) -> str:
-        """The first address bound. Raises ConfigError on a socket that does not listen."""
+        """The first bound address. Raises ConfigError on a socket that does not listen."""
         if not self._addresses:
             raise ConfigError("address", f"{self!r} does not listen")
         return self._addresses[0]
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All addresses bound."""
+        """All bound addresses."""
         return tuple(self._addresses)
 
     def __repr__(self) -> str:
-        where = self.name or " ".join([*self._addresses, *(f"-> {url}" for url in self._dialled)])
+        where = self.name or " ".join([*self._addresses, *(f"-> {url}" for url in self._dialed)])
         return f"<{type(self).__name__}{' ' + where if where else ''}>"
 
     # ------------------------------------------------------------------ counters
 
     @property
     def stats(self) -> Stats:
-        """The counters, read at one go."""
+        """The counters, read at one moment."""
         core, inbox, outbox = self._core, self._inbox, self._outbox
         batcher = self._batcher
         accepted = None if batcher is None else batcher.accepted
-        outbox.decide()
+        outbox.settle_burst()
         with core.lock:
             there = core.joined()
             return Stats(
@@ -335,176 +302,8 @@ class Socket(Peers):
             )
 
     def _counters(self) -> dict[str, int]:
-        """Return the counters of the protocol; under the core's lock."""
+        """Return the protocol's counters. Under the core's lock."""
         return {}
-
-    # ------------------------------------------------------------------ draining
-
-    def drain(self, timeout: float | None = None) -> bool:
-        """Block until what was accepted is written, ``timeout`` seconds at most (None: ``linger``).
-
-        True if it is. Written to the network is not received by the peer.
-        """
-        waiter = ThreadWaiter()
-        for until in self._draining(self.linger if timeout is None else timeout, waiter):
-            waiter.wait(until)
-        return self._drained
-
-    async def adrain(self, timeout: float | None = None) -> bool:
-        """``drain`` for a task. Cancelled, it ends."""
-        await checkpoint_before()
-        waiter = task_waiter()
-        for until in self._draining(self.linger if timeout is None else timeout, waiter):
-            await waiter.wait(until)
-        return self._drained
-
-    _drained = True
-
-    def _draining(self, linger: float, waiter: Waiter) -> Iterator[float]:
-        """Yield until when to wait, until nothing is left to write."""
-        deadline = time.monotonic() + linger
-        self._drained = True
-        if not self._drains:
-            return
-        core, outbox, batcher = self._core, self._outbox, self._batcher
-        outbox.waiters.add(waiter)
-        if batcher is not None:
-            batcher.waiters.add(waiter)
-        try:
-            while True:
-                pushed = True
-                with contextlib.suppress(NngkitError):  # closed meanwhile: the rest is lost, and counted as dropped
-                    pushed = batcher is None or batcher.push()
-                with core.lock:
-                    left = outbox.unwritten if core.reason is None or core.lingers else 0
-                if pushed and not left:
-                    return
-                if time.monotonic() >= deadline:
-                    self._drained = False
-                    return
-                yield deadline
-        finally:
-            outbox.waiters.discard(waiter)
-            if batcher is not None:
-                batcher.waiters.discard(waiter)
-
-    # ------------------------------------------------------------------ the end
-
-    @property
-    def closed(self) -> bool:
-        """True once close has begun."""
-        return self._core.reason is not None
-
-    def close(self, linger: float | None = None) -> None:
-        """Send what was accepted, for ``linger`` seconds at most (None: as the socket was told), then close.
-
-        From any thread, at any time, any number of times; whoever waits on the socket raises Closed at once.
-        """
-        if self._refuse():
-            try:
-                self.drain(linger)
-            finally:
-                self._shut()
-
-    async def aclose(self, linger: float | None = None) -> None:
-        """``close`` for a task. Cancelled, it closes without sending the rest."""
-        if self._refuse():
-            try:
-                await self.adrain(linger)
-            finally:
-                self._shut()
-        else:
-            await checkpoint_before()
-
-    def _refuse(self) -> bool:
-        """Accept and hand out nothing more, and wake whoever waits; False if that was done before."""
-        reason = Closed(f"{self!r} is closed")
-        if not self._core.refuse(reason):
-            return False
-        if self._batcher is not None:
-            self._batcher.refuse(reason)  # what it accepted may still go, while close lingers
-        self._woken()
-        return True
-
-    def _shut(self) -> None:
-        """Close all connections: after this nothing of it is left."""
-        self._refuse()
-        if isinstance(self._core.reason, Forked):
-            return
-        if self._batcher is not None:
-            self._outbox.dropped += self._batcher.free()
-        self._core.shut()
-        self._free()
-        unregister(self)
-
-    def _free(self) -> None:
-        """Free what the protocol holds, once all is closed."""
-
-    def _woken(self) -> None:
-        """Wake the waiters of the protocol when the socket has closed."""
-
-    def _forked(self, reason: Forked) -> None:
-        self._core.forked(reason)
-        if self._batcher is not None:
-            self._batcher.forked(reason)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        # Ctrl-C and cancellation do not linger
-        self.close(0.0 if kind is not None and not issubclass(kind, Exception) else None)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is not None and not issubclass(kind, Exception):
-            self.close(0.0)
-        else:
-            await self.aclose()
-
-    def __del__(self) -> None:
-        core = getattr(self, "_core", None)  # __init__ may not have got so far
-        if core is None or (not core.lingers and core.reason is not None):
-            return
-        # not here: this may run in the middle of anything, also of what holds the lock
-        core.refuse_later(Closed(f"{type(self).__name__} was not closed"))
-        warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
-
-
-def _machines(protocol: int, limit: int, headroom: int) -> Callable[[Address, bool], Any]:
-    """Factory of the machines of new connections; it does not know the socket."""
-
-    def machine(address: Address, dialled: bool) -> Any:
-        if not address.web:
-            return Machine(protocol, limit=limit, headroom=headroom, ipc=address.local, in_place=True)
-        from .websocket import ClientMachine, ServerMachine  # h11 and wsproto: most programs do not need them
-
-        listener = PEERS[protocol] if dialled else protocol
-        subprotocol = f"{NAMES[listener]}.sp.nanomsg.org"
-        if dialled:
-            port = f":{address.port}"
-            host = f"[{address.host}]" if ":" in address.host else address.host
-            return ClientMachine(subprotocol, address.path, host + port, limit, os.urandom, headroom=headroom)
-        return ServerMachine(subprotocol, address.path, address.host or None, limit, headroom=headroom)
-
-    return machine
-
-
-def weakly(method: Callable[..., Any], otherwise: Any = None) -> Callable[..., Any]:
-    """``method`` for a core to call: it does not keep the socket alive, so that one nobody holds ends at once."""
-    reference = WeakMethod(method)
-
-    def call(*arguments: Any) -> Any:
-        bound = reference()
-        return otherwise if bound is None else bound(*arguments)
-
-    return call
 
 
 def _nothing(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:

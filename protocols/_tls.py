@@ -1,13 +1,13 @@
-"""TLS settings of a socket, as one frozen value for both sides. May not know: sockets.
+"""TLS settings of a socket: one frozen value for both sides. May not know: sockets.
 
 ::
 
-    server = TLS(cert=cert_pem, key=key_pem, ca=ca_pem)         # ca: a client has to show a certificate of it
+    server = TLS(cert=cert_pem, key=key_pem, ca=ca_pem)         # ca: clients must present a certificate it has signed
     client = TLS(ca=ca_pem, cert=..., key=..., server_name="host.example")
 
-NNG's own defaults let clients without a certificate in; here a side that has a ``ca`` requires one of it, unless
-``verify=False`` is written down. DNS names and IPv4 addresses in subject alternative names are checked by NNG's engine
-(mbedTLS; measured, tests/cli/test_doctor.py): dial by one that is there, or set ``server_name``.
+By default NNG accepts clients without a certificate; here a side with a ``ca`` requires one, unless ``verify=False`` is
+given. NNG's engine checks DNS names and IPv4 addresses in subject alternative names (mbedTLS; measured,
+tests/cli/test_doctor.py): dial one of them, or set ``server_name``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Pem = str | bytes | os.PathLike[str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TLS:
-    """Certificates that one side shows, and those it demands. Bad files or PEM text raise ConfigError when used.
+    """Certificates that one side presents and requires. Bad files or PEM text raise ConfigError when used.
 
-    ``ca``, ``cert``, ``key``: PEM text, or the path of a file with it (``cert`` may be a chain, own certificate first).
-    ``password``: of the key. ``server_name``: the name a dialler demands of the listener; without it, the host in the
-    URL. ``verify``: False accepts any peer, which encrypts against bystanders only.
+    ``ca``, ``cert``, ``key``: PEM text, or the path of a PEM file (``cert`` may be a chain, own certificate first).
+    ``password``: of the key. ``server_name``: the name a dialer requires of the listener; by default the host in the
+    URL. ``verify``: False accepts any peer, which protects against eavesdropping only.
     """
 
     ca: Pem | None = None
@@ -44,17 +44,17 @@ class TLS:
 
     @property
     def demands(self) -> bool:
-        """Return True if the certificate of the other side is checked."""
+        """True if the other side's certificate is checked."""
         return self.verify and self.ca is not None
 
     def config(self, *, server: bool, host: str) -> Any:
-        """Return pynng's configuration object for one listener or dialler."""
+        """Return pynng's configuration object for one listener or dialer."""
         if (self.cert is None) != (self.key is None):
-            raise ConfigError("tls", "cert and key go together")
+            raise ConfigError("tls", "cert and key must be given together")
         if server and self.cert is None:
             raise ConfigError("tls", "a listener needs cert and key")
         if not server and self.verify and self.ca is None:
-            raise ConfigError("tls", "a dialler needs ca, or verify=False")
+            raise ConfigError("tls", "a dialer needs ca, or verify=False")
         try:
             config = pynng.TLSConfig(
                 pynng.TLSConfig.MODE_SERVER if server else pynng.TLSConfig.MODE_CLIENT,
@@ -64,7 +64,8 @@ class TLS:
                 own_key_string=_pem("key", self.key),
                 passwd=None if self.password is None else _zero_ended(self.password),
             )
-            # not as an argument: pynng takes NONE, which is 0, for "not said", and NNG's clients then demand
+            # not as an argument: pynng takes NONE, which is 0, for "not given", and NNG's clients then require a
+            # certificate
             config.set_auth_mode(int(lib.NNG_TLS_AUTH_MODE_REQUIRED if self.demands else lib.NNG_TLS_AUTH_MODE_NONE))
             return config
         except pynng.NNGException as refused:
@@ -72,7 +73,7 @@ class TLS:
 
 
 def _zero_ended(text: str) -> str:
-    # C expects an ending zero; pynng 0.9.0 adds one of its own, which is not relied upon
+    # C expects a terminating null; pynng 0.9.0 adds one, which is not relied upon
     return text + "\0"
 
 

@@ -1,12 +1,12 @@
-"""Three kinds of waiter behind one method: a thread, a trio task, an asyncio task.
+"""Three kinds of waiter with one interface: a thread, a trio task, an asyncio task.
 
-A caller waits here, or in the poller, and never inside NNG, so that a close, a timeout or a Ctrl-C always reaches it::
+A caller waits here or in the poller, never inside NNG, so a close, a timeout and Ctrl-C always reach it::
 
-    waiter.wake()              from any thread, any number of times; at the latest the next wait() returns
-    waiter.wait(deadline)      ThreadWaiter: blocks;  the others: awaits.  False once time.monotonic() passes deadline
+    waiter.wake()              from any thread, any number of times; the next wait() returns at the latest
+    waiter.wait(deadline)      ThreadWaiter: blocks; the others: awaits. False once time.monotonic() passes deadline
 
-A wake is a hint to look again, never a hand-over of anything: a waiter that is cancelled or interrupted loses nothing.
-May not know: NNG, sockets.
+A wake-up is a hint to check again and hands nothing over: a waiter that is cancelled or interrupted loses nothing. May
+not know: NNG, sockets.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     import trio
 
 
-SIGNALS: Final = 0.05  # seconds after which the main thread sees a signal that came as it began to wait
-MOST: Final = 1e6  # seconds of one wait; poll counts milliseconds in 32 bits
+SIGNALS: Final = 0.05  # seconds after which the main thread notices a signal that came as it began to wait
+MOST: Final = 1e6  # seconds of one wait: poll counts milliseconds in 32 bits
 
 
 def waits() -> Iterator[float]:
-    """Yield the seconds that this thread may wait in one go, again and again.
+    """Yield the seconds that this thread may wait at a time, without end.
 
-    A signal interrupts a wait of the main thread, unless it comes after the interpreter's last check and before the
-    system call: of 100 processes told to end as they began to wait, 9 did not. So the main thread's first wait is
-    short, and each next one four times as long: the interpreter checks for signals between them.
+    A signal interrupts a wait of the main thread, unless it arrives after the interpreter's last check and before the
+    system call: of 100 processes signalled as they began to wait, 9 did not end. So the main thread's first wait is
+    short and each next one is four times as long; the interpreter checks for signals between them.
     """
     longest = SIGNALS if threading.current_thread() is threading.main_thread() else MOST
     while True:
@@ -43,35 +43,35 @@ def waits() -> Iterator[float]:
 
 
 class ThreadWaiter:
-    """A thread waiting on a lock; acquire is interrupted by signals, so Ctrl-C works.
+    """A thread waiting on a lock; signals interrupt acquire, so Ctrl-C works.
 
-    ``polls``: while the thread waits for a descriptor instead, what makes that readable.
+    ``wake_poll``: while the thread polls descriptors instead, makes one of them readable.
     """
 
-    __slots__ = ("__weakref__", "_gate", "polls", "thread")
+    __slots__ = ("__weakref__", "_lock", "thread", "wake_poll")
 
     def __init__(self) -> None:
-        self._gate = threading.Lock()
-        self._gate.acquire()
-        self.polls: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.wake_poll: Callable[[], None] | None = None
         self.thread = 0
 
     def wake(self) -> None:
-        # not asking locked() first: two threads may wake at once
+        # without locked() first: two threads may wake at once
         try:  # noqa: SIM105 - contextlib.suppress costs more than the release
-            self._gate.release()
+            self._lock.release()
         except RuntimeError:
             pass
-        polls = self.polls  # the thread may stop polling at any time
-        if polls is not None and threading.get_ident() != self.thread:
-            polls()
+        wake_poll = self.wake_poll  # the thread may stop polling at any time
+        if wake_poll is not None and threading.get_ident() != self.thread:
+            wake_poll()
 
     def woken(self) -> bool:
-        """Return True if it was woken since the last call; never waits."""
-        return self._gate.acquire(blocking=False)
+        """Return True if it was woken since the last call; never wait."""
+        return self._lock.acquire(blocking=False)
 
-    def wake_from(self, home: object) -> None:
-        """``wake``, in the loop ``home``."""
+    def wake_from(self, loop: object) -> None:
+        """Like ``wake``, called in the loop ``loop``."""
         self.wake()
 
     def wait(self, deadline: float | None = None) -> bool:
@@ -79,54 +79,57 @@ class ThreadWaiter:
             left = longest if deadline is None else min(deadline - time.monotonic(), longest)
             if left <= 0:
                 break
-            if self._gate.acquire(timeout=left):
+            if self._lock.acquire(timeout=left):
                 return True
-        return self._gate.acquire(blocking=False)
+        return self._lock.acquire(blocking=False)
 
 
 class TrioWaiter:
-    """The current trio task. ``wait`` is a checkpoint; cancelled, it leaves nothing behind. ``home``: its run."""
+    """The current trio task; ``loop`` is its run's token.
 
-    __slots__ = ("_lowlevel", "_set", "_task", "home")
+    ``wait`` is a checkpoint. If cancelled, it leaves nothing behind.
+    """
+
+    __slots__ = ("_lowlevel", "_set", "_task", "loop")
 
     def __init__(self) -> None:
         self._lowlevel = sys.modules["trio"].lowlevel
-        self.home: trio.lowlevel.TrioToken = self._lowlevel.current_trio_token()
+        self.loop: trio.lowlevel.TrioToken = self._lowlevel.current_trio_token()
         self._task: Any = None
         self._set = False
 
     @property
     def ended(self) -> bool:
-        """Return True once that loop has ended."""
+        """True once the run has ended."""
         return not self.call(_nothing)
 
     def wake(self) -> None:
         self.call(self.wake_here)
 
     def call(self, function: Any) -> bool:
-        """Run ``function`` soon in the waiter's own loop, from any thread. False if that loop has ended."""
+        """Run ``function`` soon in the waiter's loop, from any thread; return False if that loop has ended."""
         try:
-            self.home.run_sync_soon(function)
+            self.loop.run_sync_soon(function)
         except sys.modules["trio"].RunFinishedError:
             return False
         return True
 
-    def wake_from(self, home: object) -> None:
-        """``wake``, in the loop ``home``: no hop between threads if that is the waiter's own."""
-        if home is self.home:
+    def wake_from(self, loop: object) -> None:
+        """Like ``wake``, called in the loop ``loop``: direct if it is the waiter's own."""
+        if loop is self.loop:
             self.wake_here()
         else:
             self.wake()
 
     def wake_here(self) -> None:
-        """``wake`` from inside the waiter's own loop: no hop between threads."""
+        """Like ``wake``, called in the waiter's own loop."""
         self._set = True
         task, self._task = self._task, None
         if task is not None:
             self._lowlevel.reschedule(task)
 
     async def checkpoint_if_cancelled(self) -> None:
-        """Let a cancellation in that has come already."""
+        """Raise a pending cancellation."""
         await self._lowlevel.checkpoint_if_cancelled()
 
     def _abort(self, _: Any) -> Any:
@@ -139,7 +142,7 @@ class TrioWaiter:
             if deadline is None:
                 await self._lowlevel.wait_task_rescheduled(self._abort)
             else:
-                # seconds from now, as the run's clock need not be time.monotonic
+                # relative, as the run's clock may differ from time.monotonic
                 with sys.modules["trio"].move_on_after(max(0.0, deadline - time.monotonic())):
                     await self._lowlevel.wait_task_rescheduled(self._abort)
         else:
@@ -149,40 +152,40 @@ class TrioWaiter:
 
 
 class AsyncioWaiter:
-    """The current asyncio task. Cancelled, it leaves nothing behind. ``home``: its loop."""
+    """The current asyncio task. If cancelled, it leaves nothing behind. ``loop``: its loop."""
 
-    __slots__ = ("_future", "_set", "home")
+    __slots__ = ("_future", "_set", "loop")
 
     def __init__(self) -> None:
-        self.home: asyncio.AbstractEventLoop = sys.modules["asyncio"].get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = sys.modules["asyncio"].get_running_loop()
         self._future: asyncio.Future[None] | None = None
         self._set = False
 
     @property
     def ended(self) -> bool:
-        """Return True once that loop has ended."""
-        return self.home.is_closed()
+        """True once the loop is closed."""
+        return self.loop.is_closed()
 
     def wake(self) -> None:
         self.call(self.wake_here)
 
     def call(self, function: Any) -> bool:
-        """Run ``function`` soon in the waiter's own loop, from any thread. False if that loop has ended."""
+        """Run ``function`` soon in the waiter's loop, from any thread; return False if that loop has ended."""
         try:
-            self.home.call_soon_threadsafe(function)
+            self.loop.call_soon_threadsafe(function)
         except RuntimeError:
             return False
         return True
 
-    def wake_from(self, home: object) -> None:
-        """``wake``, in the loop ``home``: no hop between threads if that is the waiter's own."""
-        if home is self.home:
+    def wake_from(self, loop: object) -> None:
+        """Like ``wake``, called in the loop ``loop``: direct if it is the waiter's own."""
+        if loop is self.loop:
             self.wake_here()
         else:
             self.wake()
 
     def wake_here(self) -> None:
-        """``wake`` from inside the waiter's own loop: no hop between threads."""
+        """Like ``wake``, called in the waiter's own loop."""
         self._set = True
         self._release()
 
@@ -193,11 +196,11 @@ class AsyncioWaiter:
 
     async def wait(self, deadline: float | None = None) -> bool:
         if not self._set:
-            future = self._future = self.home.create_future()
+            future = self._future = self.loop.create_future()
             if deadline is None:
                 await future
             else:
-                timer = self.home.call_later(max(0.0, deadline - time.monotonic()), self._release)
+                timer = self.loop.call_later(max(0.0, deadline - time.monotonic()), self._release)
                 try:
                     await future
                 finally:
@@ -217,19 +220,19 @@ Waiter = ThreadWaiter | TrioWaiter | AsyncioWaiter
 
 
 def in_trio() -> bool:
-    """Return True in a trio run, also one that is a guest of asyncio."""
-    return _library.name == "trio"  # which trio sets; where there is no task its in_trio_task takes six times as long
+    """Return True in a trio run, a guest run under asyncio included."""
+    return _library.name == "trio"  # trio sets it; its in_trio_task takes six times as long where there is no task
 
 
 def task_waiter() -> TaskWaiter:
-    """A waiter for the running task. Raises RuntimeError outside trio and asyncio."""
+    """Return a waiter for the running task. Raises RuntimeError outside trio and asyncio."""
     return TrioWaiter() if in_trio() else AsyncioWaiter()
 
 
 async def checkpoint_before() -> bool:
-    """The checkpoint that may be cancelled, before anything is taken; tells whether this is trio.
+    """Run the cancellable checkpoint before anything is taken; return True under trio.
 
-    Under asyncio the yield has to come here too: an await after the taking could lose it to a cancellation.
+    Under asyncio the yield is here too: an await after taking a message could lose it to a cancellation.
     """
     if in_trio():
         await sys.modules["trio"].lowlevel.checkpoint_if_cancelled()
@@ -239,13 +242,13 @@ async def checkpoint_before() -> bool:
 
 
 async def checkpoint_after(trio_task: bool) -> None:
-    """The schedule point that trio owes others once something was taken: it cannot be cancelled."""
+    """Run the schedule point that trio requires after something was taken; it cannot be cancelled."""
     if trio_task:
         await sys.modules["trio"].lowlevel.cancel_shielded_checkpoint()
 
 
 def soon(function: Callable[[], None]) -> None:
-    """Run ``function`` in the running loop, when the tasks that are ready now have had their turn."""
+    """Run ``function`` in the running loop, after the tasks that are ready now."""
     if in_trio():
         sys.modules["trio"].lowlevel.current_trio_token().run_sync_soon(function, idempotent=True)
     else:

@@ -2,7 +2,7 @@
 
 ::
 
-    Nudge                               wakes a thread that polls it
+    WakeupDescriptor                    wakes a thread that polls it
     watch(loop's waiter, fd, woken)     `woken()` runs in that loop whenever `fd` is readable
 
 May not know: NNG, connections.
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import trio
 
 
-class Nudge:
-    """A descriptor for one thread that polls, which nobody else reads."""
+class WakeupDescriptor:
+    """A descriptor that one polling thread reads."""
 
     __slots__ = ("fd",)
 
@@ -47,7 +47,7 @@ class Nudge:
 
 
 class AsyncioWatch:
-    """A descriptor watched by an asyncio loop. Raises NotImplementedError where the loop cannot (Windows' proactor)."""
+    """A descriptor watched by an asyncio loop. Raises NotImplementedError if the loop cannot (Windows' proactor)."""
 
     __slots__ = ("_descriptor", "_loop")
 
@@ -64,17 +64,17 @@ class AsyncioWatch:
 
     @property
     def ended(self) -> bool:
-        """Return True once the loop has ended."""
+        """True once the loop is closed."""
         return self._loop.is_closed()
 
     def close(self) -> None:
-        """Stop watching; from any thread. Idempotent."""
+        """Stop watching, from any thread. Idempotent."""
         if sys.modules["asyncio"]._get_running_loop() is self._loop:
             self._stop()
             return
         try:
             self._loop.call_soon_threadsafe(self._stop)
-        except RuntimeError:  # closed, and with it what it watched
+        except RuntimeError:  # the loop is closed and watches nothing
             self._stop()
 
     def _stop(self) -> None:
@@ -86,14 +86,14 @@ class AsyncioWatch:
         os.close(descriptor)
 
     def __del__(self) -> None:
-        # a loop that was closed before it ran ``_stop``
+        # the loop was closed before it ran ``_stop``
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
 class TrioWatch:
-    """A descriptor watched by a trio run, as a system task. Raises RuntimeError where the run is about to end."""
+    """A descriptor watched by a trio run, in a system task. Raises RuntimeError if the run is about to end."""
 
     __slots__ = ("_closing", "_descriptor", "_lowlevel", "_token", "_woken", "ended")
 
@@ -119,18 +119,18 @@ class TrioWatch:
                 await lowlevel.wait_readable(descriptor)
                 if not self._closing:
                     self._woken()
-        except sys.modules["trio"].ClosedResourceError:  # from ``_stop``
+        except sys.modules["trio"].ClosedResourceError:  # raised by ``_stop``
             pass
         finally:
             self.ended = True
             os.close(descriptor)
 
     def close(self) -> None:
-        """Stop watching; from any thread. Idempotent."""
+        """Stop watching, from any thread. Idempotent."""
         try:
             self._token.run_sync_soon(self._stop)
         except sys.modules["trio"].RunFinishedError:
-            pass  # which ended the task
+            pass  # the run has ended the task
 
     def _stop(self) -> None:
         self._closing = True
@@ -142,13 +142,13 @@ Watch = AsyncioWatch | TrioWatch
 
 
 def watch(waiter: TaskWaiter, descriptor: int, woken: Callable[[], None]) -> Watch | None:
-    """Have ``woken()`` run in the waiter's loop, the running one, whenever ``descriptor`` is readable.
+    """Run ``woken()`` in the waiter's loop, the running one, whenever ``descriptor`` is readable.
 
-    None if this loop watches no descriptors, or there is none left to watch by.
+    Return None if the loop cannot watch descriptors or there is no descriptor left.
     """
     try:
         if isinstance(waiter, AsyncioWaiter):
-            return AsyncioWatch(waiter.home, descriptor, woken)
-        return TrioWatch(sys.modules["trio"].lowlevel, waiter.home, descriptor, woken)
+            return AsyncioWatch(waiter.loop, descriptor, woken)
+        return TrioWatch(sys.modules["trio"].lowlevel, waiter.loop, descriptor, woken)
     except (NotImplementedError, RuntimeError, OSError):
         return None

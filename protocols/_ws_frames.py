@@ -1,11 +1,11 @@
-"""Frames of RFC 6455 as pure functions: read, written, masked; many small ones of one length at a time.
+"""Frames of RFC 6455 as pure functions: read, written, masked; runs of equal length at a time.
 
 ::
 
     82  length: 1, 3 or 9 bytes  [mask: 4 bytes]  body
 
-The common case has the fast path: ``scan`` reads whole binary frames, one length in one step. ``other_frame`` reads
-every kind of frame, control frames and fragments included, and raises Fault for what RFC 6455 forbids.
+``scan`` is the fast path: it reads whole binary frames, those of equal length in one step. ``other_frame`` reads every
+kind of frame, control frames and fragments included, and raises Fault for what RFC 6455 forbids.
 
 May not know: the handshake, the state of a connection, sockets, time.
 """
@@ -21,9 +21,9 @@ from typing import Final
 from nngkit.errors import BadMessage, TooLarge
 
 MOST_FRAME_HEAD: Final = 14  # bytes
-MOST_FRAME: Final = 1 << 20  # bytes of a frame that NNG lets in (WS_DEF_MAXRXFRAME)
+MOST_FRAME: Final = 1 << 20  # bytes of a frame that NNG accepts (WS_DEF_MAXRXFRAME)
 TRANSLATED: Final = 2048  # bytes from which `translate` unmasks faster than one integer
-FIRST_RUN: Final = 16  # frames of one length looked for at first; a try in vain costs as much as three frames
+FIRST_RUN: Final = 16  # frames tried at first as a run of equal length; a vain try costs as much as three frames
 MOST_RUN: Final = 1024  # and at most: 20 KiB of small frames, which stay in the cache
 STRIDES: Final = 32  # bodies unpacked in one step; more is no faster
 
@@ -38,7 +38,7 @@ _integer = int.from_bytes
 
 
 class Fault(Exception):
-    """Invalid frame: the close ``code`` for the peer, and the ``error`` that the caller sees."""
+    """Invalid frame: the close ``code`` for the peer, and the ``error`` for the caller."""
 
     def __init__(self, code: int, error: BadMessage | TooLarge) -> None:
         super().__init__(str(error))
@@ -47,7 +47,7 @@ class Fault(Exception):
 
 
 def bad(why: str, code: int = PROTOCOL_ERROR) -> Fault:
-    """Return the Fault of a frame that is invalid for the reason ``why``."""
+    """Return the Fault of a frame that is invalid because of ``why``."""
     return Fault(code, BadMessage("WebSocket frame", why))
 
 
@@ -55,10 +55,10 @@ def bad(why: str, code: int = PROTOCOL_ERROR) -> Fault:
 
 
 def scan(data: bytes, at: int, most: int, items: list[bytes], limit: int, masked: int) -> tuple[int, int]:
-    """Append whole binary messages, from ``at`` on; return where the next frame is and how many bytes it needs.
+    """Append whole binary messages, from ``at`` on; return the next frame's position and the bytes it needs.
 
-    0: it is there, but is another kind of frame or a wrong one, or ``most`` is reached. ``limit``: bytes of a body;
-    ``masked``: MASKED if the frames have to be, else 0.
+    These are 0 if the frame is there but of another kind or invalid, or if ``most`` is reached. ``limit``: bytes of a
+    body; ``masked``: MASKED if frames must be masked, else 0.
     """
     end, add = len(data), items.append
     key = 4 if masked else 0
@@ -111,10 +111,11 @@ def scan(data: bytes, at: int, most: int, items: list[bytes], limit: int, masked
 def other_frame(
     data: bytes, at: int, inside: bool, gathered: int, limit: int, headroom: int, masked: int
 ) -> tuple[int, bytes, int]:
-    """Return first byte, body and end of the frame at ``at``, of whatever kind; the end is beyond if it is cut off.
+    """Return first byte, body and end of the frame at ``at``, of any kind.
 
-    ``inside``: a message has begun, with ``gathered`` bytes so far. ``limit``: bytes of a message, the ``headroom`` for
-    protocol headers included. Raises Fault as soon as the bytes show it.
+    The end is beyond ``data`` if the frame is incomplete. ``inside``: a message has begun, with ``gathered`` bytes so
+    far. ``limit``: bytes of a message, with ``headroom`` for protocol headers. Raises Fault as soon as the bytes show
+    it.
     """
     left = len(data) - at
     if left < 2:
@@ -124,15 +125,15 @@ def other_frame(
     if first & 0x70:
         raise bad("reserved bits are set")
     if size & 0x80 != masked:
-        raise bad("a frame of a client is not masked" if masked else "a frame of a server is masked")
+        raise bad("unmasked frame from a client" if masked else "masked frame from a server")
     size &= 0x7F
     if opcode in (CLOSE, PING, PONG):
         if not final or size > 125:
-            raise bad("a control frame in fragments" if not final else "a control frame of more than 125 bytes")
+            raise bad("fragmented control frame" if not final else "control frame over 125 bytes")
     elif opcode == TEXT:
-        raise bad("text where a binary message was expected", UNSUPPORTED)
+        raise bad("text message", UNSUPPORTED)
     elif opcode == (BINARY if inside else CONTINUATION):
-        raise bad("a message inside another" if inside else "a fragment of no message")
+        raise bad("new message inside a fragmented one" if inside else "continuation without a message")
     elif opcode > BINARY:
         raise bad(f"unknown opcode {opcode}")
     start = at + 2
@@ -143,7 +144,7 @@ def other_frame(
             return first, b"", start
         size = _integer(data[start - width : start], "big")
         if size < least:
-            raise bad(f"a length of {size} in {width} bytes")
+            raise bad(f"length {size} encoded in {width} bytes")
     if opcode < CLOSE and gathered + size > limit:
         raise Fault(TOO_BIG, TooLarge(gathered + size, limit - headroom))
     start += 4 if masked else 0
@@ -155,7 +156,7 @@ def other_frame(
 
 
 def join_large(parts: Sequence[bytes | bytearray], over: int, masked: int) -> tuple[bytes, bytes]:
-    """Return the body of the large frame that ``parts`` begin with, and the ``over`` bytes behind it."""
+    """Return the body of the large frame at the start of ``parts``, and the ``over`` bytes after it."""
     first, *middle, last = parts
     start = 2 + (0, 2, 8)[max(first[1] & 0x7F, 125) - 125]
     key = bytes(first[start : start + 4]) if masked else b""
@@ -165,7 +166,7 @@ def join_large(parts: Sequence[bytes | bytearray], over: int, masked: int) -> tu
 
 
 def _same(data: bytes, at: int, stride: int, most: int) -> int:
-    """Return how many whole frames from ``at`` on have the head of the first, up to ``most``; at least 1."""
+    """Return how many whole frames from ``at`` on have the first one's head, up to ``most``; at least 1."""
     count = min((len(data) - at) // stride, most)
     stop = at + count * stride
     for place in (at, at + 1):
@@ -180,7 +181,7 @@ def _strider(head: int, size: int) -> struct.Struct:
 
 
 def _bodies(run: bytes, count: int, head: int, size: int) -> list[bytes]:
-    """Return the bodies of ``count`` frames of one length, which ``run`` consists of."""
+    """Return the bodies of ``count`` frames of equal length, which make up ``run``."""
     stride = head + size
     middle = count // STRIDES * STRIDES * stride
     items = list(chain.from_iterable(_strider(head, size).iter_unpack(memoryview(run)[:middle])))
@@ -189,7 +190,7 @@ def _bodies(run: bytes, count: int, head: int, size: int) -> list[bytes]:
 
 
 def _uncover(run: bytes, count: int, size: int) -> list[bytes]:
-    """Return the same of masked frames, unmasked as one integer."""
+    """Like ``_bodies`` for masked frames, unmasked as one integer."""
     stride = 6 + size
     cover = bytearray(len(run))
     for place in range(4):
@@ -204,7 +205,7 @@ def _uncover(run: bytes, count: int, size: int) -> list[bytes]:
 
 @lru_cache(512)
 def frame_head(first: int, size: int, masked: int) -> bytes:
-    """Return the head of a frame, up to its mask."""
+    """Return the head of a frame, without the mask."""
     if size < 126:
         return bytes((first, masked | size))
     if size < 65536:
@@ -213,14 +214,14 @@ def frame_head(first: int, size: int, masked: int) -> bytes:
 
 
 def fragments(body: bytes) -> Iterable[tuple[int, bytes]]:
-    """Yield first byte and body of the fragments of a message that is too large for one frame."""
+    """Yield first byte and body of each fragment of a message that is too large for one frame."""
     final = (len(body) - 1) // MOST_FRAME * MOST_FRAME
     for at in range(0, final + 1, MOST_FRAME):
         yield (CONTINUATION if at else BINARY) | (FIN if at == final else 0), body[at : at + MOST_FRAME]
 
 
 def masked_run(bodies: Sequence[bytes], size: int, keys: bytes) -> bytes:
-    """Return masked frames of bodies of one ``size``, under 126 bytes; ``keys``: four bytes for each."""
+    """Return masked frames of bodies of equal ``size``, under 126 bytes; ``keys``: four bytes for each."""
     head = frame_head(WHOLE, size, MASKED) + bytes(4)
     stride = 6 + size
     runs = []

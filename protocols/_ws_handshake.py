@@ -1,4 +1,4 @@
-"""The handshake of SP over WebSocket as pure functions: HTTP requests and responses, written and judged.
+"""Handshake of SP over WebSocket as pure functions: HTTP requests and responses, written and validated.
 
 ::
 
@@ -6,7 +6,7 @@
     ask(subprotocol, path, host, key)   -- GET -->     judge_request(head, ...) -> Request, token
     judge_response(head, ...)           <-- 101 --     acceptance(token, subprotocol), or refusal(status)
 
-h11 parses; wsproto knows the accept token. The order of the checks and the statuses are NNG's.
+h11 parses; wsproto computes the accept token. The order of the checks and the statuses are NNG's.
 
 May not know: frames, the state of a connection, sockets, time.
 """
@@ -23,8 +23,8 @@ from wsproto.utilities import generate_accept_token
 
 from nngkit.errors import ConfigError
 
-NAMELESS: Final = b"GET  HTTP/1.1\r\n"  # what NNG asks for where its address has no path
-ANY_HOST: Final = frozenset(("", "*", "0.0.0.0", "::"))  # a listener on one of these answers to every host
+NAMELESS: Final = b"GET  HTTP/1.1\r\n"  # NNG's request for an address without a path
+ANY_HOST: Final = frozenset(("", "*", "0.0.0.0", "::"))  # a listener on one of these accepts every host
 MOST_HEAD: Final = 16 * 1024  # bytes of a request or response; browsers send under 8 KiB, cookies included
 
 REASONS: Final = {
@@ -40,7 +40,7 @@ REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A client's request: ``path`` with its query, ``origin`` if a browser asks for a page, ``host`` with port."""
+    """A client's request: ``path`` with query, ``origin`` if a browser sent one, ``host`` with port."""
 
     path: str
     origin: str | None
@@ -62,7 +62,7 @@ class Refusal(Exception):
 def judge_request(head: bytes, subprotocol: str, path: str, host: str | None) -> tuple[Request, bytes]:
     """Return the request and the token that accepts it. Raises Refusal; the order is NNG's.
 
-    ``host``: what the client has to say, without a port; None lets every host in.
+    ``host``: the required host, without a port; None accepts every host.
     """
     http = h11.Connection(h11.SERVER)
     if head.startswith(NAMELESS):
@@ -74,7 +74,7 @@ def judge_request(head: bytes, subprotocol: str, path: str, host: str | None) ->
     except h11.RemoteProtocolError as error:
         raise Refusal(400, str(error)) from None
     if not isinstance(event, h11.Request):
-        raise Refusal(400, "no request")
+        raise Refusal(400, "not a request")
     fields = _Fields(event.headers)
     target = event.target.decode("latin-1")
     named = fields.one("host")
@@ -87,23 +87,23 @@ def judge_request(head: bytes, subprotocol: str, path: str, host: str | None) ->
     if event.method != b"GET":
         raise Refusal(405, f"method {event.method.decode()}")
     if "websocket" not in fields.tokens("upgrade") or "upgrade" not in fields.tokens("connection"):
-        raise Refusal(426, "no upgrade to websocket")
+        raise Refusal(426, "not an upgrade to websocket")
     version = fields.one("sec-websocket-version")
     if version != "13":
         raise Refusal(426 if version else 400, f"version {version}")
     key = (fields.one("sec-websocket-key") or "").encode("latin-1")
     if not _is_key(key):
-        raise Refusal(400, "no key of 16 bytes")
+        raise Refusal(400, "key is not 16 bytes")
     offers = fields.words("sec-websocket-protocol")
     if subprotocol not in offers:
-        raise Refusal(400, f"{', '.join(offers) or 'no protocol'} where {subprotocol} was expected")
+        raise Refusal(400, f"{', '.join(offers) or 'no subprotocol'} instead of {subprotocol}")
     if not isinstance(rest, h11.EndOfMessage):
-        raise Refusal(400, "a request with a body")
+        raise Refusal(400, "request with a body")
     return Request(target, fields.one("origin"), named), generate_accept_token(key)
 
 
 def acceptance(token: bytes, subprotocol: str) -> bytes:
-    """Return the response that lets a client in."""
+    """Return the response that accepts a client."""
     return _head(
         "HTTP/1.1 101 Switching Protocols",
         "Upgrade: websocket",
@@ -127,7 +127,7 @@ def refusal(status: int) -> bytes:
 
 
 def ask(subprotocol: str, path: str, host: str, key: bytes) -> tuple[h11.Request, bytes]:
-    """Return the request with this ``key``, and its bytes. Raises ConfigError for what HTTP cannot say."""
+    """Return the request with this ``key``, and its bytes. Raises ConfigError for values that are invalid in HTTP."""
     fields = [
         ("Host", host),
         ("Upgrade", "websocket"),
@@ -145,7 +145,7 @@ def ask(subprotocol: str, path: str, host: str, key: bytes) -> tuple[h11.Request
 
 
 def judge_response(head: bytes, asked: h11.Request, key: bytes, subprotocol: str) -> None:
-    """Check the listener's answer to ``asked``. Raises Refusal."""
+    """Check the listener's response to ``asked``. Raises Refusal."""
     http = h11.Connection(h11.CLIENT)
     http.send(asked)
     http.send(h11.EndOfMessage())
@@ -158,21 +158,21 @@ def judge_response(head: bytes, asked: h11.Request, key: bytes, subprotocol: str
         raise Refusal(400, f"the listener answered {head[9:].splitlines()[0].decode('latin-1')}")
     fields = _Fields(event.headers)
     if "websocket" not in fields.tokens("upgrade") or "upgrade" not in fields.tokens("connection"):
-        raise Refusal(400, "no upgrade to websocket")
+        raise Refusal(400, "not an upgrade to websocket")
     if fields.one("sec-websocket-accept") != generate_accept_token(key).decode():
-        raise Refusal(400, "the listener accepted another key")
+        raise Refusal(400, "accept token for another key")
     if fields.words("sec-websocket-protocol") != [subprotocol]:
-        said = fields.one("sec-websocket-protocol") or "no protocol"
-        raise Refusal(400, f"{said} where {subprotocol} was expected")
+        said = fields.one("sec-websocket-protocol") or "no subprotocol"
+        raise Refusal(400, f"{said} instead of {subprotocol}")
     if fields.words("sec-websocket-extensions"):
-        raise Refusal(400, "an extension that was not asked for")
+        raise Refusal(400, "unrequested extension")
 
 
 # ---- fields ----------------------------------------------------------------------------------------------------------
 
 
 class _Fields:
-    """The header fields of a request or response."""
+    """Header fields of a request or response."""
 
     def __init__(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
         self._fields = [(name.decode("ascii"), value.decode("latin-1")) for name, value in fields]
@@ -183,17 +183,17 @@ class _Fields:
         return values[0] if values else None
 
     def words(self, name: str) -> list[str]:
-        """Return the parts between commas of all values of ``name``."""
+        """Return the comma-separated parts of all values of ``name``."""
         parts = ",".join(value for key, value in self._fields if key == name).split(",")
         return [word for part in parts if (word := part.strip())]
 
     def tokens(self, name: str) -> list[str]:
-        """Return the same in lower case."""
+        """Return them in lower case."""
         return [word.lower() for word in self.words(name)]
 
 
 def bare_host(host: str, *, port: bool = False) -> str:
-    """Return ``host`` in lower case, without brackets and, if it may have one, without ``port``."""
+    """Return ``host`` in lower case, without brackets and, with ``port``, without its port."""
     if port and not host.endswith("]"):
         name, colon, _ = host.rpartition(":")
         host = name if colon else host

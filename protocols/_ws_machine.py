@@ -1,19 +1,20 @@
-"""One side of SP over WebSocket, without its handshake: the bytes that came become messages, messages become frames.
+"""One side of SP over WebSocket after its handshake: received bytes become messages, messages become frames.
 
 ServerMachine and ClientMachine of `websocket.py` add the handshakes. Whole binary frames are scanned in one go
-(`_ws_frames.py`); ``take`` goes on with pings, close frames and fragments. wsproto only says which close frames are
-valid. Measured: a ping costs wsproto 14 us, so 256 KiB full of pings would take half a second.
+(`_ws_frames.py`); ``take`` continues with pings, close frames and fragments. wsproto only validates close frames.
+Measured: a ping costs wsproto 14 us, so 256 KiB of pings would take half a second.
 
-NNG refuses a frame of more than 1 MiB unless told otherwise (close code 1009; measured with NNG 1.11), and sends
-fragments of 64 KiB itself. So ``frames`` cuts larger messages into fragments of 1 MiB.
+NNG by default refuses a frame of more than 1 MiB (close code 1009; measured with NNG 1.11), and itself sends fragments
+of 64 KiB. So ``frames`` cuts larger messages into fragments of 1 MiB.
 
-Bytes kept that are not a message yet: one message of ``limit`` bytes at most, and what one ``feed`` brought.
+Memory is bounded: besides complete messages, a machine keeps at most one message of ``limit`` bytes and what one
+``feed`` brought.
 
 A signal handler of Python's main thread may raise between any two calls. So ``feed``, ``take`` and the handshakes work
-on local names, and change the machine in lines without a call between them: either all of it has happened or nothing,
-and the call can be repeated. ``fed`` and ``count`` tell an interrupted caller which.
+on local names and change the machine in statements without calls in between: all of it happens or nothing, and the call
+can be repeated. ``fed`` and ``count`` tell an interrupted caller which.
 
-May not know: HTTP, sockets, time; random bytes come from the ``mask`` that is passed in.
+May not know: HTTP, sockets, time; random bytes come from ``mask``.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from ._ws_frames import (
 )
 from ._ws_handshake import MOST_HEAD, Refusal, Request
 
-LARGE: Final = 16 * 1024  # bytes from which a body is joined apart from its neighbours, which saves a copy
+LARGE: Final = 16 * 1024  # bytes from which a body is joined separately, which saves a copy
 SMALL_CHUNK: Final = 4096  # bytes below which chunks are collected in one buffer: an object each costs 40 bytes
 ALL: Final = 1 << 62
 
@@ -55,38 +56,38 @@ Mask = Callable[[int], bytes]
 
 
 class Machine:
-    """One side of a connection; ServerMachine and ClientMachine are the two.
+    """One side of a connection; base of ServerMachine and ClientMachine.
 
-    ``limit``: bytes of the largest message let in; up to ``headroom`` more pass, for protocol headers. ``large``: bytes
-    from which ``frames`` leaves a body in a buffer of its own.
+    ``limit``: bytes of the largest message accepted; up to ``headroom`` more pass, for protocol headers. ``large``:
+    bytes from which ``frames`` leaves a body in a buffer of its own.
 
-    ``said``: bytes to be sent now, in order: take the list and put an empty one in its place. ``open``: the handshake
-    is complete. ``asks``: the ``request`` is right, and ``accept`` or ``refuse`` is awaited (server only). ``ended``:
-    the peer sent a close frame, or the handshake failed: send ``said`` and close. ``fed``: calls of ``feed``;
-    ``count``: messages handed out.
+    ``to_send``: bytes to send now, in order: take the list and replace it by an empty one. ``open``: the handshake is
+    complete. ``awaits_accept``: the ``request`` is valid, and ``accept`` or ``refuse`` must follow (server only).
+    ``ended``: the peer sent a close frame, or the handshake failed: send ``to_send`` and close. ``fed``: calls of
+    ``feed``; ``count``: messages taken.
     """
 
     _side: ConnectionType
-    _mask_in: int  # MASKED if the peer's frames have to be, else 0
-    _mask_out: int  # and ours
+    _mask_in: int  # MASKED if the peer's frames must be masked, else 0
+    _mask_out: int  # the same for ours
 
     def __init__(self, limit: int, headroom: int, large: int, mask: Mask = bytes) -> None:
         self._limit = limit + headroom
         self._headroom = headroom
         self._large = large
         self._mask = mask
-        self._data = b""  # what is being taken apart, from _at on; empty unless _more
+        self._data = b""  # bytes being parsed, from _at on; empty unless _more
         self._at = 0
         self._more = False
-        self._parts: list[bytes | bytearray] = []  # what came after it; the first is bytes
+        self._parts: list[bytes | bytearray] = []  # bytes received after it; the first part is bytes
         self._have = 0  # bytes in both
-        self._need = 2  # bytes that are enough to go on
-        self._partial: bytearray | None = None  # the fragments of a message that goes on
+        self._need = 2  # bytes needed to continue
+        self._partial: bytearray | None = None  # fragments of an incomplete message
         self._fault: BadMessage | TooLarge | None = None
-        self._closing = False  # a close frame was given out by end()
-        self.said: list[bytes] = []
+        self._closing = False  # end() has returned a close frame
+        self.to_send: list[bytes] = []
         self.open = False
-        self.asks = False
+        self.awaits_accept = False
         self.ended = False
         self.request: Request | None = None
         self.fed = 0
@@ -96,21 +97,21 @@ class Machine:
 
     @property
     def begun(self) -> bool:
-        """Return True while the handshake or a message has begun or is awaited, and is not complete."""
+        """True while the handshake or a message is incomplete, or the handshake has not begun."""
         if self.ended:
             return False
         return not self.open or self._partial is not None or (self._have > 0 and not self._more)
 
     @property
     def more(self) -> bool:
-        """Return True if complete messages may be left: ``take`` stopped at ``most``, or came before ``accept``."""
+        """True if complete messages may be left: ``take`` stopped at ``most``, or they came before ``accept``."""
         return self._more
 
     def place(self) -> None:
-        """Return None: no body is received in place, use ``feed``."""
+        """Return None: bodies are not received in place; use ``feed``."""
 
     def feed(self, data: bytes) -> None:
-        """Add what came next on the stream. After the end it is dropped."""
+        """Add the next bytes of the stream. After the end they are dropped."""
         size = len(data)
         parts = self._parts
         if not size or self.ended or self._fault is not None:
@@ -130,12 +131,12 @@ class Machine:
             self.fed += 1
 
     def take(self, out: MutableSequence[bytes], most: int = ALL) -> None:
-        """Append the messages that are complete to ``out``, up to ``most``.
+        """Append complete messages to ``out``, up to ``most``.
 
-        Raises BadMessage and TooLarge after what came before the fault was appended and the close frame, or the HTTP
-        error, was put into ``said``; the stream is then of no use.
+        Raises BadMessage and TooLarge, after appending the messages before the fault and putting the close frame, or
+        the HTTP error, into ``to_send``; the stream is then unusable.
         """
-        if not self.open and (self.asks or self.ended or not self._shake()):
+        if not self.open and (self.awaits_accept or self.ended or not self._handshake()):
             return
         if self._fault is not None:
             raise self._fault
@@ -155,7 +156,7 @@ class Machine:
                 and partial is None
                 and first[0] == WHOLE
                 and len(first) >= MOST_FRAME_HEAD
-                and over <= len(behind[-1])  # more was fed than its end, and not taken
+                and over <= len(behind[-1])  # otherwise more than its end was fed and not taken
             ):
                 body, data = join_large(behind, over, self._mask_in)
                 items.append(body)
@@ -214,7 +215,7 @@ class Machine:
         elif not more:
             rest = data[at:]
             data, at, behind = b"", 0, [rest, *behind] if rest else behind
-        # from here to the raise no call: see the module's first lines
+        # no calls from here to the raise: see the module docstring
         if partial is not None:
             partial += grown
         self._partial = partial
@@ -226,16 +227,16 @@ class Machine:
         self._need = need
         self._fault = fault
         self.ended = ended
-        self.said += said
+        self.to_send += said
         out += items
         self.count += count
         if fault is not None:
             raise fault
         if had_more and behind and not more:
-            self.take(out, most - count)  # what was fed before all of the last chunk was taken
+            self.take(out, most - count)  # chunks that were fed before the last one was taken completely
 
-    def _shake(self) -> bool:
-        """Go on with the handshake; return True if messages may flow."""
+    def _handshake(self) -> bool:
+        """Continue the handshake; return True if messages may flow."""
         raise NotImplementedError
 
     def _frame(self, first: int, body: bytes) -> bytes:
@@ -247,18 +248,18 @@ class Machine:
         return self._frame(FIN | CLOSE, code.to_bytes(2, "big"))
 
     def _split_head(self) -> tuple[bytes, bytes] | None:
-        """Return the head of an HTTP message and what came behind it; None if it is not complete."""
-        data = b"".join(self._parts)  # again for each chunk, which MOST_HEAD bounds
+        """Return the head of an HTTP message and the bytes after it; None if it is incomplete."""
+        data = b"".join(self._parts)  # joined again for each chunk; MOST_HEAD bounds that
         cut = data.find(b"\r\n\r\n", max(0, self._need - 3), MOST_HEAD) + 4
         if cut > 3:
             return data[:cut], data[cut:]
         if len(data) >= MOST_HEAD:
-            raise Refusal(431, f"a head of more than {MOST_HEAD} bytes")
-        self._need = len(data)  # looked at so far
+            raise Refusal(431, f"head over {MOST_HEAD} bytes")
+        self._need = len(data)  # searched so far
         return None
 
     def _answer_close(self, frame: bytes) -> tuple[bytes, ...]:
-        """Return the answer to a close frame, none if it is an answer itself. Raises Fault."""
+        """Return the response to a close frame; nothing if it is a response itself. Raises Fault."""
         peer = Connection(self._side)
         peer.receive_data(frame)
         event = next(peer.events())
@@ -269,14 +270,14 @@ class Machine:
     # ------------------------------------------------------------------ sending
 
     @property
-    def alike(self) -> object:
-        """Machines that return the same here return the same frames of the same bodies; None: each its own."""
+    def framing(self) -> object:
+        """Machines with equal values here return equal frames for equal bodies; None equals no other."""
         return None if self._mask_out else "unmasked"
 
     def frames(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """Return the frames of ``bodies`` as buffers for one write: small ones joined, large ones apart.
+        """Return the frames of ``bodies`` as buffers for one write: small ones joined, large ones separate.
 
-        A client's frames have a mask each (RFC 6455, 5.3); they are drawn in one call. A server's large bodies are not
+        A client's frames have a mask each (RFC 6455, 5.3), all drawn in one call. A server's large bodies are not
         copied, unless they are cut into fragments.
         """
         if not bodies:
@@ -284,7 +285,7 @@ class Machine:
         large, bit = self._large, self._mask_out
         size = len(bodies[0])
         if not bit and size < large and len(set(map(len, bodies))) == 1:
-            head = frame_head(WHOLE, size, 0)  # joined on
+            head = frame_head(WHOLE, size, 0)  # joined on their common head
             return [head + head.join(bodies)]
         if bit and size < 126 and len(bodies) > 3 and len(set(map(len, bodies))) == 1:
             return [masked_run(bodies, size, self._mask(4 * len(bodies)))]
@@ -309,15 +310,15 @@ class Machine:
             out.append(b"".join(small))
         return out
 
-    def cost(self, size: int) -> int:
-        """Return the bytes that a message of ``size`` takes on the wire."""
+    def wire_size(self, size: int) -> int:
+        """Return the bytes that a message of ``size`` bytes takes on the wire."""
         whole, rest = divmod(size, MOST_FRAME)
         extra = 4 if self._mask_out else 0
         last = rest + extra + (2 if rest < 126 else 4 if rest < 65536 else 10) if rest or not whole else 0
         return whole * (MOST_FRAME + 10 + extra) + last
 
     def end(self) -> bytes:
-        """Return what is to be sent before the stream is closed: a close frame, or nothing where none is due."""
+        """Return the bytes to send before the stream is closed: a close frame, or nothing if none is due."""
         if not self.open or self.ended or self._fault is not None:
             return b""
         frame = self._close(NORMAL)

@@ -1,64 +1,55 @@
-"""Many small messages in one: opt-in on PUSH/PULL, PAIR, BUS and PUB/SUB, with ``batch=`` at both ends.
+"""Many small messages in one: ``batch=`` at both ends of PUSH/PULL, PAIR, BUS and PUB/SUB.
 
 ::
 
     with Push(listen="tcp://127.0.0.1:0", batch=True) as push, Pull(dial=push.address, batch=True) as pull:
-        push.send(b"small")     # goes with the next ones, after a millisecond at the latest
+        push.send(b"small")     # sent with the next ones, after a millisecond at the latest
         push.flush()            # or now
         pull.recv()
 
-A message costs a call, a frame and a place in queues at both ends, whatever its size; a batch pays that once. On the
-wire a batch is one CBOR array of byte strings (docs/wire.md). On PUB/SUB it holds messages of one topic, whose bytes
-stand in front so that subscribers match it as any message, and whose length ends it::
+Each message costs a call, a frame and a queue entry at both ends, whatever its size; a batch costs that once. On the
+wire a batch is one CBOR array of byte strings (docs/wire.md). On PUB/SUB it holds messages of one topic. The topic
+comes first, so that subscribers match it as in any message, and its length comes last::
 
     batch = [* bstr]                          PUSH, PAIR, BUS
     batch = topic  [* bstr]  length: u32      PUB   (with sequence=True the trailer of pubsub.py, which has it too)
 
-Nothing in plain bytes says whether they are a batch. So both ends say ``batch=``: a receiver with it refuses what is no
-batch (BadMessage), one without is given the bytes as they are. A batch is taken whole or not at all.
+Plain bytes do not show whether they are a batch, so both ends need ``batch=``: a receiver with it refuses anything else
+(BadMessage), one without receives the bytes as they are. A batch is accepted whole or not at all.
 
-Pure: no socket, no clock; the one place beside ``nngkit.envelope`` that knows cbor2.
+Pure: no socket, no clock.
 """
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Final, NoReturn
+from typing import Final
 
 import cbor2
 
+from nngkit.cbor import REFUSED, decode_one, innermost
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 
 __all__ = ["Batch"]
 
 MOST_ITEMS: Final = 65536  # messages in a batch: an array of empty ones costs its reader eight times its bytes
-HEAD: Final = 5  # bytes that CBOR puts in front of a byte string of up to 4 GiB, and in front of the array, at most
-MOST_TOPIC: Final = 4096  # bytes of a topic for which a receiver has room besides
-STRIDES: Final = 32  # items taken in one step; more is no faster
+HEAD: Final = 5  # maximum bytes of CBOR heads: of a byte string up to 4 GiB, and of the array
+MOST_TOPIC: Final = 4096  # bytes of a topic that a receiver allows on top
+STRIDES: Final = 32  # items unpacked in one step; more is no faster
 _BYTES_ONLY: Final = frozenset((bytes,))
 _U32 = struct.Struct(">I")
 
 
-def _deny(*_: object) -> NoReturn:
-    raise ValueError("tags are not allowed")
-
-
-# every tag that cbor2 decodes by itself (see nngkit.envelope, whose limits these are)
-_KNOWN_TAGS = (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
-_DENIED = dict.fromkeys(_KNOWN_TAGS, _deny)
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """When a batch is sent: with ``items`` messages in it, or ``size`` bytes, or ``delay`` seconds after its first.
+    """When a batch is sent: at ``items`` messages, at ``size`` bytes, or ``delay`` seconds after its first message.
 
-    Rates by the size of a batch are in docs/benchmarks.md; the defaults are where they level off. A message of more
-    than ``size`` bytes goes alone. Raises ConfigError.
+    docs/benchmarks.md has the rates by batch size; the defaults are where they level off. A message of more than
+    ``size`` bytes is sent alone. Raises ConfigError.
     """
 
     items: int = 1024
@@ -74,24 +65,24 @@ class Batch:
         for what, most in (("items", MOST_ITEMS), ("size", 1 << 30)):
             value = getattr(self, what)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-                raise ConfigError(f"batch {what}", f"{value!r} is not a whole number from 1 to {most}", value)
+                raise ConfigError(f"batch {what}", f"{value!r} is not an integer from 1 to {most}", value)
         if not isinstance(self.delay, (int, float)) or isinstance(self.delay, bool) or not 0 < self.delay <= 3600:
-            raise ConfigError("batch delay", f"{self.delay!r} is not from 0 to 3600 seconds, and over 0", self.delay)
+            raise ConfigError("batch delay", f"{self.delay!r} is not over 0 and at most 3600 seconds", self.delay)
 
 
 def pack(items: Sequence[bytes]) -> bytes:
-    """The array of ``items``, at least one."""
+    """Return the array of ``items``, at least one."""
     sizes = set(map(len, items))
     if len(sizes) > 1:
         packed: bytes = cbor2.dumps(items)
         return packed
-    # messages of one size, as most are, have one head: joining on it makes the same bytes without a look at each
+    # messages of equal size, the usual case, have equal heads: joining on the head gives the same bytes faster
     head = _head(0x40, sizes.pop())
     return b"".join((_head(0x80, len(items)), head, head.join(items)))
 
 
 def unpack(packed: bytes, *, largest: int, peer: str | None = None) -> list[bytes]:
-    """Return the items given to ``pack``. Raises BadMessage, and TooLarge for one of over ``largest`` bytes."""
+    """Return the items given to ``pack``. Raises BadMessage, and TooLarge if one is over ``largest`` bytes."""
     items = _unpack_equal(packed) or _unpack_any(packed, peer)
     if len(packed) > largest and (size := max(map(len, items))) > largest:
         raise TooLarge(size, largest, peer)
@@ -99,17 +90,17 @@ def unpack(packed: bytes, *, largest: int, peer: str | None = None) -> list[byte
 
 
 def count(packed: bytes, start: int = 0) -> int:
-    """Return how many messages are in the array of ours that begins at ``start``."""
+    """Return the number of messages in the array, of our making, at ``start``."""
     return max(1, _read_head(packed, start, 0x80)[0])
 
 
 def count_topic(body: bytes) -> int:
-    """Return how many messages are in a batch of ours that begins with a topic, numbered or not."""
+    """Return the number of messages in a batch, of our making, that begins with a topic."""
     return count(body, _U32.unpack_from(body, len(body) - _U32.size)[0])
 
 
 def _head(major: int, number: int) -> bytes:
-    """CBOR's head of a byte string of ``number`` bytes (major 0x40) or an array of as many items (0x80)."""
+    """Return CBOR's head of a byte string of ``number`` bytes (major 0x40) or an array of as many items (0x80)."""
     if number < 24:
         return bytes((major | number,))
     width = 1 if number < 1 << 8 else 2 if number < 1 << 16 else 4 if number < 1 << 32 else 8
@@ -117,7 +108,7 @@ def _head(major: int, number: int) -> bytes:
 
 
 def _read_head(packed: bytes, at: int, major: int) -> tuple[int, int]:
-    """The number in the head at ``at``, and where the head ends; (-1, at) if it is not of ``major``, or cut off."""
+    """Return the number in the head at ``at`` and the head's end; (-1, at) if it is not of ``major``, or incomplete."""
     if at >= len(packed) or packed[at] & 0xE0 != major:
         return -1, at
     short = packed[at] & 0x1F
@@ -130,13 +121,13 @@ def _read_head(packed: bytes, at: int, major: int) -> tuple[int, int]:
 
 
 def _unpack_equal(packed: bytes) -> list[bytes] | None:
-    """The items if they are all of one size, None if not: without a look at each of their heads."""
+    """Return the items if all are of equal size, else None; it does not read each head."""
     count, start = _read_head(packed, 0, 0x80)
     size, body = _read_head(packed, start, 0x40)
     stride = body - start + size
     if count < 1 or size < 1 or count > MOST_ITEMS or start + count * stride != len(packed):
         return None
-    for at in range(start, body):  # a byte of the head, in every item
+    for at in range(start, body):  # one byte of the head, in all items
         if packed[at::stride] != packed[at : at + 1] * count:
             return None
     each = _strider(body - start, size)
@@ -149,47 +140,35 @@ def _unpack_equal(packed: bytes) -> list[bytes] | None:
 
 @lru_cache(256)
 def _strider(head: int, size: int) -> struct.Struct:
-    """Takes ``STRIDES`` items of ``size`` bytes out of as many heads and bodies."""
+    """Return a Struct that unpacks ``STRIDES`` items of ``size`` bytes with their heads."""
     return struct.Struct(f"{head}x{size}s" * STRIDES)
 
 
 def _unpack_any(packed: bytes, peer: str | None) -> list[bytes]:
-    stream = io.BytesIO(packed)
     try:
-        items = cbor2.CBORDecoder(
-            stream, tag_hook=_deny, semantic_decoders=_DENIED, max_depth=2, allow_indefinite=False
-        ).decode()
-    except (cbor2.CBORError, ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise BadMessage("batch", _reason(error), peer) from error
+        items = decode_one(packed, max_depth=2)
+    except REFUSED as error:
+        raise BadMessage("batch", innermost(error), peer) from error
     if type(items) is not list:
-        raise BadMessage("batch", f"{type(items).__name__} where an array was expected", peer)
-    if stream.tell() != len(packed):
-        raise BadMessage("batch", f"{len(packed) - stream.tell()} bytes behind the array", peer)
+        raise BadMessage("batch", f"{type(items).__name__} instead of an array", peer)
     if not 1 <= len(items) <= MOST_ITEMS:
         raise BadMessage("batch", f"{len(items)} messages, not 1 to {MOST_ITEMS}", peer)
     if not _BYTES_ONLY.issuperset(map(type, items)):
         odd = next(type(item).__name__ for item in items if type(item) is not bytes)
-        raise BadMessage("batch", f"{odd} where a byte string was expected", peer)
+        raise BadMessage("batch", f"{odd} instead of a byte string", peer)
     return items
 
 
 def pack_topic(topic: bytes, items: Sequence[bytes]) -> bytes:
-    """A batch of one topic."""
+    """Return a batch of one topic."""
     return b"".join((topic, pack(items), _U32.pack(len(topic))))
 
 
 def split_topic(body: bytes, peer: str | None = None) -> tuple[bytes, bytes]:
-    """The topic and the array of a batch of one topic, which may still be anything. Raises BadMessage."""
+    """Return topic and array of a batch of one topic; the array is not checked. Raises BadMessage."""
     if len(body) < _U32.size:
-        raise BadMessage("batch", f"{len(body)} bytes, too few for a topic's length", peer)
+        raise BadMessage("batch", f"{len(body)} bytes, too short for a topic length", peer)
     length = _U32.unpack_from(body, len(body) - _U32.size)[0]
     if length > len(body) - _U32.size:
-        raise BadMessage("batch", f"a topic of {length} bytes in a message of {len(body)}", peer)
+        raise BadMessage("batch", f"topic of {length} bytes in a message of {len(body)}", peer)
     return body[:length], body[length : -_U32.size]
-
-
-def _reason(error: Exception) -> str:
-    """cbor2 wraps what went wrong inside a container; the innermost says it."""
-    while isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    return str(error) or type(error).__name__

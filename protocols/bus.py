@@ -1,4 +1,4 @@
-"""BUS: each message goes to every peer directly connected, once, and not further.
+"""BUS: each message goes once to every directly connected peer, and no further.
 
 ::
 
@@ -6,9 +6,9 @@
         spoke.wait_for_peers(1)
         hub.send(b"to all")
 
-Best effort: what finds the queue of a peer full is dropped for that peer, and counted. What has to arrive goes by other
-means (sequence numbers and repair, REQ/REP). A message reaches every connected peer, strangers included: decide with
-``admit`` or TLS who may join. Protocol number 112.
+Best effort: a message that finds a peer's queue full is dropped for that peer, and counted. Delivery guarantees need
+other means (sequence numbers and repair, REQ/REP). A message goes to every connected peer, unknown ones too: decide
+with ``admit`` or TLS which may join. Protocol number 112.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import ClassVar, Unpack
 
 from ._inbox import WhenBehind
 from ._options import BroadcastOptions
-from ._outbox import WhenFull
 from ._receiving import Message, MessageReceiver
 from ._sender import Broadcaster
 from ._socket import Socket
+from ._write_timing import WhenFull
 from .sp import BUS
 
 __all__ = ["Bus"]
 
 
 class Bus(Broadcaster, MessageReceiver, Socket):
-    """A node of a bus. ``send_buffer`` is a queue for each peer, ``recv_buffer`` one for all (1 to 8192).
+    """A node of a bus. ``send_buffer`` is the queue of each peer, ``recv_buffer`` the one for all (1 to 8192).
 
-    ``send`` never waits. With a queue full the newest message is dropped, with ``when_full="drop_oldest"`` the oldest.
-    A program that does not receive keeps the oldest.
+    ``send`` never waits. A full send queue drops the newest message, with ``when_full="drop_oldest"`` the oldest. A
+    full receive queue keeps the oldest messages.
     """
 
     _protocol: ClassVar[int] = BUS
@@ -46,13 +46,13 @@ class Bus(Broadcaster, MessageReceiver, Socket):
         super().__init__(**options)
 
     def relay(self, messages: Iterable[Message]) -> int:
-        """Queue each message for every peer except the one that it came from; return their number.
+        """Queue each message for every peer except its sender; return their number.
 
-        It never waits, as ``send``. A message without ``pipe`` goes to every peer. Raises Closed.
+        Like ``send``, it never waits. A message without ``pipe`` goes to every peer. Raises Closed.
         """
         frames = [
             (
-                bytes(each) if self._lane is None else self._pack(b"", (bytes(each),)),
+                bytes(each) if self._open_batch is None else self._pack(b"", (bytes(each),)),
                 None if each.pipe is None else each.pipe.id,
             )
             for each in messages

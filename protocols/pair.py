@@ -1,4 +1,4 @@
-"""PAIR: two peers, both ways, and nobody else.
+"""PAIR: exactly two peers, in both directions.
 
 ::
 
@@ -6,10 +6,10 @@
         left.send(b"ping")
         right.recv()
 
-The first connection owns the socket; later ones are refused until it goes, so a stranger who comes first keeps the
-honest peer out: use ``admit`` or TLS where strangers can reach it. Flow-controlled like PIPELINE: nothing is dropped
-while both ends live; what was under way when one died is gone. Pair0 (protocol 16) is nanomsg's; Pair1 (17) is NNG's,
-and adds a hop count on the wire. The two do not talk to each other.
+The first connection keeps the socket; others are refused until it ends. A stranger that connects first keeps the
+intended peer out: use ``admit`` or TLS if strangers can connect. Flow-controlled like PIPELINE: nothing is dropped
+while both ends live; messages in transit when one ends are lost. Pair0 (protocol 16) is nanomsg's; Pair1 (17) is NNG's
+and adds a hop count. The two are not compatible.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from nngkit.errors import BadMessage
 
 from ._connection import Connection
 from ._options import QueueOptions
-from ._outbox import WhenFull
 from ._receiving import MessageReceiver
 from ._sender import Sender
-from ._socket import Socket, weakly
+from ._socket import Socket
+from ._weakly import weakly
+from ._write_timing import WhenFull
 from .sp import PAIR0, PAIR1, split_hops
 
 __all__ = ["Pair0", "Pair1"]
@@ -43,16 +44,16 @@ class _Pair(Sender, MessageReceiver, Socket):
 
 
 class Pair0(_Pair):
-    """One end of a pair, version 0: what nanomsg and nanocat speak."""
+    """One end of a pair, version 0, as in nanomsg."""
 
     _protocol: ClassVar[int] = PAIR0
 
 
 class Pair1(_Pair):
-    """One end of a pair, version 1: NNG's own."""
+    """One end of a pair, version 1, as in NNG."""
 
     _protocol: ClassVar[int] = PAIR1
-    _header = b"\0\0\0\1"  # sent here, and through no device yet
+    _header = b"\0\0\0\1"  # hop count: sent here, no device passed
     _header_room: ClassVar[int] = len(_header)
 
     def _set_up(self) -> None:

@@ -1,4 +1,4 @@
-"""PIPELINE: PUSH hands each message to one of its peers, PULL takes from all of them.
+"""PIPELINE: PUSH sends each message to one of its peers, PULL receives from all of them.
 
 ::
 
@@ -6,9 +6,9 @@
         push.send(b"work")
         pull.recv()
 
-Flow-controlled: nothing is dropped while both ends live, a sender with its queue full waits (``when_full="block"``, the
-default). What a peer had read ahead when it died is gone: at most once across a death. Messages go in turn to the
-peers that have room. RFC: nanomsg SP pipeline, protocol numbers 80 (PUSH) and 81 (PULL).
+Flow-controlled: nothing is dropped while both ends live, and a sender with a full queue waits (``when_full="block"``,
+the default). Messages that a peer had read ahead when it died are lost: at most once across a death. Messages go in
+turn to the peers with room. RFC: nanomsg SP pipeline, protocol numbers 80 (PUSH) and 81 (PULL).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from __future__ import annotations
 from typing import ClassVar, Unpack
 
 from ._options import QueueOptions, ReceiveOptions
-from ._outbox import WhenFull
 from ._receiving import MessageReceiver
 from ._sender import Sender
 from ._socket import Socket
+from ._write_timing import WhenFull
 from .sp import PULL, PUSH
 
 __all__ = ["Pull", "Push"]
 
 
 class Push(Sender, Socket):
-    """Sends each message to one peer. ``send_buffer`` (default 1024, 0 to 8192) is one queue for all peers."""
+    """Send each message to one peer. ``send_buffer`` (default 1024, 0 to 8192) is one queue for all peers."""
 
     _protocol: ClassVar[int] = PUSH
     _shares: ClassVar[bool] = True
-    _swallows: ClassVar[bool] = True
+    _never_receives: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
     _drains: ClassVar[bool] = True
     _policies: ClassVar[tuple[WhenFull, ...]] = ("block", "drop", "drop_oldest", "raise")
@@ -40,10 +40,10 @@ class Push(Sender, Socket):
 
 
 class Pull(MessageReceiver, Socket):
-    """Receives from all peers, fairly. ``recv_buffer`` (default 128) messages are read ahead.
+    """Receive from all peers, fairly. ``recv_buffer`` (default 128) messages are read ahead.
 
-    Read-ahead hoards: a worker that takes long over each message should set ``recv_buffer=1``, so that its peers get
-    the rest; what the network's buffers hold of small messages is its own all the same.
+    A worker that is slow with each message should set ``recv_buffer=1``, so that its peers get the rest. The network's
+    buffers still hold small messages for it.
     """
 
     _protocol: ClassVar[int] = PULL

@@ -1,4 +1,4 @@
-"""PUBSUB: a publisher sends to all subscribers; each takes the messages that begin with a topic it asked for.
+"""PUBSUB: a publisher sends to all subscribers; each receives the messages that begin with one of its topics.
 
 ::
 
@@ -7,15 +7,15 @@
         pub.send(b"weather.oslo 3")
         sub.recv()
 
-A topic is a prefix of bytes. It is matched at the subscriber: a publisher sends everything to every subscriber. Best
-effort: what finds the queue of a subscriber full is dropped for it; the publisher counts that, the subscriber does not
-know. Numbered messages make the loss visible there: with ``sequence=True`` on both ends each message carries a trailer
-that ``Sub`` takes off and counts gaps by (``stats.lost``)::
+A topic is a prefix of bytes. The subscriber matches it: a publisher sends everything to every subscriber. Best effort:
+a message that finds a subscriber's queue full is dropped for it; the publisher counts that, the subscriber does not
+notice. Numbered messages let the subscriber notice: with ``sequence=True`` at both ends each message has a trailer that
+``Sub`` removes, and gaps are counted in ``stats.lost``::
 
     message = topic  body  origin: 8 bytes  number: u64  topic length: u32          (big-endian; docs/wire.md)
 
-Numbers run per topic, so that a subscriber of some topics sees no gaps in those it did not ask for. A subscriber that
-joins late begins with the first number it sees. Protocol numbers 32 (PUB) and 33 (SUB).
+Numbers run per topic, so that a subscriber to some topics sees no gaps from others. A late subscriber starts with the
+first number it sees. Protocol numbers 32 (PUB) and 33 (SUB).
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ from ._connection import Connection
 from ._inbox import WhenBehind
 from ._nng import Payload, as_bytes
 from ._options import BroadcastOptions, ReceiveOptions
-from ._outbox import WhenFull
-from ._receiving import DEFAULT, MessageReceiver, Timeout
+from ._receiving import MessageReceiver
 from ._sender import Broadcaster, messages
-from ._socket import Socket, weakly
+from ._socket import Socket
+from ._timeout import DEFAULT, Timeout
+from ._weakly import weakly
+from ._write_timing import WhenFull
 from .batch import pack, pack_topic, split_topic, unpack
 from .sp import PUB, SUB
 
@@ -47,24 +49,24 @@ __all__ = ["Pub", "Sub"]
 log = logging.getLogger("nngkit.protocols")
 
 TRAILER = struct.Struct(">8sQI")
-UNHEARD = 2.0  # seconds that a Sub may take to subscribe before its log says that it drops what comes
-MOST_TOPICS = 65536  # numbered topics remembered; over that the one longest unused is forgotten (and starts anew)
+UNHEARD = 2.0  # seconds without a topic after which a Sub logs that it drops messages
+MOST_TOPICS = 65536  # numbered topics kept; beyond that the least recently used is forgotten and starts anew
 
 Topic = bytes | bytearray | memoryview | str
 _TOPICS = (bytes, bytearray, memoryview, str)
 
 
 class Pub(Broadcaster, Socket):
-    """Publishes to all subscribers. ``send_buffer`` is a queue for each of them (1 to 8192). ``send`` never waits.
+    """Publish to all subscribers. ``send_buffer`` is the queue of each of them (1 to 8192). ``send`` never waits.
 
-    With a queue full its oldest message is dropped, with ``when_full="drop"`` the newest; both are counted.
+    A full queue drops its oldest message, with ``when_full="drop"`` the newest; both are counted.
 
-    ``sequence``: number the messages of each topic; then a subscriber needs ``sequence=True`` too. With ``batch`` a
-    batch holds messages of one ``topic=``, which subscriptions are matched with: say it there and not in the data.
+    ``sequence``: number the messages of each topic; subscribers then need ``sequence=True`` too. With ``batch`` a batch
+    holds messages of one ``topic=``, against which subscriptions are matched: give it there and not in the data.
     """
 
     _protocol: ClassVar[int] = PUB
-    _swallows: ClassVar[bool] = True
+    _never_receives: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
     _batches_by_topic: ClassVar[bool] = True
     _drains: ClassVar[bool] = True
@@ -85,27 +87,27 @@ class Pub(Broadcaster, Socket):
             self._publish((data,), topic)
 
     async def asend(self, data: Payload, timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> None:
-        """``send`` for a task. Yields at least every 64 messages."""
+        """Like ``send``, for a task. Yields at least every 64 messages."""
         if self._numbers is None and self._batcher is None:
             await super().asend(_topic(topic) + as_bytes(data) if topic else data, timeout)
         else:
-            await self._breathe()
+            await self._checkpoint_sometimes()
             self._publish((data,), topic)
 
     def send_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> int:
-        """Publish each of ``items`` behind ``topic``; the number published."""
+        """Publish each of ``items``, preceded by ``topic``; return their number."""
         if self._numbers is None and self._batcher is None:
             head = _topic(topic)
             return super().send_many([head + as_bytes(item) for item in items] if head else items, timeout)
         return self._publish(items, topic)
 
     async def asend_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> int:
-        """``send_many`` for a task."""
+        """Like ``send_many``, for a task."""
         if self._numbers is None and self._batcher is None:
             head = _topic(topic)
             framed = [head + as_bytes(item) for item in items] if head else items
             return await super().asend_many(framed, timeout)
-        await self._breathe()
+        await self._checkpoint_sometimes()
         return self._publish(items, topic)
 
     def _publish(self, items: Iterable[Payload], topic: Topic) -> int:
@@ -115,7 +117,7 @@ class Pub(Broadcaster, Socket):
             self._batcher.publish(head, held)
             return len(held)
         count = 0
-        with self._numbering:  # so that numbers go out in their order; a publisher never waits for room
+        with self._numbering:  # so that numbers are sent in order; a publisher never waits for room
             for data in items:
                 self._outbox.to_all((b"".join((head, as_bytes(data), self._trailer(head, 1))),))
                 count += 1
@@ -127,7 +129,7 @@ class Pub(Broadcaster, Socket):
         return b"".join((topic, pack(items), self._trailer(topic, len(items))))
 
     def _trailer(self, topic: bytes, count: int) -> bytes:
-        """The numbers of the next ``count`` messages, in order: whoever asks holds a lock."""
+        """Return the trailer of the next ``count`` messages. The caller holds a lock that keeps them in order."""
         numbers = self._numbers
         assert numbers is not None
         number = numbers.pop(topic, 0)
@@ -138,11 +140,12 @@ class Pub(Broadcaster, Socket):
 
 
 class Sub(MessageReceiver, Socket):
-    """Receives what begins with one of its topics; ``b""`` is everything, and without a topic there is nothing.
+    """Receive messages that begin with a subscribed topic.
 
-    ``recv_buffer`` (default 1024) messages are kept for a slow reader, the newest; the others are counted as dropped.
-    ``topics``: one or several to begin with. ``sequence``: the publishers number their messages: gaps are counted as
-    ``lost``, what comes twice (by two ways) as ``duplicate``; what has no trailer is dropped and counted as ``bad``.
+    ``b""`` is everything, and without a topic nothing is received. ``recv_buffer`` (default 1024) messages are kept for
+    a slow reader, the newest; others are dropped and counted. ``topics``: one or several initial topics. ``sequence``:
+    the publishers number their messages: gaps count as ``lost``, repeated numbers as ``duplicate``; a message without a
+    trailer is dropped and counts as ``bad``.
     """
 
     _protocol: ClassVar[int] = SUB
@@ -158,7 +161,7 @@ class Sub(MessageReceiver, Socket):
         self._prefixes: tuple[bytes, ...] = ()
         self._next: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
         self._lost = self._duplicate = self._bad = 0
-        self._topicless_since: float | None = time.monotonic()  # None once it has had a topic, or has been told of
+        self._topicless_since: float | None = time.monotonic()  # None once it had a topic, or the warning was logged
         super().__init__(**options)
 
     def _set_up(self) -> None:
@@ -168,7 +171,7 @@ class Sub(MessageReceiver, Socket):
 
     @property
     def topics(self) -> tuple[bytes, ...]:
-        """Topics subscribed to, the longest first: the first that a message begins with is the most specific."""
+        """Subscribed topics, the longest first: the first that a message begins with is the most specific."""
         return tuple(sorted(self._topics.copy(), key=lambda topic: (-len(topic), topic)))
 
     def subscribe(self, topic: Topic) -> None:
@@ -180,9 +183,10 @@ class Sub(MessageReceiver, Socket):
             self._change()
 
     def unsubscribe(self, topic: Topic) -> None:
-        """Receive them no more, those neither that were read ahead. Raises ConfigError if it was not subscribed to.
+        """Stop receiving messages of ``topic``, those read ahead included.
 
-        In batches and with ``sequence`` what was read ahead still comes.
+        In batches and with ``sequence`` messages read ahead are still received. Raises ConfigError if it was not
+        subscribed to.
         """
         with self._core.lock:
             self._core.check_open()
@@ -202,11 +206,11 @@ class Sub(MessageReceiver, Socket):
         self._inbox.unpack = None if plain else weakly(self._unpack, ())
 
     def _unpack(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
-        """Under the core's lock: those of our topics, without what only we put there."""
+        """Return the messages that match our topics, without trailers. Under the core's lock."""
         prefixes = self._prefixes
         if self._topicless_since is not None and messages and time.monotonic() - self._topicless_since > UNHEARD:
             self._topicless_since = None
-            log.warning("%r drops what comes: it has no topics; subscribe to b'' to receive everything", self)
+            log.warning("%r drops received messages: it has no topics; subscribe to b'' to receive everything", self)
         ours = [message for message in messages if message.startswith(prefixes)]
         if self._batch is not None:
             return self._split_all(connection, ours)
@@ -223,8 +227,8 @@ class Sub(MessageReceiver, Socket):
         return message[: -TRAILER.size]
 
     def _account(self, key: tuple[bytes, bytes], number: int, count: int) -> None:
-        # A signal handler that raises may have a message looked at twice: it must come out again, so a number seen
-        # before is counted and let through, not dropped.
+        # A signal handler that raises may cause a message to be examined twice, and it must come out both times. So a
+        # number seen before is counted and let through, not dropped.
         expected = self._next.pop(key, number)
         if number < expected:
             self._duplicate += count
@@ -238,7 +242,7 @@ class Sub(MessageReceiver, Socket):
         peer = None if connection.pipe is None else connection.pipe.address
         if self._sequence:
             if (numbered := _numbered(message)) is None:
-                raise BadMessage("batch", "no number where one was expected", peer)
+                raise BadMessage("batch", "no sequence number", peer)
             origin, number, topic = numbered
             items = unpack(message[len(topic) : -TRAILER.size], largest=self._largest, peer=peer)
             self._account((origin, topic), number, len(items))
@@ -252,7 +256,7 @@ class Sub(MessageReceiver, Socket):
 
 
 def _numbered(body: bytes) -> tuple[bytes, int, bytes] | None:
-    """Origin, number and topic in the trailer of ``body``; None if it cannot be one."""
+    """Return origin, number and topic from the trailer of ``body``; None if it has none."""
     if len(body) < TRAILER.size:
         return None
     origin, number, length = TRAILER.unpack_from(body, len(body) - TRAILER.size)

@@ -1,4 +1,4 @@
-"""REQREP: a request goes to one of the peers, its reply comes back to who asked.
+"""REQREP: a request goes to one of the peers, and its reply comes back.
 
 ::
 
@@ -9,9 +9,9 @@
         ...                                       # in any others, at once:
         req.request(b"hello", timeout=1.0)
 
-Many requests are under way on one socket, from threads and tasks alike, and many are open on one ``Rep``. At least
-once: a request whose peer was lost is sent again, so it may run twice. Which peer took which request is known: those of
-a lost peer are sent again, and no others.
+Many requests may be in progress on one socket, from threads and tasks, and many may be open on one ``Rep``. Delivery is
+at least once: a request whose peer was lost is sent again, so it may run twice. A Req knows which peer took which
+request; it resends those of a lost peer and no others.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ from nngkit.errors import TimedOut
 from ._alarm import Alarm
 from ._answering import Answerer, Answers, Question
 from ._asking import Asking
-from ._connection import Connection, PeerEvent
+from ._connection import Connection
 from ._nng import Payload, as_bytes
 from ._options import MOST_BUFFER, CallOptions
-from ._receiving import DEFAULT, Default, Timeout
-from ._socket import Socket, weakly
+from ._pipe import PeerEvent
+from ._socket import Socket
+from ._timeout import DEFAULT, Default, Timeout
 from ._waiters import ThreadWaiter, TrioWaiter, Waiter, task_waiter
+from ._weakly import weakly
 from .sp import HEADROOM, REP, REQ
 
 __all__ = ["Rep", "Req", "Request"]
 
-RESEND = 60.0  # seconds without a reply after which a request is sent again, as nanomsg and NNG do
+RESEND = 60.0  # seconds without a reply after which a request is sent again, as in nanomsg and NNG
 
 
 class _Call:
-    """One request under way. ``queued``: it waits for a peer; ``peer``: the connection that took it."""
+    """One request in progress. ``queued``: it waits for a peer; ``peer``: the connection that took it."""
 
     __slots__ = ("__weakref__", "number", "peer", "queued", "reply", "resend_at", "waiter")
 
@@ -59,15 +61,15 @@ class _Call:
 
 
 class Req(Socket):
-    """Asks. Requests go in turn to the peers that have room, and wait while there is none.
+    """Send requests. They go in turn to the peers with room, and wait while there is none.
 
-    ``resend``: seconds after which an unanswered request is sent again, None never (it still is when its peer is lost).
+    ``resend``: seconds after which an unanswered request is sent again; None: only when its peer is lost.
     """
 
     _protocol: ClassVar[int] = REQ
     _header_room: ClassVar[int] = HEADROOM
     _shares: ClassVar[bool] = True
-    _default_send_buffer: ClassVar[int] = MOST_BUFFER  # so that thousands in flight need no wait for room
+    _default_send_buffer: ClassVar[int] = MOST_BUFFER  # so that thousands of requests need not wait for room
 
     def __init__(self, *, resend: float | None = RESEND, **options: Unpack[CallOptions]) -> None:
         self._resend = resend
@@ -82,10 +84,10 @@ class Req(Socket):
         self._core.follow(weakly(self._peer))
 
     def request(self, data: Payload, timeout: Timeout = DEFAULT) -> bytes:
-        """The reply to ``data``. ``timeout`` seconds (left out: ``recv_timeout``) bound it all, waiting for a peer too.
+        """Return the reply to ``data``.
 
-        Interrupted or timed out, the request may have run; its reply will be dropped (``stats.late``).
-        Raises TimedOut, Closed, Forked.
+        ``timeout`` (default: ``recv_timeout``) covers everything, waiting for a peer too. If interrupted or timed out,
+        the request may have run; its reply is dropped (``stats.late``). Raises TimedOut, Closed, Forked.
         """
         call = _Call(waiter := ThreadWaiter())
         try:
@@ -97,13 +99,13 @@ class Req(Socket):
             self._asking.leave(call)
 
     async def arequest(self, data: Payload, timeout: Timeout = DEFAULT) -> bytes:
-        """``request`` for a task. Cancelled, the request may have run; its reply will be dropped."""
+        """Like ``request``, for a task. If cancelled, the request may have run; its reply is dropped."""
         call = _Call(waiter := task_waiter())
         if isinstance(waiter, TrioWaiter):
             await waiter.checkpoint_if_cancelled()
         try:
             for until in self._converse(call, as_bytes(data), timeout):
-                self._core.poller.attend(waiter)
+                self._core.poller.watch_for(waiter)
                 await waiter.wait(until)
             assert call.reply is not None
             return call.reply
@@ -111,23 +113,23 @@ class Req(Socket):
             self._asking.leave(call)
 
     def _converse(self, call: _Call, body: bytes, timeout: Timeout) -> Iterator[float | None]:
-        """One request from beginning to end, for whoever can wait: yields until when, returns with the reply there."""
+        """Make one request: yield until when to wait, end when the reply is there."""
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
         core, outbox = self._core, self._outbox
         core.check_open()
-        add = outbox.add if isinstance(call.waiter, ThreadWaiter) else outbox.add_soon
+        add = outbox.add if isinstance(call.waiter, ThreadWaiter) else outbox.add_at_turn_end
         message = self._asking.enter(call) + body
         try:
             while True:
-                # Nothing is queued while nobody is there: the next peer would get it, however late.
+                # Nothing is queued without a peer: the next peer would get it, however late.
                 if not core.present:
                     yield from self._until(lambda: bool(core.present), core.peer_waiters, call, deadline, seconds)
                 call.queued = True
                 call.resend_at = None if self._resend is None else time.monotonic() + self._resend
                 if not add(message):
                     yield from self._until(lambda: add(message), outbox.waiters, call, deadline, seconds)
-                if self._resend is not None and (alarm := self._alarm) is not None and not alarm.ticking:
+                if self._resend is not None and (alarm := self._alarm) is not None and not alarm.is_set:
                     alarm.set(self._resend)
                 while call.reply is None:
                     if call.resend_at is not None and time.monotonic() >= call.resend_at and not call.queued:
@@ -148,7 +150,7 @@ class Req(Socket):
         waiters.add(call.waiter)
         try:
             while not done():
-                what = "the peers take no more" if self._core.present else "no peer is connected"
+                what = "no peer has room" if self._core.present else "no peer is connected"
                 self._check(deadline, seconds, what)
                 yield deadline
         finally:
@@ -161,7 +163,7 @@ class Req(Socket):
             raise TimedOut(f"{self!r}: {what} in {seconds} s{why}", seconds)
 
     def _took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
-        """Under the core's lock: a connection took requests; None: it ended, and they are back in the queue."""
+        """Note that ``connection`` took requests or, if None, that they are queued again. Under the core's lock."""
         find = self._asking.find
         for message in messages:
             call = find(int.from_bytes(message[:4], "big"))
@@ -171,7 +173,7 @@ class Req(Socket):
                 call.queued = connection is None
 
     def _peer(self, event: PeerEvent) -> None:
-        """On the thread that noticed: send again what a lost peer had taken."""
+        """Resend the requests that a lost peer had taken. On the thread that noticed."""
         if event.kind == "joined":
             return
         for call in self._asking.askers():
@@ -203,9 +205,9 @@ class Req(Socket):
 
 
 class Request(Question):
-    """A request to be answered, once, by ``reply`` or ``areply``; in any order with others, from any thread or task.
+    """A received request. ``reply`` or ``areply`` answers it, in any order with others, from any thread or task.
 
-    Answering it again raises RuntimeError: the peer has stopped listening to that id.
+    A second reply raises RuntimeError: the peer no longer waits for it.
     """
 
     __slots__ = ("_answered",)
@@ -216,14 +218,15 @@ class Request(Question):
 
     def _answering(self) -> None:
         if self._answered:
-            raise RuntimeError("this request was answered already")
+            raise RuntimeError("this request was already answered")
         self._answered = True
 
 
 class Rep(Answerer[Request]):
-    """Answers. ``recv`` and iteration give each Request; ``recv_buffer`` (default 1024) wait their turn.
+    """Reply to requests. ``recv`` and iteration return each Request.
 
-    ``send_buffer`` (default 1024) answers are queued for each peer.
+    Up to ``recv_buffer`` (default 1024) requests wait in a queue. ``send_buffer`` (default 1024) replies are queued for
+    each peer.
     """
 
     _protocol: ClassVar[int] = REP

@@ -1,13 +1,13 @@
-"""Whose turn it is: which peer gets the next messages, and of which peer is read next. Pure.
+"""Fair scheduling of peers: which peer gets the next messages, and which is read next. Pure.
 
 ::
 
-    Push, Pair, Req             one queue: `share` of it to each peer that has room, in turn (`Rotation`)
-    Pub, Bus, Surveyor          every peer has a queue of its own
+    Push, Pair, Req             one queue: each peer with room gets a `share`, in turn (`Rotation`)
+    Pub, Bus, Surveyor          a queue for each peer
     Rep, Respondent             the peer that asked
-    Pull and all who receive    from each peer that has something a number of messages, in turn (`Rotation`)
+    Pull and all receivers      a number of messages from each peer with data, in turn (`Rotation`)
 
-Knows no socket, no clock and no message: peers are any hashable objects.
+Knows no socket, clock or message: peers are any hashable objects.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Peer = TypeVar("Peer")
 def share(waiting: int, takers: int) -> int:
     """Return how many of ``waiting`` messages the next of ``takers`` peers gets.
 
-    Alone it gets all. Of several each gets an equal part of what there is, so that a long queue reaches all of them,
-    and a peer that is quicker comes again the sooner.
+    A single peer gets all. Several get equal parts, so that a long queue reaches all of them; a faster peer returns
+    sooner.
     """
     if takers <= 1:
         return waiting
@@ -33,7 +33,7 @@ def share(waiting: int, takers: int) -> int:
 
 
 class Rotation(Generic[Peer]):
-    """Peers that wait for their turn, the one that waits longest first: the order of ``peers``, each once at most."""
+    """Peers waiting for their turn, in the order of ``peers``: the one that waits longest first."""
 
     __slots__ = ("peers",)
 
@@ -50,19 +50,19 @@ class Rotation(Generic[Peer]):
         return iter(list(self.peers))
 
     def add(self, peer: Peer) -> None:
-        """Put ``peer`` at the end, unless it waits already."""
+        """Append ``peer``, unless it waits already."""
         self.peers.setdefault(peer, None)
 
     def discard(self, peer: Peer) -> None:
-        """Take ``peer`` out, if it is there."""
+        """Remove ``peer``, if present."""
         self.peers.pop(peer, None)
 
     def first(self) -> Peer | None:
-        """Return the peer whose turn it is; None if nobody waits."""
+        """Return the next peer; None if there is none."""
         return next(iter(self.peers), None)
 
     def turn(self, peer: Peer) -> None:
-        """Put ``peer``, which has had its turn, at the end."""
+        """Move ``peer``, which has had its turn, to the end."""
         if peer in self.peers:
             del self.peers[peer]
             self.peers[peer] = None

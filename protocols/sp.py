@@ -1,11 +1,11 @@
-"""SP over a byte stream as a pure machine: bytes in, messages out, as h11 is for HTTP.
+"""SP over a byte stream as a pure state machine: bytes in, messages out, as h11 does for HTTP.
 
 ::
 
     ours, theirs = Machine(PUSH), Machine(PULL)
-    wire = b"".join(ours.said)                  # the hello; `said` holds what is to be sent now
+    wire = b"".join(ours.to_send)               # the hello; `to_send` holds bytes to send now
     wire += b"".join(ours.frames([b"work", b"more work"]))
-    theirs.feed(wire)                           # however the stream cut it
+    theirs.feed(wire)                           # in chunks of any size
     messages = []
     theirs.take(messages)                       # [b"work", b"more work"]
 
@@ -18,16 +18,16 @@ sp-tcp-mapping-01)::
 
 Some protocols begin the body with a header of 32-bit words, most significant byte first::
 
-    PAIR1                       hops: u32, 1 where it was sent, one more at each device
-    REQ, REP,                   zero to seven words without the top bit, one for each device on the way,
+    PAIR1                       hops: u32, 1 at the sender, one more at each device
+    REQ, REP,                   zero to seven words without the top bit, one for each device passed,
     SURVEYOR, RESPONDENT        then the id of the question, with the top bit set
 
-What is kept of bytes that are not a message yet is at most one message of ``limit`` bytes and what one ``feed``
-brought, however small the pieces are in which it came.
+Memory is bounded: besides complete messages, a machine keeps at most one message of ``limit`` bytes and what one
+``feed`` brought, however small the chunks.
 
-A signal handler of Python's main thread may raise between any two calls. So ``feed`` and ``take`` work on local names,
-and change the machine in lines without a call at their end: either all of it has happened or nothing. ``fed`` and
-``count`` tell a caller who was interrupted which.
+A signal handler of Python's main thread may raise between any two calls. So ``feed`` and ``take`` work on local names
+and change the machine in statements without calls at their end: all of it happens or nothing. ``fed`` and ``count``
+tell an interrupted caller which.
 
 Pure: no socket, no clock, no thread. Raises BadMessage and TooLarge of ``nngkit.errors``.
 """
@@ -80,7 +80,7 @@ PEERS: Final = {
     RESPONDENT: SURVEYOR,
     BUS: BUS,
 }
-NAMES: Final = {  # as WebSocket subprotocols and log lines say them
+NAMES: Final = {  # as in WebSocket subprotocols and log lines
     PAIR0: "pair",
     PAIR1: "pair1",
     PUB: "pub",
@@ -96,50 +96,51 @@ NAMES: Final = {  # as WebSocket subprotocols and log lines say them
 
 MIB: Final = 1 << 20
 HELLO: Final = 8  # bytes
-HEADROOM: Final = 64  # bytes a message may have beyond the limit: protocol headers, which the limit does not mean
+HEADROOM: Final = 64  # bytes of protocol headers, which a message may have beyond the limit
 LARGE: Final = 16 * 1024  # bytes from which a body is received in place: below, one more copy costs less than the calls
-IN_PLACE: Final = 16 * MIB  # bytes that have to arrive before more are taken: a length alone must not cost so much
-PIECES: Final = 1024  # of a message, after which they are joined: an object of Python's costs 33 bytes and a pointer
+# bytes that must arrive before memory for a larger body is taken: a length alone must not cost that much
+IN_PLACE: Final = 16 * MIB
+PIECES: Final = 1024  # chunks of a message after which they are joined: a Python object costs 33 bytes and a pointer
 APART: Final = 32 * 1024  # bytes from which a body is a buffer of its own in a write, and is not copied
-RUN: Final = 32  # frames of one length taken in one step; more is no faster, and fewer fit into small queues
-BLOCK: Final = 64  # messages taken one by one before the next look for a run, which costs as much as four
-SHORT: Final = 1024  # bytes of a body up to which such runs pay
-TOP_BIT: Final = 0x80000000  # ends the header of a question
-MOST_WORDS: Final = 8  # words of a header: NNG and nanomsg drop what came through more devices
-MOST_HOPS: Final = 8  # of a PAIR1 message
+RUN: Final = 32  # frames of equal length taken in one step; more is no faster, and fewer fit into small queues
+BLOCK: Final = 64  # messages taken singly before the next try for a run, which costs as much as four
+SHORT: Final = 1024  # bytes of a body up to which runs pay
+TOP_BIT: Final = 0x80000000  # marks the last word of a question's header
+MOST_WORDS: Final = 8  # words of a header: NNG and nanomsg drop messages that passed more devices
+MOST_HOPS: Final = 8  # hops of a PAIR1 message
 
-Messages = MutableSequence[Any]  # a list or a deque: a signal does not come in the midst of their +=
+Messages = MutableSequence[Any]  # a list or a deque: no signal handler runs during their +=
 
-_LENGTHS = {8: struct.Struct(">Q").unpack_from, 9: struct.Struct(">xQ").unpack_from}  # by the bytes of a frame's head
+_LENGTHS = {8: struct.Struct(">Q").unpack_from, 9: struct.Struct(">xQ").unpack_from}  # by the size of a frame's head
 _WORD = struct.Struct(">I")
 
-_blank: Any = pythonapi.PyBytes_FromStringAndSize  # bytes of a size whose content is still to be written
+_blank: Any = pythonapi.PyBytes_FromStringAndSize  # returns bytes of a given size with undefined content
 _blank.restype, _blank.argtypes = py_object, (c_char_p, c_ssize_t)
-_BODY: Final = bytes.__basicsize__ - 1  # where the content of a bytes object begins
+_BODY: Final = bytes.__basicsize__ - 1  # offset of the content in a bytes object
 
 
 def hello(protocol: int) -> bytes:
-    """Return what a peer of ``protocol`` says first."""
+    """Return the hello of a peer of ``protocol``."""
     return b"\0SP\0" + protocol.to_bytes(2, "big") + b"\0\0"
 
 
 @lru_cache(512)
 def _run(size: int, head: int) -> tuple[Any, Any]:
-    """Return what unpacks the bodies, and what the heads, of a run of frames with bodies of ``size``."""
+    """Return the unpackers of bodies and of heads of a run of frames with bodies of ``size``."""
     bodies = struct.Struct(f"{head}x{size}s" * RUN).unpack_from
     heads = struct.Struct(f"{head}s{size}x" * RUN).unpack_from
     return bodies, heads
 
 
 class Machine:
-    """One side of a connection. ``protocol`` is ours; the peer's must be the one that belongs to it.
+    """One side of a connection. ``protocol`` is ours; the peer must speak the matching one.
 
-    ``limit``: bytes of the largest message let in; up to ``headroom`` more pass, for protocol headers. ``ipc``: the
+    ``limit``: bytes of the largest message accepted; up to ``headroom`` more pass, for protocol headers. ``ipc``: the
     framing of Unix sockets. ``in_place``: bodies of LARGE bytes and more are offered by ``place``, to be received into.
 
-    ``said``: bytes to be sent now, in order: take the list and put an empty one in its place. ``open``: the peer's
-    hello was right, so messages may flow. ``fed``: calls of ``feed`` and ``fill``; ``count``: messages handed out.
-    ``asks`` and ``ended`` belong to handshakes that SP does not have: they stay False.
+    ``to_send``: bytes to send now, in order: take the list and replace it by an empty one. ``open``: the peer's hello
+    was valid, so messages may flow. ``fed``: calls of ``feed`` and ``fill``; ``count``: messages taken.
+    ``awaits_accept`` and ``ended`` belong to handshakes that SP does not have: they stay False.
     """
 
     __slots__ = (
@@ -160,10 +161,10 @@ class Machine:
         "count",
         "fed",
         "open",
-        "said",
+        "to_send",
     )
 
-    asks = False
+    awaits_accept = False
     ended = False
 
     def __init__(
@@ -175,15 +176,15 @@ class Machine:
         self._head = 9 if ipc else 8
         self._first = b"\1" if ipc else b""
         self._in_place = in_place
-        self._data = b""  # what is being taken apart, from _pos on
+        self._data = b""  # bytes being parsed, from _pos on
         self._pos = 0
-        self._parts: list[bytes] = []  # what came after it
-        self._joined = 0  # of these, the first so many are joined pieces
+        self._parts: list[bytes] = []  # bytes received after it
+        self._joined = 0  # how many of the first parts are joined chunks
         self._have = 0  # bytes in both
-        self._need = HELLO  # bytes that are enough to go on
-        self._body: bytes | None = None  # being received in place, _filled bytes of it so far
+        self._need = HELLO  # bytes needed to continue
+        self._body: bytes | None = None  # body being received in place, of which _filled bytes are there
         self._filled = 0
-        self.said = [hello(protocol)]
+        self.to_send = [hello(protocol)]
         self.open = False
         self.fed = 0
         self.count = 0
@@ -192,24 +193,24 @@ class Machine:
 
     @property
     def begun(self) -> bool:
-        """Return True while the hello or a message has begun or is awaited, and is not complete."""
+        """True while the hello or a message is incomplete, or the hello has not begun."""
         return not self.open or self._have > 0 or self._body is not None
 
     @property
     def more(self) -> bool:
-        """Return True if a complete message may still be inside."""
+        """True if a complete message may be inside."""
         body = self._body
         return self._have >= self._need or (body is not None and self._filled == len(body))
 
     def feed(self, data: bytes) -> None:
-        """Add what came next on the stream."""
+        """Add the next bytes of the stream."""
         size = len(data)
         body = self._body
         if self._parts and len(self._parts) - self._joined >= PIECES:
             self._join()
         if body is not None:
             part = min(len(body) - self._filled, size)
-            memmove(id(body) + _BODY + self._filled, data, part)  # nobody has seen the object yet
+            memmove(id(body) + _BODY + self._filled, data, part)  # the object is not shared yet
             self._filled += part
             if part < size:
                 self._parts += (data[part:],)
@@ -228,17 +229,17 @@ class Machine:
     def _join(self) -> None:
         parts, joined = self._parts, self._joined
         piece = b"".join(parts[joined:])
-        # from here on no call: see the module's first lines
+        # no calls from here: see the module docstring
         parts[joined:] = (piece,)
         self._joined = joined + 1
 
     def place(self) -> tuple[bytes, int] | None:
-        """Return a body to be received into directly, and how many bytes of it are there; None: use ``feed``."""
+        """Return a body to receive into and the number of its bytes that are there; None: use ``feed``."""
         body = self._body
         return None if body is None or self._filled == len(body) else (body, self._filled)
 
     def fill(self, size: int, data: bytes = b"") -> None:
-        """Note that ``size`` more bytes are in place; ``data`` came behind the body, if that is complete by it."""
+        """Note that ``size`` more bytes are in place; ``data`` followed the body, if these completed it."""
         more = len(data)
         self._filled += size
         if more:
@@ -247,9 +248,9 @@ class Machine:
         self.fed += 1
 
     def take(self, out: Messages, most: int = 1 << 62) -> None:
-        """Append the messages that are complete to ``out``, up to ``most``.
+        """Append complete messages to ``out``, up to ``most``.
 
-        Raises BadMessage and TooLarge after what came before the fault was appended; the stream is then of no use.
+        Raises BadMessage and TooLarge, after appending the messages before the fault; the stream is then unusable.
         """
         body = self._body
         if body is not None:
@@ -273,14 +274,14 @@ class Machine:
         head, limit = self._head, self._limit
         unpack = _LENGTHS[head]
         marked = head == 9
-        suspect = marked or end > limit  # no body that is over the limit fits into less
+        suspect = marked or end > limit  # less data cannot hold a body over the limit
         items: list[bytes] = []
         add = items.append
         fault: BadMessage | TooLarge | None = None
         need, final = head, end - head
         body = None
         filled = size = start = 0
-        stuck = False  # at a frame that is not complete, or at fault
+        stuck = False  # at an incomplete or invalid frame
         while most > 0 and pos <= final:
             if most >= RUN and pos + RUN * head <= end:
                 (size,) = unpack(data, pos)
@@ -288,7 +289,7 @@ class Machine:
                 far = pos + length - head - size
                 first = data[pos : pos + head]
                 if (
-                    data[far : far + head] == first  # most tries that are in vain end here
+                    data[far : far + head] == first  # most vain tries end here
                     and size <= limit
                     and size < SHORT
                     and (not marked or data[pos] == 1)
@@ -298,8 +299,8 @@ class Machine:
                         items += bodies(data, pos)
                         pos += length
                         most -= RUN
-            # This loop is where the time goes. CPython 3.11 compares and jumps in one step only while jumps are short:
-            # what is rare is done elsewhere.
+            # Hot loop. CPython 3.11 compares and jumps in one step only while jumps are short, so rare cases are
+            # handled elsewhere.
             for _ in repeat(None, most if most < BLOCK else BLOCK):
                 if pos > final:
                     break
@@ -319,7 +320,7 @@ class Machine:
             if size > limit or (marked and data[pos] != 1):
                 fault = self._fault(size, data[pos])
             elif self._in_place and size > IN_PLACE and end - pos < IN_PLACE:
-                need = IN_PLACE  # that much has to have come before memory is taken for all of it
+                need = IN_PLACE  # so much must have arrived before memory is taken for all of it
             elif self._in_place and size >= LARGE:
                 body, filled = _blank(None, size), end - start
                 memmove(id(body) + _BODY, data[start:], filled)
@@ -330,9 +331,9 @@ class Machine:
         left = end - pos
         if not left:
             data, pos = b"", 0
-        elif left < need or pos > left:  # do not hold on to what was handed out, nor copy the rest again and again
+        elif left < need or pos > left:  # do not keep taken messages alive, nor copy the rest repeatedly
             data, pos = data[pos:], 0
-        # from here to the raise no call: see the module's first lines
+        # no calls from here to the raise: see the module docstring
         self.open = opened
         self._data = data
         self._pos = pos
@@ -349,32 +350,32 @@ class Machine:
 
     def _check_hello(self, data: bytes) -> None:
         if data[:4] != b"\0SP\0" or data[6:8] != b"\0\0":
-            raise BadMessage("hello", f"{data[:8].hex(' ')} is not SP")
+            raise BadMessage("hello", f"{data[:8].hex(' ')} is not an SP hello")
         protocol = int.from_bytes(data[4:6], "big")
         if protocol != self._peer:
             theirs = NAMES.get(protocol, f"protocol {protocol}")
-            raise BadMessage("hello", f"{theirs} where {NAMES[self._peer]} was expected")
+            raise BadMessage("hello", f"{theirs} instead of {NAMES[self._peer]}")
 
     def _fault(self, size: int, first: int) -> BadMessage | TooLarge:
         if self._first and first != 1:
-            return BadMessage("frame", f"begins with {first} and not 1")
+            return BadMessage("frame", f"begins with {first} instead of 1")
         return TooLarge(size, self._limit - self._headroom)
 
     # ------------------------------------------------------------------ sending
 
     @property
-    def alike(self) -> object:
-        """Machines that return the same here return the same frames of the same bodies; None: each its own."""
+    def framing(self) -> object:
+        """Machines with equal values here return equal frames for equal bodies; None equals no other."""
         return self._first
 
     def frames(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """Return the frames of ``bodies`` as buffers for one write: small ones joined, large ones as they are."""
+        """Return the frames of ``bodies`` as buffers for one write: small ones joined, large ones separate."""
         first = bodies[0]
         size = len(first)
         if len(bodies) == 1:
             head = self._first + size.to_bytes(8, "big")
             return [head + first] if size < APART else [head, first]
-        if size < APART and len(set(map(len, bodies))) == 1:  # one head, joined on
+        if size < APART and len(set(map(len, bodies))) == 1:  # joined on their common head
             head = self._first + size.to_bytes(8, "big")
             return [head + head.join(bodies)]
         out: list[bytes] = []
@@ -394,12 +395,12 @@ class Machine:
             out.append(b"".join(small))
         return out
 
-    def cost(self, size: int) -> int:
-        """Return the bytes that a message of ``size`` takes on the wire."""
+    def wire_size(self, size: int) -> int:
+        """Return the bytes that a message of ``size`` bytes takes on the wire."""
         return self._head + size
 
     def end(self) -> bytes:
-        """Return what is said before the stream is closed: SP has no such word."""
+        """Return the bytes to send before the stream is closed: none in SP."""
         return b""
 
 
@@ -407,30 +408,30 @@ class Machine:
 
 
 def split_question(message: bytes) -> tuple[bytes, bytes] | None:
-    """Return header and body of a request or survey; None if it came through too many devices, and is to be dropped.
+    """Return header and body of a request or survey; None to drop it, as it passed too many devices.
 
-    Raises BadMessage where the header has no end: the peer does not speak the protocol.
+    Raises BadMessage if the header has no end: the peer does not speak the protocol.
     """
     size = len(message)
-    if size >= 4 and message[0] & 0x80:  # no device on the way, as nearly always
+    if size >= 4 and message[0] & 0x80:  # no device passed: the usual case
         return message[:4], message[4:]
     for at in range(4, MOST_WORDS * 4, 4):
         if at + 4 > size:
-            raise BadMessage("header", f"{size} bytes, and no id in them")
+            raise BadMessage("header", f"{size} bytes without an id")
         if message[at] & 0x80:
             return message[: at + 4], message[at + 4 :]
     return None
 
 
 def split_reply(message: bytes) -> tuple[int, bytes]:
-    """Return the id and body of a reply. Raises BadMessage where there is none."""
+    """Return id and body of a reply. Raises BadMessage if it has no id."""
     if len(message) < 4 or not message[0] & 0x80:
         raise BadMessage("reply", f"{len(message)} bytes without an id")
     return _WORD.unpack_from(message)[0], message[4:]
 
 
 def split_hops(messages: Iterable[bytes]) -> list[bytes]:
-    """Return the bodies of PAIR1 messages; those with more than 8 hops are dropped. Raises BadMessage."""
+    """Return the bodies of PAIR1 messages; drop those with more than 8 hops. Raises BadMessage."""
     bodies = []
     for message in messages:
         if message[:4] != b"\0\0\0\1":

@@ -1,4 +1,4 @@
-"""SURVEY: a question to all peers at once, and every answer until the deadline.
+"""SURVEY: a question to all peers, and every reply until a deadline.
 
 ::
 
@@ -10,8 +10,8 @@
         result = surveyor.survey(b"who is there?", timeout=0.5)
         result.replies, result.expected, result.answered
 
-Many surveys may be under way on one socket. Each keeps the replies that nobody has taken yet, up to ``recv_buffer``
-replies and ``recv_window`` bytes; replies over that are dropped and counted.
+Many surveys may be in progress on one socket. Each keeps the replies that were not taken yet, up to ``recv_buffer``
+replies and ``recv_window`` bytes; replies beyond are dropped and counted.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ from typing import ClassVar, Self, Unpack
 
 from ._answering import Answerer, Question
 from ._asking import Asking
-from ._connection import Connection, PeerEvent, Pipe
+from ._connection import Connection
 from ._nng import Payload, as_bytes
 from ._options import MIB, SurveyOptions
-from ._outbox import WhenFull
-from ._receiving import DEFAULT, Default, Timeout
-from ._socket import Socket, weakly
+from ._pipe import PeerEvent, Pipe
+from ._socket import Socket
+from ._timeout import DEFAULT, Default, Timeout
 from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
+from ._weakly import weakly
+from ._write_timing import WhenFull
 from .sp import HEADROOM, RESPONDENT, SURVEYOR
 
 __all__ = ["Query", "Reply", "Respondent", "Survey", "SurveyResult", "Surveyor"]
 
-SURVEY_TIME = 1.0  # seconds, NNG's own default for a survey
+SURVEY_TIME = 1.0  # seconds: NNG's default
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer, from ``pipe`` (None if that has gone), ``elapsed`` seconds after the question."""
+    """One reply, from ``pipe``, ``elapsed`` seconds after the survey was sent."""
 
     body: bytes
     pipe: Pipe | None
@@ -50,10 +52,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class SurveyResult:
-    """All replies in the order they came, ``expected``: peers connected when asked, ``answered``: peers that replied.
+    """All replies in order of arrival, ``expected``: peers connected at the start, ``answered``: peers that replied.
 
-    A peer may reply more than once (a device relays many), so ``len(replies)`` may be more than ``answered``.
-    ``dropped`` counts replies dropped for want of room (``recv_buffer``, ``recv_window``); their peers have answered.
+    A peer may reply more than once (a device relays many), so ``len(replies)`` may exceed ``answered``. ``dropped``
+    counts replies without room (``recv_buffer``, ``recv_window``); their peers have answered.
     """
 
     replies: tuple[Reply, ...]
@@ -63,120 +65,138 @@ class SurveyResult:
     dropped: int = 0
 
 
-class Survey:
-    """One survey under way, started by ``Surveyor.start`` or ``astart``: its replies, as they come, until its deadline.
-
-    Iterate over it (``for``, or ``async for`` where it was started by a task), once, or take what is there with
-    ``fresh``; close it, or use ``with``, when its replies are wanted no longer.
-    """
+class _Collector:
+    """The replies of one survey. The socket calls it; a ``Survey`` reads from it."""
 
     def __init__(self, surveyor: Surveyor, waiter: Waiter, timeout: float | None, *, each: bool, early: bool) -> None:
         self.waiter = waiter
-        self._surveyor = surveyor
-        self._started = time.monotonic()
-        self._deadline = None if timeout is None else self._started + timeout
-        self._asked: dict[int, Pipe | None] = {}
-        self._missing: set[int] = set()
-        self._answered: set[int] = set()
-        self._replies: deque[Reply] = deque()  # given out once, so that a survey without end does not grow
-        self._size = 0  # bytes of their bodies
-        self._dropped = 0
+        self.number = 0
+        self.surveyor = surveyor
+        self.started = time.monotonic()
+        self.deadline = None if timeout is None else self.started + timeout
+        self.expected = 0
+        self.missing: set[int] = set()
+        self.answered: set[int] = set()
+        self.replies: deque[Reply] = deque()  # each is given out once, so that a survey without end does not grow
+        self.size = 0  # bytes of their bodies
+        self.dropped = 0
         self._each = each
         self._early = early
         self._last: object = None
-        self.number = 0
 
-    def asked(self, pipes: dict[int, Pipe | None]) -> None:
-        """For the surveyor: who was asked."""
-        self._asked = pipes
-        self._missing = set(pipes)
+    def expect(self, pipes: set[int]) -> None:
+        """Note the ids of the connections that the survey is sent to."""
+        self.expected = len(pipes)
+        self.missing = pipes
 
     def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
-        """Keep one reply, or drop and count it; for the surveyor, under the core's lock. True: wake the waiter."""
-        pipe = connection.number
+        """Keep one reply, or drop and count it; return True to wake the waiter. Under the core's lock."""
         if message is not self._last:
-            reply = Reply(body, connection.pipe, time.monotonic() - self._started)
-            surveyor, inbox = self._surveyor, self._surveyor._inbox
-            kept, size = len(self._replies), self._size + len(body)
-            # from here in lines without a call: no signal handler can run between keeping a reply and noting it
+            reply = Reply(body, connection.pipe, time.monotonic() - self.started)
+            surveyor, inbox = self.surveyor, self.surveyor._inbox
+            kept, size = len(self.replies), self.size + len(body)
+            # no calls from here: no signal handler can run between keeping a reply and noting it
             if not kept or (kept < surveyor._recv_buffer and size <= surveyor._recv_window):
-                self._replies += (reply,)
-                self._size = size
+                self.replies += (reply,)
+                self.size = size
             else:
-                self._dropped += 1
+                self.dropped += 1
                 inbox.dropped += 1
                 connection.dropped += 1
             self._last = message
-        self._answered.add(pipe)
-        self._missing.discard(pipe)
-        return self._each or self._complete
+        self.answered.add(connection.number)
+        self.missing.discard(connection.number)
+        return self._each or self.complete
 
-    def gone(self, pipe: int) -> None:
-        """Expect no answer of a peer that has left; for the surveyor, on any thread."""
-        if pipe in self._missing:
-            self._missing.discard(pipe)
+    def peer_left(self, pipe: int) -> None:
+        """Stop expecting a reply from this connection. On any thread."""
+        if pipe in self.missing:
+            self.missing.discard(pipe)
             self.waiter.wake()
 
     @property
-    def _complete(self) -> bool:
-        return self._early and not self._missing
+    def complete(self) -> bool:
+        """True if the survey may end before its deadline, and every peer has replied or left."""
+        return self._early and not self.missing
 
     def fresh(self) -> list[Reply]:
-        """The replies that have arrived by now and were not given out before; never waits. Raises Closed."""
-        self._surveyor._collect(self)
-        if not self._replies:
+        """Return the replies that were not given out yet. Raises Closed."""
+        self.surveyor._check_open()
+        if not self.replies:
             return []
         empty: deque[Reply] = deque()
-        with self._surveyor._core.lock:  # replies come in under it
-            taken, self._replies, self._size = self._replies, empty, 0
+        with self.surveyor._core.lock:  # replies come in under it
+            taken, self.replies, self.size = self.replies, empty, 0
         return list(taken)
+
+    def result(self) -> SurveyResult:
+        """Return the replies that were not given out, and the counts."""
+        elapsed = time.monotonic() - self.started
+        with self.surveyor._core.lock:  # replies and counts of one moment
+            return SurveyResult(tuple(self.replies), self.expected, len(self.answered), elapsed, self.dropped)
+
+    def waits(self) -> Iterator[float | None]:
+        """Yield until when to wait for more replies; end with the survey."""
+        while True:
+            # Checked after the deadline too: replies that arrived by then count, even if the program was busy.
+            late = self.deadline is not None and time.monotonic() >= self.deadline
+            self.surveyor._check_open()
+            if late or self.complete:
+                return
+            yield self.deadline
+
+
+class Survey:
+    """A survey under way, started by ``Surveyor.start`` or ``astart``: its replies as they arrive, until its deadline.
+
+    Iterate over it once (``for``, or ``async for`` if a task started it), or call ``fresh`` for the replies that have
+    arrived. Close it, or use ``with``, to drop the rest.
+    """
+
+    def __init__(self, collector: _Collector) -> None:
+        self._collector = collector
+
+    def fresh(self) -> list[Reply]:
+        """Return the replies that have arrived and were not given out before; never wait. Raises Closed."""
+        return self._collector.fresh()
 
     @property
     def dropped(self) -> int:
         """Replies dropped because ``recv_buffer`` replies or ``recv_window`` bytes were waiting to be taken."""
-        return self._dropped
+        return self._collector.dropped
 
     def result(self) -> SurveyResult:
-        """The replies so far that ``fresh`` or an iteration has not given out, and the counts of all."""
-        elapsed = time.monotonic() - self._started
-        with self._surveyor._core.lock:  # one moment for replies and counts
-            return SurveyResult(tuple(self._replies), len(self._asked), len(self._answered), elapsed, self._dropped)
-
-    def _waits(self) -> Iterator[float | None]:
-        """Collect, and yield until when to wait for more, until there is nothing more to wait for."""
-        while True:
-            # Looked at after the deadline too: what has arrived by then counts, even if the program was busy.
-            late = self._deadline is not None and time.monotonic() >= self._deadline
-            self._surveyor._collect(self)
-            if late or self._complete:
-                return
-            yield self._deadline
+        """Return the replies that neither ``fresh`` nor an iteration has given out, and the counts of all."""
+        return self._collector.result()
 
     def __iter__(self) -> Iterator[Reply]:
-        waiter = self.waiter
+        collector = self._collector
+        waiter = collector.waiter
         if not isinstance(waiter, ThreadWaiter):
             raise TypeError("this survey was started by a task: use `async for`")
-        poller = self._surveyor._core.poller
-        for until in self._waits():
-            yield from self.fresh()
+        poller = collector.surveyor._core.poller
+        for until in collector.waits():
+            yield from collector.fresh()
             poller.wait(waiter, until)
-        yield from self.fresh()
+        yield from collector.fresh()
 
     async def __aiter__(self) -> AsyncIterator[Reply]:
-        waiter = self.waiter
+        collector = self._collector
+        waiter = collector.waiter
         if isinstance(waiter, ThreadWaiter):
             raise TypeError("this survey was started by a thread: use `for`")
-        for until in self._waits():
-            for reply in self.fresh():
+        poller = collector.surveyor._core.poller
+        for until in collector.waits():
+            for reply in collector.fresh():
                 yield reply
-            self._surveyor._core.poller.attend(waiter)
+            poller.watch_for(waiter)
             await waiter.wait(until)
-        for reply in self.fresh():
+        for reply in collector.fresh():
             yield reply
 
     def close(self) -> None:
-        """Its replies are wanted no longer; those still to come count as late. Idempotent."""
-        self._surveyor._asking.leave(self)
+        """Drop replies from now on; they count as late. Idempotent."""
+        self._collector.surveyor._asking.leave(self._collector)
 
     def __enter__(self) -> Self:
         return self
@@ -188,21 +208,25 @@ class Survey:
 
 
 class Surveyor(Socket):
-    """Asks all peers at once. ``send_buffer`` is a queue of surveys for each peer; what finds it full is dropped.
+    """Send surveys. ``when_full`` "drop" (the default) or "drop_oldest": a survey is never held up by a slow peer.
 
-    ``recv_buffer`` and ``recv_window`` bound the replies of each survey that nobody has taken yet; replies over that
-    are dropped and counted, in ``stats.dropped`` and in the survey's own ``dropped``.
+    ``recv_timeout`` is the length of a survey: 1 s if it is not given, None without end. ``send_buffer`` surveys are
+    queued for each peer; beyond that the newest, or the oldest, is dropped.
+
+    ``recv_buffer`` and ``recv_window`` bound the replies of each survey that were not taken yet; replies beyond are
+    dropped and counted, in ``stats.dropped`` and in ``Survey.dropped``.
     """
 
     _protocol: ClassVar[int] = SURVEYOR
     _header_room: ClassVar[int] = HEADROOM
-    _default_recv_buffer: ClassVar[int] = 65_536  # replies, of each survey: six times what 10,000 peers say
+    _default_recv_buffer: ClassVar[int] = 65_536  # replies of each survey: six times those of 10,000 peers
     _most_recv_buffer: ClassVar[int] = 1 << 20
-    _default_recv_window: ClassVar[int] = 64 * MIB  # as much as a queue for sending
+    _default_recv_window: ClassVar[int] = 64 * MIB  # as a send queue
     _least_send_buffer: ClassVar[int] = 1
     _policies: ClassVar[tuple[WhenFull, ...]] = ("drop", "drop_oldest")
 
     def __init__(self, **options: Unpack[SurveyOptions]) -> None:
+        options.setdefault("recv_timeout", SURVEY_TIME)
         super().__init__(**options)
 
     def _set_up(self) -> None:
@@ -210,89 +234,74 @@ class Surveyor(Socket):
         self._core.follow(weakly(self._peer))
 
     def survey(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
-        """Ask and collect for ``timeout`` seconds (left out: ``recv_timeout``, else 1 s); no reply is no error.
+        """Send a survey and collect replies for ``timeout`` seconds; no reply is not an error.
 
-        ``early``: return as soon as every peer connected when asked has replied or left. Raises Closed, Forked.
+        ``early``: return once every peer that was connected has replied or left. Raises Closed, Forked.
         """
         waiter = ThreadWaiter()
-        with self._begin(waiter, timeout, each=False, early=early) as survey:
-            self._ask(survey, data)
-            for until in survey._waits():
+        with self._begin(waiter, data, timeout, each=False, early=early) as survey:
+            collector = survey._collector
+            for until in collector.waits():
                 self._core.poller.wait(waiter, until)
-        return survey.result()
+        return collector.result()
 
     async def asurvey(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
-        """``survey`` for a task. Cancelled, the replies are dropped (``stats.late`` counts those still to come)."""
+        """Like ``survey``, for a task. If cancelled, replies are dropped; later ones count in ``stats.late``."""
         await checkpoint_before()
         waiter = task_waiter()
-        with self._begin(waiter, timeout, each=False, early=early) as survey:
-            self._ask(survey, data)
-            for until in survey._waits():
-                self._core.poller.attend(waiter)
+        with self._begin(waiter, data, timeout, each=False, early=early) as survey:
+            collector = survey._collector
+            for until in collector.waits():
+                self._core.poller.watch_for(waiter)
                 await waiter.wait(until)
-        return survey.result()
+        return collector.result()
 
     def start(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> Survey:
-        """Ask, and return; what is returned gives the replies. Times as for ``survey``."""
-        waiter = ThreadWaiter()
-        survey = self._begin(waiter, timeout, each=True, early=early)
-        try:
-            self._ask(survey, data)
-        except BaseException:
-            survey.close()
-            raise
-        return survey
+        """Send a survey and return it at once, to read its replies from. Arguments as for ``survey``."""
+        return self._begin(ThreadWaiter(), data, timeout, each=True, early=early)
 
     async def astart(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> Survey:
-        """``start`` for a task. Cancelled, nothing is asked, or nobody listens to the replies."""
+        """Like ``start``, for a task. If cancelled, no survey was sent."""
         await checkpoint_before()
-        waiter = task_waiter()
-        survey = self._begin(waiter, timeout, each=True, early=early)
-        try:
-            self._ask(survey, data)
-        except BaseException:
-            survey.close()
-            raise
-        return survey
+        return self._begin(task_waiter(), data, timeout, each=True, early=early)
 
     def survey_iter(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> Iterator[Reply]:
-        """``survey``, reply by reply as they come, blocking; asks when first iterated, ends at the deadline."""
+        """Yield the replies of a survey as they arrive, blocking. It is sent when iteration begins."""
         with self.start(data, timeout, early=early) as survey:
             yield from survey
 
-    async def survey_stream(
+    async def asurvey_iter(
         self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False
     ) -> AsyncIterator[Reply]:
-        """``survey``, reply by reply as they come; asks when first iterated, ends at the deadline."""
+        """Like ``survey_iter``, for a task."""
         with await self.astart(data, timeout, early=early) as survey:
             async for reply in survey:
                 yield reply
 
-    def _begin(self, waiter: Waiter, timeout: Timeout, *, each: bool, early: bool) -> Survey:
+    def _begin(self, waiter: Waiter, data: Payload, timeout: Timeout, *, each: bool, early: bool) -> Survey:
+        """Send a survey to all peers. ``each``: wake ``waiter`` for every reply, and not only at the end."""
         self._check_open()
-        if isinstance(timeout, Default):
-            timeout = SURVEY_TIME if self._recv_timeout is None else self._recv_timeout
-        return Survey(self, waiter, timeout, each=each, early=early)
-
-    def _ask(self, survey: Survey, data: Payload) -> None:
-        """Send the question to all who are there."""
-        message = self._asking.enter(survey) + as_bytes(data)
-        survey.asked({pipe.id: pipe for pipe in self.pipes})
-        self._outbox.to_all((message,))
-        # who left since they were counted was not there to be taken off
-        survey._missing &= self._core.present.keys()
-
-    def _collect(self, survey: Survey) -> None:
-        self._check_open()
+        seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
+        survey = Survey(collector := _Collector(self, waiter, seconds, each=each, early=early))
+        try:
+            message = self._asking.enter(collector) + as_bytes(data)
+            collector.expect({pipe.id for pipe in self.pipes})
+            self._outbox.to_all((message,))
+            # a peer that left after it was counted could not be taken off yet
+            collector.missing &= self._core.present.keys()
+        except BaseException:
+            survey.close()
+            raise
+        return survey
 
     def _peer(self, event: PeerEvent) -> None:
         if event.kind == "left":
-            for survey in self._asking.askers():
-                if isinstance(survey, Survey):
-                    survey.gone(event.pipe.id)
+            for collector in self._asking.askers():
+                if isinstance(collector, _Collector):
+                    collector.peer_left(event.pipe.id)
 
     def _counters(self) -> dict[str, int]:
-        # nothing else is dropped on the way in
+        # the inbox of a Surveyor drops nothing but replies
         return {"late": self._asking.late, "received": self._asking.received - self._inbox.dropped}
 
     def _woken(self) -> None:
@@ -300,13 +309,13 @@ class Surveyor(Socket):
 
 
 class Query(Question):
-    """A question of a surveyor; ``reply`` or ``areply`` answers it, as often as there is something to say, or never."""
+    """A question of a surveyor. ``reply`` or ``areply`` may be called any number of times, or never."""
 
     __slots__ = ()
 
 
 class Respondent(Answerer[Query]):
-    """Answers surveys. ``recv`` and iteration give each Query. ``send_buffer`` answers are queued for each peer."""
+    """Reply to surveys. ``recv`` and iteration return each Query. ``send_buffer`` replies are queued for each peer."""
 
     _protocol: ClassVar[int] = RESPONDENT
     _question: ClassVar[type[Question]] = Query

@@ -1,29 +1,29 @@
-"""SP over WebSocket as a pure machine: bytes in, messages out, as wsproto is for WebSocket itself.
+"""SP over WebSocket as a pure state machine: bytes in, messages out, as wsproto does for WebSocket itself.
 
 ::
 
     client = ClientMachine("push.sp.nanomsg.org", "/", "127.0.0.1:9000", limit=1 << 20, mask=os.urandom)
     server = ServerMachine("push.sp.nanomsg.org", "/", "127.0.0.1", limit=1 << 20)
     messages = []
-    server.feed(b"".join(client.said))          # the request; `said` holds what is to be sent now
+    server.feed(b"".join(client.to_send))       # the request; `to_send` holds bytes to send now
     server.take(messages)
-    if server.asks:                             # right so far; server.request says path, origin and host
+    if server.awaits_accept:                    # valid; server.request has path, origin and host
         server.accept()                         # or refuse()
-    client.feed(b"".join(server.said))
+    client.feed(b"".join(server.to_send))
     client.take(messages)                       # client.open from here on
     client.feed(b"".join(server.frames([b"work", b"more work"])))
     client.take(messages)                       # [b"work", b"more work"]
 
 One SP message is one binary WebSocket message. There is no SP hello: the subprotocol names the listener's protocol, and
-both sides say the same one (nanomsg, sp-websocket-mapping-01)::
+both sides state the same one (nanomsg, sp-websocket-mapping-01)::
 
-    pair (PAIR0)  pair1  pub  sub  req  rep  push  pull  surveyor  respondent  bus      and .sp.nanomsg.org behind it
+    pair (PAIR0)  pair1  pub  sub  req  rep  push  pull  surveyor  respondent  bus      followed by .sp.nanomsg.org
 
-`_ws_machine.py` takes what follows the handshake apart (its first lines say what a signal handler may interrupt),
+`_ws_machine.py` parses what follows the handshake (its docstring says what a signal handler may interrupt),
 `_ws_frames.py` has the frames, `_ws_handshake.py` the HTTP of both sides.
 
-Pure: no socket, no clock, no thread; random bytes come from the ``mask`` that is passed in. Raises BadMessage and
-TooLarge of ``nngkit.errors``.
+Pure: no socket, no clock, no thread; random bytes come from ``mask``. Raises BadMessage and TooLarge of
+``nngkit.errors``.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ __all__ = ["ClientMachine", "Machine", "Request", "ServerMachine"]
 
 
 class ServerMachine(Machine):
-    """The listener's side: answers to ``path`` and ``host`` only, with ``subprotocol``, its own protocol's name.
+    """The listener's side: accepts requests for ``path``, ``host`` and ``subprotocol``, its own protocol's name.
 
-    ``path`` is compared whole, the query aside; none is ``/``. ``host``: what a client has to say in ``Host:``, the
-    port aside; None and the addresses that mean every interface let every host in.
+    ``path`` is compared whole, without the query; the default is ``/``. ``host``: the required ``Host:``, without the
+    port; None and addresses that mean every interface accept every host.
     """
 
     _side = ConnectionType.SERVER
@@ -73,9 +73,9 @@ class ServerMachine(Machine):
         self._host = None if host in ANY_HOST else host
         self._token = b""
 
-    def _shake(self) -> bool:
+    def _handshake(self) -> bool:
         try:
-            if self._parts and self._parts[0][0] <= 0x20:  # SP or TLS, which have no end of a line to wait for
+            if self._parts and self._parts[0][0] <= 0x20:  # SP or TLS, which have no end of line to wait for
                 raise Refusal(400, "not HTTP")
             split = self._split_head()
             if split is None:
@@ -88,46 +88,46 @@ class ServerMachine(Machine):
         rest = split[1]
         parts: list[bytes | bytearray] = [rest] if rest else []
         have = len(rest)
-        # from here no call: see the first lines of _ws_machine.py
+        # no calls from here: see the docstring of _ws_machine.py
         self._token = token
         self._parts = parts
         self._have = have
         self._need = 2
         self.request = request
-        self.asks = True
+        self.awaits_accept = True
         return False
 
     def _fail(self, status: int) -> None:
         answer = refusal(status)
-        # from here no call
+        # no calls from here
         self._parts = []
         self._have = 0
-        self.asks = False
+        self.awaits_accept = False
         self.ended = True
-        self.said += (answer,)
+        self.to_send += (answer,)
 
     def accept(self) -> None:
-        """Let the client in: from now on messages may flow. Nothing happens unless ``asks``."""
-        if not self.asks:
+        """Accept the client: messages may flow. No effect unless ``awaits_accept``."""
+        if not self.awaits_accept:
             return
         answer = acceptance(self._token, self._subprotocol)
-        # from here no call
-        self.asks = False
+        # no calls from here
+        self.awaits_accept = False
         self._more = self._have > 0
         self.open = True
-        self.said += (answer,)
+        self.to_send += (answer,)
 
     def refuse(self) -> None:
-        """Answer the client with HTTP 403. Nothing happens unless ``asks``."""
-        if self.asks:
+        """Answer the client with HTTP 403. No effect unless ``awaits_accept``."""
+        if self.awaits_accept:
             self._fail(403)
 
 
 class ClientMachine(Machine):
-    """The dialer's side: asks for ``path`` and ``subprotocol``, the listener's protocol's name.
+    """The dialer's side: requests ``path`` and ``subprotocol``, the listener's protocol's name.
 
-    ``host``: what it says in ``Host:``, the port included. ``mask``: returns as many unpredictable bytes as it is asked
-    for, as ``os.urandom`` does. Raises ConfigError for a path or host that HTTP cannot say.
+    ``host``: its ``Host:``, with the port. ``mask``: returns a given number of unpredictable bytes, as ``os.urandom``.
+    Raises ConfigError for a path or host that is invalid in HTTP.
     """
 
     _side = ConnectionType.CLIENT
@@ -149,9 +149,9 @@ class ClientMachine(Machine):
         self._subprotocol = subprotocol
         self._key = b64encode(mask(16))
         self._asked, said = ask(subprotocol, path, host, self._key)
-        self.said.append(said)
+        self.to_send.append(said)
 
-    def _shake(self) -> bool:
+    def _handshake(self) -> bool:
         try:
             start = bytes(self._parts[0][:7]) if self._parts else b""
             if not b"HTTP/1.".startswith(start):
@@ -162,7 +162,7 @@ class ClientMachine(Machine):
             judge_response(split[0], self._asked, self._key, self._subprotocol)
         except Refusal as refused:
             error = BadMessage("WebSocket handshake", refused.why)
-            # from here no call
+            # no calls from here
             self._parts = []
             self._have = 0
             self.ended = True
@@ -170,7 +170,7 @@ class ClientMachine(Machine):
         rest = split[1]
         parts: list[bytes | bytearray] = [rest] if rest else []
         have = len(rest)
-        # from here no call
+        # no calls from here
         self._parts = parts
         self._have = have
         self._need = 2

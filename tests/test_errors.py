@@ -1,4 +1,4 @@
-"""What errors say when a part of it is not known."""
+"""Texts of errors with unknown parts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nngkit.errors import TooLarge
 from nngkit.protocols import _nng
 
 
-def test_a_size_that_nng_does_not_tell_is_not_said_to_be_0() -> None:
+def test_an_unknown_size_is_not_reported_as_0() -> None:
     error = _nng.error(_nng.lib.NNG_EMSGSIZE, "tcp://host:1")
     assert isinstance(error, TooLarge)
     assert str(error) == "message from tcp://host:1 is over the size limit"

@@ -1,7 +1,7 @@
 """128 connections may wait for a listener to accept them, and no option changes it.
 
 pynng 0.9.0 (NNG 1.11.0), Linux. By design; the system drops further ones, whose dialers try again.
-Expected: known to those who expect thousands of peers at once.
+Expected: known to services that expect thousands of peers at once.
 Observed: the backlog as the kernel reports it (TCP_INFO).
 """
 

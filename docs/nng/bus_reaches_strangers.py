@@ -1,7 +1,7 @@
-"""BUS sends to every connection that says hello.
+"""BUS sends to every connection with a valid hello.
 
 pynng 0.9.0 (NNG 1.11.0). By design: SP has no authentication below TLS.
-Expected: known to those who wrap it.
+Expected: wrappers allow for it.
 Observed: eight bytes of hello are enough to receive everything.
 """
 

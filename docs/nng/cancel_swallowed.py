@@ -2,7 +2,7 @@
 
 pynng 0.9.0 (NNG 1.11.0). pynng shields its future and reports only NNG's result.
 Expected: CancelledError, and the next arecv returns the message.
-Observed: the cancelled task returns the message and goes on.
+Observed: the cancelled task returns the message and continues.
 """
 
 import asyncio

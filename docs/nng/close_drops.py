@@ -1,7 +1,7 @@
 """close() drops messages whose send has returned.
 
 pynng 0.9.0 (NNG 1.11.0). NNG has no linger: closing discards the send queue.
-Expected by users of other libraries: what was accepted is sent, or a linger option says for how long to try.
+Expected by users of other libraries: accepted messages are sent, or a linger option bounds the time for it.
 Observed: most of it is lost, without an error.
 """
 

@@ -2,7 +2,7 @@
 
 pynng 0.9.0 (NNG 1.11.0). An empty message is valid; `recv_msg` receives it.
 Expected: b"".
-Observed: RuntimeError, and the message is gone.
+Observed: RuntimeError, and the message is lost.
 """
 
 import os

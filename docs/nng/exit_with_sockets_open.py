@@ -29,7 +29,7 @@ if len(sys.argv) > 1 and sys.argv[1] == "child":
                 each.add_post_pipe_remove_cb(lambda pipe: None)
             kept += [listener, dialer]
     threading.Thread(target=kept[0].recv, daemon=True).start()
-    kept[4].send(b"nobody reads this")
+    kept[4].send(b"unread")
     sys.exit(0)
 
 seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 15.0

@@ -1,6 +1,6 @@
 """NNG never closes a connection that stops in the middle of a message, or of a WebSocket handshake.
 
-pynng 0.9.0 (NNG 1.11.0). A connection that says no hello is closed after 10 s; these are not. Argument: SECONDS to wait
+pynng 0.9.0 (NNG 1.11.0). A connection without a hello is closed after 10 s; these are not. Argument: SECONDS to wait
 (2; with more than 10 the connection without a hello is closed, the others stay).
 Expected: an option for a time limit.
 Observed: both are still open when the script ends.

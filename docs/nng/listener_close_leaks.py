@@ -1,6 +1,6 @@
 """A listener that is closed while a connection is being made may leak its descriptor.
 
-pynng 0.9.0 (NNG 1.11.0). A listener closes as soon as its dialer says that it is connected.
+pynng 0.9.0 (NNG 1.11.0). A listener closes as soon as its dialer reports a connection.
 Expected: as many descriptors as before.
 Observed: more, for the life of the process. By chance; argument: SECONDS to try for (10).
 """

@@ -1,7 +1,7 @@
 """The first connection owns a PAIR socket, so a silent stranger keeps the real peer out.
 
 pynng 0.9.0 (NNG 1.11.0). By design of PAIR; NNG closes every later connection right after its handshake.
-Expected: known to those who wrap it.
+Expected: wrappers allow for it.
 Observed: the message of the second peer never arrives, its send reports success.
 """
 

@@ -1,7 +1,7 @@
-"""PULL holds one message a connection, whatever `recv_buffer_size` says.
+"""PULL holds one message per connection, whatever `recv_buffer_size` says.
 
 pynng 0.9.0 (NNG 1.11.0). The option can be set and read back.
-Expected: with `recv_buffer_size` 100 the socket takes 100 messages before anybody receives.
+Expected: with `recv_buffer_size` 100 the socket takes 100 messages before the first receive.
 Observed: NNG reads one message, and the next when that is received.
 """
 

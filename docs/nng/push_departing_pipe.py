@@ -1,9 +1,9 @@
-"""A PUSH dies when a peer leaves just while a send to it completes: use after free of a closed pipe.
+"""A PUSH crashes when a peer leaves just while a send to it completes: use after free of a closed pipe.
 
 pynng 0.9.0 (NNG 1.11.0). push0_send_cb calls push0_pipe_ready, which puts the connection in the list of ready peers
-without asking whether push0_pipe_close has taken it off already. It is freed while it is listed, and the next nng_send
-takes it from there (push0_sock_send, nni_list_remove). A mend in C: `closed` in struct push0_pipe, set under the lock
-in push0_pipe_close, asked in push0_pipe_ready.
+without checking whether push0_pipe_close has removed it already. It is freed while it is listed, and the next nng_send
+takes it from there (push0_sock_send, nni_list_remove). A fix in C: `closed` in struct push0_pipe, set under the lock
+in push0_pipe_close, checked in push0_pipe_ready.
 Expected: peers come and go.
 Observed: the process ends by a signal, sooner with MALLOC_PERTURB_, which the child is given. By chance; argument:
 SECONDS to try for (15).

@@ -1,4 +1,4 @@
-"""A PUSH whose peer closes the connection at once dies: use after free of a young pipe (NNG issue 1653).
+"""A PUSH whose peer closes the connection at once crashes: use after free of a young pipe (NNG issue 1653).
 
 pynng 0.9.0 (NNG 1.11.0). PUSH puts a connection in its list of ready peers after the first receive on it was posted; if
 that fails at once, because the peer has closed, the connection is freed and still in the list.

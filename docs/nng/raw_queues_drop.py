@@ -2,7 +2,7 @@
 
 pynng 0.9.0 (NNG 1.11.0). No option changes the numbers; `send_buffer_size` is about another queue.
 Expected: a send that finds no room waits or fails.
-Observed: it succeeds, and the message is gone.
+Observed: it succeeds, and the message is lost.
 """
 
 import contextlib
@@ -55,6 +55,6 @@ found = {
     "RESPONDENT": delivered(lib.nng_respondent0_open_raw, 98),
     "SURVEYOR": delivered(lib.nng_surveyor0_open_raw, 99),
 }
-told = ", ".join(f"{name} {number}" for name, number in found.items())
-print(f"of 200 messages to a peer that does not read, delivered once it reads: {told}", flush=True)
+counts = ", ".join(f"{name} {number}" for name, number in found.items())
+print(f"of 200 messages to a peer that does not read, delivered once it reads: {counts}", flush=True)
 os._exit(0 if max(found.values()) < 200 else 1)  # not sys.exit: NNG's cleanup at exit may hang

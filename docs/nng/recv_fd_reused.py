@@ -1,7 +1,7 @@
 """The descriptor of `recv-fd` belongs to NNG: after a close the number may name another file.
 
 pynng 0.9.0 (NNG 1.11.0). By design; `recv_fd` is meant for event loops, which keep it while they wait.
-Expected: known to those who watch it; a close by another thread makes the number invalid at once.
+Expected: known to programs that watch it; a close by another thread makes the number invalid at once.
 Observed: the next file that is opened has the number, and a loop would watch that.
 """
 

@@ -1,4 +1,4 @@
-"""When a pipe's removal is announced, its remote address is gone.
+"""When a pipe's removal is announced, its remote address is no longer available.
 
 pynng 0.9.0 (NNG 1.11.0). The callback added by `add_post_pipe_remove_cb`.
 Expected: the callback can say which peer left.
@@ -12,7 +12,7 @@ import threading
 import pynng
 
 signal.alarm(30)  # ends a run that hangs
-came, left = [], []
+connected, left = [], []
 event = threading.Event()
 
 
@@ -29,12 +29,12 @@ def gone(pipe):
 
 
 with pynng.Pair0() as pair:
-    pair.add_post_pipe_connect_cb(lambda pipe: came.append(address(pipe)))
+    pair.add_post_pipe_connect_cb(lambda pipe: connected.append(address(pipe)))
     pair.add_post_pipe_remove_cb(gone)
     pair.listen("tcp://127.0.0.1:0")
     with pynng.Pair0(dial=f"tcp://{pair.listeners[0].local_address}"):
-        while not came:
+        while not connected:
             pass
     event.wait(10)
-print(f"on connect {came}, on removal {left}", flush=True)
+print(f"on connect {connected}, on removal {left}", flush=True)
 os._exit(0 if left and "127.0.0.1" not in left[0] else 1)  # not sys.exit: NNG's cleanup at exit may hang

@@ -1,7 +1,7 @@
 """A cooked REP forgets a request when it receives the next one.
 
 pynng 0.9.0 (NNG 1.11.0). By design; NNG's contexts are the way to have several.
-Expected: known to those who wrap it.
+Expected: wrappers allow for it.
 Observed: of two requests received only the second one can be answered.
 """
 

@@ -1,7 +1,7 @@
 """A cooked REQ forgets its request when a wait for the reply times out.
 
 pynng 0.9.0 (NNG 1.11.0).
-Expected: a second recv receives the reply that comes later.
+Expected: a second recv receives the later reply.
 Observed: BadState; the reply is dropped.
 """
 

@@ -1,7 +1,7 @@
 """A cooked REQ has one request at a time: the next one abandons it.
 
 pynng 0.9.0 (NNG 1.11.0). By design; NNG's contexts are the way to have several.
-Expected: known to those who wrap it.
+Expected: wrappers allow for it.
 Observed: of two requests only the second one's reply is received.
 """
 

@@ -1,7 +1,7 @@
 """A pending accept of a stream ends with an error when the process has no descriptors left.
 
 pynng 0.9.0 (NNG 1.11.0). By design; a listener that does not post again accepts nothing more, ever.
-Expected: known to those who wrap it; NNG's own listeners try again later.
+Expected: wrappers allow for it; NNG's own listeners try again later.
 Observed: result 21 (NNG_ENOFILES); a second accept, posted once there are descriptors, gets the same connection.
 """
 

@@ -1,7 +1,7 @@
 """nng_stream_close in a forked child cuts the parent's connection.
 
 pynng 0.9.0 (NNG 1.11.0). It calls shutdown, which works on the connection and not on the descriptor.
-Expected: known to those who wrap it: a child must not touch the streams of its parent.
+Expected: wrappers allow for it: a child must not touch the streams of its parent.
 Observed: the other end receives the end of the stream.
 """
 

@@ -1,7 +1,7 @@
 """A receive for which data is there completes before the call returns, but with a callback only on another thread.
 
 pynng 0.9.0 (NNG 1.11.0). By design. What an operation costs depends on whether its aio has a callback.
-Expected: known to those who wrap it.
+Expected: wrappers allow for it.
 Observed: without a callback the aio is not busy when nng_stream_recv returns; with one it waits for a thread of NNG's.
 """
 

@@ -1,7 +1,7 @@
 """A receive on a Unix socket brings 219,264 bytes at most, however large its buffer is.
 
-pynng 0.9.0 (NNG 1.11.0), Linux. The system's doing: that is what its default send buffer of a Unix socket holds.
-Expected: known to those who size buffers.
+pynng 0.9.0 (NNG 1.11.0), Linux. A system limit: that is what its default send buffer of a Unix socket holds.
+Expected: known to programs that size buffers.
 Observed: the largest of many receives into 1 MiB.
 """
 

@@ -1,7 +1,7 @@
 """A buffer that is unmapped while its send is pending aborts the process.
 
 pynng 0.9.0 (NNG 1.11.0). The kernel reports EFAULT, for which NNG has no code of its own. What happens here to unmapped
-memory happens to any buffer that is freed before its operation is over, less visibly: NNG sends what is there by then.
+memory happens to any buffer that is freed before its operation ends, less visibly: NNG sends its later content.
 Expected: an error, as the aio's result.
 Observed: see the line that is printed.
 """
@@ -74,6 +74,6 @@ if len(sys.argv) > 1 and sys.argv[1] == "child":
     os._exit(0)
 
 done = subprocess.run([sys.executable, __file__, "child"], check=False, capture_output=True, text=True)
-said = (done.stdout + done.stderr).strip().splitlines() or [""]
-print(f"exit code {done.returncode}: {said[0]}")
+lines = (done.stdout + done.stderr).strip().splitlines() or [""]
+print(f"exit code {done.returncode}: {lines[0]}")
 sys.exit(0 if done.returncode < 0 else 1)

@@ -1,7 +1,7 @@
 """Posting an aio that is pending aborts the process, or loses the completion.
 
 pynng 0.9.0 (NNG 1.11.0).
-Expected: an error, and the first operation goes on.
+Expected: an error, and the first operation continues.
 Observed: nng_sleep_aio posted twice: the process ends by SIGABRT. A receive on a stream posted twice: data arrives, and
 the aio is pending for ever.
 """

@@ -1,4 +1,4 @@
-"""A receive of a TLS stream that is cancelled while data comes in does not end.
+"""A receive of a TLS stream that is cancelled while data arrives does not end.
 
 pynng 0.9.0 (NNG 1.11.0). Receives are posted, cancelled and waited for, again and again, one or 16 at a time; the peer
 sends all the time.

@@ -113,7 +113,7 @@ def rounds(scheme):
 
 found = {scheme: rounds(scheme) for scheme in ("tls+tcp", "tcp")}
 print(
-    "rounds until nothing came: " + ", ".join(f"{scheme} {number} of 50" for scheme, number in found.items()),
+    "rounds until nothing was received: " + ", ".join(f"{scheme} {number} of 50" for scheme, number in found.items()),
     flush=True,
 )
 os._exit(0 if found["tls+tcp"] < 50 == found["tcp"] else 1)  # not sys.exit: NNG's cleanup at exit may hang

@@ -3,7 +3,7 @@
 pynng 0.9.0 (NNG 1.11.0). A dial completes when TCP has connected; the handshake takes place with the first send or
 receive.
 Expected: false until the certificate was checked.
-Observed: true for a peer that has not said a word of TLS.
+Observed: true for a peer that has not sent any TLS.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A send on a TLS stream takes the first buffer only, and 16 KiB of it at most.
 
 pynng 0.9.0 (NNG 1.11.0). By design: a send of a stream may be partial. On tcp the same send takes all buffers.
-Expected: known to those who wrap it: look at nng_aio_count.
+Expected: wrappers allow for it: look at nng_aio_count.
 Observed: the counts below.
 """
 

@@ -26,6 +26,6 @@ for url in ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/x"):
     lib.nng_aio_abort(aio, lib.NNG_ECANCELED)
     lib.nng_aio_wait(aio)
     found[url[: url.index(":")]] = pending, ffi.string(lib.nng_strerror(lib.nng_aio_result(aio))).decode()
-told = (f"{scheme} pending {pending}, after an abort: {result}" for scheme, (pending, result) in found.items())
-print("accept after the close of its listener: " + "; ".join(told), flush=True)
+results = (f"{scheme} pending {pending}, after an abort: {result}" for scheme, (pending, result) in found.items())
+print("accept after the close of its listener: " + "; ".join(results), flush=True)
 os._exit(0 if found["ws"][0] and not found["tcp"][0] else 1)  # not sys.exit: NNG's cleanup at exit may hang

@@ -1,4 +1,4 @@
-"""A ws stream dialer that is closed in mid-dial hangs or ends the process.
+"""A ws stream dialer that is closed while dialing hangs or ends the process.
 
 pynng 0.9.0 (NNG 1.11.0). A dial is posted, and the dialer is closed a moment later.
 Expected: the dial ends with an error.

@@ -1,7 +1,7 @@
 """A cooked SURVEYOR ends its survey when a wait for a reply times out.
 
 pynng 0.9.0 (NNG 1.11.0). `recv_timeout` shorter than `survey_time`.
-Expected: a second recv receives the reply that comes later, within the survey's time.
+Expected: a second recv receives the later reply, within the survey's time.
 Observed: BadState; the reply is dropped.
 """
 

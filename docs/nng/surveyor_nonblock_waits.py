@@ -1,4 +1,4 @@
-"""A cooked SURVEYOR that is told to receive without waiting waits until its survey ends.
+"""A cooked SURVEYOR waits in a non-blocking receive until its survey ends.
 
 pynng 0.9.0 (NNG 1.11.0).
 Expected: NNG_EAGAIN at once.

@@ -1,7 +1,7 @@
 """A cooked SURVEYOR has one survey at a time: the next one ends it.
 
 pynng 0.9.0 (NNG 1.11.0). By design; NNG's contexts are the way to have several.
-Expected: known to those who wrap it.
+Expected: wrappers allow for it.
 Observed: of two surveys only replies to the second one are received.
 """
 

@@ -1,7 +1,7 @@
 """A timer of NNG's keeps a CPU busy for the rest of the millisecond in which it is due.
 
-pynng 0.9.0 (NNG 1.11.0). nni_aio_expire_loop waits until "now" is the expiry and then asks for "before now", so it goes
-round in circles until the next millisecond. It is the same for every timeout and every nng_sleep_aio.
+pynng 0.9.0 (NNG 1.11.0). nni_aio_expire_loop waits until "now" is the expiry and then asks for "before now", so it
+busy-waits until the next millisecond. It is the same for every timeout and every nng_sleep_aio.
 Expected: microseconds of CPU a timer.
 Observed: hundreds, in the busiest of several windows of 25 timers.
 """

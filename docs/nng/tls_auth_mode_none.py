@@ -1,6 +1,6 @@
 """TLSConfig(auth_mode=AUTH_MODE_NONE) keeps NNG's default, under which a client demands a certificate.
 
-pynng 0.9.0 (NNG 1.11.0). AUTH_MODE_NONE is 0, and pynng asks `if auth_mode`. `set_auth_mode` works.
+pynng 0.9.0 (NNG 1.11.0). AUTH_MODE_NONE is 0, and pynng checks `if auth_mode`. `set_auth_mode` works.
 Expected: a client without a CA connects.
 Observed: with the argument it does not, with the call it does.
 """

@@ -1,6 +1,6 @@
 """Over tls+tcp a PUSH writes two TLS records a message, and may leave without close_notify.
 
-pynng 0.9.0 (NNG 1.11.0). The header of 8 bytes goes by itself. Each record costs the receiver a receive of its own.
+pynng 0.9.0 (NNG 1.11.0). The header of 8 bytes is sent separately. Each record costs the receiver a receive of its own.
 Expected: one record for a small message, and close_notify at the end.
 Observed: the sizes of the records below, as OpenSSL receives them.
 """

@@ -1,7 +1,7 @@
 """A WebSocket listener lets in every Origin.
 
 pynng 0.9.0 (NNG 1.11.0). A page of any site may connect to a listener on the visitor's own machine.
-Expected: an option that says which origins are allowed.
+Expected: an option for allowed origins.
 Observed: "101 Switching Protocols" for a foreign one. A request for another path or host, or without the listener's
 protocol, is refused.
 """

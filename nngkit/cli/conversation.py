@@ -49,7 +49,7 @@ class Conversation:
         self._failed: NngkitError | None = None
         self._turn = threading.Lock()  # held while a batch is sent
         self._over = False
-        self._linger: float | None = None  # seconds that the end may take, the socket's own if nothing is said
+        self._linger: protocols.Timeout = protocols.DEFAULT  # seconds that the end may take
         options: dict[str, Any] = {
             "recv_max_size": plan.recv_max_size,
             "name": plan.name,

@@ -188,7 +188,7 @@ def test_all_six_in_turn() -> None:
         ([ANY, "--size", "23"], 2, "argument --size: '23' is not a whole number from 24"),
         (["inproc://x"], 2, "URL: inproc is inside one process"),
         (["pgm://x", "--dial", "--protocol", "bus"], 2, "URL: pgm://x: no transport"),
-        ([ANY, "--dial", "--protocol", "bus"], 2, "URL: tcp://127.0.0.1:0: to dial takes a port"),
+        ([ANY, "--dial", "--protocol", "bus"], 2, "URL: tcp://127.0.0.1:0: dial needs a port"),
         ([ANY, "--listen", "--protocol", "bus", "--timeout", "0.1"], 4, "nobody connected in 0.1 s"),
     ],
 )

@@ -630,7 +630,7 @@ U = "tcp://127.0.0.1:1"
         (["pull", "--cacert", "/etc/passwd", "tls+tcp://a:1"], "--cacert: /etc/passwd: not PEM text"),
         (["pull", "tls+tcp://a:1"], "--cacert: a dialler over TLS needs it, or --insecure"),
         (["pull", "pgm://a:1"], "no transport 'pgm'"),
-        (["pull", "tcp://127.0.0.1:99999"], "to dial takes a port"),
+        (["pull", "tcp://127.0.0.1:99999"], "dial needs a port"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )

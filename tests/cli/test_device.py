@@ -348,7 +348,7 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
         (
             ["queue", "--front-dial", "tcp://127.0.0.1:0", "--back-listen", ANY],
             2,
-            "--front-dial: tcp://127.0.0.1:0: to dial",
+            "--front-dial: tcp://127.0.0.1:0: dial needs",
         ),
         (
             ["queue", "--front-listen", "tcp://192.0.2.1:5", "--back-listen", ANY],

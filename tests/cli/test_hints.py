@@ -78,7 +78,7 @@ def test_who_was_refused_at_a_listener() -> None:
             with pytest.raises(TimedOut):
                 pub.wait_for_peers(1, 0.05)
         (hint,) = looked(rep, "rep")
-        assert hint.endswith("was refused: bad hello: pub where req was expected")
+        assert hint.endswith("was refused: bad hello: pub instead of req")
         assert hint.startswith("tcp://127.0.0.1:")
 
 

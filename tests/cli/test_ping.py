@@ -168,7 +168,7 @@ def test_a_late_reader_who_leaves_ends_it() -> None:
     ("arguments", "code", "says"),
     [
         ([], 2, "the following arguments are required: URL"),
-        (["tcp://127.0.0.1:0"], 2, "URL: tcp://127.0.0.1:0: to dial takes a port"),
+        (["tcp://127.0.0.1:0"], 2, "URL: tcp://127.0.0.1:0: dial needs a port"),
         (["pgm://a:1"], 2, "URL: pgm://a:1: no transport 'pgm'"),
         ([ANY, "--count", "0"], 2, "argument --count: '0' is not a whole number"),
         ([ANY, "--data", "x", "--size", "3"], 2, "--size: and --data exclude each other"),

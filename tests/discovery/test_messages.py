@@ -232,7 +232,7 @@ def reply_with(**changes: object) -> bytes:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (reply_with(v=3), "version 3, newer than the version 2"),
+        (reply_with(v=3), "version 3 is newer than the supported version 2"),
         (reply_with(v=0), "out of range"),
         (reply_with(v="1"), "must be int"),
         (reply_with(type="query"), "type is 'query'"),
@@ -241,7 +241,7 @@ def reply_with(**changes: object) -> bytes:
         (reply_with(sender="s" * 65), "65 bytes, over the limit of 64"),
         (reply_with(providers=None), "must be list, not null"),
         (reply_with(providers=[record(name=str(n)) for n in range(65)]), "65 items, over the limit of 64"),
-        (reply_with(providers=[1]), "a map was expected"),
+        (reply_with(providers=[1]), "instead of a map"),
         (reply_with(providers=[record(), record()]), "twice"),
         (reply_with(providers=[record(id="")]), "epoch without an id"),
         (reply_with(providers=[record(id="", epoch=0)]), "no id"),

@@ -1,4 +1,4 @@
-"""Signal handlers that raise in the midst of anything, for tests of what is lost by it."""
+"""Signal handlers that raise at any point, for tests of what an interruption loses."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from types import FrameType
 
 @contextmanager
 def alarms_raise(exception: type[Exception]) -> Iterator[None]:
-    """Within, SIGALRM raises ``exception``; at the end its timer is off and its handler as before.
+    """Make SIGALRM raise ``exception`` in the block; afterwards stop its timer and restore the handler.
 
-    Nothing is collected meanwhile: the cycles that earlier tests left have finalizers, in which Python swallows what a
-    handler raises and complains of it.
+    No garbage is collected meanwhile: cycles left by earlier tests have finalizers, in which Python swallows an
+    exception of a handler and reports it.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:

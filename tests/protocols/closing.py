@@ -1,11 +1,11 @@
-"""A process that closes sockets under load, from threads and from tasks; run by test_close_stress.
+"""A process that closes sockets under load, from threads and tasks; run by test_close_stress.
 
     python closing.py COUNT SEED
 
-Six workers (two threads, two trio tasks, two asyncio tasks) send, receive, ask and answer on whatever pair of sockets
-is current; the main thread makes pairs, on all transports, and has one of three places close them at a random moment.
-Prints the number of closes and what the workers saw. A hang is ended by faulthandler with all stacks, an abort ends
-the process by itself.
+Six workers (two threads, two trio tasks, two asyncio tasks) send, receive, request and reply on the current pair of
+sockets. The main thread creates pairs, on all transports, and one of three places closes them at a random moment.
+Prints the number of closes and the workers' outcomes. faulthandler ends a hang with all stacks; an abort ends the
+process by itself.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ chance = random.Random(SEED)
 current: list[Any] = []
 seen: Counter[str] = Counter()
 over = threading.Event()
-NAP = 0.0003  # seconds between tries on a closed socket, so that the workers leave the machine to the closing
+NAP = 0.0003  # seconds between tries on a closed socket, so that the workers leave the CPU to the closing
 HOLD = 0.05  # seconds any one call of a worker may last, so that workers move on to the next pair
 
-PAIRS: list[tuple[Any, dict[str, Any], Any, dict[str, Any]]] = [  # who listens, and who dials
+PAIRS: list[tuple[Any, dict[str, Any], Any, dict[str, Any]]] = [  # listener, dialer
     (Push, {}, Pull, {}),
     (Push, {"batch": True}, Pull, {"batch": True}),
     (Bus, {"batch": True}, Bus, {"batch": True}),
@@ -54,7 +54,7 @@ SCHEMES = ("tcp", "inproc", "ipc", "ws", "tls+tcp", "wss")
 
 
 def tls() -> TLS:
-    """For both ends: each shows a certificate for localhost and demands one."""
+    """Settings for both ends: each presents a certificate for localhost and requires one."""
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost")
     return TLS(
@@ -66,7 +66,7 @@ def tls() -> TLS:
 
 
 def pair(everybody: TLS, folder: str) -> tuple[Any, Any]:
-    """Two sockets that are about to meet."""
+    """Return two sockets that are about to connect."""
     scheme = chance.choice(SCHEMES)
     url = {
         "tcp": "tcp://127.0.0.1:0",
@@ -206,5 +206,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except Closed as surprise:  # nobody should see it here
+    except Closed as surprise:  # no caller should see it here
         raise SystemExit(f"closed under the main thread: {surprise}") from surprise

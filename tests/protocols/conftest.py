@@ -1,6 +1,6 @@
-"""Fixtures of the bricks' tests: every ``pattern``, ``wire`` and ``caller`` there is (see wires.py).
+"""Fixtures for tests of nngkit.protocols: each ``pattern``, ``wire`` and ``caller`` (see wires.py).
 
-A test that needs one of them only says which: ``@pytest.mark.parametrize("wire", ["tcp"], indirect=True)``.
+A test that needs only one of them names it: ``@pytest.mark.parametrize("wire", ["tcp"], indirect=True)``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.protocols.wires import CALLERS, PATTERNS, TRANSPORTS, Caller, Pattern
 
 @pytest.fixture(scope="session")
 def authority() -> trustme.CA:
-    """Issues the certificates of all tests."""
+    """The CA that issues the certificates of all tests."""
     return trustme.CA()
 
 
 @pytest.fixture(scope="session")
 def everybody(authority: trustme.CA) -> TLS:
-    """Both ends of a wire with TLS: each shows a certificate for localhost and demands one."""
+    """Settings for both ends of a TLS wire: each presents a certificate for localhost and requires one."""
     certificate = authority.issue_cert("localhost", common_name="everybody")
     return TLS(
         ca=authority.cert_pem.bytes(),
@@ -36,7 +36,7 @@ def everybody(authority: trustme.CA) -> TLS:
 
 @pytest.fixture(scope="session")
 def sockets() -> Iterator[Path]:
-    """Where ipc sockets live: a short path, since one of more than 107 bytes cannot be listened on."""
+    """Directory of ipc sockets: a short path, since a path of more than 107 bytes cannot be listened on."""
     with tempfile.TemporaryDirectory(prefix="nngkit") as directory:
         yield Path(directory)
 

@@ -1,16 +1,14 @@
-"""Mutated SP streams against nngkit.protocols.sp; run by test_sp and by hand.
+"""Mutated SP streams for nngkit.protocols.sp; run by test_sp_robustness and by hand.
 
-    python mutating.py COUNT [SEED]     prints one line; exit code 1 and the input where a check fails
+    python mutating.py COUNT [SEED]     prints one line; exit code 1 and the input if a check fails
 
 A batch is one valid stream and many mutations of it: flipped bits, a cut at every byte, insertions, removals,
 repetitions, replaced lengths. Each mutated stream is fed in random pieces and taken by random numbers of messages, in
-both framings, with and without reception in place. Checked for each input:
+both framings, with and without reception in place. Checks for each input:
 
-1. Only BadMessage and TooLarge are raised.
-2. The messages and the fault are those of ``parsed``, a plain parser that gets the whole stream at once.
-3. Messages that end before the first mutated byte are those that were sent.
-4. Once all complete messages are taken, the machine holds at most one message of the limit, its head, and the last
-   piece.
+1. Only BadMessage and TooLarge are raised. 2. Messages and fault are those of ``parsed``, a plain parser that gets the
+whole stream at once. 3. Messages that end before the first mutated byte are those that were sent. 4. Once all complete
+messages are taken, the machine holds at most one message of the limit, its head, and the last piece.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ from itertools import accumulate
 from nngkit.errors import BadMessage, TooLarge
 from nngkit.protocols.sp import HEADROOM, HELLO, IN_PLACE, LARGE, PULL, PUSH, RUN, Machine, hello
 
-BODY = bytes.__basicsize__ - 1  # where the content of a bytes object begins
+BODY = bytes.__basicsize__ - 1  # offset of the content in a bytes object
 BATCH = 64  # mutations of one stream: making it costs as much as several of them
-LIMITS = (60, 300, 2 * LARGE)  # bytes; the last one has room for bodies that are received in place
+LIMITS = (60, 300, 2 * LARGE)  # bytes; the last one allows bodies that are received in place
 
 Outcome = tuple[list[bytes], type[Exception] | None]
 
@@ -58,7 +56,7 @@ def parsed(wire: bytes, limit: int, ipc: bool) -> Outcome:
 
 
 def give(machine: Machine, piece: bytes) -> None:
-    """Hand ``piece`` to ``machine`` as a socket that receives in place does, where the machine offers a place."""
+    """Feed ``piece`` to ``machine`` as a socket does that receives in place if the machine offers a place."""
     place = machine.place()
     if place is None:
         machine.feed(piece)
@@ -80,7 +78,7 @@ def held(machine: Machine) -> int:
 
 @dataclass(frozen=True)
 class Stream:
-    """A valid stream: ``heads`` are the positions of the frames, ``ends`` those behind them."""
+    """A valid stream: ``heads`` are the positions of the frames, ``ends`` the positions after them."""
 
     messages: list[bytes]
     limit: int
@@ -92,7 +90,7 @@ class Stream:
 
 
 def stream(chance: random.Random) -> Stream:
-    """Return a stream to a PULL: a few short messages, runs of equal lengths, or one that is received in place."""
+    """Return a stream to a PULL: a few short messages, runs of equal lengths, or one received in place."""
     limit, ipc, in_place = chance.choice(LIMITS), chance.random() < 0.5, chance.random() < 0.5
     shape = chance.random()
     if shape < 0.1:
@@ -105,8 +103,8 @@ def stream(chance: random.Random) -> Stream:
     messages = [chance.randbytes(size) for size in sizes]
     sender = Machine(PUSH, ipc=ipc)
     buffers = sender.frames(messages) if messages else []
-    ends = list(accumulate((sender.cost(size) for size in sizes), initial=HELLO))
-    return Stream(messages, limit, ipc, in_place, b"".join((*sender.said, *buffers)), ends[:-1], ends[1:])
+    ends = list(accumulate((sender.wire_size(size) for size in sizes), initial=HELLO))
+    return Stream(messages, limit, ipc, in_place, b"".join((*sender.to_send, *buffers)), ends[:-1], ends[1:])
 
 
 # ---- mutations: each returns the mutated bytes, and how many at the start are untouched ------------------------------
@@ -115,7 +113,7 @@ Mutation = Callable[[Stream, random.Random], tuple[bytes, int]]
 
 
 def position(one: Stream, chance: random.Random) -> int:
-    """Return a position in the stream, half of the time in the head of a frame: bodies are mere bytes."""
+    """Return a position in the stream, half of the time in the head of a frame."""
     if one.heads and chance.random() < 0.5:
         return chance.choice(one.heads) + int(chance.random() * 9)
     return int(chance.random() * len(one.wire))
@@ -217,7 +215,7 @@ def received(one: Stream, parts: list[bytes], most: int, eager: bool) -> Outcome
 
 @dataclass
 class Tally:
-    """What many inputs came to."""
+    """Outcomes of many inputs."""
 
     inputs: int = 0
     messages: int = 0

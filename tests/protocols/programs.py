@@ -1,4 +1,4 @@
-"""Other people's programs as peers: nngcat (NNG's) and nanocat (nanomsg's), each run bounded in time and ended by pid.
+"""Other programs as peers: nngcat (NNG's) and nanocat (nanomsg's), each run bounded in time and killed by pid.
 
 ::
 
@@ -24,13 +24,13 @@ import pytest
 from tests.protocols.wires import WAIT, Wire
 
 PACKAGES = {"nngcat": "nng-utils", "nanocat": "nanomsg-utils"}
-# Seconds between messages of a program that repeats them. Repeating is what makes the start-up order irrelevant: a
-# publisher that listens would say it once, before anybody is there. nngcat understands whole seconds only.
+# Seconds between messages of a program that repeats them, which makes the start-up order irrelevant: a publisher that
+# listens would send once, before any peer is connected. nngcat accepts whole seconds only.
 INTERVAL = {"nngcat": "1", "nanocat": "0.2"}
 
 
 def needed(program: str) -> pytest.MarkDecorator:
-    """The mark that skips a test where ``program`` is missing."""
+    """Return the mark that skips a test if ``program`` is missing."""
     return pytest.mark.needs_program(program, package=PACKAGES[program])
 
 
@@ -57,7 +57,10 @@ class Program:
         self._process.stdout.close()
 
     def line(self, timeout: float = WAIT) -> str:
-        """The next line it prints, without its end. AssertionError, with what there was, if none comes."""
+        """Return the next line it prints, without its end.
+
+        Raises AssertionError, with the output so far, if none comes.
+        """
         deadline = time.monotonic() + timeout
         while b"\n" not in self._unread:
             left = max(0.0, deadline - time.monotonic())
@@ -70,22 +73,22 @@ class Program:
         return line.decode()
 
     def ended(self, timeout: float = WAIT) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Return its exit code, once it has ended by itself."""
         return self._process.wait(timeout)
 
 
 def own_place(transport: str, folder: Path) -> str:
-    """An address for us to listen at."""
+    """Return an address for us to listen at."""
     return Wire("ipc", folder).address() if transport == "ipc" else f"{transport}://127.0.0.1:0"
 
 
 @contextlib.contextmanager
 def place(transport: str, folder: Path) -> Iterator[str]:
-    """An address for a program to listen at, that nobody else is given while the block runs.
+    """Yield an address for a program to listen at; no other socket gets its port during the block.
 
-    nanocat refuses port 0. So the kernel picks the number for a socket of ours, which is bound and never listens: with
-    SO_REUSEADDR on both (both programs set it) Linux lets the program listen there, and gives the number to nobody who
-    asks for any.
+    nanocat refuses port 0. So the kernel picks the port for a socket of ours that is bound and never listens. With
+    SO_REUSEADDR on both (both programs set it) Linux lets the program listen there, and gives the port to no other
+    socket.
     """
     if transport == "ipc":
         yield own_place(transport, folder)

@@ -1,10 +1,10 @@
-"""A peer made of a plain Python socket: it says the bytes it is told to, and shows those it was sent.
+"""A peer made of a plain Python socket: it sends given bytes and returns the bytes it receives.
 
 ::
 
     with Push(listen="tcp://127.0.0.1:0") as push, RawPeer(push.address, PULL) as peer:
         push.send(b"x")
-        assert peer.recv() == b"x"           # one frame, its length taken off
+        assert peer.recv() == b"x"           # one frame, its length removed
         peer.socket.sendall(b"nonsense")
 """
 
@@ -26,12 +26,12 @@ WORD = struct.Struct(">I")
 
 
 def hello(protocol: int) -> bytes:
-    """What each side says first, before it knows the other."""
+    """Return the first bytes that each side sends."""
     return b"\0SP\0" + struct.pack(">HH", protocol, 0)
 
 
 def connect(address: str) -> socket.socket:
-    """A connection to where ``address`` says, with nothing said on it yet."""
+    """Return a connection to ``address`` on which nothing was sent."""
     parts = urlsplit(address)
     if parts.scheme in ("ipc", "abstract"):
         connection = socket.socket(socket.AF_UNIX)
@@ -42,7 +42,7 @@ def connect(address: str) -> socket.socket:
 
 
 def read(connection: socket.socket, count: int) -> bytes:
-    """Exactly ``count`` bytes. EOFError, carrying those that came, if the other side closed."""
+    """Return exactly ``count`` bytes. Raises EOFError, carrying the bytes so far, if the other side closed."""
     data = b""
     while len(data) < count:
         try:
@@ -56,7 +56,7 @@ def read(connection: socket.socket, count: int) -> bytes:
 
 
 class RawPeer:
-    """Connects to ``address`` over tcp, ipc or abstract, says hello as ``protocol``, and has read the other's."""
+    """Connects to ``address`` over tcp, ipc or abstract, sends a hello as ``protocol``, and reads the other's."""
 
     def __init__(self, address: str, protocol: int) -> None:
         self.prefix = b"\x01" if urlsplit(address).scheme in ("ipc", "abstract") else b""
@@ -65,24 +65,24 @@ class RawPeer:
         self.heard = read(self.socket, 8)
 
     def send(self, message: bytes) -> None:
-        """One frame."""
+        """Send one frame."""
         self.socket.sendall(self.prefix + LENGTH.pack(len(message)) + message)
 
     def recv(self) -> bytes:
-        """What is in the next frame. EOFError if the other side closed, TimeoutError."""
+        """Return the body of the next frame. Raises EOFError if the other side closed, TimeoutError."""
         prefix = read(self.socket, len(self.prefix))
         assert prefix == self.prefix
         return read(self.socket, LENGTH.unpack(read(self.socket, 8))[0])
 
     def recv_all(self, last: bytes) -> list[bytes]:
-        """What is in the frames up to the one that begins with ``last``."""
+        """Return the bodies up to the one that begins with ``last``."""
         frames = [self.recv()]
         while not frames[-1].startswith(last):
             frames.append(self.recv())
         return frames
 
     def closed(self) -> bool:
-        """Whether the other side closes the connection, without another word."""
+        """Return True if the other side closes the connection without sending more."""
         try:
             read(self.socket, 1)
         except EOFError:
@@ -100,9 +100,9 @@ class RawPeer:
 
 
 def upgrade_request(host: str, path: str, subprotocol: str | None) -> bytes:
-    """The HTTP request that opens a WebSocket."""
+    """Return the HTTP request that opens a WebSocket."""
     lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade"]
-    lines.append("Origin: http://elsewhere.example")  # as a browser would, from a page of somebody else's
+    lines.append("Origin: http://elsewhere.example")  # as a browser on a page of another site
     lines += [f"Sec-WebSocket-Key: {b64encode(os.urandom(16)).decode()}", "Sec-WebSocket-Version: 13"]
     if subprotocol is not None:
         lines.append(f"Sec-WebSocket-Protocol: {subprotocol}")
@@ -110,7 +110,7 @@ def upgrade_request(host: str, path: str, subprotocol: str | None) -> bytes:
 
 
 def upgrade_answer(request: bytes) -> bytes:
-    """The HTTP response that accepts ``request``, with the subprotocol it asks for."""
+    """Return the HTTP response that accepts ``request``, with the requested subprotocol."""
     fields = dict(line.split(": ", 1) for line in request.decode().split("\r\n")[1:] if line)
     magic = fields["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
     lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade"]
@@ -120,7 +120,7 @@ def upgrade_answer(request: bytes) -> bytes:
 
 
 def http_head(connection: socket.socket) -> bytes:
-    """The head of the HTTP message that comes."""
+    """Return the head of the next HTTP message."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         head += read(connection, 1)

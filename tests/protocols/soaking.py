@@ -1,9 +1,9 @@
-"""Long and large jobs, each in a process of its own so that its memory can be read; run by test_soak and by hand.
+"""Long and large jobs, each in a process of its own so that its memory can be measured; run by test_soak and by hand.
 
     python soaking.py messages 10000000      10 million messages: growth of resident memory
     python soaking.py sockets 2000           sockets opened and closed: file descriptors and memory
     python soaking.py gibibyte               one message of 1 GiB each way: peak memory
-    python soaking.py respondents URL N      N respondents answering until standard input ends
+    python soaking.py respondents URL N      N respondents that reply until standard input ends
 
 Each of the first three prints one JSON object.
 """
@@ -27,13 +27,13 @@ MIB = 1 << 20
 
 
 def resident() -> int:
-    """Bytes of resident memory now."""
+    """Return the current resident memory in bytes."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
 def peak() -> int:
-    """Bytes of resident memory at most, since the start or the last forget_peak()."""
+    """Return the peak resident memory in bytes, since the start or the last forget_peak()."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
@@ -48,7 +48,7 @@ def descriptors() -> int:
 
 
 def messages(count: int) -> dict[str, float]:
-    """``count`` messages of 16 bytes through one PUSH and one PULL over tcp."""
+    """Send ``count`` messages of 16 bytes through one PUSH and one PULL over tcp."""
     batch = [b"x" * 16] * 500
     with Push(listen="tcp://127.0.0.1:0") as push, Pull(dial=push.address) as pull:
 
@@ -67,7 +67,7 @@ def messages(count: int) -> dict[str, float]:
             consume(total)
             producer.join()
 
-        move(100_000)  # what is allocated once
+        move(100_000)  # allocated once
         gc.collect()
         before = resident()
         start = time.perf_counter()
@@ -78,7 +78,7 @@ def messages(count: int) -> dict[str, float]:
 
 
 def sockets(count: int) -> dict[str, float]:
-    """``count`` sockets of all kinds, connected in pairs and closed."""
+    """Open and close ``count`` sockets of all kinds, connected in pairs."""
     kinds = [(Push, Pull), (Pub, Sub), (Rep, Req), (Surveyor, Respondent), (Bus, Bus), (Pair1, Pair1)]
 
     def cycle(total: int) -> None:
@@ -106,7 +106,7 @@ def sockets(count: int) -> dict[str, float]:
 
 
 def gibibyte() -> dict[str, float]:
-    """One message of 1 GiB to the other end and one back, in one process, so both ends' memory counts."""
+    """Send a message of 1 GiB to the other end and one back, in one process, so that both ends' memory counts."""
     size = 1 << 30
     result: dict[str, float] = {"bytes": size}
     with (
@@ -130,7 +130,7 @@ def gibibyte() -> dict[str, float]:
 
 
 def respondents(url: str, count: int) -> None:
-    """Answer every survey from ``count`` sockets until standard input ends."""
+    """Reply to every survey from ``count`` sockets until standard input ends."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 
     async def answer(respondent: Respondent, number: int) -> None:

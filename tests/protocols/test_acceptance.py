@@ -1,7 +1,6 @@
-"""What every protocol does over every transport for every kind of caller: mangos' one suite, in Python.
+"""Acceptance suite: behaviour of every protocol over every transport for every kind of caller, as in mangos.
 
-Patterns, wires and callers are those of wires.py. What is said once for all protocols here is not said again in their
-own tests.
+Patterns, wires and callers are those of wires.py. The protocols' own tests do not repeat what is shown here.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def assert_they_meet(pattern: Pattern, first: Any, second: Any) -> None:
     assert pattern.carry(BLOCKING, first, second, [b"met"]) == [b"met"]
 
 
-def test_a_pipe_tells_both_ends_who_the_other_is(pattern: Pattern, wire: Wire) -> None:
+def test_a_pipe_identifies_the_other_end_to_both_sides(pattern: Pattern, wire: Wire) -> None:
     with pattern.connected(wire) as (first, second):
         (accepted,), (dialled,) = first.pipes, second.pipes
         assert (accepted.dialed, dialled.dialed) == (False, True)
@@ -57,7 +56,7 @@ def test_a_pipe_tells_both_ends_who_the_other_is(pattern: Pattern, wire: Wire) -
 
 
 @tcp_only
-def test_each_end_counts_what_passed(pattern: Pattern, wire: Wire) -> None:
+def test_each_end_counts_messages(pattern: Pattern, wire: Wire) -> None:
     bodies = [b"%d" % number for number in range(25)]
     with pattern.connected(wire) as (first, second):
         pattern.carry(BLOCKING, first, second, bodies)
@@ -69,7 +68,7 @@ def test_each_end_counts_what_passed(pattern: Pattern, wire: Wire) -> None:
         assert second.stats.read == 25
         nothing_wrong = (first.stats.dropped, second.stats.dropped, second.stats.too_large, second.stats.bad)
         assert nothing_wrong == (0, 0, 0, 0)
-    assert first.stats.sent == 25  # a closed socket still says what it did
+    assert first.stats.sent == 25  # the counters of a closed socket stay readable
     assert (first.stats.pipes, first.stats.left) == (0, 1)
 
 
@@ -107,7 +106,7 @@ def test_text_is_refused_with_a_hint(pattern: Pattern, wire: Wire, caller: Calle
 
 @tcp_only
 @no_question
-def test_many_go_and_come_in_one_call(pattern: Pattern, wire: Wire, caller: Caller) -> None:
+def test_one_call_sends_or_receives_many_messages(pattern: Pattern, wire: Wire, caller: Caller) -> None:
     bodies = [b"%d" % number for number in range(900)]
     with pattern.connected(wire) as (first, second):
         sending = caller.start(first.send_many, bodies)
@@ -120,7 +119,7 @@ def test_many_go_and_come_in_one_call(pattern: Pattern, wire: Wire, caller: Call
         assert got == bodies
 
 
-def test_receiving_at_most_none_is_a_mistake(caller: Caller) -> None:
+def test_receiving_at_most_0_messages_is_an_error(caller: Caller) -> None:
     with Pull() as pull, pytest.raises(ValueError, match="at least 1"):
         caller.call(pull.recv_many, 0)
 
@@ -141,7 +140,7 @@ def test_a_message_over_the_limit_does_not_arrive(pattern: Pattern, wire: Wire) 
 
 
 def gets_through(pattern: Pattern, first: Any, second: Any) -> bool:
-    """Whether one more message does; one that was given to a connection just being cut is lost, and said again."""
+    """Return True if one more message arrives; one lost with a connection that is being cut is sent again."""
     saying = Background(pattern.say(first), b"fits", timeout=0.5)
     try:
         heard = second.recv(timeout=0.5)
@@ -155,7 +154,7 @@ def gets_through(pattern: Pattern, first: Any, second: Any) -> bool:
 
 
 @pytest.mark.parametrize("caller", [BLOCKING, ASYNCIO], indirect=True, ids=["with", "async with"])
-def test_leaving_the_block_closes_the_socket(pattern: Pattern, wire: Wire, caller: Caller) -> None:
+def test_leaving_the_with_block_closes_the_socket(pattern: Pattern, wire: Wire, caller: Caller) -> None:
     first, second = pattern.pair(wire, first_listens=True)
     with first:
         if caller is BLOCKING:
@@ -169,7 +168,7 @@ def test_leaving_the_block_closes_the_socket(pattern: Pattern, wire: Wire, calle
 
 
 @tcp_only
-def test_bus_reaches_every_peer_and_nobody_twice(wire: Wire, caller: Caller) -> None:
+def test_bus_reaches_every_peer_once(wire: Wire, caller: Caller) -> None:
     with Bus(listen=wire.address()) as hub, Bus(dial=hub.address) as one, Bus(dial=hub.address) as two:
         for node, peers in ((hub, 2), (one, 1), (two, 1)):
             node.wait_for_peers(peers, WAIT)
@@ -177,13 +176,13 @@ def test_bus_reaches_every_peer_and_nobody_twice(wire: Wire, caller: Caller) -> 
         caller.call(one.send, b"to the hub")
         assert caller.call(one.recv, timeout=WAIT) == caller.call(two.recv, timeout=WAIT) == b"to all"
         assert caller.call(hub.recv, timeout=WAIT) == b"to the hub"
-        hub.send(b"last")  # after which nothing else may be there: no echo, no forwarding
+        hub.send(b"last")  # nothing else may follow: no echo, no forwarding
         assert [one.recv(timeout=WAIT), two.recv(timeout=WAIT)] == [b"last", b"last"]
         assert (one.stats.received, two.stats.received, hub.stats.received) == (2, 2, 1)
 
 
 @tcp_only
-def test_a_subscriber_hears_only_its_topics(wire: Wire, caller: Caller) -> None:
+def test_a_subscriber_receives_only_its_topics(wire: Wire, caller: Caller) -> None:
     with Pub(listen=wire.address()) as pub, Sub(dial=pub.address, topics=["a.", b"b."]) as sub:
         pub.wait_for_peers(1, WAIT)
         caller.call(pub.send_many, [b"a.1", b"c.1", b"b.1"])
@@ -196,7 +195,7 @@ def test_a_subscriber_hears_only_its_topics(wire: Wire, caller: Caller) -> None:
 
 
 @tcp_only
-def test_a_subscriber_without_a_topic_hears_nothing(wire: Wire) -> None:
+def test_a_subscriber_without_a_topic_receives_nothing(wire: Wire) -> None:
     with Pub(listen=wire.address()) as pub, Sub(dial=pub.address) as sub:
         pub.wait_for_peers(1, WAIT)
         pub.send(b"before")
@@ -208,11 +207,11 @@ def test_a_subscriber_without_a_topic_hears_nothing(wire: Wire) -> None:
 
 
 @tcp_only
-def test_work_is_shared_by_those_who_pull(wire: Wire) -> None:
+def test_work_is_shared_among_pullers(wire: Wire) -> None:
     with Push(listen=wire.address()) as push, Pull(dial=push.address) as one, Pull(dial=push.address) as two:
         push.wait_for_peers(2, WAIT)
         heard: list[list[bytes]] = [[], []]
-        for number in range(40):  # each when the last is written, as a burst goes to whoever has room at that moment
+        for number in range(40):  # each after the previous one is written, as a burst goes to any peer with room
             push.send(b"%d" % number)
             assert push.drain(WAIT)
             eventually(lambda: any(drained(pull, into) for pull, into in zip((one, two), heard, strict=True)))
@@ -221,7 +220,7 @@ def test_work_is_shared_by_those_who_pull(wire: Wire) -> None:
 
 
 def drained(pull: Pull, into: list[bytes]) -> int:
-    """Take what is there, without waiting; how much it was."""
+    """Receive without waiting; return the number of messages."""
     try:
         got = pull.recv_many(timeout=0)
     except TimedOut:
@@ -231,7 +230,7 @@ def drained(pull: Pull, into: list[bytes]) -> int:
 
 
 @tcp_only
-def test_a_pair_is_two(wire: Wire) -> None:
+def test_a_pair_has_two_peers(wire: Wire) -> None:
     with Pair1(listen=wire.address()) as left, Pair1(dial=left.address) as right:
         right.wait_for_peers(1, WAIT)
         left.wait_for_peers(1, WAIT)

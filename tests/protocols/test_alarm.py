@@ -1,4 +1,4 @@
-"""The alarm thread rings however often and however closely it is set, on a busy machine too."""
+"""The alarm thread calls however often and closely alarms are set, also on a busy machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RINGS = 8_000
 
 
 class Often:
-    """Rings again after two microseconds, which are over before the thread has gone to sleep, or just not."""
+    """Called again after two microseconds, which are over before, or just after, the thread goes to sleep."""
 
     def __init__(self) -> None:
         self.rung = 0
@@ -25,15 +25,15 @@ class Often:
         return 2e-6
 
 
-def test_an_alarm_that_is_set_for_a_moment_rings() -> None:
-    """With CPython's SimpleQueue.get(timeout=) alone it fell silent after some hundred rings."""
+def test_an_alarm_set_for_a_moment_is_called() -> None:
+    """CPython's SimpleQueue.get(timeout=) alone stopped returning after some hundred calls."""
     stop = threading.Event()
 
     def spin() -> None:
         while not stop.is_set():
             pass
 
-    often, busy = Often(), Background(spin)  # which takes the GIL away at any point
+    often, busy = Often(), Background(spin)  # switches threads at any point
     alarm = Alarm(often.due)
     try:
         alarm.set(0.0)

@@ -1,4 +1,4 @@
-"""Questions and answers: any number at once, in any order, asked again exactly when they have to be."""
+"""Requests and replies: any number at once, in any order, resent exactly when necessary."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.protocols.raw_peer import PULL, REP, REQ, RESPONDENT, WORD, RawPeer
 from tests.protocols.wires import WAIT, Background, Wire, eventually, said
 
 TCP = "tcp://127.0.0.1:0"
-SOON = 0.3  # seconds in which what must not come would have come
+SOON = 0.3  # seconds in which an unwanted message would arrive
 
 
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 
 def taken_back(ask: Callable[[], Any], rep: Rep) -> Any:
-    """Await ``ask()`` under trio until ``rep`` has its request, and cancel it; the request."""
+    """Await ``ask()`` under trio until ``rep`` has its request, cancel it, and return the request."""
 
     async def main() -> Any:
         async with trio.open_nursery() as nursery:
@@ -37,7 +37,7 @@ def taken_back(ask: Callable[[], Any], rep: Rep) -> Any:
     return trio.run(main)
 
 
-def test_others_are_answered_while_one_was_cancelled() -> None:
+def test_cancelling_a_request_does_not_affect_others() -> None:
     with Rep(listen=TCP) as rep, Req(dial=rep.address) as req:
         asking = Background(req.request, b"first", timeout=WAIT)
         first = rep.recv(timeout=WAIT)
@@ -48,7 +48,7 @@ def test_others_are_answered_while_one_was_cancelled() -> None:
         eventually(lambda: req.stats.late == 1)
 
 
-def test_twenty_requests_are_open_at_once_and_answered_backwards() -> None:
+def test_twenty_open_requests_are_answered_in_reverse_order() -> None:
     with Rep(listen=TCP) as rep, Req(dial=rep.address) as req:
         asking = [Background(req.request, b"%d" % number, timeout=WAIT) for number in range(20)]
         requests = [rep.recv(timeout=WAIT) for _ in range(20)]
@@ -57,7 +57,7 @@ def test_twenty_requests_are_open_at_once_and_answered_backwards() -> None:
         assert [one.result() for one in asking] == [b"%d" % number for number in range(20)]
 
 
-def test_a_request_is_answered_once() -> None:
+def test_a_second_reply_to_a_request_is_an_error() -> None:
     with Rep(listen=TCP) as rep, Req(dial=rep.address) as req:
         asking = Background(req.request, b"?", timeout=WAIT)
         request = rep.recv(timeout=WAIT)
@@ -67,7 +67,7 @@ def test_a_request_is_answered_once() -> None:
         assert asking.result() == b"!"
 
 
-def test_an_answer_that_finds_no_room_waits_for_it() -> None:
+def test_a_reply_without_room_waits() -> None:
     large = b"x" * (4 << 20)  # more than the network's buffers take, and more than the queue of a peer
     questions = [WORD.pack(0x80000000 + number) + b"question" for number in range(3)]
     with Rep(listen=TCP) as rep, RawPeer(rep.address, REQ) as slow:
@@ -84,7 +84,7 @@ def test_an_answer_that_finds_no_room_waits_for_it() -> None:
         assert rep.stats.dropped == 0
 
 
-def test_an_answer_to_one_who_has_left_is_dropped_and_counted() -> None:
+def test_a_reply_to_a_peer_that_left_is_dropped_and_counted() -> None:
     with Rep(listen=TCP) as rep:
         with RawPeer(rep.address, REQ) as asker:
             asker.send(WORD.pack(0x80000000) + b"question")
@@ -97,7 +97,7 @@ def test_an_answer_to_one_who_has_left_is_dropped_and_counted() -> None:
 
 @pytest.mark.parametrize("wire", ["tcp", "inproc"], indirect=True)
 def test_the_first_requests_of_four_new_clients_are_answered(wire: Wire) -> None:
-    """At once: what is answered before anybody was told of the peer must find it."""
+    """A reply sent before `on_peer` callbacks ran must reach the peer."""
     for _ in range(20):
         with Rep(listen=wire.address()) as rep:
 
@@ -149,16 +149,16 @@ def test_thousands_of_requests_at_once_go_through_queues_of_sixteen() -> None:
     assert said(program, timeout=55) == "5000 0"
 
 
-# ---- asked again -----------------------------------------------------------------------------------------------------
+# ---- resending -------------------------------------------------------------------------------------------------------
 
 
-def heard(peer: RawPeer, count: int) -> list[bytes]:
-    """The next ``count`` requests that came to ``peer``, their ids with them."""
+def requests_to(peer: RawPeer, count: int) -> list[bytes]:
+    """Return the next ``count`` requests that ``peer`` receives, with their ids."""
     return [peer.recv() for _ in range(count)]
 
 
-def nothing_comes(peer: RawPeer) -> bool:
-    """Whether nothing comes to ``peer`` for a while."""
+def receives_nothing(peer: RawPeer) -> bool:
+    """Return True if ``peer`` receives nothing for a while."""
     peer.socket.settimeout(SOON)
     try:
         return not peer.socket.recv(1)
@@ -168,7 +168,7 @@ def nothing_comes(peer: RawPeer) -> bool:
         peer.socket.settimeout(WAIT)
 
 
-def test_the_requests_of_a_lost_peer_are_asked_again_and_no_others() -> None:
+def test_only_the_requests_of_a_lost_peer_are_resent() -> None:
     total = 40
     with Req(listen=TCP, linger=0.0) as req, RawPeer(req.address, REP) as stays:
         with RawPeer(req.address, REP) as goes:
@@ -176,13 +176,15 @@ def test_the_requests_of_a_lost_peer_are_asked_again_and_no_others() -> None:
             asking = [Background(req.request, b"%d" % number, timeout=WAIT) for number in range(total)]
             eventually(lambda: req.stats.written == total)
             each = {pipe.address: stats.written for pipe, stats in req.pipe_stats.items()}
-            mine, its = (heard(peer, each["tcp://{}:{}".format(*peer.socket.getsockname())]) for peer in (stays, goes))
+            mine, its = (
+                requests_to(peer, each["tcp://{}:{}".format(*peer.socket.getsockname())]) for peer in (stays, goes)
+            )
             assert len(mine) + len(its) == total
             assert mine
             assert its
-        again = heard(stays, len(its))
-        assert sorted(again) == sorted(its)  # with the same ids: a reply to the first would do
-        assert nothing_comes(stays)
+        again = requests_to(stays, len(its))
+        assert sorted(again) == sorted(its)  # with the same ids: a reply to the first would be accepted
+        assert receives_nothing(stays)
         assert req.stats.resent == len(its)
         for message in mine + again:
             stays.send(message)
@@ -191,7 +193,7 @@ def test_the_requests_of_a_lost_peer_are_asked_again_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("resend", [60.0, None], ids=["in a minute", "never"])
-def test_a_request_of_a_lost_peer_is_asked_once_more_and_not_again_and_again(resend: float | None) -> None:
+def test_a_request_of_a_lost_peer_is_resent_once(resend: float | None) -> None:
     with Req(listen=TCP, resend=resend, linger=0.0) as req:
         with RawPeer(req.address, REP) as first:
             asking = Background(req.request, b"question", timeout=WAIT)
@@ -199,14 +201,14 @@ def test_a_request_of_a_lost_peer_is_asked_once_more_and_not_again_and_again(res
         for count in (1, 2):
             with RawPeer(req.address, REP) as other:
                 assert other.recv() == message
-                assert nothing_comes(other)
+                assert receives_nothing(other)
                 assert req.stats.resent == count
         with RawPeer(req.address, REP) as last:
             last.send(last.recv())
             assert asking.result() == b"question"
 
 
-def test_what_was_queued_for_a_lost_peer_goes_to_the_next_without_being_asked_again() -> None:
+def test_requests_queued_for_a_lost_peer_go_to_the_next_peer_and_are_not_counted_as_resent() -> None:
     large = b"x" * (1 << 20)
     with Req(listen=TCP, linger=0.0, resend=None) as req:
         with RawPeer(req.address, REP):  # it reads nothing
@@ -214,20 +216,20 @@ def test_what_was_queued_for_a_lost_peer_goes_to_the_next_without_being_asked_ag
             eventually(lambda: req.stats.unwritten > 5 and req.stats.sent == 20)
             before = req.stats
         with RawPeer(req.address, REP) as other:
-            messages = heard(other, 20)
+            messages = requests_to(other, 20)
             assert len(set(messages)) == 20
-            assert nothing_comes(other)
+            assert receives_nothing(other)
             for message in messages:
                 other.send(message[:4] + message[-2:])
         assert sorted(one.result() for one in asking) == sorted((large + b"%d" % n)[-2:] for n in range(20))
-        assert req.stats.resent <= before.written + 1  # those written, and one that was being written
+        assert req.stats.resent <= before.written + 1  # those written, and one being written
 
 
-def test_a_request_that_is_not_answered_is_asked_again_after_a_while() -> None:
+def test_an_unanswered_request_is_resent_after_a_while() -> None:
     with Req(listen=TCP, resend=0.1) as req, RawPeer(req.address, REP) as forgetful:
         start = time.monotonic()
         asking = Background(req.request, b"question", timeout=WAIT)
-        first, second, third = heard(forgetful, 3)
+        first, second, third = requests_to(forgetful, 3)
         assert first == second == third
         assert time.monotonic() - start >= 0.2
         forgetful.send(first)
@@ -237,7 +239,7 @@ def test_a_request_that_is_not_answered_is_asked_again_after_a_while() -> None:
         eventually(lambda: req.stats.late == 1)
 
 
-def test_a_peer_that_was_cut_off_takes_no_request_along() -> None:
+def test_a_peer_that_was_disconnected_loses_no_request() -> None:
     with Req(listen=TCP) as req, Rep(dial=req.address, reconnect=0.02) as rep:
         asking = Background(req.request, b"question", timeout=WAIT)
         rep.recv(timeout=WAIT)
@@ -247,7 +249,7 @@ def test_a_peer_that_was_cut_off_takes_no_request_along() -> None:
         assert req.stats.resent == 1
 
 
-def test_a_wrong_peer_gets_no_request() -> None:
+def test_a_peer_of_the_wrong_protocol_gets_no_request() -> None:
     with Req(listen=TCP, linger=0.0) as req:
         with pytest.raises(EOFError), RawPeer(req.address, PULL) as stranger:
             stranger.recv()
@@ -259,7 +261,7 @@ def test_a_wrong_peer_gets_no_request() -> None:
 
 
 def flood(respondent: RawPeer, total: int) -> None:
-    """Answer the survey that comes ``total`` times."""
+    """Reply to the next survey ``total`` times."""
     header = respondent.recv()[:4]
     frames = (header + b"%d" % number for number in range(total))
     respondent.socket.sendall(b"".join(struct.pack(">Q", len(frame)) + frame for frame in frames))
@@ -271,13 +273,13 @@ def test_a_surveyor_keeps_every_reply_until_it_is_read() -> None:
         surveyor.wait_for_peers(1, WAIT)
         stream = surveyor.survey_iter(b"who?", timeout=WAIT)
         flooding = Background(flood, respondent, 1000)
-        first = next(stream)  # the iterator asks when it is first asked
+        first = next(stream)  # the survey is sent by the first iteration
         flooding.result()
         eventually(lambda: surveyor.stats.read == 1000)
         assert [first.body, *(reply.body for reply in islice(stream, 999))] == everything
 
 
-def test_eight_surveys_are_under_way_at_once() -> None:
+def test_eight_surveys_run_at_once() -> None:
     with Respondent(listen=TCP) as respondent, Surveyor(dial=respondent.address) as surveyor:
         surveyor.wait_for_peers(1, WAIT)
         asking = [Background(surveyor.survey, b"%d" % number, timeout=WAIT, early=True) for number in range(8)]
@@ -287,7 +289,7 @@ def test_eight_surveys_are_under_way_at_once() -> None:
         assert [one.result().replies[0].body for one in asking] == [b"%d" % number for number in range(8)]
 
 
-def test_looking_for_replies_never_waits_and_ends_nothing() -> None:
+def test_fresh_never_waits_and_does_not_end_the_survey() -> None:
     with Respondent(listen=TCP) as respondent, Surveyor(dial=respondent.address) as surveyor:
         surveyor.wait_for_peers(1, WAIT)
         with surveyor.start(b"who?", timeout=WAIT) as survey:
@@ -302,7 +304,7 @@ def test_looking_for_replies_never_waits_and_ends_nothing() -> None:
             assert [reply.body for reply in survey.fresh()] == [b"and again"]
 
 
-def test_replies_that_come_too_late_are_counted() -> None:
+def test_late_replies_are_counted() -> None:
     gate = threading.Event()
     with Respondent(listen=TCP) as respondent, Surveyor(dial=respondent.address) as surveyor:
         surveyor.wait_for_peers(1, WAIT)
@@ -319,7 +321,7 @@ def test_replies_that_come_too_late_are_counted() -> None:
         eventually(lambda: surveyor.stats.late == 1)
 
 
-def test_a_survey_does_not_wait_for_those_who_leave() -> None:
+def test_a_survey_does_not_wait_for_peers_that_left() -> None:
     with Surveyor(listen=TCP) as surveyor, RawPeer(surveyor.address, RESPONDENT) as stays:
         with RawPeer(surveyor.address, RESPONDENT) as goes:
             surveyor.wait_for_peers(2, WAIT)
@@ -329,3 +331,26 @@ def test_a_survey_does_not_wait_for_those_who_leave() -> None:
         result = asking.result()
         assert ([reply.body for reply in result.replies], result.expected, result.answered) == ([b"I"], 2, 1)
         assert result.elapsed < WAIT / 2
+
+
+def test_a_survey_takes_one_second_by_default_and_has_no_end_with_none(tcp: Wire) -> None:
+    with Surveyor(listen=tcp.address()) as brief:
+        assert 1 <= brief.survey(b"who?").elapsed < WAIT
+    with Surveyor(listen=tcp.address(), recv_timeout=None) as endless, Respondent(dial=endless.address) as respondent:
+        endless.wait_for_peers(1, WAIT)
+        result = Background(lambda: endless.survey(b"who?", early=True))
+        query = respondent.recv(WAIT)
+        time.sleep(1.1)  # longer than the default
+        query.reply(b"late")
+        assert [reply.body for reply in result.result().replies] == [b"late"]
+
+
+def test_a_task_iterates_over_the_replies_of_a_survey() -> None:
+    async def replies(surveyor: Surveyor) -> list[bytes]:
+        return [reply.body async for reply in surveyor.asurvey_iter(b"who?", WAIT, early=True)]
+
+    with Surveyor(listen=TCP) as surveyor, Respondent(dial=surveyor.address) as respondent:
+        surveyor.wait_for_peers(1, WAIT)
+        responding = Background(lambda: respondent.recv(WAIT).reply(b"I"))
+        assert trio.run(replies, surveyor) == [b"I"]
+        responding.result()

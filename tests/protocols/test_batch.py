@@ -1,4 +1,4 @@
-"""What a batch is in bytes: the same as cbor2 makes of it, taken apart whole or not at all."""
+"""Bytes of a batch: those that cbor2 writes, decoded whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import struct
 
 import cbor2
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 from nngkit.protocols import Batch
 from nngkit.protocols.batch import MOST_ITEMS, pack, pack_topic, split_topic, unpack
 
+unhurried = settings(deadline=None)  # a busy machine may take longer for one example
 LARGEST = 1 << 20
 
 any_items = st.lists(st.binary(max_size=300), min_size=1, max_size=100)
@@ -21,6 +22,7 @@ equal_items = st.tuples(st.integers(0, 300), st.integers(1, 100)).flatmap(
 )
 
 
+@unhurried
 @given(any_items | equal_items)
 @example([b""])
 @example([b"", b""])
@@ -37,8 +39,9 @@ def test_a_batch_is_one_cbor_array_of_byte_strings(items: list[bytes]) -> None:
     assert unpack(packed, largest=LARGEST) == items
 
 
+@unhurried
 @given(any_items | equal_items, st.integers(0, 40), st.binary(max_size=3))
-def test_whatever_is_done_to_a_batch_it_is_one_or_refused(items: list[bytes], at: int, patch: bytes) -> None:
+def test_a_damaged_batch_is_decoded_or_refused(items: list[bytes], at: int, patch: bytes) -> None:
     packed = pack(items)
     damaged = packed[:at] + patch + packed[at + len(patch) :]
     try:
@@ -46,11 +49,12 @@ def test_whatever_is_done_to_a_batch_it_is_one_or_refused(items: list[bytes], at
     except BadMessage:
         return
     assert found == cbor2.loads(damaged)
-    assert len(cbor2.dumps(found)) <= len(damaged)  # nothing stands behind it
+    assert len(cbor2.dumps(found)) <= len(damaged)  # no bytes follow it
 
 
+@unhurried
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_batch_or_refused(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     try:
         found = unpack(data, largest=LARGEST)
     except BadMessage:
@@ -63,13 +67,13 @@ def test_any_bytes_are_a_batch_or_refused(data: bytes) -> None:
     ("packed", "why"),
     [
         (b"", "premature end"),
-        (b"\x65plain", "str where an array was expected"),
+        (b"\x65plain", "str instead of an array"),
         (b"\x80", "0 messages"),
-        (b"\x81\x41aX", "1 bytes behind the array"),
+        (b"\x81\x41aX", "1 bytes after the value"),
         (b"\x82\x41a", "premature end"),
-        (b"\x81\x61a", "str where a byte string was expected"),
-        (b"\x82\x41a\x01", "int where a byte string was expected"),
-        (b"\x81\x81\x41a", "list where a byte string was expected"),
+        (b"\x81\x61a", "str instead of a byte string"),
+        (b"\x82\x41a\x01", "int instead of a byte string"),
+        (b"\x81\x81\x41a", "list instead of a byte string"),
         (b"\x9f\x41a\xff", "indefinite"),
         (b"\x81\x5f\x41a\xff", "indefinite"),
         (b"\x81\xc2\x41a", "tags are not allowed"),
@@ -79,7 +83,7 @@ def test_any_bytes_are_a_batch_or_refused(data: bytes) -> None:
         (b"\x81\x5b\xff\xff\xff\xff\xff\xff\xff\xff", ""),
     ],
 )
-def test_what_is_no_batch_is_said_to_be_none_and_why(packed: bytes, why: str) -> None:
+def test_a_malformed_batch_is_refused_with_the_reason(packed: bytes, why: str) -> None:
     with pytest.raises(BadMessage, match=r"bad batch from tcp://10\.0\.0\.1:9") as wrong:
         unpack(packed, largest=LARGEST, peer="tcp://10.0.0.1:9")
     assert why in wrong.value.why
@@ -93,8 +97,9 @@ def test_an_item_over_the_limit_refuses_the_batch() -> None:
     assert (wrong.value.size, wrong.value.limit, wrong.value.peer) == (101, 100, "here")
 
 
+@unhurried
 @given(st.binary(max_size=50), any_items)
-def test_a_topic_stands_in_front_and_its_length_behind(topic: bytes, items: list[bytes]) -> None:
+def test_the_topic_comes_first_and_its_length_last(topic: bytes, items: list[bytes]) -> None:
     body = pack_topic(topic, items)
     assert body == topic + cbor2.dumps(items) + struct.pack(">I", len(topic))
     found, packed = split_topic(body)
@@ -102,7 +107,7 @@ def test_a_topic_stands_in_front_and_its_length_behind(topic: bytes, items: list
 
 
 @pytest.mark.parametrize("body", [b"", b"abc", struct.pack(">I", 1), b"ab" + struct.pack(">I", 3)])
-def test_a_topic_that_cannot_be_there_is_refused(body: bytes) -> None:
+def test_an_impossible_topic_length_is_refused(body: bytes) -> None:
     with pytest.raises(BadMessage, match="bad batch"):
         split_topic(body, "here")
 
@@ -123,6 +128,6 @@ def test_a_topic_that_cannot_be_there_is_refused(body: bytes) -> None:
         {"delay": "1ms"},
     ],
 )
-def test_settings_that_cannot_be_are_config_errors(wrong: dict[str, int]) -> None:
+def test_invalid_settings_are_config_errors(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Batch(**wrong)

@@ -1,6 +1,6 @@
-"""Receiving and sending under cancellations: nothing lost, nothing doubled, order kept, nothing left behind.
+"""Receiving and sending with cancellations: nothing lost, duplicated or reordered, nothing left behind.
 
-The short runs are part of every test run; the forty long ones, of 15,000 messages each, are ``slow``.
+Short runs are part of every test run; the forty long ones, of 15,000 messages each, are ``slow``.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ SECONDS = 50.0
 
 
 def produce(push: Push, count: int, seed: int) -> None:
-    """Full speed with random stops, so that the receiver is met full, empty and in between."""
+    """Send at full speed with random stops, so that the receiver is met full, empty and in between."""
     chance = random.Random(seed)
     for number in range(count):
         push.send(b"%d" % number, timeout=SECONDS)
         if chance.random() < 0.01:
-            time.sleep(chance.random() * 0.003)  # the stop is the point: it lets the receiver run dry
+            time.sleep(chance.random() * 0.003)  # the stop lets the receiver run dry
 
 
 async def consume_trio(pull: Pull, got: list[bytes], count: int, chance: random.Random) -> int:
     cancels = 0
     while len(got) < count:
-        # a third of them over before they begin, so that there are cancels on any machine
+        # a third of them over before they begin, so that there are cancellations on any machine
         with trio.move_on_after(max(0.0, chance.uniform(-0.001, 0.002))) as scope:
             if chance.random() < 0.3:
                 got.append(await pull.arecv())
@@ -94,7 +94,7 @@ def address(transport: str, name: str, folder: Path) -> str:
 @pytest.mark.parametrize("depth", [1, 64])
 @pytest.mark.parametrize("transport", ["tcp", "inproc"])
 @pytest.mark.parametrize("loop", ["trio", "asyncio"])
-def test_random_cancels_lose_and_double_nothing(loop: str, transport: str, depth: int, tmp_path: Path) -> None:
+def test_random_cancellations_lose_and_duplicate_nothing(loop: str, transport: str, depth: int, tmp_path: Path) -> None:
     cancels = run(loop, address(transport, f"short-{loop}-{depth}", tmp_path), depth, 4000, depth)
     assert cancels, "the test has to cancel to mean anything"
 
@@ -105,14 +105,14 @@ def test_random_cancels_lose_and_double_nothing(loop: str, transport: str, depth
 @pytest.mark.parametrize("depth", [1, 64])
 @pytest.mark.parametrize("transport", ["tcp", "inproc"])
 @pytest.mark.parametrize("loop", ["trio", "asyncio"])
-def test_forty_long_runs_lose_and_double_nothing(
+def test_forty_long_runs_lose_and_duplicate_nothing(
     loop: str, transport: str, depth: int, seed: int, tmp_path: Path
 ) -> None:
     run(loop, address(transport, f"long-{loop}-{depth}-{seed}", tmp_path), depth, 15000, seed)
 
 
 def mixed_run(name: str, count: int, seed: int) -> None:
-    """Blocking, trio and asyncio receivers on one socket, with cancels, closed from outside."""
+    """Run blocking, trio and asyncio receivers on one socket, with cancellations, and close it from outside."""
     got: list[list[bytes]] = [[], [], []]
     ended: list[str] = []
     done = threading.Event()
@@ -186,10 +186,10 @@ def test_three_kinds_of_waiters_share_one_socket_for_long(seed: int) -> None:
     mixed_run(f"mixed-{seed}", 15000, seed)
 
 
-# ---- one cancellation, looked at closely -----------------------------------------------------------------------------
+# ---- single cancellations --------------------------------------------------------------------------------------------
 
 
-def test_a_cancel_that_races_with_a_message_leaves_it_for_the_next() -> None:
+def test_a_cancellation_that_races_with_a_message_leaves_it_queued() -> None:
     async def main() -> None:
         with Pair0(listen="tcp://127.0.0.1:0") as one, Pair0(dial=one.address) as other:
             for _ in range(20):
@@ -198,7 +198,7 @@ def test_a_cancel_that_races_with_a_message_leaves_it_for_the_next() -> None:
                 await asyncio.sleep(0)  # now it waits
                 read_before = one.stats.read
                 other.send(b"x")
-                # the loop has not seen it: nothing of it runs meanwhile
+                # the loop has not seen it: none of its tasks runs meanwhile
                 eventually(lambda before=read_before: one.stats.read > before)  # type: ignore[misc]
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -208,7 +208,7 @@ def test_a_cancel_that_races_with_a_message_leaves_it_for_the_next() -> None:
     asyncio.run(main())
 
 
-async def test_a_cancel_that_races_with_a_message_leaves_it_under_trio_too() -> None:
+async def test_a_cancellation_that_races_with_a_message_leaves_it_queued_under_trio() -> None:
     with Pair0(listen="tcp://127.0.0.1:0") as one, Pair0(dial=one.address) as other:
         for _ in range(20):
             got: list[bytes] = []
@@ -228,7 +228,7 @@ async def test_a_cancel_that_races_with_a_message_leaves_it_under_trio_too() -> 
                 assert await one.arecv(timeout=WAIT) == b"x"
 
 
-# 60 messages of 1 MiB that nobody takes, each given up after a moment; how many MiB the process has grown by
+# 60 messages of 1 MiB that no peer takes, each abandoned after a moment; prints the growth of the process in MiB
 LEAK = """
     import asyncio, gc, json, resource, trio
     from nngkit.errors import TimedOut
@@ -258,7 +258,7 @@ LEAK = """
                 pass
 
     def grown(*run):
-        run[0](*run[1:], 5)  # what is allocated once
+        run[0](*run[1:], 5)  # allocated once
         gc.collect()
         before = resident()
         run[0](*run[1:], 60)
@@ -275,5 +275,5 @@ LEAK = """
 """
 
 
-def test_a_send_that_timed_out_or_was_cancelled_keeps_nothing_of_its_message() -> None:
+def test_a_send_that_timed_out_or_was_cancelled_frees_its_message() -> None:
     assert max(json.loads(said(LEAK, timeout=50))) < 20

@@ -22,7 +22,7 @@ def close_under_load(count: int, seed: int, seconds: float) -> None:
         text=True,
         timeout=seconds,
         check=False,
-        # what is freed is overwritten: a use after it shows as a crash, and not by chance
+        # freed memory is overwritten: a use after free crashes reliably
         env={**os.environ, "MALLOC_PERTURB_": "165"},
     )
     assert run.returncode == 0, f"exit {run.returncode}\n{run.stdout}\n{run.stderr[-6000:]}"

@@ -1,4 +1,4 @@
-"""Connections: who is let in and what that costs, how they are kept, and that nothing of them is left."""
+"""Connections: admission, reconnection, and no resources left behind."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from tests.protocols.wires import WAIT, Wire, eventually, said
 TCP = "tcp://127.0.0.1:0"
 
 
-class Strangers:
-    """For ``admit``: lets nobody in who was drawn here."""
+class RefusedPeers:
+    """For ``admit``: refuses the peers that were listed here."""
 
     def __init__(self) -> None:
         self._addresses: set[str] = set()
@@ -48,13 +48,13 @@ class Strangers:
         return pipe.address not in self._addresses
 
 
-# ---- who is let in ---------------------------------------------------------------------------------------------------
+# ---- admission -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reading", [True, False], ids=["somebody receives", "nobody receives"])
-def test_what_a_refused_peer_sends_is_never_received_and_never_counted(reading: bool) -> None:
-    strangers = Strangers()
-    with Pull(listen=TCP, admit=strangers.admit) as pull:
+def test_messages_of_a_refused_peer_are_neither_received_nor_counted(reading: bool) -> None:
+    unknown_peers = RefusedPeers()
+    with Pull(listen=TCP, admit=unknown_peers.admit) as pull:
         receiving = threading.Thread(target=lambda: list(pull))
         if reading:
             receiving.start()
@@ -62,7 +62,7 @@ def test_what_a_refused_peer_sends_is_never_received_and_never_counted(reading: 
         for count in range(1, 31):
             with socket.socket() as stranger:
                 stranger.bind(("127.0.0.1", 0))
-                strangers.add(stranger)
+                unknown_peers.add(stranger)
                 stranger.connect(("127.0.0.1", port))
                 stranger.sendall(hello(PUSH) + 3 * (LENGTH.pack(7) + b"refused"))
                 eventually(lambda count=count: pull.stats.refused == count)  # type: ignore[misc]
@@ -81,13 +81,13 @@ def test_what_a_refused_peer_sends_is_never_received_and_never_counted(reading: 
 
 
 def test_a_refused_peer_gets_our_hello_and_nothing_else() -> None:
-    strangers = Strangers()
+    unknown_peers = RefusedPeers()
     with (
-        Bus(listen=TCP, admit=strangers.admit) as bus,
+        Bus(listen=TCP, admit=unknown_peers.admit) as bus,
         closing(connect(bus.address)) as connection,
         Bus(dial=bus.address) as honest,
     ):
-        strangers.add(connection)
+        unknown_peers.add(connection)
         connection.sendall(hello(BUS))
         eventually(lambda: bus.stats.refused == 1)
         bus.wait_for_peers(1, WAIT)
@@ -99,10 +99,10 @@ def test_a_refused_peer_gets_our_hello_and_nothing_else() -> None:
         assert end.value.args == (b"",)
 
 
-def test_admit_keeps_a_stranger_out_of_a_pair() -> None:
-    strangers = Strangers()
-    with Pair0(listen=TCP, admit=strangers.admit) as pair, closing(connect(pair.address)) as connection:
-        strangers.add(connection)
+def test_admit_keeps_an_unknown_peer_out_of_a_pair() -> None:
+    unknown_peers = RefusedPeers()
+    with Pair0(listen=TCP, admit=unknown_peers.admit) as pair, closing(connect(pair.address)) as connection:
+        unknown_peers.add(connection)
         connection.sendall(hello(PAIR0))
         eventually(lambda: pair.stats.refused == 1)
         with Pair0(dial=pair.address) as honest:
@@ -110,7 +110,7 @@ def test_admit_keeps_a_stranger_out_of_a_pair() -> None:
             assert pair.recv(timeout=WAIT) == b"it is me"
 
 
-def test_admit_that_fails_refuses() -> None:
+def test_an_admit_that_raises_refuses() -> None:
     def admit(pipe: Pipe) -> bool:
         raise LookupError(pipe.address)
 
@@ -123,7 +123,7 @@ def test_admit_that_fails_refuses() -> None:
 
 
 @pytest.mark.parametrize("wire", ["tcp", "ipc", "ws", "wss", "tls+tcp", "inproc"], indirect=True)
-def test_the_dialler_may_refuse_too_and_tries_again(wire: Wire) -> None:
+def test_the_dialer_may_refuse_too_and_tries_again(wire: Wire) -> None:
     asked: list[Pipe] = []
 
     def admit(pipe: Pipe) -> bool:
@@ -159,7 +159,7 @@ def test_admit_sees_the_path_and_the_origin_of_a_websocket() -> None:
         assert pull.stats.refused == 1
 
 
-def test_a_peer_that_is_cut_as_soon_as_it_joined_comes_again() -> None:
+def test_a_peer_that_is_cut_as_soon_as_it_joined_returns() -> None:
     with Pull(listen=TCP) as pull, Push(dial=pull.address, reconnect=0.01) as push:
 
         def cut(event: PeerEvent) -> None:
@@ -174,11 +174,11 @@ def test_a_peer_that_is_cut_as_soon_as_it_joined_comes_again() -> None:
         assert pull.recv(timeout=WAIT) == b"in the end"
 
 
-# ---- why they went ---------------------------------------------------------------------------------------------------
+# ---- reasons ---------------------------------------------------------------------------------------------------------
 
 
 def reasons(ours: Any) -> list[str]:
-    """Grows by the reason of each peer that leaves."""
+    """Return a list that collects the reason of each peer that leaves."""
     found: list[str] = []
     ours.on_peer(lambda event: found.append(event.reason) if event.kind == "left" else None)
     return found
@@ -203,7 +203,7 @@ def test_an_event_says_why_a_peer_has_left(wire: Wire) -> None:
         assert why[3:] == ["closed"]
 
 
-def test_an_event_names_what_the_system_said() -> None:
+def test_an_event_names_the_systems_error() -> None:
     with Pull(listen=TCP) as pull:
         why = reasons(pull)
         with RawPeer(pull.address, PUSH) as peer:
@@ -214,7 +214,7 @@ def test_an_event_names_what_the_system_said() -> None:
         assert (pull.stats.cut, pull.stats.left) == (0, 1)
 
 
-def test_those_who_joined_have_no_reason() -> None:
+def test_joined_events_have_no_reason() -> None:
     with Pull(listen=TCP) as pull:
         events: list[PeerEvent] = []
         pull.on_peer(events.append)
@@ -224,11 +224,11 @@ def test_those_who_joined_have_no_reason() -> None:
         assert [(event.kind, bool(event.reason)) for event in events] == [("joined", False), ("left", True)]
 
 
-# ---- how they are kept -----------------------------------------------------------------------------------------------
+# ---- keepalive and reconnecting --------------------------------------------------------------------------------------
 
 
 def keepalive_timers(port: int) -> list[bool]:
-    """For both ends of each connection of a listener at ``port``: whether the kernel's keepalive timer runs."""
+    """Return, for both ends of each connection at ``port``, whether the kernel's keepalive timer runs."""
     timers = []
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, state, _, timer, *_ = line.split()
@@ -238,8 +238,8 @@ def keepalive_timers(port: int) -> list[bool]:
 
 
 @pytest.mark.parametrize("wire", ["tcp", "ws", "tls+tcp", "wss"], indirect=True)
-def test_both_ends_have_the_kernel_look_whether_the_other_lives(wire: Wire) -> None:
-    # what it cannot do, notice a silent partition within seconds, is a matter of heartbeats above the bricks
+def test_both_ends_have_keepalive_on(wire: Wire) -> None:
+    # detecting a silent partition within seconds needs heartbeats above these sockets
     with Pair0(listen=wire.address(), **wire.options) as one, Pair0(dial=one.address, **wire.options) as other:
         one.wait_for_peers(1, WAIT)
         other.wait_for_peers(1, WAIT)
@@ -247,7 +247,7 @@ def test_both_ends_have_the_kernel_look_whether_the_other_lives(wire: Wire) -> N
         eventually(lambda: keepalive_timers(port) == [True, True])  # until then it waits for acknowledgements
 
 
-def test_a_dialler_that_is_sent_away_comes_again_at_once() -> None:
+def test_a_refused_dialer_returns_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, Pair0() as pair:
         server.settimeout(WAIT)
         pair.dial(f"tcp://127.0.0.1:{server.getsockname()[1]}")
@@ -256,10 +256,10 @@ def test_a_dialler_that_is_sent_away_comes_again_at_once() -> None:
             server.accept()[0].close()
             times.append(time.monotonic())
         pauses = [after - before for before, after in pairwise(times)]
-        assert median(pauses) < 0.3  # at most 0.1 s, and what a busy machine takes
+        assert median(pauses) < 0.3  # at most 0.1 s, plus the delay of a busy machine
 
 
-# a dialer that is told its address when no descriptor is left, and the outcome with 0, 1 and enough of them
+# a dialer that gets its address when no descriptor is left, and the outcome with 0, 1 and enough of them
 OUT_OF_DESCRIPTORS = """
     import logging, os, resource, sys
     from nngkit.errors import TimedOut
@@ -298,7 +298,7 @@ def test_a_dialer_without_descriptors_tries_again_until_there_are_some(wire: Wir
     assert lines == ["no peer with 0", "no peer with 1", "connected"]
 
 
-# a task that waits for a message when no descriptor is left, which a loop needs to be woken by one
+# a task that waits for a message when no descriptor is left to wake its loop
 WITHOUT_DESCRIPTORS = """
     import asyncio, os, resource, sys, threading, trio
     from nngkit.protocols import Pair0
@@ -329,9 +329,9 @@ def test_a_task_receives_when_no_descriptor_is_left(library: str) -> None:
     assert said(textwrap.dedent(WITHOUT_DESCRIPTORS), library).splitlines() == ["came"]
 
 
-# ---- and what is left of them ----------------------------------------------------------------------------------------
+# ---- descriptors -----------------------------------------------------------------------------------------------------
 
-# how many descriptors are left after many cycles of a listener that closes as soon as somebody has connected
+# descriptors left after many cycles of a listener that closes once a peer has connected
 CYCLES = """
     import os, sys, time
     from nngkit.protocols import Pair1, TLS
@@ -354,7 +354,7 @@ CYCLES = """
                 dialer.wait_for_peers(1, 20)
 
     url, count = sys.argv[1], int(sys.argv[2])
-    for _ in range(20):  # what is opened once
+    for _ in range(20):  # opened once
         cycle(url)
     before = quiet()
     for _ in range(count):
@@ -367,40 +367,40 @@ def left(url: str, cycles: int, seconds: float) -> int:
     return int(said(textwrap.dedent(CYCLES), url, str(cycles), timeout=seconds))
 
 
-def test_a_listener_closed_right_after_a_connection_was_made_keeps_no_descriptors() -> None:
+def test_a_listener_closed_right_after_a_connection_leaks_no_descriptors() -> None:
     assert left(TCP, 50, WAIT) == 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(250)
 @pytest.mark.parametrize("wire", ["tcp", "ipc", "ws", "inproc"], indirect=True)
-def test_it_keeps_none_after_1500_times_either(wire: Wire) -> None:
+def test_1500_listeners_closed_right_after_a_connection_leak_no_descriptors(wire: Wire) -> None:
     assert left(wire.address(), 1500, 110) == 0
 
 
 @pytest.mark.parametrize("wire", ["tcp", "ws", "tls+tcp", "wss"], indirect=True)
-def test_strangers_who_come_and_go_leave_no_descriptors(wire: Wire) -> None:
+def test_refused_peers_leak_no_descriptors(wire: Wire) -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
     with Pull(listen=wire.address(), **wire.options) as pull:
 
-        def come_and_go(words: bytes, times: int) -> None:
+        def connect_and_close(words: bytes, times: int) -> None:
             for _ in range(times):
                 with closing(connect(pull.address.replace("wss:", "ws:").replace("tls+tcp:", "tcp:"))) as connection:
                     connection.sendall(words)
 
-        def strangers(times: int) -> None:
+        def unknown_peers(times: int) -> None:
             for words in (b"", b"\0SP", hello(PUSH), hello(PAIR0), b"GET / HTTP/1.1\r\n\r\n"):
-                come_and_go(words, times)
+                connect_and_close(words, times)
 
-        with Push(dial=pull.address, **wire.options) as push:  # with the first peer come descriptors that stay
+        with Push(dial=pull.address, **wire.options) as push:  # the first peer brings descriptors that stay
             push.send(b"x")
             assert pull.recv(timeout=WAIT) == b"x"
-        strangers(2)
+        unknown_peers(2)
         eventually(lambda: pull.stats.joined == pull.stats.left)
         before = descriptors()
-        strangers(20)
+        unknown_peers(20)
         eventually(lambda: pull.stats.joined == pull.stats.left and descriptors() <= before)
 
 

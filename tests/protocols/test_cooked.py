@@ -1,4 +1,4 @@
-"""Cooked sockets of a bare pynng: ours ask them and answer them. What they lose is in docs/nng.md, and shown there."""
+"""Cooked sockets of pynng: ours send them requests and reply to theirs. docs/nng.md has their defects."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ TIMEOUTS = {"recv_timeout": int(WAIT * 1000), "send_timeout": int(WAIT * 1000)}
 
 @contextmanager
 def together(ours: Callable[..., Any], cooked: Callable[..., Any], we_listen: bool) -> Iterator[tuple[Any, Any]]:
-    """A socket of ours and a cooked one, connected."""
+    """Yield a socket of ours and a cooked one, connected."""
     if we_listen:
         with ours(listen=TCP) as mine, cooked(dial=mine.address, **TIMEOUTS) as theirs:
             mine.wait_for_peers(1, WAIT)
@@ -36,7 +36,7 @@ either_listens = pytest.mark.parametrize("we_listen", [True, False], ids=["we li
 
 
 @either_listens
-def test_a_cooked_rep_answers_our_requests_one_after_the_other(we_listen: bool) -> None:
+def test_a_cooked_rep_answers_our_requests_in_sequence(we_listen: bool) -> None:
     with together(Req, pynng.Rep0, we_listen) as (req, rep):
 
         def answer() -> None:

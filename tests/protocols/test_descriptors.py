@@ -1,4 +1,4 @@
-"""Which descriptor is a stream's: found among all kinds of others, and only ever looked at."""
+"""The descriptor of a stream is found among sockets of all kinds, which are only examined."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not _descriptors.available, reason="descriptors 
 
 @pytest.fixture
 def others() -> Iterator[list[socket.socket]]:
-    """Sockets of all kinds, which nobody may touch."""
+    """Open sockets of all kinds, which must not be changed."""
     with ExitStack() as stack:
         made = [
             socket.socket(socket.AF_NETLINK, socket.SOCK_RAW),
@@ -43,7 +43,7 @@ def tcp_pair(stack: ExitStack, host: str = "127.0.0.1") -> tuple[socket.socket, 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_tcp_connection_is_told_by_its_two_endpoints(host: str, others: list[socket.socket]) -> None:
+def test_a_tcp_connection_is_found_by_its_two_endpoints(host: str, others: list[socket.socket]) -> None:
     with ExitStack() as stack:
         pairs = [tcp_pair(stack, host) for _ in range(_descriptors.NEAR)]  # the first is no longer near the end
         for pair in (pairs[0], pairs[-1]):
@@ -56,7 +56,7 @@ def test_a_tcp_connection_is_told_by_its_two_endpoints(host: str, others: list[s
         assert _descriptors.by_names(*names) is None
 
 
-def test_a_datagram_socket_between_the_same_endpoints_is_not_taken_for_it() -> None:
+def test_a_datagram_socket_between_the_same_endpoints_is_ignored() -> None:
     with ExitStack() as stack:
         dialed, _ = tcp_pair(stack)
         datagrams = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -65,7 +65,7 @@ def test_a_datagram_socket_between_the_same_endpoints_is_not_taken_for_it() -> N
         assert _descriptors.by_names(dialed.getsockname(), dialed.getpeername()) == dialed.fileno()
 
 
-def test_a_default_timeout_of_the_program_is_not_given_to_what_is_looked_at() -> None:
+def test_a_default_timeout_of_the_program_is_not_set_on_examined_sockets() -> None:
     one, other = socket.socketpair()
     with one, other:
         socket.setdefaulttimeout(5)
@@ -76,7 +76,7 @@ def test_a_default_timeout_of_the_program_is_not_given_to_what_is_looked_at() ->
         assert os.get_blocking(one.fileno())
 
 
-def test_a_unix_socket_is_told_as_the_only_newcomer(tmp_path: Path) -> None:
+def test_a_unix_socket_is_found_as_the_only_newcomer(tmp_path: Path) -> None:
     path = os.fsencode(tmp_path / "s")
     with ExitStack() as stack, _descriptors.one_at_a_time:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -97,7 +97,7 @@ def test_a_unix_socket_is_told_as_the_only_newcomer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["tcp", "ipc", "abstract", "inproc", "ws"])
 def test_every_connection_is_read_by_its_descriptor(scheme: str, tmp_path: Path) -> None:
-    """Eight dial at once, from as many threads, and sixteen ends are told apart."""
+    """Eight threads dial at once, and all sixteen ends are identified."""
     where = {"tcp": "tcp://127.0.0.1:0", "ws": "ws://127.0.0.1:0", "ipc": f"ipc://{tmp_path}/s"}
     address = where.get(scheme, f"{scheme}://nngkit-{os.getpid()}")
     with ExitStack() as stack:
@@ -123,7 +123,7 @@ def test_every_connection_is_read_by_its_descriptor(scheme: str, tmp_path: Path)
         assert len(numbers) == 16
 
 
-def test_a_connection_whose_descriptor_is_not_found_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_whose_descriptor_is_not_found_is_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_descriptors, "by_names", lambda local, remote, expected=None: None)
     with Pair0(listen="tcp://127.0.0.1:0") as one, Pair0(dial=one.address) as other:
         other.send(b"to one")
@@ -133,10 +133,10 @@ def test_a_connection_whose_descriptor_is_not_found_is_read_all_the_same(monkeyp
         assert not any(connection.polled for sock in (one, other) for connection in sock._core.joined())
 
 
-def test_a_socket_that_only_sends_takes_no_descriptor_but_its_connection() -> None:
+def test_a_socket_that_only_sends_needs_no_descriptor_besides_its_connection() -> None:
     with ExitStack() as stack:
         pull = stack.enter_context(Pull(listen="tcp://127.0.0.1:0"))
-        with Push(dial=pull.address) as push:  # the first takes those that all share
+        with Push(dial=pull.address) as push:  # the first one opens descriptors that all share
             push.send(b"x")
             assert pull.recv(timeout=WAIT) == b"x"
         eventually(lambda: not pull.pipes)
@@ -145,4 +145,4 @@ def test_a_socket_that_only_sends_takes_no_descriptor_but_its_connection() -> No
             push = stack.enter_context(Push(dial=pull.address))
             push.send(b"%d" % number)
             assert pull.recv(timeout=WAIT) == b"%d" % number
-        assert len(os.listdir("/proc/self/fd")) <= before + 2 * 20 + 2  # and what the Pull waits with
+        assert len(os.listdir("/proc/self/fd")) <= before + 2 * 20 + 2  # and the one that the Pull waits with

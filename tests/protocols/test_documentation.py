@@ -1,4 +1,4 @@
-"""The tables of docs/protocols.md say what the code says."""
+"""The tables of docs/protocols.md agree with the code."""
 
 import ast
 import dataclasses
@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text()
 
 
 def table(heading: str) -> list[list[str]]:
-    """The cells of the first table under ``heading``, without their backticks; its own head left out."""
+    """Return the cells of the first table under ``heading``, without backticks and without its header."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip().replace("`", "") for cell in line.strip("|").split("|")] for line in lines[2:]]
@@ -45,7 +45,7 @@ def test_default_buffers_and_policies(name: str) -> None:
     assert policies in ("-", ", ".join(kind._policies))
 
 
-def test_every_socket_has_its_row_and_no_link_leads_nowhere() -> None:
+def test_every_socket_has_a_row_and_every_link_a_heading() -> None:
     sockets = {
         name
         for name, one in vars(protocols).items()
@@ -56,6 +56,6 @@ def test_every_socket_has_its_row_and_no_link_leads_nowhere() -> None:
     assert re.findall(r"\]\(#([^)]*)\)", PAGE) == headings
 
 
-def test_the_tests_it_names_are_there() -> None:
+def test_the_named_tests_exist() -> None:
     for name in re.findall(r"test_\w+\.py", PAGE):
         assert (Path(__file__).parent / name).exists(), name

@@ -1,6 +1,6 @@
-"""After os.fork(): NNG does not survive it, so the child is told so, everywhere, and both processes go on.
+"""After os.fork(): NNG does not survive it, so every call in the child raises Forked, and both processes continue.
 
-Everything happens in a Python of its own: a fork of pytest would run the rest of the tests twice.
+Each test runs in a Python of its own: a fork of pytest would run the remaining tests twice.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocols.wires import WAIT, said
 
-# every kind of socket, connected, with something sent; `ended(pid)` is the exit code of a child, and how long it took
+# every kind of socket, connected, with something sent; `ended(pid)` returns a child's exit code and duration
 OPEN = """
     import asyncio, os, sys, threading, time
     import trio
@@ -42,7 +42,7 @@ OPEN = """
         os.waitpid(pid, 0)
         return "still there"
 
-    def goes_on():
+    def works():
         push.send(b"after")
         assert [pull.recv(timeout=15), pull.recv(timeout=15)] == [b"before", b"after"]
         asking = threading.Thread(target=lambda: rep.recv(timeout=15).reply(b"answer"))
@@ -51,7 +51,7 @@ OPEN = """
         asking.join()
         for sock in everything:
             sock.close()
-        return "the parent goes on"
+        return "the parent continues"
 """
 
 CALLS = """
@@ -63,7 +63,7 @@ CALLS = """
 
     pid = os.fork()
     if pid == 0:
-        def told(name, function, *arguments, **options):
+        def check(name, function, *arguments, **options):
             try:
                 outcome = function(*arguments, **options)
             except Forked as error:
@@ -87,25 +87,25 @@ CALLS = """
             where = type(sock).__name__
             for name, arguments in methods.items():
                 if hasattr(sock, name):
-                    told(f"{where}.{name}", getattr(sock, name), *arguments)
+                    check(f"{where}.{name}", getattr(sock, name), *arguments)
             for name, arguments in tasks.items():
                 if hasattr(sock, name):
-                    told(f"{where}.{name} in trio", trio.run, getattr(sock, name), *arguments)
+                    check(f"{where}.{name} in trio", trio.run, getattr(sock, name), *arguments)
                     async def awaited():
                         await getattr(sock, name)(*arguments)
-                    told(f"{where}.{name} in asyncio", lambda: asyncio.run(awaited()))
-            # what was, can be asked; what ends, ends
+                    check(f"{where}.{name} in asyncio", lambda: asyncio.run(awaited()))
+            # the past stays readable, and closing works
             sock.stats, sock.pipes, sock.address if sock.addresses else None, repr(sock)
             assert sock.closed
             sock.drain(1)
             with sock:
                 pass
             sock.close()
-        told("reply", question.reply, b"!")
-        told("areply", trio.run, another.areply, b"!")
+        check("reply", question.reply, b"!")
+        check("areply", trio.run, another.areply, b"!")
         for kind in kinds:
-            told(f"new {kind.__name__}", kind)
-            told(f"new listening {kind.__name__}", kind, listen="tcp://127.0.0.1:0")
+            check(f"new {kind.__name__}", kind)
+            check(f"new listening {kind.__name__}", kind, listen="tcp://127.0.0.1:0")
         sys.stdout.flush()
         os._exit(7)
     print("exit code", ended(pid, 15))
@@ -113,12 +113,12 @@ CALLS = """
     another.reply(b"late")
     for thread in asked:
         thread.join()
-    print(goes_on())
+    print(works())
 """
 
 
-def test_the_child_is_told_by_every_call_and_the_parent_goes_on() -> None:
-    assert said(OPEN + CALLS, timeout=2 * WAIT).splitlines() == ["exit code 7", "the parent goes on"]
+def test_every_call_in_the_child_raises_forked_and_the_parent_continues() -> None:
+    assert said(OPEN + CALLS, timeout=2 * WAIT).splitlines() == ["exit code 7", "the parent continues"]
 
 
 LEAVING = {
@@ -140,7 +140,7 @@ LEAVING = {
 
 
 @pytest.mark.parametrize("how", LEAVING)
-def test_the_child_leaves_with_its_own_exit_code_within_3_s(how: str) -> None:
+def test_the_child_exits_with_its_own_code_within_3_s(how: str) -> None:
     leaving, code = LEAVING[how]
     program = f"""
     pid = os.fork()
@@ -149,13 +149,13 @@ def test_the_child_leaves_with_its_own_exit_code_within_3_s(how: str) -> None:
         {leaving}
     if not leave:
         print("exit code", ended(pid))
-        print(goes_on())
+        print(works())
 """
-    # the child takes a copy of what is printed along, so nothing may be in the buffer when it is born
-    assert said(OPEN + program, timeout=2 * WAIT).splitlines() == [f"exit code {code}", "the parent goes on"]
+    # the child gets a copy of the output buffer, so it must be empty
+    assert said(OPEN + program, timeout=2 * WAIT).splitlines() == [f"exit code {code}", "the parent continues"]
 
 
-def test_a_child_born_while_threads_are_busy_leaves_too() -> None:
+def test_a_child_forked_while_threads_are_busy_exits() -> None:
     program = """
     over = threading.Event()
 
@@ -179,18 +179,18 @@ def test_a_child_born_while_threads_are_busy_leaves_too() -> None:
     for number in range(20):
         pid = os.fork()
         if pid == 0:
-            told = 0
+            raised = 0
             for sock in everything:
                 try:
                     sock.wait_for_peers()
                 except Forked:
-                    told += 1
+                    raised += 1
             for function in (ours[Pull].recv, rep.recv, lambda: req.request(b"?"), lambda: push.send(b"x"), Push):
                 try:
                     function()
                 except Forked:
-                    told += 1
-            sys.exit(told)
+                    raised += 1
+            sys.exit(raised)
         codes.append(ended(pid, 10))
     over.set()
     for thread in threads[:2]:
@@ -204,7 +204,7 @@ def test_a_child_born_while_threads_are_busy_leaves_too() -> None:
     assert said(OPEN + quiet + program, timeout=2 * WAIT) == "{27}"  # 22 sockets and 5 functions
 
 
-def test_a_child_of_tls_leaves_too() -> None:
+def test_a_child_of_a_process_with_tls_exits() -> None:
     program = """
     import trustme
     authority = trustme.CA()
@@ -221,12 +221,12 @@ def test_a_child_of_tls_leaves_too() -> None:
         everything.clear()
         sys.exit(7)
     print("exit code", ended(pid))
-    print(goes_on())
+    print(works())
 """
-    assert said(OPEN + program, timeout=2 * WAIT).splitlines() == ["exit code 7", "the parent goes on"]
+    assert said(OPEN + program, timeout=2 * WAIT).splitlines() == ["exit code 7", "the parent continues"]
 
 
-def test_multiprocessing_by_fork_is_told_and_ends() -> None:
+def test_multiprocessing_by_fork_raises_forked_and_ends() -> None:
     program = """
     import multiprocessing
 
@@ -240,9 +240,9 @@ def test_multiprocessing_by_fork_is_told_and_ends() -> None:
     process.start()
     process.join(10)
     print("exit code", process.exitcode)
-    print(goes_on())
+    print(works())
 """
-    assert said(OPEN + program, timeout=2 * WAIT).splitlines() == ["exit code 7", "the parent goes on"]
+    assert said(OPEN + program, timeout=2 * WAIT).splitlines() == ["exit code 7", "the parent continues"]
 
 
 def test_multiprocessing_by_spawn_works(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -1,7 +1,7 @@
-"""Strangers who speak the handshake and then lie: each listener lives on, and serves its honest peer at once.
+"""Peers that complete the handshake and then break the protocol: listeners continue to serve honest peers.
 
-The stranger is a plain socket. Who breaks the rules is cut, counted (``cut``, ``bad``, ``too_large``) and named in
-``cuts``. The frame of each lie is in test_wire.py, the limits of time and number in test_limits.py.
+The hostile peer is a plain socket. It is cut, counted (``cut``, ``bad``, ``too_large``) and listed in ``cuts``.
+test_wire.py has the framing of each fault, test_limits.py the limits of time and number.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from tests.protocols.wires import BLOCKING, WAIT, Background, Pattern, Wire, eve
 
 TCP = "tcp://127.0.0.1:0"
 LIMIT = 1000
-HEADROOM = 64  # bytes of protocol headers that are let in on top
+HEADROOM = 64  # bytes of protocol headers accepted on top of the limit
 
 
 @dataclass(frozen=True)
 class Listener:
-    """A kind of listener, the kind that is honest with it, and the number and header of a stranger who lies to it."""
+    """A kind of listener, its honest counterpart, and the protocol number and header of a hostile peer."""
 
     kind: Any
     honest: Any
     number: int
     stranger: int
-    header: bytes | None = b""  # of a message it would read; None: it reads none
+    header: bytes | None = b""  # header of a message that it would read; None: it reads none
     options: dict[str, Any] = field(default_factory=dict)
 
     @contextmanager
@@ -86,12 +86,12 @@ LISTENERS = [
     Listener(Respondent, Surveyor, RESPONDENT, SURVEYOR, ID),
     Listener(Bus, Bus, BUS, BUS),
 ]
-KEEP = (Req, Rep, Surveyor, Respondent)  # their headers may be long, so they look at the body
+KEEP = (Req, Rep, Surveyor, Respondent)  # their headers may be long, so the body is checked
 every = pytest.mark.parametrize("listener", LISTENERS, ids=lambda listener: listener.kind.__name__)
 
 
 def works(ours: Any, peer: Any) -> None:
-    """Something goes from one to the other, and what has to be answered is. No stranger may share the work."""
+    """Send a message from one to the other, and a reply if it needs one. No hostile peer may share the work."""
     for asker, answerer in ((ours, peer), (peer, ours)):
         if isinstance(asker, (Req, Surveyor)):
             answering = Background(lambda one=answerer: one.recv(timeout=WAIT).reply(b"answer"))
@@ -107,13 +107,13 @@ def works(ours: Any, peer: Any) -> None:
     assert hearer.recv(timeout=WAIT) == b"honest"
 
 
-def came(ours: Any, count: int) -> None:
-    """``count`` have come in all: who is cut before has neither come nor gone."""
+def joined_in_all(ours: Any, count: int) -> None:
+    """Wait until ``count`` peers have joined in all: a peer that was cut earlier neither joined nor left."""
     eventually(lambda: ours.stats.joined == count)
 
 
-def cut(ours: Any, stranger: RawPeer | socket.socket, *, reason: str, **counters: int) -> None:
-    """It was cut for ``reason``, and that is what the counters say."""
+def assert_cut(ours: Any, stranger: RawPeer | socket.socket, *, reason: str, **counters: int) -> None:
+    """Assert that the peer was cut for ``reason``, and that the counters say so."""
     connection = stranger.socket if isinstance(stranger, RawPeer) else stranger
     counters.setdefault("cut", 1)
     eventually(lambda: ours.stats.cut == counters["cut"])
@@ -124,8 +124,8 @@ def cut(ours: Any, stranger: RawPeer | socket.socket, *, reason: str, **counters
     assert 0 <= time.monotonic() - last.time < WAIT
 
 
-def left(ours: Any, count: int) -> None:
-    """Those who came have gone, ``count`` in all: a stranger's end of it closes before it is counted."""
+def left_in_all(ours: Any, count: int) -> None:
+    """Wait until ``count`` peers have left in all: a peer's socket closes before that is counted."""
     eventually(lambda: ours.stats.left == count)
 
 
@@ -138,9 +138,9 @@ def left(ours: Any, count: int) -> None:
     [b"\xff" * 8, b"GET / HTTP/1.1\r\n\r\n", b"\0SP\0", b"", hello(0), hello(0xFFFF), "its own", "a neighbour's"],
     ids=["noise", "http", "half a hello", "nothing", "protocol 0", "protocol 65535", "its own", "a neighbour's"],
 )
-def test_a_handshake_that_is_none(listener: Listener, said: bytes | str) -> None:
-    """What never finished its handshake is no pipe; what was wrong is counted, what is not complete waits."""
-    if isinstance(said, str):  # a protocol that exists, and is not the one this listener talks to
+def test_an_invalid_handshake(listener: Listener, said: bytes | str) -> None:
+    """A connection without a complete handshake is no pipe; an invalid one is counted, an incomplete one waits."""
+    if isinstance(said, str):  # an existing protocol, but not this listener's counterpart
         said = hello(listener.number if said == "its own" and listener.number != listener.stranger else 0x40)
     with listener.open() as ours, closing(connect(ours.address)) as connection:
         connection.sendall(said)
@@ -148,7 +148,7 @@ def test_a_handshake_that_is_none(listener: Listener, said: bytes | str) -> None
         if len(said) >= 8:
             with pytest.raises(EOFError):
                 read(connection, 1)
-            cut(ours, connection, reason="bad hello", bad=1, too_large=0)
+            assert_cut(ours, connection, reason="bad hello", bad=1, too_large=0)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
         assert (ours.stats.joined, ours.stats.refused) == (1, 0)
@@ -156,8 +156,8 @@ def test_a_handshake_that_is_none(listener: Listener, said: bytes | str) -> None
 
 @pytest.mark.slow
 @every
-def test_three_hundred_connections_that_say_nothing(listener: Listener) -> None:
-    """Each has ten seconds; their descriptors come back when they go."""
+def test_three_hundred_silent_connections(listener: Listener) -> None:
+    """Each may take ten seconds; their descriptors are freed when they close."""
     before = len(os.listdir("/proc/self/fd"))
     with listener.open() as ours:
         with ExitStack() as strangers:
@@ -166,7 +166,7 @@ def test_three_hundred_connections_that_say_nothing(listener: Listener) -> None:
             with listener.honest_peer(ours) as peer:
                 works(ours, peer)
             assert ours.stats.joined == 1
-        left(ours, 1)
+        left_in_all(ours, 1)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
         eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 8)  # the listener's, and NNG's
@@ -188,16 +188,18 @@ def test_a_length_over_the_limit(listener: Listener, length: int) -> None:
                 ours.wait_for_peers(1, WAIT)
                 stranger.socket.sendall(LENGTH.pack(length) + b"x" * 16)
                 assert stranger.closed()
-                cut(ours, stranger, reason=f"{length} bytes is over the limit", cut=count, too_large=count, bad=0)
+                assert_cut(
+                    ours, stranger, reason=f"{length} bytes is over the limit", cut=count, too_large=count, bad=0
+                )
             eventually(lambda: not ours.pipes)
-        left(ours, 3)
+        left_in_all(ours, 3)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
-            for _ in range(3):  # at once, in the same breath as the hello
+            for _ in range(3):  # at once, in the same write as the hello
                 with suppress(OSError, EOFError), RawPeer(ours.address, listener.stranger) as stranger:
                     stranger.socket.sendall(LENGTH.pack(length) + b"x" * 16)
                     assert stranger.closed()
-                if listener.kind is not Push:  # which may have given its message to the one that was going
+                if listener.kind is not Push:  # which may have given its message to the connection being closed
                     works(ours, peer)
         eventually(lambda: not ours.pipes and ours.stats.joined == ours.stats.left)
         eventually(lambda: ours.stats.too_large == ours.stats.cut)
@@ -216,7 +218,7 @@ def test_one_byte_over_the_limit(listener: Listener) -> None:
                 assert ours.recv(timeout=WAIT) == b"x" * LIMIT
             stranger.send(header + b"x" * (LIMIT + 1))
             assert stranger.closed()
-            cut(ours, stranger, reason="over the limit of 1000", too_large=1, bad=0)
+            assert_cut(ours, stranger, reason="over the limit of 1000", too_large=1, bad=0)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
 
@@ -225,7 +227,7 @@ def test_one_byte_over_the_limit(listener: Listener) -> None:
     "listener", [one for one in LISTENERS if one.kind in KEEP], ids=lambda listener: listener.kind.__name__
 )
 def test_a_body_over_the_limit_with_room_for_a_longer_header(listener: Listener) -> None:
-    """It is dropped and counted, and the connection stays: a header may be so long, and then the body is not."""
+    """It is dropped and counted, and the connection stays: a longer header would make the same size valid."""
     assert listener.header is not None
     with listener.open() as ours:
         with RawPeer(ours.address, listener.stranger) as stranger:
@@ -234,13 +236,13 @@ def test_a_body_over_the_limit_with_room_for_a_longer_header(listener: Listener)
                 stranger.send(listener.header + b"x" * size)
             eventually(lambda: ours.stats.too_large == 2)
             assert (ours.stats.pipes, ours.stats.received, ours.stats.cut) == (1, 0, 0)
-        left(ours, 1)
+        left_in_all(ours, 1)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
 
 
 def unanswered(asking: Callable[[], Any]) -> bool:
-    """Whether the question gets no reply."""
+    """Return True if the question gets no reply."""
     try:
         return not asking().replies
     except TimedOut:
@@ -271,29 +273,29 @@ def test_a_message_over_the_limit_on_other_transports(pattern: Pattern, wire: Wi
 
 
 @every
-def test_half_a_message_and_then_silence(listener: Listener) -> None:
-    """It may be slow, and has a minute (test_limits.py). It is a pipe that can be seen, and cut."""
+def test_an_incomplete_message_and_then_silence(listener: Listener) -> None:
+    """The peer may be slow, and has a minute (test_limits.py). Its pipe is listed, and can be disconnected."""
     with listener.open() as ours, RawPeer(ours.address, listener.stranger) as stranger:
         stranger.socket.sendall(LENGTH.pack(500) + (listener.header or b"") + b"x" * 10)
         ours.wait_for_peers(1, WAIT)
         silent = ours.pipes[0]
-        # a Push and a Req share their work among all, and a pair has one peer: there the silent one has to go first
+        # a Push and a Req share their work among all peers, and a pair has one: there the silent one must leave first
         if listener.kind not in (Push, Req, Pair0, Pair1):
             with listener.honest_peer(ours, others=1) as peer:
                 works(ours, peer)
                 assert ours.stats.pipes == 2
-            left(ours, 1)
+            left_in_all(ours, 1)
         assert ours.pipes == (silent,)
         gone = ours.stats.left
         assert ours.disconnect(silent)
-        while stranger.socket.recv(4096):  # what it was sent before
+        while stranger.socket.recv(4096):  # sent earlier
             pass
-        left(ours, gone + 1)
+        left_in_all(ours, gone + 1)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
 
 
-def test_a_request_that_a_silent_worker_has_is_asked_again_when_it_is_cut() -> None:
+def test_a_request_of_a_silent_worker_is_resent_when_it_is_cut() -> None:
     with Req(listen=TCP) as req, RawPeer(req.address, REP) as silent:
         req.wait_for_peers(1, WAIT)
         asking = Background(req.request, b"question", timeout=WAIT)
@@ -311,7 +313,7 @@ def test_a_request_that_a_silent_worker_has_is_asked_again_when_it_is_cut() -> N
 
 @every
 def test_empty_messages(listener: Listener) -> None:
-    """Messages, where there are no headers; thrown away by who only sends; elsewhere a header without an end."""
+    """They are messages, are discarded by sockets that only send, or are headers without an end."""
     count = 50
     with listener.open() as ours:
         with RawPeer(ours.address, listener.stranger) as stranger:
@@ -319,7 +321,7 @@ def test_empty_messages(listener: Listener) -> None:
             if listener.header:
                 stranger.send(b"")
                 assert stranger.closed()
-                cut(ours, stranger, reason="bad ", bad=1, too_large=0)
+                assert_cut(ours, stranger, reason="bad ", bad=1, too_large=0)
             else:
                 for _ in range(count):
                     stranger.send(b"")
@@ -328,7 +330,7 @@ def test_empty_messages(listener: Listener) -> None:
                     assert ours.stats.received == count
                 eventually(lambda: ours.stats.read == count)
                 assert ours.stats.cut == 0
-        left(ours, 1)
+        left_in_all(ours, 1)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
 
@@ -346,7 +348,7 @@ def test_headers_alone_are_empty_messages(listener: Listener) -> None:
                 got = ours.recv(timeout=WAIT)
                 assert (got if listener.kind is Pair1 else got.body) == b""
             assert ours.stats.received == 1
-        left(ours, 1)
+        left_in_all(ours, 1)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
 
@@ -355,16 +357,16 @@ def test_headers_alone_are_empty_messages(listener: Listener) -> None:
     "listener", [one for one in LISTENERS if one.kind in (Rep, Respondent)], ids=lambda one: one.kind.__name__
 )
 def test_a_question_whose_header_has_no_end(listener: Listener) -> None:
-    """One that ends too soon cuts the connection, one with too many hops is dropped."""
+    """A header that ends too soon cuts the connection, one with too many hops is dropped."""
     with listener.open() as ours, listener.honest_peer(ours) as peer:
         for number, words in enumerate((1, 2, 7), start=2):
             with RawPeer(ours.address, listener.stranger) as stranger:
-                came(ours, number)
+                joined_in_all(ours, number)
                 stranger.send(b"\0\0\0\1" * words)
                 assert stranger.closed()
-                cut(ours, stranger, reason="bad header", cut=number - 1, bad=number - 1)
+                assert_cut(ours, stranger, reason="bad header", cut=number - 1, bad=number - 1)
             works(ours, peer)
-        left(ours, 3)
+        left_in_all(ours, 3)
         with RawPeer(ours.address, listener.stranger) as stranger:
             ours.wait_for_peers(2, WAIT)
             for words in (9, 15, LIMIT // 4):
@@ -380,8 +382,8 @@ def test_a_question_whose_header_has_no_end(listener: Listener) -> None:
 @pytest.mark.parametrize(
     "listener", [one for one in LISTENERS if one.kind in (Req, Surveyor)], ids=lambda one: one.kind.__name__
 )
-def test_replies_to_nobody(listener: Listener) -> None:
-    """Unknown ids, while nobody asks and while somebody does: ``late`` counts them."""
+def test_replies_with_unknown_ids(listener: Listener) -> None:
+    """With and without a request in progress: ``late`` counts them."""
     with listener.open() as ours:
         with RawPeer(ours.address, listener.stranger) as stranger:
             ours.wait_for_peers(1, WAIT)
@@ -404,14 +406,14 @@ def test_replies_to_nobody(listener: Listener) -> None:
             assert ours.stats.late == len(flood) + 3
             stranger.send(b"\0\0\0\1no reply: its id lacks the top bit")
             assert stranger.closed()
-            cut(ours, stranger, reason="bad reply", bad=1)
-        left(ours, 1)
+            assert_cut(ours, stranger, reason="bad reply", bad=1)
+        left_in_all(ours, 1)
         with listener.honest_peer(ours) as peer:
             works(ours, peer)
 
 
-def test_a_flood_of_questions_keeps_an_honest_peer_waiting_for_sixteen_of_them_at_most() -> None:
-    """2,000 questions are there, an answer takes a millisecond; without turns 1,024 come before the honest one."""
+def test_a_flood_of_questions_delays_an_honest_peer_by_at_most_sixteen() -> None:
+    """2,000 questions are queued, a reply takes a millisecond; without turns 1,024 would precede the honest one."""
     with Rep(listen=TCP, linger=0.0) as rep, RawPeer(rep.address, REQ) as flood, Req(dial=rep.address) as honest:
         rep.wait_for_peers(2, WAIT)
         honest.wait_for_peers(1, WAIT)
@@ -431,7 +433,7 @@ def test_a_flood_of_questions_keeps_an_honest_peer_waiting_for_sixteen_of_them_a
         before = len(answered)
         assert honest.request(b"honest", timeout=WAIT) == b"honest"
         answering.result()
-        # as many as were answered while the request was on its way, and two turns
+        # those answered while the request was in transit, and two turns
         assert len(answered) - before < 100
 
 

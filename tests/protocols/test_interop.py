@@ -1,7 +1,7 @@
-"""The six protocols against the other implementations: nngcat and nanocat.
+"""The six protocols against other implementations: nngcat and nanocat.
 
-Every test runs over tcp, ipc and ws, with us listening and with the other side listening. What a program sends again
-and again (``--interval``) comes through however the two were started; what we send goes out once the peer is there.
+Every test runs over tcp, ipc and ws, with either side listening. Messages that a program repeats (``--interval``)
+arrive in any start-up order; ours are sent once the peer is connected.
 """
 
 import threading
@@ -36,7 +36,7 @@ WE, IT = "we listen", "it listens"
 
 
 class Meeting:
-    """Brings a socket of ours and a program together, the one listening and the other dialling."""
+    """Connects a socket of ours and a program, one listening and the other dialing."""
 
     def __init__(self, program: str, transport: str, listens: str, folder: Path, stack: ExitStack) -> None:
         self.name = program
@@ -46,7 +46,7 @@ class Meeting:
         self._stack = stack
 
     def __call__(self, kind: Callable[..., S], *arguments: str, **options: Any) -> tuple[S, Program]:
-        options.setdefault("linger", 0.0)  # the program is killed first, so there is nobody left to send to
+        options.setdefault("linger", 0.0)  # the program is killed first, so there is no peer left to send to
         if self._listens == WE:
             here = own_place(self._transport, self._folder)
             socket = kind(listen=here, **options)
@@ -60,8 +60,8 @@ class Meeting:
         socket.wait_for_peers(1, WAIT)
         return socket, program
 
-    def says(self, text: str) -> tuple[str, ...]:
-        """The arguments with which the program sends ``text``, again and again."""
+    def repeating(self, text: str) -> tuple[str, ...]:
+        """Return the arguments with which the program sends ``text`` repeatedly."""
         return ("--data", text, "--interval", INTERVAL[self.name])
 
 
@@ -92,21 +92,21 @@ def meet(program: str, transport: str, listens: str, sockets: Path) -> Iterator[
 # ---- PIPELINE --------------------------------------------------------------------------------------------------------
 
 
-def test_what_we_push_the_program_prints_whatever_the_bytes(meet: Meeting) -> None:
+def test_the_program_prints_any_bytes_that_we_push(meet: Meeting) -> None:
     push, program = meet(Push, "--pull", "--quoted")
     assert push.send_many([b"work", b"", b'a "b"\\\n', b"\0\x7f"]) == 4
     assert [program.line() for _ in range(4)] == ['"work"', '""', r'"a \"b\"\\\n"', r'"\x00\x7f"']
 
 
-def test_what_the_program_pushes_we_pull(meet: Meeting) -> None:
-    pull, _ = meet(Pull, "--push", *meet.says("work"))
+def test_we_pull_messages_of_the_program(meet: Meeting) -> None:
+    pull, _ = meet(Pull, "--push", *meet.repeating("work"))
     assert pull.recv(timeout=WAIT) == b"work"
 
 
-# ---- PAIR and BUS: both ways on one socket ---------------------------------------------------------------------------
+# ---- PAIR and BUS: both directions on one socket ---------------------------------------------------------------------
 
 
-def test_pair0_goes_both_ways(meet: Meeting) -> None:
+def test_pair0_works_in_both_directions(meet: Meeting) -> None:
     pair, program = meet(Pair0, "--pair0" if meet.name == "nngcat" else "--pair", "--quoted", "--data", "theirs")
     assert pair.recv(timeout=WAIT) == b"theirs"
     pair.send(b"ours")
@@ -114,7 +114,7 @@ def test_pair0_goes_both_ways(meet: Meeting) -> None:
 
 
 @pytest.mark.parametrize("program", [pytest.param("nngcat", marks=needed("nngcat"))], indirect=True)
-def test_pair1_goes_both_ways_with_nngcat_which_alone_speaks_it(meet: Meeting) -> None:
+def test_pair1_works_in_both_directions_with_nngcat(meet: Meeting) -> None:
     pair, program = meet(Pair1, "--pair1", "--quoted", "--data", "theirs")
     assert pair.recv(timeout=WAIT) == b"theirs"
     pair.send(b"ours")
@@ -122,8 +122,8 @@ def test_pair1_goes_both_ways_with_nngcat_which_alone_speaks_it(meet: Meeting) -
 
 
 @pytest.mark.slow
-def test_bus_goes_both_ways(meet: Meeting) -> None:
-    bus, program = meet(Bus, "--bus", "--quoted", *meet.says("theirs"))
+def test_bus_works_in_both_directions(meet: Meeting) -> None:
+    bus, program = meet(Bus, "--bus", "--quoted", *meet.repeating("theirs"))
     assert bus.recv(timeout=WAIT) == b"theirs"
     bus.send(b"ours")
     assert program.line() == '"ours"'
@@ -132,7 +132,7 @@ def test_bus_goes_both_ways(meet: Meeting) -> None:
 # ---- PUBSUB ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_program_prints_what_we_publish_on_its_topic_alone(meet: Meeting) -> None:
+def test_the_program_prints_only_messages_of_its_topic(meet: Meeting) -> None:
     pub, program = meet(Pub, "--sub", "--subscribe", "weather.", "--quoted")
     for message in (b"news", b"weather.oslo 3", b"weather", b"weather.rome 19"):
         pub.send(message)
@@ -140,21 +140,21 @@ def test_the_program_prints_what_we_publish_on_its_topic_alone(meet: Meeting) ->
 
 
 @pytest.mark.slow
-def test_we_receive_what_the_program_publishes_on_our_topic_alone(meet: Meeting) -> None:
-    sub, _ = meet(Sub, "--pub", *meet.says("weather.oslo 3"), topics="weather.")
+def test_we_receive_only_messages_of_our_topic(meet: Meeting) -> None:
+    sub, _ = meet(Sub, "--pub", *meet.repeating("weather.oslo 3"), topics="weather.")
     assert sub.recv(timeout=WAIT) == b"weather.oslo 3"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [pytest.param("nanocat", marks=needed("nanocat"))], indirect=True)
-def test_what_the_program_publishes_on_other_topics_does_not_reach_us(meet: Meeting) -> None:
+def test_messages_of_other_topics_are_not_received(meet: Meeting) -> None:
     quiet = 3 * float(INTERVAL["nanocat"])
-    sub, _ = meet(Sub, "--pub", *meet.says("weather.oslo 3"), topics="weather.", recv_timeout=quiet)
+    sub, _ = meet(Sub, "--pub", *meet.repeating("weather.oslo 3"), topics="weather.", recv_timeout=quiet)
     assert sub.recv(timeout=WAIT) == b"weather.oslo 3"
     sub.subscribe("news")
     sub.unsubscribe("weather.")
     with pytest.raises(TimedOut):
-        list(sub)  # at first what was read ahead under the old topic
+        list(sub)  # at first messages read ahead under the old topic
 
 
 # ---- REQREP ----------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_the_program_responds_to_our_surveys(meet: Meeting) -> None:
 
 @pytest.mark.slow
 def test_we_respond_to_the_programs_surveys(meet: Meeting) -> None:
-    respondent, program = meet(Respondent, "--surveyor", "--quoted", *meet.says("who?"))
+    respondent, program = meet(Respondent, "--surveyor", "--quoted", *meet.repeating("who?"))
     bodies = set()
 
     def respond() -> None:
@@ -197,7 +197,7 @@ def test_we_respond_to_the_programs_surveys(meet: Meeting) -> None:
             bodies.add(query.body)
             query.reply(b"here")
 
-    # a busy machine's answer may come after the survey's end, so each repetition of it is answered
+    # a busy machine's reply may come after the survey's end, so each repetition is answered
     thread = threading.Thread(target=respond)
     thread.start()
     try:
@@ -211,11 +211,11 @@ def test_we_respond_to_the_programs_surveys(meet: Meeting) -> None:
 # ---- WebSocket paths -------------------------------------------------------------------------------------------------
 
 PATHS = [("", ""), ("", "/"), ("/x", "/x"), ("/x", ""), ("", "/x"), ("/x", "/x/y")]
-NOT_AT_ALL = 0.7  # seconds: a meeting takes 10 ms
+NOT_AT_ALL = 0.7  # seconds: connecting takes 10 ms
 
 
-def come_together(program: str, listens: str, ours: str, its: str, sockets: Path, patience: float) -> bool:
-    """Whether the two do, with our URL ending in ``ours`` and the program's in ``its``."""
+def connects(program: str, listens: str, ours: str, its: str, sockets: Path, patience: float) -> bool:
+    """Return True if the two connect, with our URL ending in ``ours`` and the program's in ``its``."""
     with ExitStack() as stack:
         if listens == WE:
             push = stack.enter_context(Push(listen=f"ws://127.0.0.1:0{ours}"))
@@ -234,9 +234,9 @@ def come_together(program: str, listens: str, ours: str, its: str, sockets: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ours", "its"), PATHS)
-def test_over_ws_the_paths_have_to_be_equal_but_nanocat_listens_on_all_of_them_and_cannot_be_given_one(
+def test_ws_paths_must_be_equal_except_with_a_listening_nanocat(
     program: str, listens: str, ours: str, its: str, sockets: Path
 ) -> None:
     expected = its == "" if (program, listens) == ("nanocat", IT) else (its or "/") == (ours or "/")
     patience = WAIT if expected else NOT_AT_ALL
-    assert come_together(program, listens, ours, its, sockets, patience) == expected
+    assert connects(program, listens, ours, its, sockets, patience) == expected

@@ -1,4 +1,4 @@
-"""Large messages: received straight into their final bytes, whole whatever comes meanwhile, and freed after that."""
+"""Large messages: received directly into their final bytes, intact whatever follows, and freed afterwards."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_messages_of_every_size_arrive_as_they_were_sent(wire: Wire) -> None:
             sending.join(WAIT)
 
 
-def test_what_was_received_stays_as_it_is_while_more_comes_and_when_the_socket_has_closed() -> None:
+def test_a_received_message_stays_intact_while_more_arrive_and_after_close() -> None:
     with Pull(listen="tcp://127.0.0.1:0") as pull, Push(dial=pull.address) as push:
         sending = threading.Thread(target=send_patterns, args=(push, 300, 50_000))
         sending.start()
@@ -60,16 +60,16 @@ def test_what_was_received_stays_as_it_is_while_more_comes_and_when_the_socket_h
         assert message == patterned(number, 50_000)
 
 
-def test_what_was_received_is_freed(tcp: Wire) -> None:
+def test_a_received_message_is_freed(tcp: Wire) -> None:
     before = resident()
-    forget_peak()  # other tests of this process may have been larger
+    forget_peak()  # other tests of this process may have used more
     with Pull(listen=tcp.address()) as pull, Push(dial=pull.address, send_buffer=4) as push:
         sending = threading.Thread(target=send_patterns, args=(push, 1000, MIB))
         sending.start()
         for _ in range(1000):
             assert len(pull.recv(timeout=WAIT)) == MIB
         sending.join(WAIT)
-        # 1,000 MiB came by; kept, they would show
+        # 1,000 MiB were received; kept, they would show
         assert peak() - before < 500 * MIB
 
 
@@ -78,7 +78,7 @@ class Interrupted(Exception):
 
 
 def interrupted(total: int, size: int) -> None:
-    """Receive ``total`` messages while a signal handler raises at any time."""
+    """Receive ``total`` messages while a signal handler raises at random times."""
     interrupts = 0
     got: list[bytes] = []
     with (
@@ -117,7 +117,7 @@ def look_until_interrupted(pull: Pull) -> None:
             pull.recv(timeout=0)
 
 
-def test_nor_does_one_that_raises_while_a_callback_is_told_of_a_peer() -> None:
+def test_a_signal_handler_that_raises_in_an_on_peer_callback_loses_nothing() -> None:
     told, go_on = threading.Event(), threading.Event()
 
     def callback(event: PeerEvent) -> None:
@@ -138,5 +138,5 @@ def test_nor_does_one_that_raises_while_a_callback_is_told_of_a_peer() -> None:
             assert pull.recv(timeout=WAIT) == b"on"
 
 
-def test_nor_does_it_in_the_midst_of_large_ones() -> None:
+def test_a_signal_handler_that_raises_within_large_messages_loses_nothing() -> None:
     interrupted(500, 100_000)

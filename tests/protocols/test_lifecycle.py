@@ -1,8 +1,7 @@
-"""A socket's life: what it refuses to begin with, closing under those who wait, coming back, and the end of it all."""
+"""Life of a socket: refused options and addresses, closing under waiters, and reconnecting."""
 
 from __future__ import annotations
 
-import gc
 import inspect
 import math
 import statistics
@@ -31,28 +30,19 @@ from nngkit.protocols import (
     Sub,
     Surveyor,
 )
-from tests.protocols.raw_peer import PAIR0, PULL, RawPeer
+from tests.protocols.kinds_of_sockets import TCP, every_kind
 from tests.protocols.wires import (
-    ASYNCIO,
     BLOCKING,
     CALLERS,
-    TRIO,
     WAIT,
     Background,
     Caller,
     Wire,
     eventually,
-    run_python,
 )
 
-TCP = "tcp://127.0.0.1:0"
-LARGE = b"x" * 65536
-KINDS = (Pair0, Pair1, Req, Rep, Push, Pull, Bus, Pub, Sub, Surveyor, Respondent)
+# ---- invalid addresses and options -----------------------------------------------------------------------------------
 
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-
-
-# ---- what cannot be opened -------------------------------------------------------------------------------------------
 
 NO_ADDRESSES = (
     "",
@@ -70,7 +60,7 @@ NOT_TO_DIAL = ("tcp://127.0.0.1:0", "tcp://127.0.0.1", "ipc://", "inproc://", "a
 
 @pytest.mark.parametrize("url", NO_ADDRESSES)
 @pytest.mark.parametrize("way", ["listen", "dial"])
-def test_what_is_no_address_is_a_config_error_that_shows_it(way: str, url: str) -> None:
+def test_an_invalid_address_is_a_config_error_that_shows_it(way: str, url: str) -> None:
     with pytest.raises(ConfigError) as wrong:
         Push(**{way: url})  # type: ignore[arg-type]
     assert wrong.value.what == way
@@ -79,12 +69,12 @@ def test_what_is_no_address_is_a_config_error_that_shows_it(way: str, url: str) 
 
 
 @pytest.mark.parametrize("url", NOT_TO_DIAL)
-def test_an_address_nobody_can_be_found_at_is_not_dialled(url: str) -> None:
-    with pytest.raises(ConfigError, match="to dial takes"):
+def test_an_address_without_host_or_port_cannot_be_dialed(url: str) -> None:
+    with pytest.raises(ConfigError, match="dial needs"):
         Push(dial=url)
 
 
-def test_a_wrong_url_later_leaves_the_socket_as_it_was(tcp: Wire) -> None:
+def test_an_invalid_url_does_not_affect_an_open_socket(tcp: Wire) -> None:
     with Push(listen=tcp.address()) as push, Pull(dial=push.address) as pull:
         for way in (push.listen, push.dial):
             with pytest.raises(ConfigError):
@@ -102,14 +92,14 @@ def test_an_address_in_use_is_unreachable(wire: Wire) -> None:
         assert taken.value.reason
 
 
-def test_a_place_that_cannot_be_listened_on_is_unreachable() -> None:
+def test_a_path_that_cannot_be_listened_on_is_unreachable() -> None:
     with pytest.raises(Unreachable) as wrong:
         Push(listen="ipc:///nowhere/at/all")
     assert wrong.value.address == "ipc:///nowhere/at/all"
 
 
-def test_an_ip_address_that_is_not_ours_is_no_address() -> None:
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):  # RFC 5737: nobody's
+def test_a_foreign_ip_address_cannot_be_listened_on() -> None:
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):  # RFC 5737: for documentation
         Push(listen="tcp://192.0.2.1:0")
 
 
@@ -118,7 +108,7 @@ def test_a_socket_that_does_not_listen_has_no_address() -> None:
         _ = push.address
 
 
-def test_a_socket_that_could_not_be_opened_holds_nothing(tcp: Wire) -> None:
+def test_a_socket_that_could_not_be_opened_keeps_no_address(tcp: Wire) -> None:
     with tcp.reserved() as address:
         with pytest.raises(ConfigError):
             Pull(listen=[address, "nonsense"])
@@ -171,7 +161,7 @@ def test_a_surveyor_may_keep_a_million_replies_of_each_survey() -> None:
 
 
 @pytest.mark.parametrize(("option", "value"), WRONG)
-def test_a_wrong_option_is_a_config_error_that_names_it(option: str, value: Any) -> None:
+def test_an_invalid_option_is_a_config_error_that_names_it(option: str, value: Any) -> None:
     with pytest.raises(ConfigError) as wrong:
         Pair1(**{option: value})
     assert wrong.value.what == option
@@ -182,7 +172,7 @@ def test_a_wrong_option_is_a_config_error_that_names_it(option: str, value: Any)
     ("kind", "policy"),
     [(Pub, "raise"), (Bus, "block"), (Surveyor, "raise"), (Req, "drop"), (Rep, "drop_oldest"), (Pull, "raise")],
 )
-def test_a_policy_that_the_protocol_does_not_have_is_refused(kind: Callable[..., Any], policy: str) -> None:
+def test_an_unsupported_policy_is_refused(kind: Callable[..., Any], policy: str) -> None:
     with pytest.raises(ConfigError, match="when_full"):
         kind(when_full=policy)
 
@@ -193,6 +183,7 @@ def test_every_timeout_may_be_zero_or_an_int() -> None:
 
 
 # ---- after close -----------------------------------------------------------------------------------------------------
+
 
 SOMEBODY = Pipe(1, "tcp://127.0.0.1:1", True)
 COMMON: dict[str, tuple[Any, ...]] = {
@@ -222,21 +213,21 @@ METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     Sub: TAKES | NAMES | {"subscribe": (b"a",), "unsubscribe": (b"",)},
     Req: {"request": (b"",), "arequest": (b"",)},
     Rep: TAKES,
-    Surveyor: dict.fromkeys(("survey", "asurvey", "start", "astart", "survey_iter", "survey_stream"), (b"",)),
+    Surveyor: dict.fromkeys(("survey", "asurvey", "start", "astart", "survey_iter", "asurvey_iter"), (b"",)),
     Respondent: TAKES,
 }
-OTHERS = {  # these say what was, or end
+OTHERS = {  # these report the past, or end
     "close",
     "aclose",
     "drain",
     "adrain",
     "on_peer",
-    "peer_events",
+    "apeer_events",
 }
 
 
 def call_in_full(method: Callable[..., Any], *arguments: Any) -> Any:
-    """Call it and, if it is one to await or to iterate over, see it through."""
+    """Call it; await or iterate over the result, if it has to be."""
 
     async def awaited() -> Any:
         outcome = method(*arguments)
@@ -264,14 +255,14 @@ def test_after_close_every_method_raises_closed(kind: Callable[..., Any]) -> Non
             pytest.fail(f"{name} returned {call_in_full(getattr(sock, name), *arguments)!r}")
     public = {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
     assert public - OTHERS == set(methods), "a method that this test does not know"
-    # what a closed socket still says
+    # still available on a closed socket
     assert sock.closed
     assert (sock.address, sock.pipes, sock.stats.pipes) == (address, (), 0)
     assert kind.__name__ in repr(sock)
     sock.close()
     trio.run(sock.aclose)
     assert sock.drain() is True
-    assert call_in_full(sock.peer_events) == []
+    assert call_in_full(sock.apeer_events) == []
 
 
 @pytest.mark.parametrize("kind", [Pull, Rep, Respondent, Sub, Bus])
@@ -293,11 +284,11 @@ def test_a_question_cannot_be_answered_after_close(tcp: Wire, caller: Caller) ->
         assert isinstance(asking.error(), Closed)
 
 
-# ---- close wakes those who wait --------------------------------------------------------------------------------------
+# ---- close wakes waiters ---------------------------------------------------------------------------------------------
 
 
 def waiting(sock: Any) -> int:
-    """How many wait on ``sock`` by now: nothing public tells."""
+    """Return the number of waiters on ``sock``, for which there is no public counter."""
     asking = len(sock._asking) if hasattr(sock, "_asking") else 0
     return asking + len(sock._inbox.waiters) + len(sock._outbox.waiters) + len(sock._core.peer_waiters)
 
@@ -315,7 +306,7 @@ WAITS: dict[str, tuple[Callable[..., Any], str, tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("what", WAITS)
 @pytest.mark.parametrize("closer", CALLERS, ids=lambda caller: caller.name)
-def test_close_wakes_all_who_wait_in_any_way(what: str, closer: Caller) -> None:
+def test_close_wakes_all_waiters(what: str, closer: Caller) -> None:
     kind, method, arguments = WAITS[what]
     sock = kind(listen=TCP)
     waiters = [caller.start(getattr(sock, method), *arguments) for caller in CALLERS for _ in range(2)]
@@ -328,7 +319,7 @@ def test_close_wakes_all_who_wait_in_any_way(what: str, closer: Caller) -> None:
         assert type(waiter.error()) is Closed
 
 
-def test_close_wakes_those_who_wait_for_peers() -> None:
+def test_close_wakes_callers_that_wait_for_peers() -> None:
     sock = Pull(listen=TCP)
     waiters = [Background(sock.wait_for_peers), Background(trio.run, sock.await_for_peers)]
     waiters.append(Background(trio.run, partial(sock.await_for_peers, 1, WAIT)))
@@ -339,7 +330,7 @@ def test_close_wakes_those_who_wait_for_peers() -> None:
 
 def test_close_ends_the_peer_events(tcp: Wire) -> None:
     async def follow(sock: Any) -> list[str]:
-        return [event.kind async for event in sock.peer_events()]
+        return [event.kind async for event in sock.apeer_events()]
 
     with Push(listen=tcp.address()) as push:
         pull = Pull(dial=push.address)
@@ -352,7 +343,7 @@ def test_close_ends_the_peer_events(tcp: Wire) -> None:
         assert following.result() == ["joined", "left"]
 
 
-def test_close_ends_the_requests_under_way(tcp: Wire) -> None:
+def test_close_ends_requests_in_progress(tcp: Wire) -> None:
     with Rep(listen=tcp.address()) as rep:
         req = Req(dial=rep.address)
         askers = [caller.start(req.request, b"?") for caller in CALLERS for _ in range(2)]
@@ -369,7 +360,7 @@ def test_close_ends_requests_that_wait_for_a_peer() -> None:
     assert [type(asker.error()) for asker in askers] == [Closed] * len(askers)
 
 
-def test_close_ends_a_survey_under_way(tcp: Wire) -> None:
+def test_close_ends_a_survey_in_progress(tcp: Wire) -> None:
     with Respondent(listen=tcp.address()) as respondent:
         surveyor = Surveyor(dial=respondent.address)
         surveyor.wait_for_peers(1, WAIT)
@@ -379,7 +370,7 @@ def test_close_ends_a_survey_under_way(tcp: Wire) -> None:
         assert [type(asker.error()) for asker in askers] == [Closed] * len(askers)
 
 
-def test_the_iteration_of_all_who_wait_ends_with_close() -> None:
+def test_waiting_iterations_end_with_close() -> None:
     pull = Pull(listen=TCP)
     readers = [Background(caller.every, pull) for caller in CALLERS]
     eventually(lambda: waiting(pull) == len(readers))
@@ -387,7 +378,7 @@ def test_the_iteration_of_all_who_wait_ends_with_close() -> None:
     assert [reader.result() for reader in readers] == [[]] * len(readers)
 
 
-def test_one_close_of_many_does_it_and_all_return() -> None:
+def test_many_concurrent_closes_all_return() -> None:
     pull = Pull(listen=TCP)
     closers = [caller.start(pull.close) for caller in CALLERS for _ in range(3)]
     for closer in closers:
@@ -395,10 +386,10 @@ def test_one_close_of_many_does_it_and_all_return() -> None:
     assert pull.closed
 
 
-# ---- coming back -----------------------------------------------------------------------------------------------------
+# ---- reconnecting ----------------------------------------------------------------------------------------------------
 
 
-def test_a_dialler_is_back_within_200_ms_of_its_listeners_return(tcp: Wire) -> None:
+def test_a_dialer_is_back_within_200_ms_of_its_listeners_return(tcp: Wire) -> None:
     took = []
     with tcp.reserved() as address, Pull(dial=address) as pull:
         for _ in range(5):
@@ -409,13 +400,13 @@ def test_a_dialler_is_back_within_200_ms_of_its_listeners_return(tcp: Wire) -> N
                 push.send(b"back")
                 assert pull.recv(timeout=WAIT) == b"back"
             eventually(lambda: not pull.pipes)
-            time.sleep(0.3)  # long enough for some tries in vain: a dialler's pauses grow with them
+            time.sleep(0.3)  # long enough for some vain tries: a dialer's pauses grow with them
     assert statistics.median(took) <= 0.2, took
-    assert max(took) <= 2.0, took  # the machine has other work
+    assert max(took) <= 2.0, took  # for a busy machine
 
 
 @pytest.mark.parametrize("kind", [Req, Surveyor], ids=lambda kind: kind.__name__)
-def test_a_question_asked_before_the_listener_is_there_is_answered_once_it_is(kind: Any, tcp: Wire) -> None:
+def test_a_request_made_before_the_listener_exists_is_answered_later(kind: Any, tcp: Wire) -> None:
     answering: Any = {Req: Rep, Surveyor: Respondent}[kind]
     asking: Any = None
     with tcp.reserved() as address, kind(dial=address) as asker:
@@ -423,260 +414,9 @@ def test_a_question_asked_before_the_listener_is_there_is_answered_once_it_is(ki
             asking = Background(asker.request, b"early", timeout=WAIT)
             eventually(lambda: waiting(asker))
         with answering(listen=address) as answerer:
-            if kind is Surveyor:  # nobody there is nobody asked
+            if kind is Surveyor:  # without peers no peer is asked
                 asker.wait_for_peers(1, WAIT)
                 asking = Background(asker.survey, b"early", timeout=WAIT, early=True)
             answerer.recv(timeout=WAIT).reply(b"answer")
             reply = asking.result()
             assert (reply if kind is Req else reply.replies[0].body) == b"answer"
-
-
-# ---- the end ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@every_kind
-def test_a_socket_that_nobody_closed_is_warned_of_and_closed(kind: Callable[..., Any], tcp: Wire) -> None:
-    with tcp.reserved() as address:
-        sock = kind(listen=address, name="forgotten")
-        with pytest.warns(ResourceWarning, match="unclosed <.* forgotten>"):  # noqa: PT031
-            del sock
-            gc.collect()
-        kind(listen=address).close()  # the port is free again
-
-
-OPEN_AT_EXIT = """
-    import asyncio, sys, threading, time
-    import trio
-    from nngkit.protocols import *
-
-    kinds = (Pair0, Pair1, Req, Rep, Push, Pull, Bus, Pub, Sub, Surveyor, Respondent)
-    opposite = dict(zip(kinds, (Pair0, Pair1, Rep, Req, Pull, Push, Bus, Sub, Pub, Respondent, Surveyor)))
-    ours = [kind(listen="tcp://127.0.0.1:0", **({"topics": ""} if kind is Sub else {})) for kind in kinds]
-    theirs = [opposite[kind](dial=sock.address) for kind, sock in zip(kinds, ours)]
-    for sock in ours + theirs:
-        sock.wait_for_peers(1, 15)
-    takers = [sock for sock in ours + theirs if hasattr(sock, "arecv")]
-    req = ours[2]
-"""
-ENDINGS = {
-    "idle": "",
-    "daemon threads": """
-    for sock in takers:
-        threading.Thread(target=sock.recv, daemon=True).start()
-    threading.Thread(target=req.request, args=(b"?",), daemon=True).start()
-""",
-    "asyncio": """
-    async def main():
-        tasks = [asyncio.create_task(sock.arecv()) for sock in takers]
-        tasks.append(asyncio.create_task(req.arequest(b"?")))
-        await asyncio.sleep(0.05)
-    asyncio.run(main())
-""",
-    "trio": """
-    async def main():
-        async with trio.open_nursery() as nursery:
-            for sock in takers:
-                nursery.start_soon(sock.arecv)
-            nursery.start_soon(req.arequest, b"?")
-            await trio.sleep(0.05)
-            nursery.cancel_scope.cancel()
-    trio.run(main)
-""",
-    "loops in daemon threads": """
-    running = threading.Semaphore(0)
-    async def in_asyncio():
-        tasks = [asyncio.create_task(sock.arecv()) for sock in takers]
-        running.release()
-        await asyncio.gather(*tasks)
-    async def in_trio():
-        async with trio.open_nursery() as nursery:
-            for sock in takers:
-                nursery.start_soon(sock.arecv)
-            running.release()
-    threading.Thread(target=lambda: asyncio.run(in_asyncio()), daemon=True).start()
-    threading.Thread(target=trio.run, args=(in_trio,), daemon=True).start()
-    running.acquire(), running.acquire()
-""",
-    "messages nobody takes": """
-    push = ours[4]
-    theirs[4].close()
-    push.send_many([b"x" * 1000] * 100)
-""",
-}
-# the same over ws, besides
-OVER_WS = """
-    for one, other in ((Pair0, Pair0), (Pair1, Pair1), (Push, Pull), (Rep, Req), (Bus, Bus), (Pub, Sub),
-                       (Surveyor, Respondent)):
-        listener = one(listen="ws://127.0.0.1:0/brick")
-        dialler = other(dial=listener.address)
-        listener.wait_for_peers(1, 15)
-        ours.append(listener)
-        theirs.append(dialler)
-    takers += [sock for sock in ours[11:] + theirs[11:] if hasattr(sock, "arecv")]
-"""
-QUIET_THREADS = """
-    threading.excepthook = lambda _: None  # their sockets are closed under them, which they may say
-"""
-
-
-def exits(ending: str) -> None:
-    program = OPEN_AT_EXIT + OVER_WS + QUIET_THREADS + ENDINGS[ending] + "\n    print(time.monotonic(), flush=True)\n"
-    done = run_python(program, timeout=2 * WAIT)
-    took = time.monotonic() - float(done.stdout.strip() or 0)
-    assert done.returncode == 0, done.stderr
-    assert took <= 4.0, f"{took} s\n{done.stderr}"
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_the_interpreter_exits_with_sockets_open(ending: str) -> None:
-    exits(ending)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_the_interpreter_exits_with_sockets_open_five_times(ending: str) -> None:
-    for _ in range(5):
-        exits(ending)
-
-
-# ---- lingering -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("closer", [BLOCKING, TRIO, ASYNCIO], ids=lambda caller: caller.name)
-@pytest.mark.parametrize("wire", ["tcp", "ipc", "ws"], indirect=True)
-@pytest.mark.parametrize("sender_listens", [True, False], ids=["sender listens", "sender dials"])
-def test_what_was_sent_before_close_arrives(wire: Wire, closer: Caller, sender_listens: bool) -> None:
-    bodies = [b"%03d" % number + b"x" * 1000 for number in range(500)]
-    push, pull = Push(linger=WAIT), Pull()
-    with pull:
-        if sender_listens:
-            pull.dial(push.listen(wire.address()))
-        else:
-            push.dial(pull.listen(wire.address()))
-        push.wait_for_peers(1, WAIT)
-        pull.wait_for_peers(1, WAIT)
-        assert push.send_many(bodies) == 500
-        closing = closer.start(push.close)
-        assert [pull.recv(timeout=WAIT) for _ in bodies] == bodies
-        closing.result()
-
-
-def test_close_lingers_for_a_slow_peer_until_it_has_everything() -> None:
-    total = 200  # of 64 KiB, far more than the network's own buffers take
-    with Push(listen=TCP, send_buffer=1000) as push, RawPeer(push.address, PULL) as slow:
-        push.wait_for_peers(1, WAIT)
-        for _ in range(total):
-            push.send(LARGE)
-        closing = Background(push.close, linger=WAIT)
-        for _ in range(total):
-            assert slow.recv() == LARGE
-        closing.result()
-        assert slow.closed()
-        assert (push.stats.written, push.stats.unwritten, push.stats.dropped) == (total, 0, 0)
-
-
-def test_what_close_could_not_write_is_counted_as_dropped_or_broken() -> None:
-    push, peer = stalled(0.0)
-    with peer:
-        push.close()
-        stats = push.stats
-        assert stats.dropped > 0
-        assert stats.broken <= 1
-        assert stats.sent == stats.written + stats.dropped + stats.broken
-
-
-def stalled(linger: float) -> tuple[Push, RawPeer]:
-    """A socket with more sent than its peer, who does not read, will ever take."""
-    push = Push(listen=TCP, send_timeout=0.05, linger=linger)
-    peer = RawPeer(push.address, PULL)
-    push.wait_for_peers(1, WAIT)
-    with pytest.raises(TimedOut):
-        push.send_many([LARGE] * 2000)
-    return push, peer
-
-
-def test_close_takes_no_longer_than_it_may_linger_for_a_peer_that_does_not_read(caller: Caller) -> None:
-    push, peer = stalled(0.3)
-    with peer:
-        start = time.monotonic()
-        caller.call(push.close)
-        took = time.monotonic() - start
-    assert 0.3 <= took <= 5.0
-
-
-def test_close_can_be_told_to_linger_less(caller: Caller) -> None:
-    push, peer = stalled(60.0)
-    with peer:
-        start = time.monotonic()
-        caller.call(push.close, linger=0.0)
-        assert time.monotonic() - start <= 5.0
-
-
-def test_lingering_waits_without_work_while_the_peer_sends() -> None:
-    """What comes meanwhile is read, or left where it is: it does not keep a thread going round."""
-    pair = Pair0(listen=TCP, recv_buffer=4, send_timeout=0.05)
-    with RawPeer(pair.address, PAIR0) as peer:
-        with pytest.raises(TimedOut):
-            pair.send_many([LARGE] * 2000)
-        closing = Background(pair.close, linger=0.6)
-        began = time.process_time()
-        for _ in range(20):
-            peer.send(b"and another")
-            time.sleep(0.02)
-        closing.result()
-        assert time.process_time() - began < 0.25
-
-
-def test_an_interrupt_does_not_linger() -> None:
-    push, peer = stalled(60.0)
-    with peer:
-        start = time.monotonic()
-        with pytest.raises(KeyboardInterrupt), push:
-            raise KeyboardInterrupt
-        assert time.monotonic() - start <= 5.0
-
-
-def test_a_cancelled_aclose_closes_at_once() -> None:
-    push, peer = stalled(60.0)
-
-    async def close() -> None:
-        with trio.move_on_after(0.05):
-            await push.aclose()
-
-    with peer:
-        start = time.monotonic()
-        trio.run(close)
-        assert time.monotonic() - start <= 5.0
-    assert push.closed
-
-
-def test_drain_says_whether_all_was_written(caller: Caller) -> None:
-    push, peer = stalled(0.0)
-    with peer, push:
-        start = time.monotonic()
-        assert caller.call(push.drain, 0.1) is False
-        assert time.monotonic() - start >= 0.1
-        assert caller.call(push.drain, 0.0) is False
-        sent = push.stats.sent
-        reading = Background(lambda: [peer.recv() for _ in range(sent)])
-        assert caller.call(push.drain, WAIT) is True
-        assert len(reading.result()) == sent == push.stats.written
-        push.send(b"a drained socket sends on")
-        assert peer.recv() == b"a drained socket sends on"
-
-
-def test_drain_with_nothing_sent_is_done_at_once(caller: Caller) -> None:
-    with Push(listen=TCP) as push:
-        assert caller.call(push.drain, 0.0) is True
-
-
-def test_drain_waits_for_a_peer_to_come(tcp: Wire) -> None:
-    with Push(listen=tcp.address()) as push:
-        push.send(b"early")
-        assert push.drain(0.05) is False
-        draining = Background(push.drain, WAIT)
-        with Pull(dial=push.address) as pull:
-            assert pull.recv(timeout=WAIT) == b"early"
-            assert draining.result() is True

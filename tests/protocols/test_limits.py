@@ -1,4 +1,4 @@
-"""What a stranger may cost: limits of time and number, on every transport, and that the honest go on."""
+"""Limits of time and number for unknown peers, on every transport, while honest peers are served."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from tests.protocols.raw_peer import (
 from tests.protocols.wires import WAIT, Wire, eventually
 
 TCP = "tcp://127.0.0.1:0"
-SHORT = 0.2  # seconds of a limit
-LONG = 5.0  # seconds by which what is to end after SHORT has ended, on any machine
+SHORT = 0.2  # seconds: a short limit
+LONG = 5.0  # seconds after which anything limited to SHORT has ended, on any machine
 
 networks = pytest.mark.parametrize("wire", ["tcp", "tcp6", "ipc", "abstract", "ws", "wss", "tls+tcp"], indirect=True)
 
 
 def plain(address: str) -> socket.socket:
-    """A connection to where ``address`` says, with nothing said on it: no TLS either."""
+    """Return a connection to ``address`` on which nothing was sent, no TLS either."""
     return connect(address.replace("wss:", "ws:").replace("tls+tcp:", "tcp:").replace("tcp6:", "tcp:"))
 
 
 def closed_after(connection: socket.socket) -> float:
-    """Seconds until the other side closes it."""
+    """Return the seconds until the other side closes it."""
     start = time.monotonic()
     try:
         while connection.recv(4096):
@@ -54,7 +54,7 @@ def closed_after(connection: socket.socket) -> float:
 
 
 def works(pull: Pull, wire: Wire) -> None:
-    """An honest peer is served."""
+    """Check that an honest peer is served."""
     with Push(dial=pull.address, **wire.options) as push:
         push.send(b"honest")
         assert pull.recv(timeout=WAIT) == b"honest"
@@ -65,14 +65,14 @@ def works(pull: Pull, wire: Wire) -> None:
 
 @networks
 @pytest.mark.parametrize("begun", [False, True], ids=["nothing", "one byte"])
-def test_who_does_not_say_hello_in_time_is_cut(wire: Wire, begun: bool) -> None:
+def test_a_peer_without_a_hello_in_time_is_cut(wire: Wire, begun: bool) -> None:
     first = {"ws": b"G", "wss": b"\x16", "tls+tcp": b"\x16"}.get(wire.transport, b"\0")
     with (
         Pull(listen=wire.address(), handshake_timeout=SHORT, **wire.options) as pull,
         closing(plain(pull.address)) as stranger,
     ):
         stranger.sendall(first if begun else b"")
-        works(pull, wire)  # nobody else has to wait for it
+        works(pull, wire)  # no other peer has to wait for it
         assert closed_after(stranger) < LONG
         eventually(lambda: pull.stats.cut == 1)
         assert pull.cuts[0].reason == f"no handshake in {SHORT} s"
@@ -80,7 +80,7 @@ def test_who_does_not_say_hello_in_time_is_cut(wire: Wire, begun: bool) -> None:
         assert (pull.stats.joined, pull.stats.bad, pull.stats.cut) == (2, 0, 1)
 
 
-def test_a_request_that_is_written_too_slowly_is_cut_too() -> None:
+def test_a_slowly_written_http_request_is_cut() -> None:
     request = upgrade_request("127.0.0.1", "/", "pull.sp.nanomsg.org")
     with Pull(listen="ws://127.0.0.1:0", handshake_timeout=SHORT) as pull, closing(connect(pull.address)) as slow:
 
@@ -101,26 +101,26 @@ def test_a_request_that_is_written_too_slowly_is_cut_too() -> None:
 
 
 @pytest.mark.parametrize("wire", ["tcp", "ws", "tls+tcp"], indirect=True)
-def test_a_dialler_does_not_wait_longer_for_a_listener_that_says_nothing(wire: Wire) -> None:
+def test_a_dialer_waits_no_longer_for_a_silent_listener(wire: Wire) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(WAIT)
         address = wire.address(server.getsockname()[1])
         with (
             Push(dial=address, handshake_timeout=SHORT, reconnect=0.02, **wire.options) as push,
             closing(server.accept()[0]),
-            closing(server.accept()[0]),  # it has given up, and come again
+            closing(server.accept()[0]),  # it has given up and returned
         ):
             assert push.stats.joined == 0
 
 
-def test_without_the_limit_nobody_is_hurried() -> None:
+def test_without_the_limit_a_silent_peer_may_stay() -> None:
     with (
         Pull(listen=TCP, handshake_timeout=None, idle_timeout=SHORT) as pull,
         closing(connect(pull.address)) as slow,
         RawPeer(pull.address, PUSH) as idle,
     ):
         idle.socket.sendall(LENGTH.pack(5) + b"x")
-        assert closed_after(idle.socket) < LONG  # by which time the other would be, too
+        assert closed_after(idle.socket) < LONG  # by which time the other one would be cut too
         slow.sendall(hello(PUSH) + LENGTH.pack(4) + b"late")
         assert pull.recv(timeout=WAIT) == b"late"
 
@@ -132,19 +132,21 @@ KINDS = [(Pull, PUSH), (Push, 81), (Sub, PUB), (Pub, SUB), (Bus, BUS), (Pair1, P
 
 @pytest.mark.parametrize(("kind", "peer"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
 @pytest.mark.parametrize("half", [LENGTH.pack(500)[:3], LENGTH.pack(500) + b"x", LENGTH.pack(100_000) + b"x" * 20_000])
-def test_half_a_message_is_waited_for_so_long(kind: Callable[..., Any], peer: int, half: bytes) -> None:
+def test_a_peer_with_an_incomplete_message_is_cut_after_the_limit(
+    kind: Callable[..., Any], peer: int, half: bytes
+) -> None:
     with kind(listen=TCP, idle_timeout=SHORT, linger=0.0) as ours, RawPeer(ours.address, peer) as silent:
         ours.wait_for_peers(1, WAIT)
         silent.socket.sendall(half)
         took = closed_after(silent.socket)
         assert SHORT * 0.8 <= took < LONG
         eventually(lambda: (ours.stats.cut, ours.stats.left) == (1, 1))
-        assert ours.cuts[0].reason == f"half a message, and nothing for {SHORT} s"
+        assert ours.cuts[0].reason == f"incomplete message, nothing received for {SHORT} s"
         assert ours.cuts[0].address == "tcp://{}:{}".format(*silent.socket.getsockname())
         assert ours.stats.bad == 0
 
 
-def test_half_a_frame_of_a_websocket_is_waited_for_as_long() -> None:
+def test_a_peer_with_an_incomplete_websocket_frame_is_cut_after_the_limit() -> None:
     with Pull(listen="ws://127.0.0.1:0", idle_timeout=SHORT) as pull, closing(connect(pull.address)) as silent:
         silent.sendall(upgrade_request("127.0.0.1", "/", "pull.sp.nanomsg.org"))
         http_head(silent)
@@ -154,7 +156,7 @@ def test_half_a_frame_of_a_websocket_is_waited_for_as_long() -> None:
         eventually(lambda: (pull.stats.cut, pull.stats.left) == (1, 1))
 
 
-def test_who_is_silent_between_messages_or_slow_within_one_is_not_cut() -> None:
+def test_a_peer_silent_between_messages_or_slow_within_one_is_not_cut() -> None:
     with (
         Pull(listen=TCP, idle_timeout=SHORT) as pull,
         RawPeer(pull.address, PUSH) as between,
@@ -177,7 +179,7 @@ def test_who_is_silent_between_messages_or_slow_within_one_is_not_cut() -> None:
         assert pull.stats.cut == 1
 
 
-def test_who_is_held_back_is_not_cut_for_it() -> None:
+def test_a_peer_that_is_held_back_is_not_cut() -> None:
     with (
         Pull(listen=TCP, idle_timeout=SHORT, recv_buffer=1) as pull,
         RawPeer(pull.address, PUSH) as patient,
@@ -186,7 +188,7 @@ def test_who_is_held_back_is_not_cut_for_it() -> None:
         frame = LENGTH.pack(7) + b"waiting"
         patient.socket.sendall(frame * 3 + frame[:10])
         eventually(lambda: pull.stats.read == 1)
-        time.sleep(SHORT * 4)  # nothing happens, which is what is looked at
+        time.sleep(SHORT * 4)  # nothing must happen
         assert pull.stats.cut == 0
         assert [pull.recv(timeout=WAIT) for _ in range(3)] == [b"waiting"] * 3
         patient.socket.sendall(frame[10:])
@@ -196,8 +198,8 @@ def test_who_is_held_back_is_not_cut_for_it() -> None:
 # ---- max_pipes, max_pipes_per_host -----------------------------------------------------------------------------------
 
 
-def turned_away(connection: socket.socket) -> bool:
-    """Whether it was closed with nothing said on it but a hello at most."""
+def was_refused(connection: socket.socket) -> bool:
+    """Return True if it was closed after a hello at most."""
     said = b""
     try:
         while more := connection.recv(4096):
@@ -208,12 +210,12 @@ def turned_away(connection: socket.socket) -> bool:
 
 
 @networks
-def test_more_than_so_many_connections_are_turned_away(wire: Wire) -> None:
+def test_connections_over_max_pipes_are_refused(wire: Wire) -> None:
     with Pull(listen=wire.address(), max_pipes=2, **wire.options) as pull:
         with Push(dial=pull.address, **wire.options) as one, Push(dial=pull.address, **wire.options) as two:
             pull.wait_for_peers(2, WAIT)
             with closing(plain(pull.address)) as third:
-                assert turned_away(third)
+                assert was_refused(third)
             eventually(lambda: pull.stats.cut == 1)
             assert pull.cuts[0].reason == "more than 2 connections"
             for push in (one, two):
@@ -225,7 +227,7 @@ def test_more_than_so_many_connections_are_turned_away(wire: Wire) -> None:
         assert (pull.stats.joined, pull.stats.bad) == (3, 0)
 
 
-def test_those_who_have_not_said_hello_count_and_those_we_dial_do_not() -> None:
+def test_max_pipes_counts_connections_without_a_hello_but_not_those_we_dial() -> None:
     with (
         Push(listen=TCP, linger=0.0) as there,
         Pull(listen=TCP, max_pipes=2) as pull,
@@ -235,19 +237,19 @@ def test_those_who_have_not_said_hello_count_and_those_we_dial_do_not() -> None:
         for one in silent:
             assert read(one, 8) == hello(80 + 1)
         with closing(connect(pull.address)) as third:
-            assert turned_away(third)
+            assert was_refused(third)
         pull.dial(there.address)
         there.send(b"dialled")
         assert pull.recv(timeout=WAIT) == b"dialled"
 
 
 def from_host(host: str, address: str) -> socket.socket:
-    """A connection to ``address`` from another of this machine's own addresses."""
+    """Return a connection to ``address`` from another of this machine's own addresses."""
     port = int(address.rpartition(":")[2])
     return socket.create_connection(("127.0.0.1", port), timeout=WAIT, source_address=(host, 0))
 
 
-def test_more_than_so_many_connections_of_one_host_are_turned_away() -> None:
+def test_connections_over_max_pipes_per_host_are_refused() -> None:
     with Pull(listen=TCP, max_pipes_per_host=2) as pull, ExitStack() as stack:
         peers = []
         for host in ("127.0.0.1", "127.0.0.1", "127.0.0.2"):
@@ -257,7 +259,7 @@ def test_more_than_so_many_connections_of_one_host_are_turned_away() -> None:
         pull.wait_for_peers(3, WAIT)
         with closing(from_host("127.0.0.1", pull.address)) as third:
             third.sendall(hello(PUSH))
-            assert turned_away(third)
+            assert was_refused(third)
             eventually(lambda: pull.stats.cut == 1)
             assert pull.cuts[0].reason == "more than 2 connections from 127.0.0.1"
             assert pull.cuts[0].address == "tcp://{}:{}".format(*third.getsockname())
@@ -269,7 +271,7 @@ def test_more_than_so_many_connections_of_one_host_are_turned_away() -> None:
         assert (pull.stats.joined, pull.stats.refused) == (4, 0)
 
 
-def test_they_are_not_more_for_coming_at_once() -> None:
+def test_simultaneous_connections_over_max_pipes_per_host_are_refused() -> None:
     with Pull(listen=TCP, max_pipes_per_host=3) as pull, ExitStack() as stack:
         peers = [stack.enter_context(closing(connect(pull.address))) for _ in range(40)]
         for peer in peers:
@@ -278,18 +280,18 @@ def test_they_are_not_more_for_coming_at_once() -> None:
         assert (pull.stats.joined, pull.stats.pipes) == (3, 3)
 
 
-def test_on_unix_sockets_all_are_of_one_host(sockets: Any) -> None:
+def test_all_connections_of_a_unix_socket_are_one_host(sockets: Any) -> None:
     with Pull(listen=Wire("ipc", sockets).address(), max_pipes_per_host=1) as pull, RawPeer(pull.address, PUSH):
         pull.wait_for_peers(1, WAIT)
         with closing(connect(pull.address)) as second:
             second.sendall(hello(PUSH))
-            assert turned_away(second)
+            assert was_refused(second)
 
 
 # ---- cuts ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_64_cuts_are_remembered_and_all_are_counted() -> None:
+def test_the_last_64_cuts_are_kept_and_all_are_counted() -> None:
     with Pull(listen=TCP) as pull:
         assert not pull.cuts
         for count in range(1, 71):
@@ -298,7 +300,7 @@ def test_the_last_64_cuts_are_remembered_and_all_are_counted() -> None:
                 eventually(lambda count=count: pull.stats.cut == count)  # type: ignore[misc]
         assert len(pull.cuts) == 64
         cuts = pull.cuts
-        assert {one.reason for one in cuts} == {"bad hello: pair where push was expected"}
+        assert {one.reason for one in cuts} == {"bad hello: pair instead of push"}
         assert (pull.stats.bad, pull.stats.joined) == (70, 0)
         times = [one.time for one in cuts]
         assert times == sorted(times)

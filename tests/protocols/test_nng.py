@@ -1,7 +1,7 @@
-"""What docs/nng.md says of NNG and pynng is still so: every script of docs/nng/ is run, each in a process of its own.
+"""The findings of docs/nng.md about NNG and pynng: every script of docs/nng/ runs in a process of its own.
 
-A script that fails here shows that NNG or pynng has changed: then the page, and what the bricks do about it, may change
-too. Nothing here imports the bricks.
+A script that fails shows that NNG or pynng has changed: then the page, and the workaround in nngkit, may change too.
+Nothing here imports nngkit.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCRIPTS = sorted(path.stem for path in (DOCS / "nng").glob("*.py"))
-WAIT = 45.0  # seconds for one script; each ends itself before
+WAIT = 45.0  # seconds for one script; each ends earlier by itself
 
-# The defects that depend on chance, and for how many seconds each is tried: their result is shown and not asserted.
+# Defects that depend on chance, with the seconds for which each is tried: the result is printed and not asserted.
 BY_CHANCE = {
     "aio_stop_completing": 4,
     "close_while_receiving": 5,
@@ -33,7 +33,7 @@ BY_CHANCE = {
     "wss_dialer_close": 6,
     "wss_listener_close": 5,
 }
-# The defects that end a child of the script each time, with the signal that its line must show.
+# Defects that always crash a child of the script, with the signal that its output must name.
 CRASHES = {
     "fork_aborts": "-6",
     "long_name": "-11",
@@ -74,7 +74,7 @@ def result_of(script: str, *arguments: str) -> tuple[int, str]:
         if script not in BY_CHANCE
     ],
 )
-def test_defect_shows(script: str) -> None:
+def test_defect_is_reproduced(script: str) -> None:
     code, line = result_of(script)
     assert code == 0, line
     if (ending := CRASHES.get(script)) is not None:
@@ -89,18 +89,18 @@ def test_defect_by_chance_is_tried(script: str) -> None:
     assert code in (0, 1), line
 
 
-def test_page_names_every_script_and_every_script_is_there() -> None:
+def test_the_page_and_the_folder_list_the_same_scripts() -> None:
     named = re.findall(r"\(nng/(\w+)\.py\)", (DOCS / "nng.md").read_text())
     assert sorted(set(named)) == SCRIPTS
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_script_says_what_it_shows(script: str) -> None:
+def test_script_states_expected_and_observed(script: str) -> None:
     head = (DOCS / "nng" / f"{script}.py").read_text().split('"""')[1]
     assert "pynng 0.9.0 (NNG 1.11.0)" in head
     assert re.search(r"^Expected\b.*:", head, re.MULTILINE)
     assert re.search(r"^Observed:", head, re.MULTILINE)
 
 
-def test_lists_name_scripts() -> None:
+def test_lists_contain_scripts_only() -> None:
     assert {*BY_CHANCE, *CRASHES, *SLOW} <= {*SCRIPTS}

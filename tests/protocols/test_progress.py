@@ -1,7 +1,7 @@
-"""Progress needs nobody who waits: connections are made, read and lost while the program does something else.
+"""Progress without a waiting caller: connections are made, read and lost while the program does something else.
 
-The main thread is busy in pure Python for a second, in which it calls nothing of ours and never lets go of the
-interpreter by itself; the peers are a process of their own.
+The main thread runs pure Python for a second, without calling nngkit or releasing the interpreter by itself; the peers
+are a process of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TCP = "tcp://127.0.0.1:0"
 BUSY = 1.0  # seconds
 MANY = 3000  # messages
 
-# Comes as PUB, BUS and PUSH when it is told to; one more PUSH comes and leaves. Prints how long that took, then speaks.
+# Connects as PUB, BUS and PUSH on command; one more PUSH connects and leaves. Prints how long that took, then sends.
 PEERS = """
 import socket, struct, sys, time
 
@@ -58,7 +58,7 @@ sys.stdin.readline()
 
 @contextmanager
 def peers(sub: Sub, bus: Bus, pull: Pull) -> Iterator[tuple[IO[str], IO[str]]]:
-    """They, ready to come: what tells them to, and what they say."""
+    """Yield the peers, ready to connect: the pipes for commands to them and for their output."""
     arguments = [sub.address, bus.address, pull.address, str(MANY)]
     process = subprocess.Popen(
         [sys.executable, "-c", PEERS, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -76,14 +76,14 @@ def peers(sub: Sub, bus: Bus, pull: Pull) -> Iterator[tuple[IO[str], IO[str]]]:
 
 
 def busy() -> None:
-    """Pure Python for BUSY seconds."""
+    """Run pure Python for BUSY seconds."""
     end, number = time.perf_counter() + BUSY, 0
     while time.perf_counter() < end:
         number += 1
 
 
 @pytest.mark.parametrize("where", ["a thread", "a trio task"])
-def test_while_the_main_thread_is_busy_everything_goes_on(where: str) -> None:
+def test_connections_are_made_and_read_while_the_main_thread_is_busy(where: str) -> None:
     admitted: list[Pipe] = []
     events: list[PeerEvent] = []
     with (
@@ -105,15 +105,15 @@ def test_while_the_main_thread_is_busy_everything_goes_on(where: str) -> None:
             trio.run(main)
         over = time.monotonic()
         stats = sub.stats, bus.stats, pull.stats
-        assert [one.read for one in stats] == [MANY, MANY, 8]  # and no more of the one that holds its peers back
+        assert [one.read for one in stats] == [MANY, MANY, 8]  # and no more from the one that holds its peers back
         assert [one.dropped for one in stats] == [MANY - 8, MANY - 8, 0]
         assert len(admitted) == 2
         assert [event.kind for event in events] == ["joined", "joined", "left"]
         assert all(event.time <= over for event in events)
-        assert float(heard.readline()) < BUSY / 2  # until all of them were let in
+        assert float(heard.readline()) < BUSY / 2  # until all of them have joined
 
 
-def test_what_is_queued_goes_out_while_the_main_thread_is_busy() -> None:
+def test_queued_messages_are_written_while_the_main_thread_is_busy() -> None:
     program = """
 import sys
 from nngkit.protocols import Pull
@@ -144,7 +144,7 @@ with Pull(dial=sys.argv[1], recv_buffer=8) as pull:
 
 
 @pytest.mark.parametrize("loop", ["trio", "asyncio"])
-def test_what_a_task_sends_goes_at_once_though_its_loop_is_busy_after_that(loop: str) -> None:
+def test_a_tasks_message_is_written_at_once_though_its_loop_is_busy_afterwards(loop: str) -> None:
     with Push(listen=TCP) as push, RawPeer(push.address, PULL) as pull, Rep(listen=TCP) as rep:
         push.wait_for_peers(1, WAIT)
         with RawPeer(rep.address, REQ) as asker:
@@ -176,7 +176,7 @@ def test_what_a_task_sends_goes_at_once_though_its_loop_is_busy_after_that(loop:
             assert took[0] < BUSY / 2
 
 
-def test_replies_are_taken_in_while_nobody_looks() -> None:
+def test_replies_are_read_while_no_caller_waits() -> None:
     with Rep(listen=TCP) as rep, Req(dial=rep.address) as req:
 
         def answer_all() -> None:
@@ -203,7 +203,7 @@ def test_replies_are_taken_in_while_nobody_looks() -> None:
         trio.run(main)
 
 
-def test_a_survey_needs_nobody_who_looks_until_its_end() -> None:
+def test_a_survey_completes_without_a_waiting_caller() -> None:
     with Surveyor(listen=TCP) as surveyor, Respondent(dial=surveyor.address) as respondent:
         surveyor.wait_for_peers(1, WAIT)
         with surveyor.start(b"who?", timeout=WAIT) as survey:

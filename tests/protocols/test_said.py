@@ -1,4 +1,4 @@
-"""What a socket says about why nothing comes: in the text of TimedOut, and once in its log."""
+"""Explanations of why nothing is received: in the text of TimedOut, and once in the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANY = "tcp://127.0.0.1:0"
 WAIT = 10.0
 
 
-def test_a_sub_without_topics_says_so_when_the_time_is_over() -> None:
+def test_a_timeout_of_a_sub_without_topics_says_so() -> None:
     with Sub(listen=ANY) as sub:
         with pytest.raises(TimedOut, match="it has no topics: subscribe to b'' to receive everything"):
             sub.recv(0.01)
@@ -30,8 +30,8 @@ def test_a_sub_without_topics_says_so_when_the_time_is_over() -> None:
         pull.recv(0.01)
 
 
-class Told(logging.Handler):
-    """What was logged; `wait` for it."""
+class LogLines(logging.Handler):
+    """Collects log lines; `wait` for the next one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,19 +47,19 @@ class Told(logging.Handler):
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
-    handler, log = Told(), logging.getLogger("nngkit.protocols")
+def log_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[LogLines]:
+    handler, log = LogLines(), logging.getLogger("nngkit.protocols")
     monkeypatch.setattr(pubsub, "UNHEARD", 0.0)
     log.addHandler(handler)
     yield handler
     log.removeHandler(handler)
 
 
-def test_a_sub_without_topics_says_once_that_it_drops_what_comes(told: Told) -> None:
+def test_a_sub_without_topics_logs_once_that_it_drops_messages(log_lines: LogLines) -> None:
     with Pub(listen=ANY) as pub, Sub(dial=pub.address) as sub:
         pub.wait_for_peers(1, WAIT)
         pub.send(b"one")
-        assert told.wait()
+        assert log_lines.wait()
         sub.subscribe(b"")
         pub.send(b"two")
         assert sub.recv(WAIT) == b"two"
@@ -68,11 +68,11 @@ def test_a_sub_without_topics_says_once_that_it_drops_what_comes(told: Told) -> 
         sub.subscribe(b"f")
         pub.send(b"four")
         assert sub.recv(WAIT) == b"four"
-    assert len(told.lines) == 1
-    assert "drops what comes: it has no topics; subscribe to b'' to receive everything" in told.lines[0]
+    assert len(log_lines.lines) == 1
+    assert "drops received messages: it has no topics; subscribe to b'' to receive everything" in log_lines.lines[0]
 
 
-def test_a_sub_that_has_had_a_topic_says_nothing(told: Told) -> None:
+def test_a_sub_that_had_a_topic_logs_nothing(log_lines: LogLines) -> None:
     with Pub(listen=ANY) as pub, Sub(dial=pub.address, topics="a") as sub:
         pub.wait_for_peers(1, WAIT)
         sub.unsubscribe("a")
@@ -80,11 +80,11 @@ def test_a_sub_that_has_had_a_topic_says_nothing(told: Told) -> None:
         sub.subscribe(b"z")
         pub.send(b"z")
         assert sub.recv(WAIT) == b"z"
-    assert told.lines == []
+    assert log_lines.lines == []
 
 
 def once_cut(req: Req) -> None:
-    """Wait until its connection was cut: it dials again and again."""
+    """Wait until its connection was cut; it dials repeatedly."""
     for _ in range(100):
         if req.cuts:
             return
@@ -103,16 +103,14 @@ def once_cut(req: Req) -> None:
     ],
     ids=["request", "arequest", "wait_for_peers", "await_for_peers"],
 )
-def test_a_req_that_dials_a_pub_names_what_it_met(ask: Callable[[Req], object]) -> None:
+def test_the_timeout_of_a_req_that_dials_a_pub_names_the_pub(ask: Callable[[Req], object]) -> None:
     with Pub(listen=ANY) as pub, Req(dial=pub.address) as req:
         once_cut(req)
-        with pytest.raises(
-            TimedOut, match=rf"in 0.05 s; {pub.address} was cut: bad hello: pub where rep was expected$"
-        ):
+        with pytest.raises(TimedOut, match=rf"in 0.05 s; {pub.address} was cut: bad hello: pub instead of rep$"):
             ask(req)
 
 
-def test_a_reply_that_is_late_has_nothing_to_do_with_a_connection_that_was_cut() -> None:
+def test_the_timeout_of_a_late_reply_does_not_name_a_cut_connection() -> None:
     with Pub(listen=ANY) as pub, Rep(listen=ANY) as rep, Req(dial=[pub.address, rep.address]) as req:
         once_cut(req)
         req.wait_for_peers(1, WAIT)

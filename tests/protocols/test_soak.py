@@ -1,4 +1,4 @@
-"""Long and large: memory that does not grow, descriptors that come back, 1 GiB at once, a thousand respondents."""
+"""Long and large jobs: memory does not grow, descriptors are freed, 1 GiB at once, a thousand respondents."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ def soak(job: str, *arguments: str, seconds: float) -> dict[str, Any]:
     return result
 
 
-def test_a_hundred_thousand_messages_leave_no_memory_behind() -> None:
+def test_a_hundred_thousand_messages_leak_no_memory() -> None:
     assert soak("messages", "100000", seconds=50)["grown_bytes"] <= 5 * MIB
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_ten_million_messages_leave_no_memory_behind() -> None:
+def test_ten_million_messages_leak_no_memory() -> None:
     assert soak("messages", "10000000", seconds=590)["grown_bytes"] <= 5 * MIB
 
 
 @pytest.mark.slow
-def test_two_thousand_sockets_give_their_descriptors_back() -> None:
+def test_two_thousand_sockets_leak_no_descriptors() -> None:
     assert soak("sockets", "2000", seconds=55)["descriptors_left"] == 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_message_of_one_gibibyte_goes_each_way() -> None:
-    """Both ends are one process: the body sent is there before; of the one received, the pieces and what they make."""
+def test_a_message_of_1_gib_passes_in_each_direction() -> None:
+    """Both ends are in one process: memory holds the sent body, and the received one with its chunks."""
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if available < 6 << 30:
         pytest.skip(f"needs 6 GiB of free memory, there are {available >> 20} MiB")
@@ -63,7 +63,7 @@ def test_a_message_of_one_gibibyte_goes_each_way() -> None:
 
 
 def test_clients_of_one_rep_get_equal_shares() -> None:
-    """Four clients asking as fast as they can, for a second: each within 10 % of the mean."""
+    """Four clients send requests as fast as they can, for a second: each is within 10 % of the mean."""
     shares: Counter[int] = Counter()
     over = threading.Event()
     with Rep(listen="tcp://127.0.0.1:0", linger=0.0) as rep:
@@ -102,7 +102,7 @@ def test_clients_of_one_rep_get_equal_shares() -> None:
 
 @contextmanager
 def thousand_respondents(surveyor: Surveyor) -> Iterator[None]:
-    """Five hundred in each of two processes."""
+    """Run five hundred in each of two processes."""
     processes = [
         subprocess.Popen([sys.executable, str(SOAKING), "respondents", surveyor.address, "500"], stdin=subprocess.PIPE)
         for _ in range(2)
@@ -126,8 +126,8 @@ def thousand_respondents(surveyor: Surveyor) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("busy", [0.0, 0.3], ids=["at once", "with the loop blocked for 300 ms"])
-def test_a_thousand_respondents_are_all_heard(busy: float) -> None:
-    """1,000 of 1,000 within a deadline of 1 s, over and over, awaited and blocking."""
+def test_all_replies_of_a_thousand_respondents_are_received(busy: float) -> None:
+    """1,000 of 1,000 within a deadline of 1 s, repeatedly, awaited and blocking."""
     with Surveyor(listen="tcp://127.0.0.1:0") as surveyor, thousand_respondents(surveyor):
         surveyor.survey(b"warm", timeout=5, early=True)
 
@@ -138,7 +138,7 @@ def test_a_thousand_respondents_are_all_heard(busy: float) -> None:
 
                     async def block() -> None:
                         await trio.sleep(0.005)
-                        time.sleep(busy)  # noqa: ASYNC251 - a loop that is blocked in mid-survey is what is tested
+                        time.sleep(busy)  # noqa: ASYNC251 - a loop blocked during a survey is the point of the test
 
                     nursery.start_soon(block)
                     result = await surveyor.asurvey(b"%d" % round_, timeout=1.0)

@@ -1,6 +1,6 @@
-"""Systems without what Linux has: taken from the standard library of a child process before it imports the bricks.
+"""Other systems: what only Linux has is removed from the standard library of a child process before it imports nngkit.
 
-The bricks then need nothing more of Python. NNG is still that of Linux here, and so is trio, which keeps its epoll.
+NNG is still that of Linux here, and so is trio, which keeps its epoll.
 """
 
 import pytest
@@ -54,5 +54,5 @@ PROGRAM = """
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:0", "inproc://systems"])
 @pytest.mark.parametrize("system", LACKS)
-def test_messages_pass_without_what_another_system_lacks(system: str, address: str) -> None:
+def test_messages_pass_without_features_that_another_system_lacks(system: str, address: str) -> None:
     assert said(PROGRAM, address, *LACKS[system]).split() == ["True"] * 4

@@ -1,4 +1,4 @@
-"""TLS on both transports that have it: who is let in, who is not, what is known of a peer, and which file was wrong."""
+"""TLS on both transports that have it: accepted and refused peers, what is known of a peer, and errors in files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Identity = Callable[..., TLS]
 
 @pytest.fixture
 def identity(authority: trustme.CA) -> Identity:
-    """Somebody with a certificate: ``identity("alice", names=["alice.example"], ca=...)``."""
+    """Return settings with a certificate: ``identity("alice", names=["alice.example"], ca=...)``."""
 
     def issue(name: str | None, names: tuple[str, ...] = ("localhost",), issuer: Any = None, **settings: Any) -> TLS:
         certificate = (issuer or authority).issue_cert(*names, common_name=name)
@@ -44,12 +44,12 @@ def identity(authority: trustme.CA) -> Identity:
 
 @pytest.fixture
 def nobody(authority: trustme.CA) -> TLS:
-    """Somebody who trusts the authority and shows no certificate."""
+    """Return settings that trust the authority and present no certificate."""
     return TLS(ca=authority.cert_pem.bytes(), server_name="localhost")
 
 
 def stays_out(transport: str, server: TLS, client: TLS) -> None:
-    """``client`` tries again and again and neither end ever sees the other."""
+    """Check that ``client`` tries repeatedly and neither end ever reports the other."""
     with (
         Pull(listen=ADDRESSES[transport], tls=server) as pull,
         Push(dial=pull.address, tls=client, reconnect=0.02) as push,
@@ -60,7 +60,7 @@ def stays_out(transport: str, server: TLS, client: TLS) -> None:
 
 
 def gets_in(transport: str, server: TLS, client: TLS) -> tuple[Pipe, Pipe]:
-    """What the server and the client know of each other."""
+    """Return the pipes of the server and the client."""
     with Rep(listen=ADDRESSES[transport], tls=server) as rep, Req(dial=rep.address, tls=client) as req:
         asking = Background(req.request, b"ping" * 10_000, timeout=WAIT)
         question = rep.recv(timeout=WAIT)
@@ -71,11 +71,11 @@ def gets_in(transport: str, server: TLS, client: TLS) -> tuple[Pipe, Pipe]:
         return question.pipe, theirs
 
 
-# ---- who gets in -----------------------------------------------------------------------------------------------------
+# ---- admission -------------------------------------------------------------------------------------------------------
 
 
 @transports
-def test_each_end_knows_the_other_by_its_certificate(transport: str, identity: Identity) -> None:
+def test_each_end_identifies_the_other_by_its_certificate(transport: str, identity: Identity) -> None:
     server = identity("server", ("localhost", "server.example"))
     client = identity("alice", ("alice.example", "alice.home"))
     of_client, of_server = gets_in(transport, server, client)
@@ -108,24 +108,24 @@ def test_a_client_without_a_certificate_is_served_by_a_server_without_a_ca(
 
 
 @transports
-def test_a_client_of_another_authority_is_refused(transport: str, identity: Identity) -> None:
+def test_a_client_with_another_authority_is_refused(transport: str, identity: Identity) -> None:
     stays_out(transport, identity("server"), identity("alice", issuer=trustme.CA()))
 
 
 @transports
-def test_a_server_of_another_authority_is_refused(transport: str, identity: Identity, nobody: TLS) -> None:
+def test_a_server_with_another_authority_is_refused(transport: str, identity: Identity, nobody: TLS) -> None:
     stays_out(transport, identity("server", issuer=trustme.CA(), ca=None), nobody)
 
 
 @transports
-def test_a_server_of_another_name_is_refused(transport: str, identity: Identity, authority: trustme.CA) -> None:
+def test_a_server_with_another_name_is_refused(transport: str, identity: Identity, authority: trustme.CA) -> None:
     expecting = TLS(ca=authority.cert_pem.bytes(), server_name="other.example")
     stays_out(transport, identity("server", ca=None), expecting)
     gets_in(transport, identity("server", ("other.example",), ca=None), expecting)
 
 
 @transports
-def test_without_a_server_name_the_host_of_the_url_has_to_match(
+def test_without_a_server_name_the_host_of_the_url_must_match(
     transport: str, identity: Identity, authority: trustme.CA
 ) -> None:
     trusting = TLS(ca=authority.cert_pem.bytes())
@@ -136,14 +136,14 @@ def test_without_a_server_name_the_host_of_the_url_has_to_match(
 
 
 @transports
-def test_verify_false_takes_anybody_and_says_so(transport: str, identity: Identity) -> None:
+def test_verify_false_accepts_any_peer_as_unverified(transport: str, identity: Identity) -> None:
     stranger = identity("stranger", ("nowhere",), issuer=trustme.CA(), verify=False)
     of_client, of_server = gets_in(transport, stranger, TLS(verify=False))
     assert (of_client.verified, of_server.verified) == (False, False)
 
 
 @transports
-def test_an_intermediate_authority_is_believed_with_its_chain(
+def test_an_intermediate_authority_is_trusted_with_its_chain(
     transport: str, identity: Identity, authority: trustme.CA
 ) -> None:
     branch = authority.create_child_ca()
@@ -160,7 +160,7 @@ def test_admit_decides_by_identity(transport: str, identity: Identity) -> None:
 
     with Pull(listen=ADDRESSES[transport], tls=identity("server"), admit=only_alice) as pull:
         with Push(dial=pull.address, tls=identity("bob"), reconnect=0.02, linger=0.0) as bob:
-            eventually(lambda: pull.stats.refused >= 2)  # he tries again
+            eventually(lambda: pull.stats.refused >= 2)  # it tries again
             bob.send(b"from bob")
             with Push(dial=pull.address, tls=identity("alice")) as alice:
                 alice.send(b"from alice")
@@ -170,7 +170,7 @@ def test_admit_decides_by_identity(transport: str, identity: Identity) -> None:
 
 
 @pytest.mark.parametrize(("listens", "dials"), [("tls+tcp", "tcp"), ("wss", "ws")])
-def test_who_does_not_speak_tls_stays_out(listens: str, dials: str, identity: Identity) -> None:
+def test_a_client_without_tls_is_refused(listens: str, dials: str, identity: Identity) -> None:
     with (
         Pull(listen=ADDRESSES[listens], tls=identity("server", ca=None)) as pull,
         Push(dial=pull.address.replace(listens, dials), reconnect=0.02) as push,
@@ -180,8 +180,8 @@ def test_who_does_not_speak_tls_stays_out(listens: str, dials: str, identity: Id
         assert pull.stats.joined == 0
 
 
-def test_what_is_spoken_is_tls(identity: Identity, authority: trustme.CA) -> None:
-    """Python's own TLS agrees: with no certificate of ours, the handshake or the first word after it fails."""
+def test_the_protocol_is_tls(identity: Identity, authority: trustme.CA) -> None:
+    """Verified with Python's own TLS: without a certificate of ours, the handshake or the first read fails."""
     context = ssl.create_default_context()
     authority.configure_trust(context)
     with Pull(listen=ADDRESSES["tls+tcp"], tls=identity("server", ca=None)) as pull:
@@ -269,24 +269,24 @@ def test_a_file_without_pem_in_it_is_named(content: bytes, what: str, good: dict
 
 
 @pytest.mark.parametrize("what", ["ca", "cert", "key"])
-def test_pem_that_holds_nonsense_is_refused(what: str, good: dict[str, Any]) -> None:
+def test_invalid_pem_is_refused(what: str, good: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="tls"):
         listening(good | {what: b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n"})
 
 
-def test_settings_that_make_no_sense_are_refused(good: dict[str, Any], everybody: TLS) -> None:
-    for lacking, why in (("cert", "go together"), ("key", "go together")):
+def test_incomplete_settings_are_refused(good: dict[str, Any], everybody: TLS) -> None:
+    for lacking, why in (("cert", "must be given together"), ("key", "must be given together")):
         with pytest.raises(ConfigError, match=why):
             listening(good | {lacking: None})
     with pytest.raises(ConfigError, match="a listener needs cert and key"):
         listening({"ca": good["ca"]})
-    with pytest.raises(ConfigError, match="a dialler needs ca, or verify=False"):
+    with pytest.raises(ConfigError, match="a dialer needs ca, or verify=False"):
         Push(dial="tls+tcp://127.0.0.1:1", tls=TLS())
     for way in ("listen", "dial"):
         for url in ("tls+tcp://127.0.0.1:1", "wss://127.0.0.1:1/"):
             with pytest.raises(ConfigError, match="needs tls="):
                 Push(**{way: url})  # type: ignore[arg-type]
-    with Push(listen="tcp://127.0.0.1:0", tls=everybody) as push:  # which it then does not need
+    with Push(listen="tcp://127.0.0.1:0", tls=everybody) as push:  # which tcp ignores
         assert push.address.startswith("tcp://")
 
 
@@ -303,7 +303,7 @@ def test_secrets_are_not_shown(identity: Identity) -> None:
 
 @pytest.mark.slow
 def test_wss_listeners_close_a_thousand_times_without_an_abort(identity: Identity) -> None:
-    """NNG's own HTTP server, which is not used here, aborts the process about once in a thousand (docs/nng.md)."""
+    """NNG's own HTTP server, not used here, aborts the process in about one of a thousand closes (docs/nng.md)."""
     own = identity("server", ca=None)
     program = """
         import sys
@@ -319,23 +319,23 @@ def test_wss_listeners_close_a_thousand_times_without_an_abort(identity: Identit
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_wss_diallers_that_nobody_answers_close_a_thousand_times_without_an_abort() -> None:
-    """Four processes at once, so that they are in each other's way."""
+def test_wss_dialers_without_a_listener_close_a_thousand_times_without_an_abort() -> None:
+    """Four processes at once, so that they compete for the CPU."""
     program = """
         import random, socket, time
         from nngkit.protocols import TLS, Bus
 
-        with socket.socket() as nobody:
-            nobody.bind(("127.0.0.1", 0))
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
             for _ in range(1000):
-                with Bus(dial=f"wss://127.0.0.1:{nobody.getsockname()[1]}/p", tls=TLS(verify=False), reconnect=0.01):
+                with Bus(dial=f"wss://127.0.0.1:{unused.getsockname()[1]}/p", tls=TLS(verify=False), reconnect=0.01):
                     time.sleep(random.random() * 0.02)
     """
     closing = [Background(said, program, timeout=160) for _ in range(4)]
     assert [one.result(160) for one in closing] == [""] * 4
 
 
-def test_what_closed_on_wss_is_not_found_by_the_next_listener_on_ws(identity: Identity) -> None:
+def test_a_closed_wss_listener_does_not_affect_the_next_on_ws(identity: Identity) -> None:
     own = identity("both")
     for _ in range(3):
         for scheme in ("wss", "ws"):
@@ -345,7 +345,7 @@ def test_what_closed_on_wss_is_not_found_by_the_next_listener_on_ws(identity: Id
                 assert pull.recv(timeout=WAIT) == b"heard"
 
 
-def test_connected_sockets_that_nobody_closed_may_be_garbage_in_a_cycle(identity: Identity) -> None:
+def test_unclosed_connected_sockets_may_be_garbage_in_a_cycle(identity: Identity) -> None:
     own = identity("both")
     program = """
         import gc, sys, warnings

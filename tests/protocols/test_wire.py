@@ -1,4 +1,4 @@
-"""The bytes on the wire, as docs/wire.md has them: handshakes, frames, headers, and bodies that nothing is done to."""
+"""Bytes on the wire as in docs/wire.md: handshakes, frames, headers, and unchanged bodies."""
 
 import socket
 import struct
@@ -52,7 +52,7 @@ BODIES = [b"", b"\0", b"x" * 300, bytes(range(256)) * 300]
 
 @contextmanager
 def facing(kind: Callable[..., Any], peer: int, address: str = "tcp://127.0.0.1:0") -> Iterator[tuple[Any, RawPeer]]:
-    """A listening socket of ours, and a raw peer connected to it."""
+    """Yield a listening socket of ours, and a raw peer connected to it."""
     with kind(listen=address, linger=0.0) as ours, RawPeer(ours.address, peer) as theirs:
         ours.wait_for_peers(1, WAIT)
         yield ours, theirs
@@ -87,7 +87,7 @@ def test_a_wrong_hello_ends_the_connection(said: bytes) -> None:
 
 
 @pytest.mark.parametrize(("transport", "prefix"), [("tcp", b""), ("ipc", b"\x01"), ("abstract", b"\x01")])
-def test_a_frame_is_a_length_of_eight_bytes_and_the_message_and_on_ipc_a_1_before(
+def test_a_frame_is_a_length_and_the_message_and_on_ipc_begins_with_1(
     transport: str, prefix: bytes, sockets: Path
 ) -> None:
     with facing(Pair0, PAIR0, Wire(transport, sockets).address()) as (ours, theirs):
@@ -109,7 +109,7 @@ def test_an_ipc_frame_of_another_kind_ends_the_connection(sockets: Path) -> None
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
-def test_a_length_over_the_limit_ends_the_connection_and_nobody_else_notices(transport: str, sockets: Path) -> None:
+def test_a_length_over_the_limit_ends_only_its_connection(transport: str, sockets: Path) -> None:
     with (
         Pull(listen=Wire(transport, sockets).address(), recv_max_size=1000) as pull,
         RawPeer(pull.address, PUSH) as good,
@@ -127,7 +127,7 @@ def test_a_length_over_the_limit_ends_the_connection_and_nobody_else_notices(tra
 
 
 @pytest.mark.parametrize("caller", CALLERS, indirect=True, ids=lambda caller: caller.name)
-def test_what_came_before_the_fault_is_received_at_once(caller: Caller) -> None:
+def test_messages_before_a_fault_are_received_at_once(caller: Caller) -> None:
     with facing(lambda **options: Pull(recv_max_size=1000, **options), PUSH) as (pull, theirs):
         waiting = caller.start(pull.recv)
         eventually(lambda: pull._inbox.waiters)
@@ -144,14 +144,14 @@ def test_what_came_before_the_fault_is_received_at_once(caller: Caller) -> None:
 @pytest.mark.parametrize(
     ("kind", "peer"), [(Pair0, PAIR0), (Push, PULL), (Bus, BUS), (Pub, SUB)], ids=["pair0", "push", "bus", "pub"]
 )
-def test_without_a_header_the_message_is_the_users_bytes(kind: Callable[..., Any], peer: int) -> None:
+def test_without_a_header_the_message_is_the_programs_bytes(kind: Callable[..., Any], peer: int) -> None:
     with facing(kind, peer) as (ours, theirs):
         for body in BODIES:
             ours.send(body)
             assert theirs.recv() == body
 
 
-def test_pair1_sends_a_hop_count_of_one_and_lets_up_to_eight_in() -> None:
+def test_pair1_sends_a_hop_count_of_1_and_accepts_up_to_8() -> None:
     with facing(Pair1, PAIR1) as (ours, theirs):
         ours.send(b"body")
         assert theirs.recv() == b"\0\0\0\x01body"
@@ -163,7 +163,7 @@ def test_pair1_sends_a_hop_count_of_one_and_lets_up_to_eight_in() -> None:
         eventually(lambda: (ours.stats.cut, ours.stats.bad) == (1, 1))
 
 
-def test_a_request_has_an_id_with_the_top_bit_set_and_the_reply_brings_it_back() -> None:
+def test_a_request_has_an_id_with_the_top_bit_set_and_so_has_its_reply() -> None:
     with facing(Req, REP) as (req, theirs):
         ids = []
         for body in BODIES:
@@ -194,7 +194,7 @@ def test_a_survey_has_an_id_with_the_top_bit_set_and_takes_every_reply_with_it()
         eventually(lambda: surveyor.stats.late == 2)
 
 
-def test_ids_start_anywhere_so_that_a_restarted_process_takes_no_replies_to_its_former_self() -> None:
+def test_ids_start_at_random_so_that_a_restarted_process_takes_no_old_replies() -> None:
     firsts = set()
     for _ in range(4):
         with facing(Req, REP) as (req, theirs):
@@ -206,7 +206,7 @@ def test_ids_start_anywhere_so_that_a_restarted_process_takes_no_replies_to_its_
 
 
 @pytest.mark.parametrize(("kind", "peer"), [(Rep, REQ), (Respondent, SURVEYOR)], ids=["rep", "respondent"])
-def test_an_answer_goes_back_with_all_hops_of_its_question(kind: Callable[..., Any], peer: int) -> None:
+def test_a_reply_carries_the_whole_header_of_its_question(kind: Callable[..., Any], peer: int) -> None:
     with facing(kind, peer) as (ours, theirs):
         for hops in range(8):
             trail = b"".join(map(WORD.pack, range(1, hops + 1))) + b"\x80\0\0\x07"
@@ -218,7 +218,7 @@ def test_an_answer_goes_back_with_all_hops_of_its_question(kind: Callable[..., A
 
 
 @pytest.mark.parametrize(("kind", "peer"), [(Rep, REQ), (Respondent, SURVEYOR)], ids=["rep", "respondent"])
-def test_a_question_with_more_than_eight_words_of_header_is_dropped_and_one_without_an_end_cuts_the_connection(
+def test_a_question_with_over_8_header_words_is_dropped_and_one_without_an_end_cuts_the_connection(
     kind: Callable[..., Any], peer: int
 ) -> None:
     with facing(kind, peer) as (ours, theirs):
@@ -244,7 +244,7 @@ def test_a_reply_too_short_for_an_id_cuts_the_connection(kind: Callable[..., Any
 # ---- the trailer of numbered messages --------------------------------------------------------------------------------
 
 
-def test_a_numbered_message_is_topic_body_origin_number_and_length_of_topic() -> None:
+def test_a_numbered_message_is_topic_body_origin_number_and_topic_length() -> None:
     with Pub(listen="tcp://127.0.0.1:0", sequence=True) as pub, RawPeer(pub.address, SUB) as theirs:
         pub.wait_for_peers(1, WAIT)
         pub.send(b"3 degrees", topic="weather.")
@@ -263,7 +263,7 @@ def test_a_numbered_message_is_topic_body_origin_number_and_length_of_topic() ->
         assert theirs.recv()[:8] != origin
 
 
-def test_a_subscriber_takes_the_trailer_off_and_counts_gaps_repeats_and_what_has_none() -> None:
+def test_a_subscriber_removes_the_trailer_and_counts_gaps_repeats_and_missing_trailers() -> None:
     def numbered(message: bytes, number: int, topic: int = 0, origin: bytes = b"origin 1") -> bytes:
         return message + struct.pack(">8sQI", origin, number, topic)
 
@@ -296,7 +296,7 @@ def test_each_protocol_has_its_name_on_ws(kind: Callable[..., Any], number: int,
 
 
 def upgraded(host_listened_on: str, host_asked_for: str, path: str, subprotocol: str | None) -> tuple[bytes, bytes]:
-    """The first line of what a listening Push answers to a request to upgrade, and the frame of a message it sends."""
+    """Return the first line of a listening Push's answer to an upgrade, and the frame of a message it sends."""
     with Push(listen=f"ws://{host_listened_on}:0/brick", linger=0.0) as push:
         address = push.address.replace(EVERYWHERE, "127.0.0.1")
         with closing(connect(address)) as connection:
@@ -323,7 +323,7 @@ def upgraded(host_listened_on: str, host_asked_for: str, path: str, subprotocol:
     ],
     ids=["as asked", "any port", "another host", "any host", "another path", "the dialler's protocol", "no protocol"],
 )
-def test_a_ws_listener_wants_its_own_host_path_and_protocol_and_sends_binary_frames(
+def test_a_ws_listener_requires_its_host_path_and_protocol_and_sends_binary_frames(
     listened: str, host: str, path: str, subprotocol: str | None, status: bytes
 ) -> None:
     first_line, frame = upgraded(listened, host, path, subprotocol)
@@ -331,7 +331,7 @@ def test_a_ws_listener_wants_its_own_host_path_and_protocol_and_sends_binary_fra
     assert frame == (b"\x82\x04work" if status == b"101" else b"")
 
 
-def test_a_ws_dialler_asks_for_the_listeners_protocol_and_sends_masked_frames_with_the_header_inside() -> None:
+def test_a_ws_dialer_requests_the_listeners_protocol_and_sends_masked_frames() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, Req(linger=0.0) as req:
         server.settimeout(WAIT)
         req.dial(f"ws://127.0.0.1:{server.getsockname()[1]}/brick")

@@ -1,6 +1,6 @@
-"""A program that uses pynng by itself, before, after and at the same time: one NNG serves both.
+"""A program that also uses pynng itself, before, after and at the same time: one NNG serves both.
 
-Each in a Python of its own, which has to end well and to say nothing on standard error.
+Each test runs in a Python of its own, which must exit with 0 and print nothing to standard error.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BEGIN = """
 """
 
 
-def test_before_and_after() -> None:
+def test_pynng_works_before_and_after_ours() -> None:
     program = """
     for round in range(3):
         theirs_alone(round)
@@ -73,7 +73,7 @@ def test_pynng_first_imported_after_ours_was_used() -> None:
     assert said(program) == "done"
 
 
-def test_they_talk_to_each_other_in_one_process() -> None:
+def test_pynng_and_ours_exchange_messages_in_one_process() -> None:
     program = """
     with Push(listen=TCP) as push, pynng.Pull0(dial=push.address, recv_timeout=15000) as pull:
         push.send_many([b"%d" % number for number in range(100)])
@@ -91,13 +91,13 @@ def test_they_talk_to_each_other_in_one_process() -> None:
     assert said(BEGIN + program) == "done"
 
 
-def test_inproc_addresses_are_each_ones_own() -> None:
-    """Ours are pairs of sockets in this process, and not NNG's inproc: both may have the same name."""
+def test_inproc_addresses_are_separate() -> None:
+    """Ours are pairs of sockets in this process, not NNG's inproc: both may have the same name."""
     program = """
     with Pull(listen="inproc://name") as ours, Push(dial="inproc://name") as push:
-        with pynng.Push0() as stranger:
+        with pynng.Push0() as unrelated:
             try:
-                stranger.dial("inproc://name", block=True)
+                unrelated.dial("inproc://name", block=True)
             except pynng.ConnectionRefused:
                 pass
             else:
@@ -115,19 +115,19 @@ def test_inproc_addresses_are_each_ones_own() -> None:
 
 def test_callbacks_and_errors_of_pynng_are_its_own() -> None:
     program = """
-    came, went = threading.Event(), threading.Event()
+    joined, left = threading.Event(), threading.Event()
     with pynng.Pull0(recv_timeout=20) as theirs:
-        theirs.add_post_pipe_connect_cb(lambda pipe: came.set())
-        theirs.add_post_pipe_remove_cb(lambda pipe: went.set())
+        theirs.add_post_pipe_connect_cb(lambda pipe: joined.set())
+        theirs.add_post_pipe_remove_cb(lambda pipe: left.set())
         theirs.listen(TCP)
         port = theirs.listeners[0].local_address
         with Push(dial=f"tcp://{port}") as push:
-            assert came.wait(15)
+            assert joined.wait(15)
             try:
                 theirs.recv()
             except pynng.Timeout as error:
                 assert not isinstance(error, NngkitError)
-        assert went.wait(15)
+        assert left.wait(15)
     try:
         theirs.recv()
     except pynng.Closed as error:
@@ -209,7 +209,7 @@ def test_both_are_awaited_under_asyncio() -> None:
     assert said(BEGIN + MIXED + program) == "done"
 
 
-def test_they_talk_to_each_other_under_trio() -> None:
+def test_pynng_and_ours_exchange_messages_under_trio() -> None:
     program = """
     async def main():
         with pynng.Rep0() as rep:

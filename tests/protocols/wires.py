@@ -1,11 +1,11 @@
-"""What the tests of the bricks share. A test is about a *pattern* over a *wire*, waited for by a *caller*::
+"""Shared parts of the socket tests. A test is about a *pattern* over a *wire*, with a *caller* that waits::
 
     pattern   the two ends of a protocol, and how to carry messages from one to the other
-    wire      a transport: addresses to listen on, and the options that both ends need (TLS)
+    wire      a transport: addresses to listen at, and the options that both ends need (TLS)
     caller    a way to wait: blocking, trio, asyncio
 
-A caller calls the blocking name and finds the awaitable twin itself: ``caller.call(sock.recv, timeout=1)`` is
-``trio.run(sock.arecv)`` under trio. Every wait here is bounded by WAIT: a test that hangs fails instead.
+A caller is given the blocking name and finds the awaitable twin: ``caller.call(sock.recv, timeout=1)`` is
+``trio.run(sock.arecv)`` under trio. Every wait is bounded by WAIT: a test that hangs fails instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from nngkit.protocols import (
     Surveyor,
 )
 
-WAIT = 20.0  # seconds: far more than anything here takes, also on a machine with other work to do
+WAIT = 20.0  # seconds: far more than anything here takes, also on a busy machine
 ROOT = Path(__file__).parents[2]
 
 _names = itertools.count()
@@ -59,18 +59,18 @@ class Caller:
     name: str
 
     def call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """What ``method`` (or the twin of it that is awaited) returns or raises."""
+        """Return or raise the outcome of ``method``, or of its awaitable twin."""
         if self.name == "blocking":
             return method(*arguments, **options)
         twin = partial(getattr(method.__self__, f"a{method.__name__}"), *arguments, **options)  # type: ignore[attr-defined]
         return trio.run(twin) if self.name == "trio" else asyncio.run(twin())
 
     def start(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Background:
-        """The same in a thread."""
+        """Like ``call``, in a thread."""
         return Background(self.call, method, *arguments, **options)
 
     def every(self, sock: Any) -> list[Any]:
-        """All that iterating over ``sock`` gives, until it ends."""
+        """Return everything that iterating over ``sock`` yields, until it ends."""
         if self.name == "blocking":
             return list(sock)
 
@@ -87,7 +87,7 @@ CALLERS = (BLOCKING, TRIO, ASYNCIO)
 
 
 class Background(threading.Thread):
-    """A call in a thread; ``result`` is what it returned or raised."""
+    """A call in a thread; ``result`` returns or raises its outcome."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         super().__init__(daemon=True)
@@ -110,7 +110,7 @@ class Background(threading.Thread):
         return self._value
 
     def error(self, timeout: float = WAIT) -> BaseException:
-        """What it raised."""
+        """The exception it raised."""
         self.join(timeout)
         assert not self.is_alive(), f"{self._function} still runs after {timeout} s"
         assert self._error is not None, f"{self._function} returned {self._value!r}"
@@ -118,7 +118,7 @@ class Background(threading.Thread):
 
 
 def eventually(true: Callable[[], Any], timeout: float = WAIT) -> Any:
-    """What ``true()`` says once it is true: for counters, of whose changes nobody tells."""
+    """Return the result of ``true()`` once it is true: for state without notifications, such as counters."""
     end = time.monotonic() + timeout
     while not (value := true()):
         assert time.monotonic() < end, f"not in {timeout} s: {true}"
@@ -144,7 +144,7 @@ class Wire:
         return {} if self.tls is None else {"tls": self.tls}
 
     def address(self, port: int = 0) -> str:
-        """An address nobody has listened on yet; on the network with ``port``."""
+        """Return an address that was not listened on yet; on the network with ``port``."""
         match self.transport:
             case "tcp" | "tls+tcp":
                 return f"{self.transport}://127.0.0.1:{port}"
@@ -159,10 +159,11 @@ class Wire:
 
     @contextmanager
     def reserved(self) -> Iterator[str]:
-        """An address to dial before anybody listens there; it stays ours: nobody else can be given its port."""
+        """Yield an address to dial before a listener is there; no other socket can get its port."""
         family = socket.AF_INET6 if self.transport == "tcp6" else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as holder:
-            # bound and not listening: the kernel gives the port to nobody, but lets NNG, which says the same, listen
+            # bound and not listening: the kernel gives the port to no other socket, but lets NNG listen, which sets the
+            # same option
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             holder.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
             yield self.address(holder.getsockname()[1])
@@ -173,7 +174,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A protocol's two ends: ``first`` has something to say, ``second`` to hear. ``answered``: it is a question."""
+    """Both ends of a protocol: ``first`` sends, ``second`` receives. ``answered``: messages are questions."""
 
     name: str
     first: Callable[..., Any]
@@ -183,7 +184,7 @@ class Pattern:
     second_options: dict[str, Any] = field(default_factory=dict)
 
     def pair(self, wire: Wire, *, first_listens: bool, **options: Any) -> tuple[Any, Any]:
-        """Both ends, connected; whoever asks closes them."""
+        """Return both ends, connected; the caller closes them."""
         if first_listens:
             one = self.first(listen=wire.address(), **wire.options, **options)
             two = self.second(dial=one.address, **self.second_options, **wire.options, **options)
@@ -202,7 +203,7 @@ class Pattern:
     @contextmanager
     def connected(self, wire: Wire, *, first_listens: bool = True, **options: Any) -> Iterator[tuple[Any, Any]]:
         one, two = self.pair(wire, first_listens=first_listens, **options)
-        # who spoke closes first, while the other is still there to take what is on its way
+        # the sender closes first, while the other end can still receive
         with two, one:
             yield one, two
 
@@ -210,11 +211,11 @@ class Pattern:
         return self.second(**self.second_options, **options)
 
     def say(self, first: Any) -> Any:
-        """The method by which the first end speaks."""
+        """Return the method by which the first end sends."""
         return getattr(first, self.verb)
 
     def carry(self, caller: Caller, first: Any, second: Any, bodies: Sequence[bytes]) -> list[bytes]:
-        """Say all of ``bodies`` at the first end; what was heard at the second. Answers have to be right, too."""
+        """Send all of ``bodies`` at the first end and return those received at the second; check the replies too."""
         if not self.answered:
             for body in bodies:
                 caller.call(first.send, body)
@@ -229,7 +230,7 @@ class Pattern:
         return heard
 
     def ask(self, caller: Caller, first: Any, body: bytes) -> bytes:
-        """One question and its one answer."""
+        """Return the one reply to one question."""
         if self.name == "reqrep":
             return bytes(caller.call(first.request, body, timeout=WAIT))
         result = caller.call(first.survey, body, timeout=WAIT, early=True)
@@ -263,7 +264,7 @@ def run_python(program: str, *arguments: str, timeout: float = WAIT) -> subproce
 
 
 def said(program: str, *arguments: str, timeout: float = WAIT) -> str:
-    """What ``program`` printed; it has to end well and to say nothing on standard error."""
+    """Return the output of ``program``, which must exit with 0 and print nothing to standard error."""
     done = run_python(program, *arguments, timeout=timeout)
     assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout.strip()

@@ -1,0 +1,29 @@
+"""Machines of new connections: SP over a byte stream, or over WebSocket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ._addresses import Address
+from .sp import NAMES, PEERS, Machine
+
+
+def machines(protocol: int, limit: int, headroom: int) -> Callable[[Address, bool], Any]:
+    """Return a factory of machines for new connections; it does not refer to the socket."""
+
+    def machine(address: Address, dialed: bool) -> Any:
+        if not address.web:
+            return Machine(protocol, limit=limit, headroom=headroom, ipc=address.local, in_place=True)
+        from .websocket import ClientMachine, ServerMachine  # imports h11 and wsproto, which most programs do not need
+
+        listener = PEERS[protocol] if dialed else protocol
+        subprotocol = f"{NAMES[listener]}.sp.nanomsg.org"
+        if dialed:
+            port = f":{address.port}"
+            host = f"[{address.host}]" if ":" in address.host else address.host
+            return ClientMachine(subprotocol, address.path, host + port, limit, os.urandom, headroom=headroom)
+        return ServerMachine(subprotocol, address.path, address.host or None, limit, headroom=headroom)
+
+    return machine

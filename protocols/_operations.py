@@ -1,0 +1,84 @@
+"""NNG operations (aios) and their owners: started here, completed on NNG's threads, freed after the last callback.
+
+Two rules keep memory valid; docs/nng.md has the findings behind them:
+
+* An operation is posted only while none is in progress on the same aio. A second one aborts the process.
+* An aio is freed by ``nng_aio_reap`` when its last callback has come, never inside that callback.
+
+So an owner of aios stays in ``_ending`` from its close until its last callback. May not know: streams, messages.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import operator
+import threading
+from collections import deque
+from typing import Any
+
+from ._nng import ffi, lib, new_aio
+
+log = logging.getLogger("nngkit.protocols")
+
+_numbers = itertools.count(1)
+_owners: dict[int, Owner] = {}
+_ending: dict[int, Owner] = {}  # closed, with callbacks still to come
+_all_ended = threading.Condition()
+
+
+@ffi.callback("void (*)(void *)")  # type: ignore[untyped-decorator]
+def _completed(argument: Any) -> None:
+    number = int(ffi.cast("uintptr_t", argument))
+    owner = _owners.get(number >> 2)
+    if owner is None:
+        return
+    try:
+        owner.completed(number & 3)
+    except Exception:
+        log.exception("%r: error in a completion callback", owner)
+
+
+def atomically(*calls: tuple[Any, ...]) -> None:
+    """Make the calls, each (function, *arguments) into C; no signal handler runs between them."""
+    deque(itertools.starmap(operator.call, calls), 0)
+
+
+class Owner:
+    """Owner of operations in progress, kept alive until it is closed. ``number`` is unique in the process."""
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        _owners[self.number] = self
+
+    def aio(self, which: int) -> Any:
+        """Return a new aio whose completions call ``completed(which)``; ``which`` is 0 to 3."""
+        return new_aio(_completed, ffi.cast("void *", self.number << 2 | which))
+
+    def completed(self, which: int) -> None:
+        """Handle the end of an operation. Called on an NNG thread."""
+        raise NotImplementedError
+
+    def ending(self) -> None:
+        """Stay alive until ``ended``: callbacks are still to come."""
+        _ending[self.number] = self
+
+    def ended(self, *aios: Any) -> None:
+        """Free the aios: no callback is to come, except the one that may be calling this."""
+        for aio in aios:
+            lib.nng_aio_reap(aio)
+        _owners.pop(self.number, None)
+        if _ending.pop(self.number, None) is not None and not _ending:
+            with _all_ended:
+                _all_ended.notify_all()
+
+
+def wait_until_ended(numbers: list[int], timeout: float) -> bool:
+    """Block until the owners with those numbers have had their last callback; return False after ``timeout`` seconds.
+
+    NNG has ended their operations already, so only its threads' scheduling is waited for.
+    """
+    if not any(number in _ending for number in numbers):
+        return True
+    with _all_ended:
+        return _all_ended.wait_for(lambda: not any(number in _ending for number in numbers), timeout)

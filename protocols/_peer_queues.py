@@ -1,0 +1,233 @@
+"""A send queue for each peer (PUB, BUS, SURVEYOR, answers), capped by messages and bytes.
+
+A burst to all peers is queued once, in ``burst``, and distributed at BURST_MESSAGES messages or CHUNK bytes, or by an
+alarm after BURST_DELAY. May not know: protocols, event loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from nngkit.errors import Closed
+
+from ._connection import Connection
+from ._operations import atomically
+from ._write_half import APART_LIMIT, CHUNK
+from ._write_timing import BURST_DELAY, BURST_GAP, TURN_GAP, YIELD_EVERY, WriteTiming
+
+if TYPE_CHECKING:
+    from ._core import Core
+
+BURST_MESSAGES: Final = 256  # messages of a burst to all peers after which they are distributed
+
+
+class PeerQueues(WriteTiming):
+    """Queues of single peers, and the fan-out to all."""
+
+    def __init__(self, core: Core, cap: int, window: int) -> None:
+        super().__init__(core, cap, window)
+        self._burst_bytes = 0
+        self._burst_limit = min(BURST_MESSAGES, cap)
+        self.fanned = 0
+        self._fanned_out = 0
+
+    def offer(self, connection: Connection, data: bytes) -> bool:
+        """Queue an answer for its peer; return False if there is no room. Under the lock."""
+        size = len(data)
+        if connection.out and not connection.tx_state and not self._fits(connection, 1, size):
+            connection.write(now=True)  # write what waits for the end of a loop's turn
+            if connection.fault is not None:
+                self._core.lose(connection)
+                return False
+        out = connection.out
+        if out and not self._fits(connection, 1, size):
+            return False
+        out += (data,)
+        connection.out_bytes += size
+        return True
+
+    def write_to(self, connection: Connection) -> None:
+        """Write the messages offered to this peer. Under the lock."""
+        if connection.tx_state:
+            return  # its callback writes them
+        at = perf_counter()
+        in_burst = at - connection.last_queued_at < BURST_GAP  # to this peer: only its messages are written together
+        connection.last_queued_at = at
+        connection.write(now=not in_burst)
+        if connection.fault is not None:
+            self._core.lose(connection)
+
+    def write_at_turn_end(self, connection: Connection) -> None:
+        """Like ``write_to``, for a task: at the end of its loop's turn, if more may follow. Under the lock."""
+        if connection.tx_state:
+            return
+        at = perf_counter()
+        if at - connection.last_queued_at > TURN_GAP and not self._due_peers:
+            self.write_to(connection)
+            return
+        self._due_peers[connection] = None
+        if at > self._due:
+            self.expect()
+
+    def to_all(self, items: Sequence[bytes]) -> None:
+        """Queue ``items`` for every peer; drop and count those without room. Raises Closed."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                self._fan_out(items)
+        except Closed:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        self._fanned_out += len(items)
+        if self._fanned_out >= YIELD_EVERY:
+            self._fanned_out = 0
+            self.yield_gil()
+
+    def to_others(self, items: Sequence[tuple[bytes, int | None]]) -> None:
+        """Queue each message for every peer except the one with its number. Otherwise like ``to_all``."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                self.distribute()  # earlier messages first
+                self.fanned += len(items)
+                for connection in core.joined():
+                    theirs = [data for data, number in items if number != connection.number]
+                    if theirs:
+                        steps, lost = self._queued(connection, theirs, sum(map(len, theirs)))
+                        atomically(*steps, (setattr, self, "dropped", self.dropped + lost))
+                        self.write_to(connection)
+        except Closed:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        self.yield_gil()
+
+    def _fan_out(self, items: Sequence[bytes]) -> None:
+        """Accept ``items`` for all present peers. Under the lock."""
+        for start in range(0, len(items), BURST_MESSAGES):  # in parts, so that a queue need not hold all of it
+            some = items[start : start + BURST_MESSAGES]
+            size, count = sum(map(len, some)), len(some)
+            # no calls from here: see _connection.py
+            self.burst += some
+            self._burst_bytes += size
+            self.fanned += count
+            at = perf_counter()
+            in_burst = at - self._last < BURST_GAP
+            self._last = at
+            if not in_burst or len(self.burst) >= self._burst_limit or self._burst_bytes >= CHUNK:
+                self.distribute()
+                self._last = perf_counter()
+            elif not self._flusher.is_set:
+                self._flusher.set(BURST_DELAY)
+
+    def distribute(self) -> None:
+        """Queue the burst for each peer, and write it. Under the lock."""
+        if not self.burst:
+            return
+        joined = self._core.joined()
+        self._give(joined)
+        for connection in joined:
+            if not connection.tx_state:  # else its callback writes what it finds
+                connection.write(now=True)
+                if connection.fault is not None:
+                    self._core.lose(connection)
+
+    def settle_burst(self) -> None:
+        """Distribute the burst, so that the counters are complete."""
+        core = self._core
+        if not self.burst:
+            return
+        try:
+            with core.lock:
+                if core.reason is None:  # else the alarm does it, or this is a forked child, which writes nothing
+                    self.distribute()
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+
+    def _give(self, joined: Sequence[Connection]) -> None:
+        """Queue the burst for each connection: for all or, if interrupted, for none (see `atomically`)."""
+        items, size = self.burst, self._burst_bytes
+        framed: dict[object, tuple[list[bytes], int]] = {}  # frames made once for all connections with equal framing
+        steps: list[tuple[Any, ...]] = []
+        lost = 0
+        for connection in joined:
+            machine, out = connection.machine, connection.out
+            framing = machine.framing
+            idle = not out and not connection.bodies and not connection.total and not connection.tx_state
+            if framing is not None and idle and not machine.to_send and size <= APART_LIMIT:
+                if framing not in framed:
+                    frames = machine.frames(items)
+                    framed[framing] = frames, sum(map(len, frames))
+                frames, total = framed[framing]
+                steps += [
+                    (setattr, connection, "held", frames),
+                    (setattr, connection, "bodies", items),
+                    (setattr, connection, "done", 0),
+                    (setattr, connection, "total", total),
+                ]
+                continue
+            queued, dropped = self._queued(connection, items, size)
+            steps += queued
+            lost += dropped
+        atomically(
+            *steps,
+            (setattr, self, "dropped", self.dropped + lost),
+            (setattr, self, "burst", []),
+            (setattr, self, "_burst_bytes", 0),
+        )
+
+    def _queued(self, connection: Connection, items: Sequence[bytes], size: int) -> tuple[list[tuple[Any, ...]], int]:
+        """Return the calls that queue ``items`` for one peer, and how many messages they drop."""
+        if not self._fits(connection, len(items), size) and not connection.tx_state:
+            connection.write(now=True)  # write the burst that waits; the caller handles a fault
+        if self._fits(connection, len(items), size):
+            return [
+                (connection.out.extend, items),
+                (setattr, connection, "out_bytes", connection.out_bytes + size),
+            ], 0
+        kept, dropped = self._cut([*connection.out, *items], len(connection.out))
+        return [
+            (setattr, connection, "out", kept),
+            (setattr, connection, "out_bytes", sum(map(len, kept))),
+            (setattr, connection, "dropped", connection.dropped + dropped),
+        ], dropped
+
+    def _fits(self, connection: Connection, count: int, size: int) -> bool:
+        return len(connection.out) + count <= self.cap and connection.out_bytes + size <= self.window
+
+    def _cut(self, queue: list[bytes], there: int) -> tuple[list[bytes], int]:
+        """Return the part of a queue that fits, and the number of messages that do not.
+
+        The first ``there`` messages were queued before.
+        """
+        cap, window = self.cap, self.window
+        if self.when_full == "drop_oldest":
+            first, size = len(queue), 0
+            while (
+                first and len(queue) - first < cap and (first == len(queue) or size + len(queue[first - 1]) <= window)
+            ):
+                first -= 1
+                size += len(queue[first])
+            return queue[first:], self._weight(queue[:first])
+        kept, gone, size = queue[:there], queue[:0], sum(map(len, queue[:there]))
+        for data in queue[there:]:
+            if len(kept) < cap and (not kept or size + len(data) <= window):
+                kept.append(data)
+                size += len(data)
+            else:
+                gone.append(data)
+        return kept, self._weight(gone)

@@ -1,0 +1,380 @@
+"""Signal handlers that raise in the main thread: nothing is lost or duplicated."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from nngkit.protocols._waiters import ThreadWaiter
+from tests.protocols.wires import WAIT, Background, said
+
+# ---- signal handlers that raise --------------------------------------------------------------------------------------
+
+
+# `hammer(step)` runs step() repeatedly in the main thread and interrupts it about every millisecond, at any point. A
+# step records its result in the expression that produced it: a handler runs at calls and jumps, and there is neither
+# between the return of a Python function and the list that takes its result.
+INTERRUPTED = """
+    import signal, sys, threading, time
+    from nngkit.errors import Closed, TimedOut
+    from nngkit.protocols import *
+
+    SECONDS, WHAT, SCHEME = float(sys.argv[1]), sys.argv[2], sys.argv[3]
+    URL = {"tcp": "tcp://127.0.0.1:0", "inproc": "inproc://interrupted"}[SCHEME]
+    armed = False
+    interrupts = 0
+
+    class Interrupt(Exception):
+        pass
+
+    def interrupt(*_):
+        global armed, interrupts
+        if armed:
+            armed = False
+            interrupts += 1
+            raise Interrupt
+
+    def hammer(step):
+        global armed
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            try:
+                armed = True
+                while time.monotonic() < end:
+                    step()
+                armed = False
+            except Interrupt:
+                pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert interrupts > 20, interrupts
+
+    def number(body):
+        return int(body[:8])
+"""
+RECEIVING = """
+    count = 0
+    over = threading.Event()
+
+    def produce():
+        global count
+        while not over.is_set():
+            push.send(b"%08d" % count + b"x" * (count % 50), timeout=30)
+            count += 1
+
+    push = Push(listen=URL, send_buffer=50)
+    pull = Pull(dial=push.address)
+    push.wait_for_peers(1, 15)
+    thread = threading.Thread(target=produce)
+    thread.start()
+    got = []
+
+    def recv():
+        got.append(pull.recv(timeout=30))
+
+    def recv_msg():
+        got.append(pull.recv_msg(timeout=30))
+
+    def recv_many():
+        global got
+        got += pull.recv_many(5, timeout=30)
+
+    def timed_out():
+        global got
+        try:
+            got += pull.recv_many(5, timeout=0.0005)
+        except TimedOut:
+            pass
+
+    hammer({"recv": recv, "recv_msg": recv_msg, "recv_many": recv_many, "timed out": timed_out}[WHAT])
+    over.set()
+    while thread.is_alive():  # it may wait for room
+        timed_out()
+    while len(got) < count:
+        got += pull.recv_many(timeout=5)
+    numbers = [number(body) for body in got]
+    assert numbers == list(range(count)), (count, len(numbers), len(set(numbers)), interrupts)
+    assert [len(body) for body in got] == [8 + one % 50 for one in numbers]
+    pull.close(), push.close()
+    print("done")
+"""
+SENDING = """
+    got = []
+    pull = Pull(listen=URL)
+    push = Push(dial=pull.address, send_buffer=2, linger=30)
+    push.wait_for_peers(1, 15)
+
+    def consume():
+        for body in pull:
+            got.append(body)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    count = 0
+    returned = []
+
+    def send():
+        global count
+        count += 1
+        push.send(b"%08d" % count + b"x" * (count % 50), timeout=30)
+        returned.append(count)
+
+    def send_many():
+        global count
+        first = count + 1
+        count += 5
+        push.send_many([b"%08d" % one + b"x" * (one % 50) for one in range(first, first + 5)], timeout=30)
+        returned.extend(range(first, first + 5))
+
+    def timed_out():
+        global count
+        count += 1
+        try:
+            push.send(b"%08d" % count + b"x" * (count % 50), timeout=0.0005)
+            returned.append(count)
+        except TimedOut:
+            refused.append(count)
+
+    refused = []
+    hammer({"send": send, "send_many": send_many, "timed out": timed_out}[WHAT])
+    push.send(b"%08d" % 0, timeout=30)
+    end = time.monotonic() + 30
+    while not got or number(got[-1]):
+        assert time.monotonic() < end, "the last one does not arrive"
+        time.sleep(0.01)
+    pull.close()
+    thread.join()
+    numbers = [number(body) for body in got[:-1]]
+    assert [len(body) for body in got[:-1]] == [8 + one % 50 for one in numbers], "a message was torn"
+    assert numbers == sorted(set(numbers)), "out of order, or doubled"
+    assert not set(returned) - set(numbers), f"lost: {sorted(set(returned) - set(numbers))[:10]} {interrupts}"
+    assert not set(refused) & set(numbers), "timed out and sent all the same"
+    assert push.stats.sent == len(got), (push.stats.sent, len(got))
+    push.close()
+    print("done")
+"""
+ASKING = """
+    seen = []
+    rep = Rep(listen=URL)
+    req = Req(dial=rep.address)
+    req.wait_for_peers(1, 15)
+
+    def answer():
+        for question in rep:
+            seen.append(question.body)
+            question.reply(question.body[::-1])
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    count = 0
+    asked = []
+
+    def request():
+        global count
+        count += 1
+        question = b"%08d" % count
+        reply = req.request(question, timeout=30)
+        asked.append((question, reply))
+
+    hammer(request)
+    assert req.request(b"last", timeout=30) == b"tsal"
+    assert len(asked) > 20, len(asked)
+    for question, reply in asked:
+        assert reply == question[::-1], (question, reply)
+    assert len(seen) == len(set(seen)), "asked twice"
+    assert {question for question, _ in asked} <= set(seen)
+    assert not len(req._asking), "a request that ended is still waited for"
+    stats = req.stats
+    assert stats.resent == 0
+    assert stats.late <= interrupts
+    rep.close()
+    thread.join()
+    req.close()
+    print("done")
+"""
+PUBLISHING = """
+    got = []
+    sub = Sub(listen=URL, topics="", recv_buffer=8192)
+    pub = Pub(dial=sub.address, send_buffer=8192, linger=30)
+    pub.wait_for_peers(1, 15)
+
+    def consume():
+        for body in sub:
+            got.append(number(body))
+
+    thread = threading.Thread(target=consume, daemon=True)
+    thread.start()
+    count = 0
+    returned = []
+
+    def publish():
+        global count, waiting
+        if waiting or not count % 100:
+            waiting = True  # so that nothing is dropped; an interrupt does not end that
+            if pub.stats.sent - len(got) > 2000:
+                time.sleep(0.0005)
+                return
+            waiting = False
+        count += 1
+        pub.send(b"%08d" % count)
+        returned.append(count)
+
+    waiting = False
+    hammer(publish)
+    assert pub.drain(10), pub.stats  # an interrupted write continues without another send
+    end = time.monotonic() + 10
+    while len(got) < pub.stats.written:
+        assert time.monotonic() < end, (len(got), pub.stats, sub.stats)
+        time.sleep(0.01)
+    assert (pub.stats.dropped, sub.stats.dropped) == (0, 0)
+    assert got == sorted(set(got)), "out of order, or doubled"
+    assert not set(returned) - set(got), f"lost: {sorted(set(returned) - set(got))[:10]} {interrupts}"
+    assert pub.stats.sent == len(got), (pub.stats.sent, len(got))
+    pub.close(), sub.close()
+    thread.join()
+    print("done")
+"""
+ANSWERING = """
+    rep = Rep(listen=URL)
+    req = Req(dial=rep.address)
+    req.wait_for_peers(1, 15)
+    over = threading.Event()
+    asked = []
+    lost = []
+
+    def ask(number):
+        count = 0
+        while not over.is_set():
+            count += 1
+            question = b"%d %d" % (number, count)
+            try:
+                asked.append((question, req.request(question, timeout=1)))
+            except TimedOut:
+                lost.append(question)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    answered = []
+
+    def answer():
+        question = rep.recv(timeout=30)
+        taken.append(question.body)
+        question.reply(question.body[::-1])
+        answered.append(question.body)
+
+    taken = []
+    hammer(answer)
+    over.set()
+    while any(thread.is_alive() for thread in threads):
+        try:
+            question = rep.recv(timeout=0.05)
+        except TimedOut:
+            continue
+        question.reply(question.body[::-1])
+    assert len(asked) > 20, len(asked)
+    for question, reply in asked:
+        assert reply == question[::-1], (question, reply)
+    # a question is lost only where the handler interrupted its answer
+    assert not set(lost) & set(answered), (sorted(set(lost) & set(answered))[:5], interrupts)
+    assert len(lost) <= interrupts
+    rep.close(), req.close()
+    print("done")
+"""
+PROGRAMS = {
+    "recv": RECEIVING,
+    "recv_msg": RECEIVING,
+    "recv_many": RECEIVING,
+    "recv, timed out": RECEIVING,
+    "send": SENDING,
+    "send_many": SENDING,
+    "send, timed out": SENDING,
+    "request": ASKING,
+    "publish": PUBLISHING,
+    "reply": ANSWERING,
+}
+
+
+def hammer(what: str, scheme: str, seconds: float) -> None:
+    program = INTERRUPTED + PROGRAMS[what]
+    assert said(program, str(seconds), what.rpartition(", ")[2], scheme, timeout=seconds + 2 * WAIT) == "done"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["tcp", "inproc"])
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_a_signal_handler_that_raises_loses_and_duplicates_nothing(what: str, scheme: str) -> None:
+    hammer(what, scheme, 0.7)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("scheme", ["tcp", "inproc"])
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_a_signal_handler_that_raises_for_long_loses_and_duplicates_nothing(what: str, scheme: str) -> None:
+    hammer(what, scheme, 10.0)
+
+
+DEAF = """
+    import signal, threading, time
+    from pathlib import Path
+    from nngkit.protocols import Pull
+
+    def masks():
+        found = {}
+        for task in Path("/proc/self/task").iterdir():
+            lines = (task / "status").read_text().splitlines()
+            values = dict(line.partition(":\t")[::2] for line in lines)
+            found[int(task.name)] = values["Name"], int(values["SigBlk"], 16)
+        return found
+
+    with Pull(listen="tcp://127.0.0.1:0"):
+        ours = {thread.native_id for thread in threading.enumerate()}
+        end = time.monotonic() + 15
+        while True:  # until each has begun, and with it taken its name
+            theirs = {task: mask for task, mask in masks().items() if task not in ours}
+            if theirs and all(name.startswith("nng:") for name, _ in theirs.values()):
+                break
+            assert time.monotonic() < end, theirs
+            time.sleep(0.01)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM, signal.SIGCHLD):
+            assert all(mask >> (number - 1) & 1 for _, mask in theirs.values()), (number, theirs)
+        for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
+            assert not any(mask >> (number - 1) & 1 for _, mask in theirs.values()), (number, theirs)
+        assert [masks()[task][1] for task in ours] == [0] * len(ours), "one of Python's threads was left deaf"
+    print("done")
+"""
+
+
+def test_nngs_threads_do_not_take_signals() -> None:
+    # a signal taken by an NNG thread is noted there and does not interrupt the main thread's wait
+    assert said(DEAF) == "done"
+
+
+def test_a_thread_may_stop_polling_while_it_is_woken() -> None:
+    """Failed after a thousand closes: the waking thread read an attribute twice that the other cleared in between."""
+    waiter = ThreadWaiter()
+    over = threading.Event()
+
+    def nothing() -> None:
+        pass
+
+    def poll() -> None:
+        while not over.is_set():
+            waiter.wake_poll = nothing
+            threading.get_ident()  # a call, after which the other thread may run
+            waiter.wake_poll = None
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    polling = Background(poll)
+    try:
+        for _ in range(100_000):
+            waiter.wake()
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+    polling.result()
