@@ -20,8 +20,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nngkit.cli.bench import PROTOCOLS
-from nngkit.cli.load import ENDS, boot
+from nngkit.cli.tools.bench import PROTOCOLS
+from nngkit.cli.tools.bench_load import ENDS, boot
 from nngkit.errors import TimedOut
 from nngkit.protocols import Pub, Push, Rep
 from tests.cli.certificates import issue

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.bench import PROTOCOLS
-from nngkit.cli.cat_options import FORMATS
-from nngkit.cli.completion import SHELLS
-from nngkit.cli.main import COMMANDS
+from nngkit.cli.cat.option_table import FORMATS
+from nngkit.cli.commands import COMMANDS
+from nngkit.cli.tools.bench import PROTOCOLS
+from nngkit.cli.tools.completion import SHELLS
 from nngkit.devices.plan import KINDS
 from tests.cli.commands import nngkit
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nngkit.blocking import Service
-from nngkit.cli.discovering import span
+from nngkit.cli.discovery.discover import span
 from nngkit.cli.output import columns
 from nngkit.discovery import Reason
 from nngkit.portal import the_portal

@@ -242,7 +242,7 @@ def test_a_signal_gives_the_terminal_back_and_loses_nothing(tmp_path: Path, numb
 
 def test_a_crash_gives_the_terminal_back(tmp_path: Path) -> None:
     script = (
-        "import sys, nngkit.cli.doc.editing as editing; from nngkit.cli.main import main\n"
+        "import sys, nngkit.cli.doc.edit as editing; from nngkit.cli.main import main\n"
         "def crash(*_): raise ZeroDivisionError('a bug')\n"
         "editing._Editor._take_back = crash\n"
         f"sys.exit(main(['doc', 'edit', 'a', '--store', {str(tmp_path / 'docs.sqlite')!r}]))"

@@ -7,7 +7,7 @@ import ast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.cli.formats import FORMATTERS, msgpack
+from nngkit.cli.cat.formats import FORMATTERS, msgpack
 
 
 @given(st.binary(max_size=300))

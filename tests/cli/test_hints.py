@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.hints import AFTER, hinting, hints
-from nngkit.cli.probing import Credentials
+from nngkit.cli.cat.hints import AFTER, hinting, hints
+from nngkit.cli.probe import Credentials
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Pub, Push, Rep, Req, Socket, Sub
 from tests.cli.commands import nngkit

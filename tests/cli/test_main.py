@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import nngkit as package
-from nngkit.cli.main import COMMANDS, STAND_INS, exit_code, main, only
+from nngkit.cli.commands import COMMANDS, STAND_INS
+from nngkit.cli.exit_codes import exit_code, only
+from nngkit.cli.main import main
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from tests.cli.commands import ROOT, WAIT, assert_fails, command, discoverd, environment, nngkit
 from tests.discovery.peers import program
@@ -196,7 +198,7 @@ def command(name, arguments):
     print("goes on", flush=True)
     return 0
 
-sys.modules["nngkit.cli.cat"] = types.SimpleNamespace(command=command)
+sys.modules["nngkit.cli.cat.cat"] = types.SimpleNamespace(command=command)
 sys.exit(main())
 """
     done = subprocess.run([sys.executable, "-c", deaf, "push"], cwd=ROOT, capture_output=True, text=True, timeout=WAIT)

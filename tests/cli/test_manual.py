@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.cat_options import ROWS, SHORTHANDS, rows_of
-from nngkit.cli.catalogue import actions, choices, help_of, markdown
-from nngkit.cli.main import COMMANDS
-from nngkit.cli.man import page
+from nngkit.cli.cat.option_table import ROWS, SHORTHANDS, rows_of
+from nngkit.cli.commands import COMMANDS
+from nngkit.cli.tools.catalogue import actions, choices, help_of, markdown
+from nngkit.cli.tools.man import page
 from tests.cli.commands import assert_fails, nngkit
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "command.md"

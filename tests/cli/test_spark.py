@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.spark import cell
+from nngkit.cli.journal.spark import cell
 from tests.cli.commands import assert_fails, command, environment, nngkit, valid
 from tests.spark.journals import write
 from tests.spark.rows import at

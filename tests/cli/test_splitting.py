@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.cli.formats import msgpack
-from nngkit.cli.plan import Received
-from nngkit.cli.rendering import parse_template, template, unescape
-from nngkit.cli.splitting import Delimited, Malformed, Records, Splitter
+from nngkit.cli.cat.formats import msgpack
+from nngkit.cli.cat.plan import Received
+from nngkit.cli.cat.rendering import parse_template, template, unescape
+from nngkit.cli.cat.splitting import Delimited, Malformed, Records, Splitter
 
 
 def fed(splitter: Splitter, data: bytes, cuts: list[int]) -> list[bytes]:

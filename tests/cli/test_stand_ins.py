@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from nngkit.cli.formats import FORMATTERS
+from nngkit.cli.cat.formats import FORMATTERS
 from nngkit.cli.main import main
 from nngkit.errors import TimedOut
 from nngkit.protocols import Pair0, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Surveyor

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nngkit.cli.main import COMMANDS
+from nngkit.cli.commands import COMMANDS
 from tests.cli.commands import ROOT
 
 EVENT_LOOPS_AND_NNG = {"trio", "pynng", "asyncio", "cbor2", "rich"}
@@ -63,7 +63,7 @@ def test_a_cat_loads_no_trio_and_no_argparse(command: list[str]) -> None:
 
 def test_asyncio_is_the_real_one_for_whoever_asks_for_it_later() -> None:
     script = (
-        "from nngkit.cli.light import load_bricks; load_bricks()\n"
+        "from nngkit.cli.cat.lazy_bricks import load_bricks; load_bricks()\n"
         "import asyncio, pynng\n"
         "async def both():\n"
         "    with pynng.Pair0(listen='inproc://a') as a, pynng.Pair0(dial='inproc://a') as b:\n"

@@ -94,7 +94,6 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path: Path, monkeypat
 
 
 def test_nothing_of_this_needs_pyspark() -> None:
-    script = (
-        "import sys; sys.modules['pyspark'] = None; import nngkit.spark.java, nngkit.spark.doctor, nngkit.cli.spark"
-    )
+    names = "nngkit.spark.java, nngkit.spark.doctor, nngkit.cli.journal.spark"
+    script = f"import sys; sys.modules['pyspark'] = None; import {names}"
     assert subprocess.run([sys.executable, "-c", script], timeout=30).returncode == 0

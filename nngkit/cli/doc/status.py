@@ -18,13 +18,13 @@ from nngkit.cli.output import columns, json_line, out, utc
 from nngkit.documents import Document, DocumentPeer
 from nngkit.errors import ConfigError, TimedOut
 
-__all__ = ["disks", "status"]
+__all__ = ["disks", "run"]
 
 ASKED: Final = 2.0  # seconds that others have to say what they have on their disks
 COUNTERS: Final = ("said", "heard", "edits", "delivered", "duplicates", "held", "gaps", "asked", "failed", "refused")
 
 
-def status(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Look, once or again and again."""
     if arguments.store is None and not meets_others(arguments) and not arguments.listen:
         raise ConfigError("--store", "there is nothing to look at: say a store, or whom to meet (--join, --dial)")

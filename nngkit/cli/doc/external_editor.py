@@ -1,0 +1,168 @@
+"""`nngkit doc edit --editor`: a copy of the text in a file, an editor of one's own, and what was saved merged back.
+
+Others go on meanwhile. What they did is kept as one delta; what was saved is compared with what the file began with,
+and these edits are made where that is now, in one transaction. Nobody's characters are lost: those that either took
+out are gone, those that either wrote are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from nngkit.cli.doc.differences import edits, joined, rebased
+from nngkit.cli.doc.opening import checked_root, in_trio, meets_others, opened, user
+from nngkit.cli.output import json_line
+from nngkit.cli.stderr import say
+from nngkit.documents import Document, Text
+from nngkit.documents.changes import Delta, Part, TextChange
+from nngkit.documents.codepoints import compose
+from nngkit.errors import ConfigError, NngkitError, TimedOut
+
+__all__ = ["edit", "editor", "merged", "saved"]
+
+NAME: Final = "nngkit doc edit"
+USUAL: Final = "vi"
+
+
+def editor() -> list[str]:
+    """The command of $VISUAL or $EDITOR. Raises ConfigError for one that cannot be read."""
+    for variable in ("VISUAL", "EDITOR"):
+        if value := os.environ.get(variable):
+            try:
+                if words := shlex.split(value):
+                    return words
+            except ValueError as error:
+                raise ConfigError(variable, f"{value!r}: {error}", value) from error
+    return [USUAL]
+
+
+def saved(data: bytes, began: str) -> str:
+    """The text in a file. Editors end the last line; where it had no end before, it gets none. UnicodeDecodeError."""
+    text = data.decode()
+    return text[:-1] if text.endswith("\n") and began and not began.endswith("\n") else text
+
+
+def merged(text: Text, began: str, wanted: str, theirs: Delta) -> int:
+    """Make the edits that make `wanted` of `began` in a text that others brought by `theirs` from there to here; how
+    many they were."""
+    made = joined(began, edits(began, wanted))
+    with text.document.transaction(origin="editor"):
+        for at, deleted, inserted in reversed(rebased(made, theirs)):
+            text.splice(at, deleted, inserted)
+    return len(made)
+
+
+def edit(arguments: argparse.Namespace) -> int:
+    """Have it edited, and merge."""
+    command = editor()
+    failed = 0
+
+    async def work() -> None:
+        nonlocal failed
+        async with opened(arguments, new=True) as peer:
+            document = peer.open(arguments.name)
+            if meets_others(arguments):
+                try:
+                    await document.joined(arguments.timeout)
+                except TimedOut as alone:  # it begins with what is here, and is merged with theirs when they are met
+                    if arguments.store is None:
+                        raise
+                    say(NAME, f"{alone}; going on with what is here")
+            document.awareness.local = {"user": {"name": user(arguments), "color": peer.me.origin[0] % 8}}
+            failed = await _edit(document, checked_root(document, arguments.text), command, arguments)
+
+    return in_trio(work) or failed
+
+
+class _Follower:
+    """What others do to one text, as one delta since `begin`."""
+
+    def __init__(self, document: Document, root: str) -> None:
+        self.theirs: Delta = ()
+        self._path = (root,)
+        self._changes = document.changes()
+
+    async def run(self) -> None:
+        """Read along, until cancelled; what was read is in `theirs`."""
+        async for change in self._changes:
+            self._add(change.parts)
+
+    def rest(self) -> None:
+        """Read what has come so far."""
+        for change in self._changes.unread():
+            self._add(change.parts)
+
+    def _add(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if isinstance(part, TextChange) and part.path == self._path:
+                self.theirs = compose(self.theirs, part.delta)
+
+
+async def _edit(document: Document, root: str, command: list[str], arguments: argparse.Namespace) -> int:
+    text = document.text(root)
+    follower = _Follower(document, root)
+    began = str(text)
+    folder = Path(tempfile.mkdtemp(prefix="nngkit-"))
+    path = folder / f"{document.name.rpartition('/')[2]}.txt"
+    path.write_bytes(began.encode())
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follower.run)
+            code = await _run([*command, str(path)])
+            nursery.cancel_scope.cancel()
+    except BaseException:
+        say(NAME, f"not merged: what was saved is in {path}")
+        raise
+    if code:
+        say(NAME, f"{command[0]} ended with {code}: nothing is merged, what was saved is in {path}")
+        return 1
+    try:
+        wanted = saved(path.read_bytes(), began)
+        follower.rest()
+        count = merged(text, began, wanted, follower.theirs)
+    except (OSError, ValueError) as error:  # not UTF-8 among them
+        say(NAME, f"not merged: {path}: {error}")
+        return 1
+    kept = await _keep(document, arguments)
+    shutil.rmtree(folder, ignore_errors=True)
+    fields = {
+        "event": "merged",
+        "document": document.name,
+        "edits": count,
+        "theirs": len(follower.theirs),
+        "characters": len(text),
+        "digest": document.digest().hex(),
+        "kept": kept,
+    }
+    print(json_line(fields) if arguments.json else f"{document.name}: {count} edits")
+    return 0
+
+
+async def _run(command: list[str]) -> int:
+    """Run the editor in the foreground; its exit code. Cancelled, it is ended."""
+    try:
+        done = await trio.run_process(command, stdin=None, check=False)
+    except OSError as error:
+        raise ConfigError("EDITOR", f"{command[0]}: {error.strerror or error}", command[0]) from error
+    return done.returncode
+
+
+async def _keep(document: Document, arguments: argparse.Namespace) -> bool:
+    if arguments.store is not None:
+        await document.durable()
+        return True
+    try:
+        await document.synced(1, arguments.timeout)
+    except NngkitError as error:
+        say(NAME, f"it is on nobody's disk, as far as is known: {error}")
+        return False
+    return True
