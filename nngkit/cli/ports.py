@@ -17,4 +17,4 @@ def say_chosen(say: Callable[[str], None], urls: Iterable[str], addresses: Itera
     """Report the address of each listener on port 0. `addresses` are those of the listeners at `urls`, in order."""
     for url, address in zip(urls, addresses, strict=True):
         if any_port(url):
-            say(f"listening at {address}")
+            say(f"listens at {address}")

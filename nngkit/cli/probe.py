@@ -1,10 +1,10 @@
-"""Looking at an address from outside, as a program without NNG: what `nngkit doctor` goes by.
+"""Probe an address with plain sockets, without NNG: the evidence for `nngkit doctor`.
 
-The standard library's sockets, as a dialer does not tell why it cannot connect, or what the other side said. Over tcp,
-ipc and TLS nothing is sent where a peer says hello first, so no socket ever takes this for a peer. What is silent is
-sent one HTTP request. A WebSocket says what it is only by letting somebody in: there this is a peer for a moment.
+NNG's dialers report neither why they cannot connect nor what the listener sent. Over tcp, ipc and TLS the probe waits
+for the listener's greeting and sends nothing, so it never becomes a peer; a silent listener gets one HTTP request. A
+WebSocket listener shows its protocol only to a peer, so there the probe is one for a moment.
 
-The HTTP here is one request and its status line: what a library would add is not needed.
+HTTP is limited to one request and the status line, which needs no library.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from nngkit.errors import ConfigError
 
 __all__ = ["Credentials", "look", "reach"]
 
-KEPT: Final = 0.1  # seconds a WebSocket that was let in stays: NNG's PUSH does not survive one that leaves at once
+KEPT: Final = 0.1  # seconds that an accepted WebSocket stays: NNG's PUSH does not survive a peer that leaves at once
 REQUEST: Final = b"GET / HTTP/1.0\r\n\r\n"
-MOST: Final = 4096  # bytes of an answer that are read
+MOST: Final = 4096  # bytes of a response that are read
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """For TLS: files, the name demanded, and whether to check."""
+    """TLS files, the expected name, and whether to skip the check."""
 
     ca: str | None = None
     cert: str | None = None
@@ -39,7 +39,7 @@ class Credentials:
     insecure: bool = False
 
     def context(self, *, check: bool) -> ssl.SSLContext:
-        """Raises ConfigError, naming the option, for a file that does not do."""
+        """Return the SSL context. Raises ConfigError that names the option of a bad file."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = check
         context.verify_mode = ssl.CERT_REQUIRED if check else ssl.CERT_NONE
@@ -57,7 +57,7 @@ class Credentials:
 
 
 def look(address: Address, mine: str | None, credentials: Credentials, timeout: float) -> Seen:
-    """All that can be seen at `address`. `timeout` in seconds is for each step. Raises ConfigError."""
+    """Probe `address`; `timeout` is in seconds for each step. Raises ConfigError."""
     check = not credentials.insecure and credentials.ca is not None
     seen = Seen(address, verified=check, shown=credentials.cert is not None)
     if not address.tls:
@@ -69,12 +69,12 @@ def look(address: Address, mine: str | None, credentials: Credentials, timeout: 
     seen = _probe(seen, credentials.context(check=check), name, mine, timeout)
     if (trouble := seen.tls) is None:
         return seen
-    if trouble.verify is not None:  # what else is wrong is worth knowing too
+    if trouble.verify is not None:  # find further problems without the check
         rest = _probe(seen, credentials.context(check=False), name, mine, timeout)
         return replace(rest, tls=trouble)
     if trouble.spoke:
-        # a TLS 1.3 handshake is over on this side when the other refuses, and mbedTLS says so in a way that OpenSSL
-        # cannot read; in TLS 1.2 it is part of the handshake
+        # in TLS 1.3 the handshake ends here before the listener rejects it, and OpenSSL cannot read mbedTLS's alert;
+        # in TLS 1.2 the rejection is part of the handshake
         context = credentials.context(check=check)
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         older = _probe(replace(seen, tls=None), context, name, mine, timeout).tls
@@ -84,7 +84,7 @@ def look(address: Address, mine: str | None, credentials: Credentials, timeout: 
 
 
 def reach(address: Address, timeout: float) -> Seen:
-    """Whether a connection to `address` comes about, in `timeout` seconds. Nothing is sent or read."""
+    """Connect to `address` within `timeout` seconds; nothing is sent or read."""
     try:
         with _connect(address, timeout):
             return Seen(address)
@@ -107,7 +107,7 @@ def _speaks_tls(address: Address, timeout: float) -> bool:
 
 
 def _probe(seen: Seen, context: ssl.SSLContext | None, name: str, mine: str | None, timeout: float) -> Seen:
-    """One look, and for a WebSocket one for each protocol it may be."""
+    """Probe once; a WebSocket once for each protocol it may have."""
     address, upgrades = seen.address, []
     if address.transport == "ws":
         offers = sorted(NUMBERS, key=lambda each: mine is None or each != PEERS[mine])
@@ -127,10 +127,10 @@ def _probe(seen: Seen, context: ssl.SSLContext | None, name: str, mine: str | No
                 return replace(seen, connected=trouble.how, detail=str(trouble))
             except ssl.SSLError as error:
                 return replace(seen, tls=_trouble(error, spoke))
-            except OSError:  # cut off: no answer
+            except OSError:  # connection lost: no response
                 pass
             upgrades.append(Upgrade(offered, status))
-            if status in (101, 404, None):  # another offer would change nothing
+            if status in (101, 404, None):  # other offers would not change the result
                 break
         seen = replace(seen, upgrades=tuple(upgrades))
         if upgrades[-1].status is not None:
@@ -139,7 +139,7 @@ def _probe(seen: Seen, context: ssl.SSLContext | None, name: str, mine: str | No
 
 
 def _listen(seen: Seen, context: ssl.SSLContext | None, name: str, timeout: float) -> Seen:
-    """What is said unasked, and if nothing, what is said to an HTTP request."""
+    """Read the greeting, or else the response to an HTTP request."""
     try:
         with _connected(seen.address, context, name, timeout) as stream:
             try:
@@ -171,7 +171,7 @@ class _NotConnected(Exception):
 
 
 class _Ended(ConnectionError):
-    """The other side has closed, having said nothing."""
+    """The listener closed without sending anything."""
 
 
 @contextmanager
@@ -242,7 +242,7 @@ def _upgrade(address: Address, subprotocol: str) -> bytes:
 
 
 def _read(stream: socket.socket, timeout: float, until: bytes | None, enough: int = MOST) -> bytes:
-    """What comes within `timeout`, up to `until` or `enough` bytes; b"" for silence. Raises _Ended at its end."""
+    """Read for `timeout` seconds, up to `until` or `enough` bytes; b"" if none. Raises _Ended at end of file."""
     deadline, read = time.monotonic() + timeout, b""
     while len(read) < enough and (until is None or until not in read):
         stream.settimeout(max(0.001, deadline - time.monotonic()))

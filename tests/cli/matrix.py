@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from nngkit.cli.cat.option_table import FORMATS, PROTOCOLS, rows_of
+from nngkit.cli.cat.option_table import FORMATS, PROTOCOLS, options_of
 from tests.cli.cases import said
 
 RECORDED = Path(__file__).with_name("recorded_matrix.json")
@@ -79,7 +79,7 @@ def lines(program: str) -> Iterator[str]:
             base += ["--send-timeout", short]
         yield " ".join(base)
         yield " ".join(words)
-        for row in rows_of(program):
+        for row in options_of(program):
             if row.group == "protocol" or row.key in ("help", "verbose"):
                 continue
             name = row.names(program)[0]

@@ -395,7 +395,7 @@ def test_a_side_that_dials_speaks_once_its_first_peer_is_connected(
 def test_a_side_that_dials_waits_for_a_listener_that_is_late(here: str) -> None:
     with running("pub", here, "--data", "said", "-v") as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == f"nngkit pub: dials at {here}\n".encode()
+        assert process.stderr.readline() == f"nngkit pub: dials {here}\n".encode()
         with Sub(listen=here, topics=b"") as sub:
             assert sub.recv(timeout=WAIT) == b"said"
             assert ended(process) == (b"", "", 0)

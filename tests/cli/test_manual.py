@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.cat.option_table import ROWS, SHORTHANDS, rows_of
+from nngkit.cli.cat.option_table import OPTIONS, SHORTHANDS, options_of
 from nngkit.cli.commands import COMMANDS
 from nngkit.cli.tools.catalogue import actions, choices, help_of, markdown
 from nngkit.cli.tools.man import page
@@ -34,9 +34,9 @@ def test_every_command_has_its_section() -> None:
 
 def test_no_two_options_have_the_same_name() -> None:
     for command in ("cat", "nngcat", "nanocat"):
-        names = [name for row in rows_of(command) for name in row.names(command)]
+        names = [name for row in options_of(command) for name in row.names(command)]
         assert len(names) == len(set(names))
-    keys = [row.key for row in ROWS]
+    keys = [row.key for row in OPTIONS]
     assert len(keys) == len(set(keys))
 
 

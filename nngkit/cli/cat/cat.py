@@ -1,13 +1,13 @@
-"""`nngkit cat` and its shorthands `nngkit pub URL` and so on: nngcat and nanocat in one, mended, and what they lack.
+"""`nngkit cat` and its shorthands (`nngkit pub URL` ...): nngcat and nanocat in one, corrected and extended.
 
 ::
 
-    tail -f log | nngkit push tcp://host:5555 --wait-peers 1       each line a message, none lost
-    nngkit sub tcp://host:5556 --subscribe weather. --json         each message a JSON object
-    nngkit rep --listen tcp://127.0.0.1:5557 --exec 'tr a-z A-Z'   a command answers
+    tail -f log | nngkit push tcp://host:5555 --wait-peers 1       a message for each line, none lost
+    nngkit sub tcp://host:5556 --subscribe weather. --json         a JSON object for each message
+    nngkit rep --listen tcp://127.0.0.1:5557 --exec 'tr a-z A-Z'   a command replies
 
-Here: what the arguments mean together, as a Plan; cat_arguments.py reads them one by one. What is wrong is one line
-that names the option; nothing is sent then.
+This file makes a Plan of all arguments; arguments.py parses them one by one. An error is one line that names the
+option, and nothing is sent then.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 __all__ = ["command", "plan_of"]
 
 SHAPES: Final = (*FORMATS, "json", "format_string")
-SPEAKS: Final = ("pub", "bus", "surveyor")  # do not wait for a peer: what is sent before the first one is lost
-FIRST_PEER: Final = 5.0  # seconds that a side of these that dials waits for its first peer
-FILLS: Final = ("lines", "nul", "delimiter", "records")  # how an input is cut into messages
-TEXTUAL: Final = ("line", "ascii", "quoted", "hex", "format_string")  # what a time may stand before
-PIECE: Final = 1 << 16  # bytes read at once: what a pipe holds
+SPEAKS: Final = ("pub", "bus", "surveyor")  # send without waiting for a peer: messages before the first one are lost
+FIRST_PEER: Final = 5.0  # seconds that one of these that dials waits for its first peer
+FILLS: Final = ("lines", "nul", "delimiter", "records")  # ways to split input into messages
+TEXTUAL: Final = ("line", "ascii", "quoted", "hex", "format_string")  # formats that --timestamp can precede
+PIECE: Final = 1 << 16  # bytes read at once: the capacity of a pipe
 
 
 class Given:
-    """All options given, by their row's key, and what they mean together."""
+    """All options given, by key, and the values that follow from them together."""
 
     def __init__(self, name: str, arguments: Sequence[str]) -> None:
         self.uses: dict[str, Use] = {}
@@ -57,19 +57,19 @@ class Given:
         if not self.endpoints:
             raise ConfigError("address", "none given: --listen URL, or a URL to connect to")
         for use in self.uses.values():
-            if use.row.fits and self.protocol not in use.row.fits.split():
-                use.fail(f"makes no sense for {self.protocol}")
+            if use.option.fits and self.protocol not in use.option.fits.split():
+                use.fail(f"does not apply to {self.protocol}")
         if len(self.data) > 1 and self.protocol in ("rep", "respondent"):
-            self.uses["data"].fail("is given twice, and each request has one answer")
+            self.uses["data"].fail("is given twice, and a request has one reply")
 
     def _take(self, use: Use) -> None:
-        key = use.row.key
+        key = use.option.key
         match key:
             case "help":
                 raise Shown("help", 0)
             case "version":
                 raise Shown("version", 0)
-            case _ if use.row.group == "protocol":
+            case _ if use.option.group == "protocol":
                 protocol = "pair1" if key == "pair" else key
                 if self.protocol:
                     use.fail(f"the protocol is {self.protocol} already")
@@ -93,31 +93,31 @@ class Given:
         for rivals in (SHAPES, ("data", "file", "exec"), FILLS):
             for rival in rivals:
                 if (
-                    use.row.key in rivals
-                    and rival != use.row.key
+                    use.option.key in rivals
+                    and rival != use.option.key
                     and rival in self.uses
                     and not self._agree(use, rival)
                 ):
-                    use.fail(f"does not go with {self.uses[rival].typed}")
-        if use.row.takes and not use.row.repeats and use.row.key in self.uses:
+                    use.fail(f"conflicts with {self.uses[rival].typed}")
+        if use.option.takes and not use.option.repeats and use.option.key in self.uses:
             use.fail("is given twice")
-        self.uses[use.row.key] = use
+        self.uses[use.option.key] = use
 
     @staticmethod
     def _agree(use: Use, rival: str) -> bool:
-        return {use.row.key, rival} == {"lines", "delimiter"}
+        return {use.option.key, rival} == {"lines", "delimiter"}
 
     def seconds(self, key: str) -> float | None:
-        """A length of time, None if it is not given."""
+        """Return a time in seconds, None if not given."""
         return seconds(self.uses[key]) if key in self.uses else None
 
     def number(self, key: str) -> int:
-        """A number, 0 if it is not given."""
+        """Return a number, 0 if not given."""
         return whole(self.uses[key]) if key in self.uses else 0
 
     @property
     def delimiter(self) -> bytes:
-        """What ends a message, in the input and in what is printed."""
+        """Return the delimiter of messages, in the input and in the output."""
         if "nul" in self.uses:
             return b"\0"
         if (use := self.uses.get("delimiter")) is None:
@@ -133,12 +133,12 @@ class Given:
         return found
 
     def show(self) -> tuple[Callable[[Received], bytes], bool]:
-        """How a message is printed, and whether that takes knowing who sent it."""
+        """Return the formatter of messages, and True if it needs the sender's address."""
         shape = next((key for key in SHAPES if key in self.uses), "line")
         topics, end, peers = tuple(self.topics) or (b"",), self.delimiter, False
         if (named := self.uses.get("format")) is not None:
             if named.value not in FORMATS:
-                named.fail(f"{named.value!r} is none of {', '.join(FORMATS)}")
+                named.fail(f"{named.value!r} is not one of {', '.join(FORMATS)}")
             shape = named.value
         if shape == "line" and "timestamp" not in self.uses:
             return lambda received: received.body + end, False
@@ -163,23 +163,23 @@ class Given:
             show = lambda received: form(received.body)  # noqa: E731
         if (stamped := self.uses.get("timestamp")) is not None:
             if shape not in TEXTUAL:
-                stamped.fail(f"does not go with --{shape.replace('_', '-')}")
+                stamped.fail(f"conflicts with --{shape.replace('_', '-')}")
             bare = show
             show = lambda received: f"{rendering.utc(received.at)} ".encode() + bare(received)  # noqa: E731
         return show, peers
 
     def stream(self) -> Callable[[], Iterator[list[bytes]]] | None:
-        """What is sent as it comes; None if it is one message again and again, or nothing."""
+        """Return the input to send as it arrives; None if fixed messages are sent, or none."""
         uses, protocol = self.uses, self.protocol
         fills = [uses[key] for key in FILLS if key in uses]
         sends = protocol in ("push", "pub", "req", "surveyor", "bus", "pair0", "pair1")
         implied = protocol in ("push", "pub", "req", "surveyor") and not {"data", "file"} & uses.keys()
         if not sends or not (fills or implied):
             return None
-        if "data" in uses and any(use.row.key in ("lines", "records") for use in fills):
-            fills[0].fail(f"does not go with {uses['data'].typed}")
+        if "data" in uses and any(use.option.key in ("lines", "records") for use in fills):
+            fills[0].fail(f"conflicts with {uses['data'].typed}")
         if "data" in uses:
-            return None  # --delimiter and -0 are then about what is printed
+            return None  # --delimiter and -0 then apply to the output
         if "file" in uses and not fills:
             return None
         file = uses.get("file")
@@ -195,12 +195,12 @@ class Given:
         return lambda: pieces(descriptor, splitter, file.value if file is not None else "standard input")
 
     def tls(self) -> TLS | None:
-        """What is shown and demanded; None if no address needs it."""
+        """Return the TLS setting; None if no address needs it."""
         keys = ("cacert", "cert", "key", "insecure", "tls_name")
         if not any(address.startswith(("tls", "wss")) for _, address in self.endpoints):
             for each in keys:
                 if each in self.uses:
-                    self.uses[each].fail("is for tls+tcp:// and wss://, and there is no such address")
+                    self.uses[each].fail("is for tls+tcp:// and wss:// addresses; there is none")
             return None
         from nngkit.cli.pem import File, check
 
@@ -210,8 +210,8 @@ class Given:
         ca, cert, key = (self.uses.get(each) for each in keys[:3])
         if key is not None and cert is None:
             key.fail("needs --cert")
-        key = key or cert  # which may hold both
-        # standard input can be read once
+        key = key or cert  # the file may hold both
+        # standard input can be read only once
         check(*(None if use is None or use.value == "-" else File(use.typed, use.value) for use in (ca, cert, key)))
         name = self.uses.get("tls_name")
         read = {use.value: content(use) for use in (ca, cert, key) if use is not None}
@@ -224,7 +224,7 @@ class Given:
         )
 
     def credentials(self) -> Credentials | None:
-        """What a look at a TLS listener shows and demands; None if it was read from standard input."""
+        """Return the TLS credentials for a probe; None if they were read from standard input."""
         from nngkit.cli.probe import Credentials
 
         ca, cert, key, name = (
@@ -237,7 +237,7 @@ class Given:
 
 
 def pieces(descriptor: int, splitter: Splitter, where: str) -> Iterator[list[bytes]]:
-    """The messages of an input as they come: a line that is written is sent, without waiting for more."""
+    """Yield the messages of an input as they arrive: a line is sent as soon as it is complete."""
     from nngkit.cli.cat.splitting import Malformed
 
     try:
@@ -252,7 +252,7 @@ def pieces(descriptor: int, splitter: Splitter, where: str) -> Iterator[list[byt
 
 
 def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
-    """The plan that the options of `nngkit cat` make. Raises ConfigError, whose `what` is the option."""
+    """Return the plan that the options make. Raises ConfigError, whose `what` is the option."""
     uses = given.uses
     stream = given.stream()
     show, shows_peers = given.show()
@@ -265,12 +265,12 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
 
         answer, shows_peers = answer_by(run.value, given.protocol, say), True
     if "interval" in uses and not data and stream is None:
-        uses["interval"].fail("there is nothing to send: --data, --file or --lines")
+        uses["interval"].fail("there is nothing to send: give --data, --file or --lines")
     recv_timeout = given.seconds("recv_timeout")
 
-    def said(what: str, given: str, address: str) -> None:
+    def on_endpoint(what: str, given: str, address: str) -> None:
         if "verbose" in uses or (what == "listen" and any_port(given)):
-            say(f"{what}s at {address}")
+            say(f"listens at {address}" if what == "listen" else f"dials {address}")
 
     label = uses["name"].value if "name" in uses else None
     wait_peers, wait_timeout = given.number("wait_peers"), given.seconds("wait_timeout")
@@ -299,17 +299,17 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
         request_waits="send_timeout" in uses,
         wait_peers=wait_peers,
         wait_timeout=wait_timeout,
-        said=None if "silent" in uses else said,
+        on_endpoint=None if "silent" in uses else on_endpoint,
     )
 
 
 def command(name: str, arguments: Sequence[str]) -> int:
-    """`nngkit cat ...`, or a shorthand."""
+    """Run `nngkit cat ...` or a shorthand; return the exit code."""
     from nngkit.cli.stderr import say
 
     where = f"nngkit {name}"
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         say(where, text)
 
     try:
@@ -320,13 +320,13 @@ def command(name: str, arguments: Sequence[str]) -> int:
 
         print(cat_help(name) if shown.text == "help" else f"nngkit {__version__}")
         return 0
-    plan = plan_of(given, tell)
+    plan = plan_of(given, report)
     load_bricks()
     from nngkit.cli.cat.reporting import run
 
     return run(
         plan,
-        tell,
+        report,
         stats=given.uses.get("stats") is not None,
         as_json="json" in given.uses,
         credentials=given.credentials,

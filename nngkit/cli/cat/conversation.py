@@ -1,15 +1,15 @@
-"""Doing what a Plan says, over the bricks: open, connect, send, receive, print, close.
+"""Run a Plan over the protocol sockets: open, connect, send, receive, print, close.
 
 ==========================  =======================================================================
-push, pub                   send; then wait until it is written
+push, pub                   send; then wait until everything is written
 pull, sub                   receive until the timeout, the count, or an interrupt
 req, surveyor               send, receive the reply or replies, again after the interval
-rep, respondent             receive; answer, if there is something to answer with
+rep, respondent             receive; reply, if there is a reply to give
 pair, bus                   send if there is something to send; receive
 ==========================  =======================================================================
 
-What was received is printed, also when the wait for more is interrupted. A time that runs out while receiving is an end
-like any other; while sending, or with an answer to give, it is `Stopped`, as in the programs that this follows.
+Received messages are printed, also after an interrupt. A receive timeout is a normal end; a timeout while sending, or
+while waiting for requests to reply to, raises `Stopped`, as in nngcat and nanocat.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from nngkit.errors import Closed, ConfigError, NngkitError, TimedOut, Unreachabl
 
 __all__ = ["Conversation"]
 
-FOR_EVER: Final = 1e8  # seconds, where None would mean something else
-LAST_MESSAGES: Final = 65536  # printed after an interrupt, at most: a fast sender must not keep us from ending
+FOR_EVER: Final = 1e8  # seconds; None has another meaning there
+LAST_MESSAGES: Final = 65536  # printed after an interrupt at most, so that a fast sender cannot delay the end
 BATCH: Final = 256  # messages printed and flushed at once
-STANDSTILL: Final = 1.0  # seconds in which no peer takes a message: then who publishes has done what can be done
-FIRST_LOOK: Final = 0.1  # seconds a connection may take before it is asked why it does not come: it takes 1 to 10 ms
+STANDSTILL: Final = 1.0  # seconds without a message written, after which a publisher gives up
+FIRST_LOOK: Final = 0.1  # seconds before a failed dial is diagnosed: a connection takes 1 to 10 ms
 
 
 class Conversation:
-    """One run of a Plan. `received` and `sent` count; `stats` are the socket's counters at its end."""
+    """One run of a Plan. `received` and `sent` are message counts, `stats` the socket's final counters."""
 
     def __init__(self, plan: Plan, out: BinaryIO) -> None:
         self.plan = plan
@@ -49,7 +49,7 @@ class Conversation:
         self._failed: NngkitError | None = None
         self._turn = threading.Lock()  # held while a batch is sent
         self._over = False
-        self._linger: float | None = None  # seconds that the end may take, the socket's own if nothing is said
+        self._linger: float | None = None  # seconds that closing may take, by default the socket's
         options: dict[str, Any] = {
             "recv_max_size": plan.recv_max_size,
             "name": plan.name,
@@ -59,13 +59,13 @@ class Conversation:
         if plan.protocol == "sub":
             options["topics"] = plan.topics
         if plan.protocol in ("push", "pair0", "pair1") and plan.stream is None:
-            # A message that is sent is then one that a peer has taken, as with nngcat and nanocat. A stream is
-            # queued instead, which is faster, and written at the end.
+            # Without a queue, sent means taken by a peer, as with nngcat and nanocat. A stream is queued, which is
+            # faster, and written at the end.
             options["send_buffer"] = 0
         self.socket = getattr(protocols, PROTOCOLS[plan.protocol])(**options)
 
     def run(self) -> None:
-        """All of it. Raises Stopped, KeyboardInterrupt, and OSError where the output cannot be written."""
+        """Run the plan. Raises Stopped, KeyboardInterrupt, and OSError if the output cannot be written."""
         try:
             self._connect()
             try:
@@ -76,11 +76,11 @@ class Conversation:
                 raise
         finally:
             if self.plan.protocol == "bus":
-                self._stop_stream()  # what it would send now, nobody would count
+                self._stop_stream()  # later messages would not be counted
             self.socket.drain(self._linger)
             there = self.socket.stats
             self.socket.close(0.0)
-            # what was left over is dropped now, and counted so; who was there is as it was before
+            # closing counts the remaining messages as dropped; peers are as they were before it
             self.stats = dataclasses.replace(self.socket.stats, pipes=there.pipes, left=there.left)
             self.ever_connected = there.joined > 0
 
@@ -96,8 +96,8 @@ class Conversation:
                     self._dial(url)
             except (ConfigError, Unreachable) as error:
                 raise Stopped(what, error, url) from error
-            if self.plan.said is not None:
-                self.plan.said(what, url, address)
+            if self.plan.on_endpoint is not None:
+                self.plan.on_endpoint(what, url, address)
 
     def _dial(self, url: str) -> None:
         if not self.plan.dial_waits:
@@ -113,7 +113,7 @@ class Conversation:
         self.socket.dial(url)
         patience = FIRST_LOOK
         while not connected.wait(patience):
-            # the dialer goes on trying and does not say why; a connection of our own is told
+            # the dialer retries without giving a reason; a plain connection gets one
             if (why := refusal(url)) is not None:
                 raise Unreachable(url, why)
             patience = 5 * FIRST_LOOK
@@ -149,7 +149,7 @@ class Conversation:
                 self._both_ways()
 
     def _messages(self) -> Iterator[list[bytes]]:
-        """What is to be sent, in batches as they come, `count` messages at most."""
+        """Yield the messages to send, in batches as they arrive, at most `count`."""
         plan = self.plan
         if plan.stream is None:
             times = plan.count or (len(plan.data) if plan.interval is None else None)
@@ -167,7 +167,7 @@ class Conversation:
                 return
 
     def _paced(self, messages: Iterable[bytes]) -> Iterator[bytes]:
-        """The messages, no two in less than the interval; what was spent on one counts."""
+        """Yield the messages at the interval, which includes the time spent on each."""
         interval, due = self.plan.interval, 0.0
         for message in messages:
             if interval is not None:
@@ -188,7 +188,7 @@ class Conversation:
                 self._send([message])
 
     def _stop_stream(self) -> None:
-        """No more of the stream is sent. For a bus, which never waits for room: so this does not wait for long."""
+        """Stop sending the stream. A bus never waits for room to send, so neither does this for long."""
         with self._turn:
             self._over = True
 
@@ -202,7 +202,7 @@ class Conversation:
             raise Stopped("send", late) from late
 
     def _written(self) -> None:
-        """Wait until what was sent is on its way; who publishes has no promise to keep, and waits for a standstill."""
+        """Wait until everything sent is written; for pub, until nothing is written any more."""
         if self.plan.protocol == "pub":
             before = -1
             while not self.socket.drain(STANDSTILL):
@@ -213,14 +213,14 @@ class Conversation:
             return
         seconds = FOR_EVER if self.plan.send_timeout is None else self.plan.send_timeout
         if not self.socket.drain(seconds):
-            raise Stopped("send", TimedOut(f"not all was taken in {seconds:g} s", seconds))
+            raise Stopped("send", TimedOut(f"not everything was written in {seconds:g} s", seconds))
 
     @property
     def _enough(self) -> bool:
         return bool(self.plan.expect) and self.received >= self.plan.expect
 
     def _receive(self, count: int = 0, until: float | None = None) -> None:
-        """Receive and print until the timeout (for each message), `count`, what is expected, or the time `until`."""
+        """Receive and print until the timeout (of each message), `count`, the plan's `expect`, or the time `until`."""
         last = self.received + count
         while not self._enough:
             most = min(
@@ -257,7 +257,7 @@ class Conversation:
         self.out.flush()
 
     def _print_the_rest(self) -> None:
-        """What had been received when the wait for more was interrupted."""
+        """Print the messages already received at an interrupt."""
         if self.plan.protocol in ("push", "pub", "req", "surveyor"):
             return
         last = min(self.received + LAST_MESSAGES, self.plan.expect or self.received + LAST_MESSAGES)
@@ -267,7 +267,7 @@ class Conversation:
         except (TimedOut, Closed):
             return
 
-    # ------------------------------------------------------------------ questions and answers
+    # ------------------------------------------------------------------ requests and replies
 
     def _ask(self, message: bytes) -> None:
         plan = self.plan
@@ -320,11 +320,11 @@ class Conversation:
     def _both_ways(self) -> None:
         plan = self.plan
         if plan.stream is not None:
-            # the stream may be silent while messages come; it ends with the process, or when it is read
+            # messages arrive while the stream is silent; the thread ends with the stream or the process
             threading.Thread(target=self._send_in_background, name="nngkit-cat-stream", daemon=True).start()
             try:
                 self._receive()
-            except Closed:  # by that thread, which has failed
+            except Closed:  # by the thread, which has failed
                 assert self._failed is not None
                 raise Stopped("send", self._failed) from self._failed
             return

@@ -1,7 +1,4 @@
-"""What an error of ours is called by NNG and by the C library, for the stand-ins, which say it in the originals' words.
-
-Pure.
-"""
+"""Errors in the words of NNG and of the C library, for the stand-ins. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from nngkit.errors import NngkitError, TimedOut, Unreachable
 
 __all__ = ["nng_reason", "posix_reason"]
 
-_POSIX: Final = {  # NNG's words: those of strerror
+_POSIX: Final = {  # NNG's text: strerror's text
     "Address in use": "Address already in use",
     "Address invalid": "Cannot assign requested address",
     "Entry not found": "No such file or directory",
@@ -22,12 +19,12 @@ _POSIX: Final = {  # NNG's words: those of strerror
 
 
 def nng_reason(error: NngkitError, url: str = "") -> str:
-    """As nng_strerror says it."""
+    """Return the text of nng_strerror."""
     if isinstance(error, TimedOut):
         return "Timed out"
     if isinstance(error, Unreachable):
         reason = error.reason.removeprefix("cannot listen: ").removeprefix("cannot dial: ")
-        return reason[:1].upper() + reason[1:]  # ours are lower-cased
+        return reason[:1].upper() + reason[1:]  # nngkit's are lower-case
     text = str(error)
     if "no transport" in text or "needs tls" in text:
         return "Not supported"
@@ -39,12 +36,12 @@ def nng_reason(error: NngkitError, url: str = "") -> str:
 
 
 def posix_reason(error: NngkitError, url: str = "") -> str:
-    """As strerror says it."""
+    """Return the text of strerror."""
     reason = nng_reason(error, url)
     if reason == "Address invalid":
         host, _, port = url.partition("://")[2].rpartition(":")
         if not port.isdigit() or not 0 < int(port) < 65536:
             return "Invalid argument"
         if any(each.isalpha() for each in host) or not host:
-            return "No such device"  # nanomsg looks for a network interface of that name
+            return "No such device"  # nanomsg expects the name of a network interface
     return _POSIX.get(reason, reason)

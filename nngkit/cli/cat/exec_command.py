@@ -1,6 +1,6 @@
-"""`--exec CMD`: a shell command that answers. Its standard input is the message, its standard output the answer.
+"""`--exec CMD`: replies made by a shell command. The message is its standard input, the reply its standard output.
 
-NNGKIT_PROTOCOL and NNGKIT_PEER are in its environment. One that fails gives no answer, and is a line on standard error.
+NNGKIT_PROTOCOL and NNGKIT_PEER are in its environment. If it fails, there is no reply, and a line on standard error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["answer_by"]
 
 
 def answer_by(script: str, protocol: str, say: Callable[[str], None]) -> Callable[[Received], bytes | None]:
-    """What makes an answer of a message by running `script`, one at a time; None where it failed."""
+    """Return a function that runs `script` on a message and returns the reply, or None if it failed."""
 
     def answer(received: Received) -> bytes | None:
         peer = "" if received.pipe is None else received.pipe.address
@@ -28,7 +28,7 @@ def answer_by(script: str, protocol: str, say: Callable[[str], None]) -> Callabl
         )
         if done.returncode:
             how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-            say(f"--exec: {script}: {how}, so there is no answer")
+            say(f"--exec: {script}: {how}, no reply sent")
             return None
         return done.stdout
 

@@ -1,9 +1,9 @@
-r"""How a received message is printed: bytes in, bytes out. Pure; the formats of nngcat and nanocat to the byte.
+r"""Output formats of received messages, byte for byte those of nngcat and nanocat. Pure.
 
 =======  ============================================================================
 no       nothing
-raw      the message, and nothing after it
-ascii    32 to 126 as they are, else a dot; nanocat ends it with a newline
+raw      the message, unchanged
+ascii    bytes 32 to 126 unchanged, others as a dot; nanocat adds a newline
 quoted   "..." and a newline; \" \\ \n \r, others as \xNN; nngcat has \t, nanocat \x09
 hex      "..." and a newline, every byte as \xNN
 msgpack  a MessagePack byte string: bin 8, 16 or 32
@@ -17,7 +17,7 @@ from typing import Final
 
 __all__ = ["FORMATTERS", "hexed", "msgpack", "nanocat_ascii", "nanocat_quoted", "printable", "quoted"]
 
-# By str.translate over latin-1, which maps bytes to code points one to one: C speed.
+# str.translate over latin-1, which maps bytes to code points one to one, runs at the speed of C.
 _HEX: Final = {byte: f"\\x{byte:02x}" for byte in range(256)}
 _PRINTABLE: Final = {byte: "." for byte in range(256) if not 32 <= byte < 127}
 _NANOCAT: Final = {byte: _HEX[byte] for byte in _PRINTABLE} | {10: r"\n", 13: r"\r", 34: r"\"", 92: r"\\"}
@@ -29,47 +29,47 @@ def _translated(body: bytes, table: dict[int, str]) -> bytes:
 
 
 def raw(body: bytes) -> bytes:
-    """As it is."""
+    """Return the message unchanged."""
     return body
 
 
 def nothing(body: bytes) -> bytes:
-    """Not printed."""
+    """Return nothing."""
     return b""
 
 
 def printable(body: bytes) -> bytes:
-    """Dots for what is not printable ASCII."""
+    """Replace all but printable ASCII by dots."""
     return _translated(body, _PRINTABLE)
 
 
 def nanocat_ascii(body: bytes) -> bytes:
-    """The same and a newline."""
+    """Replace all but printable ASCII by dots, and add a newline."""
     return printable(body) + b"\n"
 
 
 def quoted(body: bytes) -> bytes:
-    """As a C string, and a newline."""
+    """Return a C string and a newline."""
     return b'"' + _translated(body, _QUOTED) + b'"\n'
 
 
 def nanocat_quoted(body: bytes) -> bytes:
-    r"""As a C string in which a tab is \x09, and a newline."""
+    r"""Return a C string, with a tab as \x09, and a newline."""
     return b'"' + _translated(body, _NANOCAT) + b'"\n'
 
 
 def hexed(body: bytes) -> bytes:
-    r"""As a C string of \xNN alone, and a newline."""
+    r"""Return a C string of \xNN only, and a newline."""
     return b'"' + _translated(body, _HEX) + b'"\n'
 
 
 def msgpack(body: bytes) -> bytes:
-    """As a MessagePack byte string."""
+    """Return a MessagePack byte string."""
     size = len(body)
     for tag, width in ((b"\xc4", 1), (b"\xc5", 2), (b"\xc6", 4)):
         if size < 1 << 8 * width:
             return tag + size.to_bytes(width, "big") + body
-    raise ValueError("MessagePack has no byte strings of 4 GiB or more")  # and no socket of ours receives one
+    raise ValueError("MessagePack has no byte strings of 4 GiB or more")  # no socket of nngkit receives one
 
 
 Formatter = Callable[[bytes], bytes]

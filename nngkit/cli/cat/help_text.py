@@ -1,45 +1,45 @@
-"""The helps of the cat commands, made of the table of options. Pure."""
+"""The --help texts of the cat commands, made of the table of options. Pure."""
 
 from __future__ import annotations
 
 import textwrap
 
-from nngkit.cli.cat.option_table import GROUPS, SHORTHANDS, Row, rows_of
+from nngkit.cli.cat.option_table import GROUPS, SHORTHANDS, CatOption, options_of
 
-__all__ = ["cat_help", "invocation", "nanocat_help", "nngcat_help", "rows_for", "sections"]
+__all__ = ["cat_help", "invocation", "nanocat_help", "nngcat_help", "options_for", "sections"]
 
-COLUMN = 32  # where the explanations begin
+COLUMN = 32  # where the descriptions begin
 WIDTH = 100
 
 
-def invocation(row: Row, command: str) -> str:
-    """All the names of an option and what it takes: `--delay, -d SECS`."""
-    return f"{', '.join(row.names(command))} {row.takes}".rstrip()
+def invocation(option: CatOption, command: str) -> str:
+    """Return the names of an option and its value: `--delay, -d SECS`."""
+    return f"{', '.join(option.names(command))} {option.takes}".rstrip()
 
 
 def sections(command: str, protocol: str = "") -> str:
-    """The options of `command`, group by group, with what they mean; those that fit `protocol`, if that is said."""
+    """Describe the options of `command` by group; with `protocol`, only those that apply to it."""
     parts = []
     for group, title in GROUPS.items():
-        rows = [row for row in rows_of(command) if row.group == group and _fits(row, protocol)]
-        if rows:
-            parts.append("\n".join([f"{title}:", *(_entry(row, command) for row in rows)]))
+        options = [option for option in options_of(command) if option.group == group and _fits(option, protocol)]
+        if options:
+            parts.append("\n".join([f"{title}:", *(_entry(option, command) for option in options)]))
     return "\n\n".join(parts) + "\n"
 
 
-def rows_for(protocol: str) -> list[Row]:
-    """The options of the shorthand of a protocol."""
-    return [row for row in rows_of("cat") if _fits(row, protocol)]
+def options_for(protocol: str) -> list[CatOption]:
+    """Return the options of the shorthand for a protocol."""
+    return [option for option in options_of("cat") if _fits(option, protocol)]
 
 
-def _fits(row: Row, protocol: str) -> bool:
-    return not protocol or (row.group != "protocol" and (not row.fits or protocol in row.fits.split()))
+def _fits(option: CatOption, protocol: str) -> bool:
+    return not protocol or (option.group != "protocol" and (not option.fits or protocol in option.fits.split()))
 
 
-def _entry(row: Row, command: str) -> str:
-    names = f"  {invocation(row, command)}"
+def _entry(option: CatOption, command: str) -> str:
+    names = f"  {invocation(option, command)}"
     indent = " " * COLUMN
-    lines = textwrap.wrap(row.help, WIDTH - COLUMN, break_on_hyphens=False)
+    lines = textwrap.wrap(option.help, WIDTH - COLUMN, break_on_hyphens=False)
     if len(names) < COLUMN - 1:
         return names.ljust(COLUMN) + f"\n{indent}".join(lines)
     return f"\n{indent}".join([names, *lines])
@@ -53,7 +53,7 @@ EXAMPLES = {
     "pull": "nngkit pull --listen tcp://*:5555 --format-string '{time} {peer} {body:quoted}\\n'",
     "req": "nngkit req tcp://host:5557 --data question --recv-timeout 500ms",
     "rep": "nngkit rep --listen tcp://*:5557 --exec 'tr a-z A-Z'",
-    "survey": "nngkit survey --listen tcp://*:5558 --wait-peers 3 --data 'who is there?' --expect 3",
+    "survey": "nngkit survey --listen tcp://*:5558 --wait-peers 3 --data 'ready?' --expect 3",
     "respond": "nngkit respond tcp://host:5558 --exec hostname",
     "bus": "nngkit bus tcp://host:5559 --lines",
     "pair": "nngkit pair tcp://host:5560 --lines",
@@ -61,34 +61,34 @@ EXAMPLES = {
 
 
 def cat_help(name: str) -> str:
-    """What `nngkit cat --help` and the shorthands' print."""
+    """Return the help of `nngkit cat` or a shorthand."""
     protocol = "PROTOCOL " if name == "cat" else ""
     groups = sections("cat", SHORTHANDS.get(name, ""))
     return (
         f"usage: nngkit {name} {protocol}[OPTIONS] URL ...\n\n"
-        "Connects to each URL, listens at those of --listen. Options come in any order; a long one may be cut short,\n"
+        "Dials each URL, listens at those of --listen. Options come in any order; a long one may be abbreviated,\n"
         "and takes its value as --name value or --name=value. Times are seconds, or have a unit: 20ms, 1.5s, 2m.\n"
-        "Sent is what --data or --file says, or standard input line by line. Printed is one message a line.\n\n"
+        "Sends --data, --file, or standard input line by line. Prints received messages, one a line.\n\n"
         f"{groups}\nexample: {EXAMPLES[name]}\n\n"
-        "Exit codes: 0 ok, 1 less came than was expected, 2 usage, 3 cannot connect or listen, 4 timeout."
+        "Exit codes: 0 ok, 1 fewer messages than expected, 2 usage, 3 cannot connect or listen, 4 timeout."
     )
 
 
 def nngcat_help() -> str:
-    """What `nngkit nngcat --help` prints."""
+    """Return the help of `nngkit nngcat`."""
     return (
         "Usage: nngcat <proto> <addr>... [<fmt>] [<opts>...] [<src>]\n\n"
-        "Talks to one or more peers by one of the scalability protocols, as nngcat does. Times are whole seconds.\n"
-        "A long option takes its value as --name value, --name=value or --name:value, and may be cut short.\n\n"
+        "Exchanges messages by one of the scalability protocols, as nngcat does. Times are whole seconds.\n"
+        "A long option takes its value as --name value, --name=value or --name:value, and may be abbreviated.\n\n"
         + sections("nngcat")
     )
 
 
 def nanocat_help(program: str) -> str:
-    """What `nngkit nanocat --help` prints."""
+    """Return the help of `nngkit nanocat` or a link."""
     return (
         f"Usage: {program} <protocol> <address>... [<option>...]\n\n"
-        "Talks to one or more peers by one of the scalability protocols, as nanocat does. Times are seconds, with\n"
-        "fractions. A long option takes its value as --name value or --name=value, and may be cut short.\n\n"
+        "Exchanges messages by one of the scalability protocols, as nanocat does. Times are seconds, with\n"
+        "fractions. A long option takes its value as --name value or --name=value, and may be abbreviated.\n\n"
         + sections("nanocat")
     )

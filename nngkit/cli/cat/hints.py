@@ -1,12 +1,12 @@
-"""Hints on standard error while a command gets nowhere: the cause, as `nngkit doctor` names it.
+"""Hints on standard error while a command has no peer: the cause, as `nngkit doctor` names it.
 
 ::
 
     nngkit req: hint: a PUB listens there, and a REQ talks to a REP only: be a sub, or look at the address
 
-One look, AFTER seconds after the start, in a thread: at the addresses dialled and the connections refused while there
-has been no peer, at the topics while messages arrive and none is wanted. A look never becomes a peer. A hint changes
-neither the results nor the exit code, and none is written once the command has ended.
+A thread looks once, AFTER seconds after the start: without a peer, at the dialed addresses and refused connections; if
+messages arrive and match no topic, at the topics. A probe never becomes a peer. A hint changes neither results nor exit
+code, and none is written once the command has ended.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 __all__ = ["AFTER", "hinting", "hints"]
 
-AFTER: Final = 2.0  # seconds without a peer: a dialler has tried 20 times by then
-STEP: Final = 1.0  # seconds for each step of a look: over a network that is up, an answer takes milliseconds
+AFTER: Final = 2.0  # seconds without a peer: a dialer has tried 20 times by then
+STEP: Final = 1.0  # seconds for each step of a probe: replies take milliseconds
 
 
 @contextmanager
 def hinting(look: Callable[[], Iterable[str]], say: Callable[[str], None]) -> Iterator[None]:
-    """While the block runs, and once AFTER seconds are over, say what `look` finds."""
-    over, saying = threading.Event(), threading.Lock()
+    """Report what `look` finds, once, AFTER seconds into the block."""
+    over, reporting = threading.Event(), threading.Lock()
 
     def watch() -> None:
-        if hasattr(signal, "pthread_sigmask"):  # a signal has to end a wait of the main thread, not of this one
+        if hasattr(signal, "pthread_sigmask"):  # signals have to interrupt the main thread
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         if over.wait(AFTER):
             return
         for hint in look():
-            with saying:
+            with reporting:
                 if over.is_set():
                     return
                 say(f"hint: {hint}")
@@ -49,35 +49,35 @@ def hinting(look: Callable[[], Iterable[str]], say: Callable[[str], None]) -> It
     try:
         yield
     finally:
-        with saying:
+        with reporting:
             over.set()
 
 
 def hints(
     socket: Socket,
     protocol: str,
-    dialled: Sequence[str],
+    dialed: Sequence[str],
     topics: Sequence[bytes],
     credentials: Callable[[], Credentials | None],
 ) -> Iterator[str]:
-    """What keeps `socket` from getting anywhere; nothing if it does. `protocol`: as in `nngkit doctor --protocol`."""
+    """Yield the reasons why `socket` has no peer or no message. `protocol`: as in `nngkit doctor --protocol`."""
     stats = socket.stats
     if stats.joined:
         if protocol == "sub" and stats.read and not stats.received:
             shown = " or ".join(ascii(topic.decode(errors="backslashreplace")) for topic in topics)
-            yield f"{stats.read} messages came, and none begins with {shown}: a topic is how a message begins"
+            yield f"{stats.read} messages arrived, and none begins with {shown}: a topic is a prefix of the message"
         return
-    for url in dialled:
-        if (found := nobody(url, protocol, credentials)) is not None:
+    for url in dialed:
+        if (found := no_peer(url, protocol, credentials)) is not None:
             yield found
-    if not dialled and (cuts := socket.cuts):
+    if not dialed and (cuts := socket.cuts):
         yield f"{cuts[-1].address} was refused: {cuts[-1].reason}"
 
 
-def nobody(url: str, protocol: str, credentials: Callable[[], Credentials | None]) -> str | None:
-    """Why no peer is found at `url`; None if nothing is wrong there.
+def no_peer(url: str, protocol: str, credentials: Callable[[], Credentials | None]) -> str | None:
+    """Return why there is no peer at `url`; None if no problem is found.
 
-    `credentials`: for TLS; None if they cannot be read a second time.
+    `credentials` returns those for TLS, or None if they cannot be read a second time.
     """
     from nngkit.cli.diagnosis import Address, Connected, diagnose  # most commands need no hint, and ssl is slow
     from nngkit.cli.probe import Credentials, look, reach
@@ -88,10 +88,10 @@ def nobody(url: str, protocol: str, credentials: Callable[[], Credentials | None
         return error.why
     shown = credentials() if address.tls else None
     if address.transport == "ws" or (address.tls and shown is None):
-        # who listens on a WebSocket is told to a peer alone, and a PUSH gives it a message
+        # a WebSocket listener names its protocol only to a peer, and a PUSH would send that a message
         seen = reach(address, STEP)
         if seen.connected is Connected.YES:
-            return f"{url} takes connections, and no peer comes of them: nngkit doctor {url} --protocol {protocol}"
+            return f"{url} accepts connections, but no peer: nngkit doctor {url} --protocol {protocol}"
     else:
         seen = look(address, protocol, shown or Credentials(), STEP)
     found = diagnose(seen, protocol).findings

@@ -1,8 +1,8 @@
-"""Bringing in the bricks without what a cat command never uses: half of what `import pynng` costs is asyncio.
+"""Import the protocol sockets without asyncio, which is half the cost of `import pynng` and unused by cat commands.
 
-pynng imports asyncio by name and touches it only when an asyncio program calls it. So it is given a stand-in meanwhile,
-which becomes the real one when it is first asked for something. (importlib's LazyLoader will not do: before Python 3.12
-the second `import asyncio` loads it.) benchmarks/start_up.py has the figures.
+pynng imports asyncio, and uses it only when an asyncio program calls. So it gets a proxy module, which loads the real
+one at the first access. (importlib's LazyLoader does not work: before Python 3.12 the second `import asyncio` loads
+it.) benchmarks/start_up.py measures this.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 __all__ = ["load_bricks"]
 
 
-class _PutOff(ModuleType):
+class _LazyModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self.__name__), name)
 
 
 def load_bricks() -> None:
-    """`import nngkit.protocols`, at 15 ms less of CPU."""
+    """Import nngkit.protocols, with 15 ms less CPU."""
     if "nngkit.protocols" in sys.modules:
         return
     absent = "asyncio" not in sys.modules
     if absent:
-        sys.modules["asyncio"] = _PutOff("asyncio")
+        sys.modules["asyncio"] = _LazyModule("asyncio")
     collected = gc.isenabled()
-    gc.disable()  # what modules are made of stays: looking for garbage in it takes 5 ms and finds none
+    gc.disable()  # imports leave no garbage, and the search for it takes 5 ms
     try:
         import_module("nngkit.protocols")
     finally:
         if absent:
-            del sys.modules["asyncio"]  # whoever imports it from now on gets the real one
+            del sys.modules["asyncio"]  # later imports get the real module
         gc.freeze()
         if collected:
             gc.enable()

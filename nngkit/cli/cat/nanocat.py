@@ -1,7 +1,7 @@
 """`nngkit nanocat`: a stand-in for nanomsg's nanocat 1.1.5, and for its links nn_push, nn_pull and so on.
 
-Its options (any order, unique prefixes, short ones clustered), its output, its error texts and its exit codes: 1 for
-usage, 2 for a file, 3 for the network. What differs is in docs/command.md: several `-L`, `-l`, `-X` or `-x` work.
+It has nanocat's options (any order, unique prefixes, short ones clustered), output, error texts and exit codes: 1 for
+usage, 2 for a file, 3 for the network. docs/command.md lists the differences: several `-L`, `-l`, `-X` or `-x` work.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 from nngkit.cli.cat.formats import FORMATTERS
-from nngkit.cli.cat.option_table import FORMATS, ROWS, Row
+from nngkit.cli.cat.option_table import FORMATS, OPTIONS, CatOption
 from nngkit.cli.cat.plan import Endpoint, Plan, Shown, Stopped, Wrong
 from nngkit.cli.cat.scanning import words
 
@@ -22,27 +22,27 @@ __all__ = ["PROGRAMS", "command", "plan_of", "scan"]
 PROGRAMS: Final = {
     f"nn_{name}": name for name in ("push", "pull", "pub", "sub", "req", "rep", "surveyor", "respondent", "bus", "pair")
 }
-OWN: Final = tuple(row for row in ROWS if row.nanocat)
-NAMES: Final = {name: row for row in OWN for name in row.names("nanocat")}
-PROTOCOL: Final = tuple(row for row in OWN if row.group == "protocol")
-ADDRESS: Final = tuple(row for row in OWN if row.group == "addresses")
-SOURCES: Final = tuple(row for row in OWN if row.key in ("data", "file"))
-WRITERS: Final = tuple(row for row in PROTOCOL if row.key not in ("pull", "sub"))
-READERS: Final = tuple(row for row in PROTOCOL if row.key not in ("push", "pub"))
-NEEDS: Final = {  # an option: one of these has to be there as well
+OWN: Final = tuple(option for option in OPTIONS if option.nanocat)
+NAMES: Final = {name: option for option in OWN for name in option.names("nanocat")}
+PROTOCOL: Final = tuple(option for option in OWN if option.group == "protocol")
+ADDRESS: Final = tuple(option for option in OWN if option.group == "addresses")
+SOURCES: Final = tuple(option for option in OWN if option.key in ("data", "file"))
+WRITERS: Final = tuple(option for option in PROTOCOL if option.key not in ("pull", "sub"))
+READERS: Final = tuple(option for option in PROTOCOL if option.key not in ("push", "pub"))
+NEEDS: Final = {  # option: at least one of these is required with it
     **dict.fromkeys(("push", "pub", "req", "surveyor"), SOURCES),
     **dict.fromkeys(("interval", "data", "file", "send_timeout"), WRITERS),
     **dict.fromkeys(("recv_timeout", "format", *FORMATS[1:]), READERS),
-    "subscribe": tuple(row for row in PROTOCOL if row.key == "sub"),
+    "subscribe": tuple(option for option in PROTOCOL if option.key == "sub"),
 }
 NUMBERS: Final = ("recv_timeout", "send_timeout", "interval", "delay")
 LONGEST_NAME: Final = 63  # bytes
 
 
 class Use(NamedTuple):
-    """An option as it was used: how error texts call it, and its value."""
+    """An option as used: its name in error texts, and its value."""
 
-    row: Row
+    option: CatOption
     typed: str
     value: str
 
@@ -55,8 +55,8 @@ class _Parser:
     def fail(self, text: str) -> NoReturn:
         raise Wrong(f"{self.program}: {text}\n", 1)
 
-    def fail_with(self, text: str, rows: Sequence[Row]) -> NoReturn:
-        names = [name for row in rows for name in row.names("nanocat")]
+    def fail_with(self, text: str, options: Sequence[CatOption]) -> NoReturn:
+        names = [name for option in options for name in option.names("nanocat")]
         self.fail("\n".join([text, *(f"    {name}" for name in names)]))
 
     def scan(self, arguments: Sequence[str]) -> Iterator[Use]:
@@ -66,71 +66,71 @@ class _Parser:
                     yield self._long(given, rest)
                 case "short":
                     yield from self._short(given, rest)
-                case _ if given != "-":  # nanocat lets a lone dash pass
+                case _ if given != "-":  # nanocat ignores a lone dash
                     self.fail(f"Unexpected argument ``{given}''")
 
     def _long(self, given: str, rest: list[str]) -> Use:
         typed, equals, value = given.partition("=")
-        row = NAMES.get(typed)
+        option = NAMES.get(typed)
         name = typed
-        if row is None:
+        if option is None:
             candidates = [
-                (name, row) for name, row in NAMES.items() if name.startswith(typed) and name.startswith("--")
+                (name, option) for name, option in NAMES.items() if name.startswith(typed) and name.startswith("--")
             ]
             if not candidates:
                 self.fail(f"Unknown option ``{given}''")
             if len(candidates) > 1:
                 self.fail("\n".join([f"Ambiguous option ``{given}'':", *(f"    {name[2:]}" for name, _ in candidates)]))
-            name, row = candidates[0]
+            name, option = candidates[0]
         shown = given if name == typed else f"{typed}[{name[len(typed) :]}]"
-        if not row.takes:
+        if not option.takes:
             if equals:
                 self.fail(f"Option {shown} does not accept argument")
-            return Use(row, shown, "")
+            return Use(option, shown, "")
         if not equals:
             if not rest:
                 self.fail(f"Option {shown} requires an argument")
             value = rest.pop(0)
-        return Use(row, shown, value)
+        return Use(option, shown, value)
 
     def _short(self, given: str, rest: list[str]) -> Iterator[Use]:
         letters = given[1:]
         while letters:
             letter, letters = f"-{letters[0]}", letters[1:]
-            row = NAMES.get(letter)
-            if row is None:
+            option = NAMES.get(letter)
+            if option is None:
                 self.fail(f"Unknown option ``{letter}''")
-            shown = f"{letter} ({row.names('nanocat')[0]})"
-            if not row.takes:
-                yield Use(row, shown, "")
+            shown = f"{letter} ({option.names('nanocat')[0]})"
+            if not option.takes:
+                yield Use(option, shown, "")
                 continue
             if not letters and not rest:
                 self.fail(f"Option {shown} requires an argument")
-            yield Use(row, shown, letters or rest.pop(0))
+            yield Use(option, shown, letters or rest.pop(0))
             return
 
     def take(self, use: Use) -> None:
-        """One option, checked against those before it, as the original does."""
-        row = use.row
-        if row.key == "help":
+        """Add an option, checked against earlier ones, as in the original."""
+        option = use.option
+        if option.key == "help":
             from nngkit.cli.cat.help_text import nanocat_help
 
             raise Shown(nanocat_help(self.program), 0)
         for rivals in (PROTOCOL, SOURCES):
-            if row in rivals:
+            if option in rivals:
                 used = [each for rival in rivals for each in self.uses.get(rival.key, ())]
                 if used:
-                    typed = use.typed if used[0].row is row else used[0].typed
+                    typed = use.typed if used[0].option is option else used[0].typed
                     self.fail(f"Option {use.typed} conflicts with the following options:\n    {typed} ")
-        if row.key == "format" and use.value not in FORMATS:
+        if option.key == "format" and use.value not in FORMATS:
             lines = [
                 f"Invalid value ``{use.value}'' for {use.typed} . Options are:",
                 *(f"    {one}" for one in FORMATS),
             ]
             self.fail("\n".join(lines))
-        if row.key in NUMBERS:
+        if option.key in NUMBERS:
             self._seconds(use)
-        self.uses.setdefault(row.key, []).append(use)
+        self.uses.setdefault(option.key, []).append(use)
 
     def _seconds(self, use: Use) -> float | None:
         try:
@@ -141,29 +141,29 @@ class _Parser:
         return None if math.isnan(number) or number < 0 or number > 1e6 else number
 
     def seconds(self, key: str) -> float | None:
-        """The number of seconds given last; None for one that is not given, negative or beyond reason: for ever."""
+        """Return the seconds given last; None (no limit) if not given, negative or over 1e6."""
         return self._seconds(self.uses[key][-1]) if key in self.uses else None
 
     def check(self) -> None:
-        """What needs what, and what is missing."""
-        for row in OWN:
-            needed = NEEDS.get(row.key)
-            if row.key in self.uses and needed and not any(each.key in self.uses for each in needed):
+        """Check for missing options."""
+        for option in OWN:
+            needed = NEEDS.get(option.key)
+            if option.key in self.uses and needed and not any(each.key in self.uses for each in needed):
                 self.fail_with(
-                    f"Option {self.uses[row.key][0].typed} requires at least one of the following options:", needed
+                    f"Option {self.uses[option.key][0].typed} requires at least one of the following options:", needed
                 )
-        groups = [group for group in (PROTOCOL, ADDRESS) if not any(row.key in self.uses for row in group)]
+        groups = [group for group in (PROTOCOL, ADDRESS) if not any(option.key in self.uses for option in group)]
         if groups:
-            self.fail_with("At least one of the following required:", [row for group in groups for row in group])
+            self.fail_with("At least one of the following required:", [option for group in groups for option in group])
 
 
-def scan(arguments: Sequence[str], program: str = "nanocat") -> Iterator[tuple[Row, str]]:
-    """The options in order, each with its value, "" for flags."""
-    return ((use.row, use.value) for use in _Parser(program).scan(arguments))
+def scan(arguments: Sequence[str], program: str = "nanocat") -> Iterator[tuple[CatOption, str]]:
+    """Yield the options in order with their values, "" for flags."""
+    return ((use.option, use.value) for use in _Parser(program).scan(arguments))
 
 
 def plan_of(arguments: Sequence[str], program: str = "nanocat") -> Plan:
-    """The plan that nanocat's arguments make; a `program` of PROGRAMS says the protocol. Raises Wrong, Shown."""
+    """Return the plan that nanocat's arguments make; links (PROGRAMS) imply the protocol. Raises Wrong, Shown."""
     parser = _Parser(program)
     implied = PROGRAMS.get(program.rpartition("/")[2])
     if implied:
@@ -173,7 +173,7 @@ def plan_of(arguments: Sequence[str], program: str = "nanocat") -> Plan:
     form = "no"
     for use in parser.scan(arguments):
         parser.take(use)
-        match use.row.key:
+        match use.option.key:
             case "listen" | "dial" as what:
                 endpoints.append(Endpoint(what, use.value))
             case "listen_ipc" | "dial_ipc" as key:
@@ -190,8 +190,8 @@ def plan_of(arguments: Sequence[str], program: str = "nanocat") -> Plan:
             case "raw" | "ascii" | "quoted" | "msgpack" | "hex" as key:
                 form = key
     parser.check()
-    endpoints.sort(key=lambda each: each.what == "dial")  # it binds first
-    protocol = next(row.key for row in PROTOCOL if row.key in parser.uses)
+    endpoints.sort(key=lambda each: each.what == "dial")  # nanocat binds first
+    protocol = next(option.key for option in PROTOCOL if option.key in parser.uses)
     show = FORMATTERS["nanocat"][form]
     topics = [use.value.encode("utf-8", "surrogateescape") for use in parser.uses.get("subscribe", ())]
     name = parser.uses["name"][-1].value if "name" in parser.uses else None
@@ -218,8 +218,8 @@ def plan_of(arguments: Sequence[str], program: str = "nanocat") -> Plan:
 def _not_for_nanomsg(what: str, url: str) -> str | None:
     """Return nanomsg's reason for refusing an address that NNG accepts, or None.
 
-    To NNG a missing port is any port, a missing host every interface, a listener may have a name as its host, and a
-    WebSocket listener a path; nanomsg knows neither IPv6, unless told, nor a listener's path.
+    For NNG a missing port is any port and a missing host every interface; a listener's host may be a name, and a
+    WebSocket listener may have a path. nanomsg has no IPv6 by default, and no path of a listener.
     """
     scheme, _, rest = url.partition("://")
     if scheme not in ("tcp", "ws"):
@@ -236,7 +236,7 @@ def _not_for_nanomsg(what: str, url: str) -> str | None:
 
 
 def content(path: str) -> bytes:
-    """The whole file; `-` is standard input."""
+    """Read the whole file; `-` is standard input."""
     try:
         if path == "-":
             return sys.stdin.buffer.read()
@@ -247,7 +247,7 @@ def content(path: str) -> bytes:
 
 
 def stopped_text(stopped: Stopped) -> str:
-    """What nanocat says when that happens."""
+    """Return nanocat's error text."""
     from nngkit.cli.cat.error_texts import posix_reason
 
     what = {"listen": "bind", "dial": "connect"}.get(stopped.stage, stopped.stage)
@@ -255,7 +255,7 @@ def stopped_text(stopped: Stopped) -> str:
 
 
 def command(name: str, arguments: Sequence[str]) -> int:
-    """Do as nanocat would, or as the link nn_... would."""
+    """Run as nanocat or one of its links; return the exit code."""
     from nngkit.cli.cat.running import run_stand_in
 
     return run_stand_in(lambda: plan_of(arguments, name), lambda stopped: (stopped_text(stopped), 3))

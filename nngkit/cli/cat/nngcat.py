@@ -1,7 +1,7 @@
-"""`nngkit nngcat`: a stand-in for NNG's nngcat 1.5.2. Its options, its output, its error lines and its exit codes.
+"""`nngkit nngcat`: a stand-in for NNG's nngcat 1.5.2, with its options, output, error lines and exit codes.
 
-What differs is in docs/command.md: `--pair` works, `--recv-maxsz 0` is 1 GiB, and what was sent is written before it
-ends. An argument that is no option ends the options, and what follows is ignored; so does the original.
+docs/command.md lists the differences: `--pair` works, `--recv-maxsz 0` is 1 GiB, and sent messages are written before
+it ends. As in the original, an argument that is not an option ends the options, and the rest is ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from nngkit.cli.cat.formats import FORMATTERS
 from nngkit.cli.cat.lazy_bricks import load_bricks
-from nngkit.cli.cat.option_table import FORMATS, PROTOCOLS, ROWS, Row
+from nngkit.cli.cat.option_table import FORMATS, OPTIONS, PROTOCOLS, CatOption
 from nngkit.cli.cat.plan import LARGEST, MIB, Endpoint, Plan, Shown, Stopped, Wrong
 from nngkit.errors import ConfigError
 
@@ -21,52 +21,52 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "plan_of", "scan", "stopped_text"]
 
-ORIGINAL: Final = "1.5.2"  # the version it stands in for, and what --version prints
-DAY: Final = 86400  # seconds, the most it takes
-NAMES: Final = {name: row for row in ROWS for name in row.names("nngcat")}
+ORIGINAL: Final = "1.5.2"  # the version it stands in for, printed by --version
+DAY: Final = 86400  # seconds, the largest time
+NAMES: Final = {name: option for option in OPTIONS for name in option.names("nngcat")}
 TLS_FILES: Final = {"cacert": "CA Certificate", "cert": "Cert", "key": "Key"}
 NO_FORMAT: Final = ("push", "pub")
 NO_DATA: Final = ("pull", "sub")
 NO_INTERVAL: Final = ("pull", "sub", "rep", "respondent")
-REFUSED: Final = "certificate, key or ca refused: "  # what NNG says of them is the original's text
+REFUSED: Final = "certificate, key or ca refused: "  # NNG's own message follows, which the original prints
 NEEDS_DATA: Final = ("push", "pub", "req", "surveyor")
 
 
 def fail(text: str) -> NoReturn:
-    """Wrong usage: one line, exit code 1."""
+    """Raise Wrong: one line, exit code 1."""
     raise Wrong(f"{text}\n", 1)
 
 
-def scan(arguments: Sequence[str]) -> Iterator[tuple[Row, str]]:
-    """The options in order, each with its value, "" for flags."""
+def scan(arguments: Sequence[str]) -> Iterator[tuple[CatOption, str]]:
+    """Yield the options in order with their values, "" for flags."""
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-":
         given = rest.pop(0)
-        row, value = _option(given)
-        if row.takes and value is None:
+        option, value = _option(given)
+        if option.takes and value is None:
             if not rest:
                 fail(f"Option {given} requires argument.")
             value = rest.pop(0)
-        yield row, value or ""
+        yield option, value or ""
 
 
-def _option(given: str) -> tuple[Row, str | None]:
+def _option(given: str) -> tuple[CatOption, str | None]:
     if not given.startswith("--"):
-        row = NAMES.get(given[:2])
-        if row is None or (given[2:] and not row.takes):
+        option = NAMES.get(given[:2])
+        if option is None or (given[2:] and not option.takes):
             fail(f"Option {given} is invalid.")
-        return row, given[2:] or None
+        return option, given[2:] or None
     end = min((given.index(each) for each in "=:" if each in given), default=len(given))
-    found: dict[str, tuple[Row, str | None]] = {}
-    for name, row in NAMES.items():
+    found: dict[str, tuple[CatOption, str | None]] = {}
+    for name, option in NAMES.items():
         if not name.startswith("--"):
             continue
-        # only an option that takes a value has one cut off
-        typed, value = (given[:end], given[end + 1 :] if end < len(given) else None) if row.takes else (given, None)
+        # only options with values may have one attached
+        typed, value = (given[:end], given[end + 1 :] if end < len(given) else None) if option.takes else (given, None)
         if name == typed:
-            return row, value
+            return option, value
         if name.startswith(typed):
-            found[row.key] = (row, value)
+            found[option.key] = (option, value)
     if not found:
         fail(f"Option {given} is invalid.")
     if len(found) > 1:
@@ -75,7 +75,7 @@ def _option(given: str) -> tuple[Row, str | None]:
 
 
 def whole(text: str, most: int = 2**31 - 1) -> int:
-    """A number as nngcat reads them: digits alone."""
+    """Parse a number as nngcat does: digits only."""
     if not text:
         fail("Empty integer argument.")
     if not (text.isascii() and text.isdigit()):
@@ -88,11 +88,11 @@ def whole(text: str, most: int = 2**31 - 1) -> int:
 
 
 def content(path: str) -> bytes:
-    """The whole file; `-` is standard input."""
+    """Read the whole file; `-` is standard input."""
     try:
         file = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - standard input stays open
     except OSError as error:
-        if error.strerror != "Is a directory":  # opens, for C
+        if error.strerror != "Is a directory":  # C opens a directory
             fail(f"Cannot open file {path}: {error.strerror}")
         fail(f"Read from {path} failed: {error.strerror}")
     with file:
@@ -103,7 +103,7 @@ def content(path: str) -> bytes:
 
 
 class _Given:
-    """What the arguments have said so far, checked as they come."""
+    """The arguments so far, checked as they come."""
 
     def __init__(self) -> None:
         self.protocol = ""
@@ -115,15 +115,15 @@ class _Given:
         self.numbers: dict[str, int] = {}
         self.files: dict[str, bytes] = {}
 
-    def take(self, row: Row, value: str) -> None:
-        match row.key:
+    def take(self, option: CatOption, value: str) -> None:
+        match option.key:
             case "help":
                 from nngkit.cli.cat.help_text import nngcat_help
 
                 raise Shown(nngcat_help(), 1)
             case "version":
                 raise Shown(f"{ORIGINAL}\n", 0)
-            case key if row.group == "protocol":
+            case key if option.group == "protocol":
                 if self.protocol:
                     fail("Only one protocol may be specified.")
                 self.protocol = key
@@ -143,7 +143,7 @@ class _Given:
                 url = f"tcp://127.0.0.1:{whole(value, 65536)}"
                 self.endpoints.append(Endpoint("listen" if key == "listen_port" else "dial", url))
             case "listen_ipc" | "dial_ipc" as key:
-                # three slashes: so a relative path is taken from the root, by the original as well
+                # three slashes: relative paths become absolute, in the original as well
                 self.endpoints.append(Endpoint("listen" if key == "listen_ipc" else "dial", f"ipc:///{value}"))
             case "subscribe":
                 self.topics.append(value.encode("utf-8", "surrogateescape"))
@@ -159,7 +159,7 @@ class _Given:
                 self.flags.add(key)
 
     def check(self) -> None:
-        """What goes with what, in the original's order."""
+        """Check combinations, in the original's order."""
         protocol, data = self.protocol, self.data
         if not self.endpoints:
             fail("No address specified.")
@@ -188,10 +188,10 @@ class _Given:
 
 
 def plan_of(arguments: Sequence[str]) -> Plan:
-    """The plan that nngcat's arguments make. Raises Wrong, Shown."""
+    """Return the plan that nngcat's arguments make. Raises Wrong, Shown."""
     given = _Given()
-    for row, value in scan(arguments):
-        given.take(row, value)
+    for option, value in scan(arguments):
+        given.take(option, value)
     given.check()
     compat = "compat" in given.flags
     protocol = ("pair0" if compat else "pair1") if given.protocol == "pair" else given.protocol
@@ -208,13 +208,13 @@ def plan_of(arguments: Sequence[str]) -> Plan:
         count=numbers.get("count", 0),
         delay=numbers.get("delay"),
         interval=numbers.get("interval"),
-        recv_timeout=numbers.get("recv_timeout") or None,  # 0 is for ever there
+        recv_timeout=numbers.get("recv_timeout") or None,  # 0 is no limit there
         send_timeout=numbers.get("send_timeout") or None,
         recv_max_size=min(numbers.get("recv_max_size", MIB) or LARGEST, LARGEST),
         tls=_tls(given),
         dial_waits=not (compat or "background" in given.flags),
         request_waits=True,
-        said=_say if "verbose" in given.flags and "silent" not in given.flags else None,
+        on_endpoint=_say if "verbose" in given.flags and "silent" not in given.flags else None,
     )
 
 
@@ -239,7 +239,7 @@ def _say(what: str, _: str, address: str) -> None:
 
 
 def stopped_text(stopped: Stopped) -> str:
-    """What nngcat says when that happens."""
+    """Return nngcat's error text."""
     from nngkit.cli.cat.error_texts import nng_reason
 
     reason, url = nng_reason(stopped.error, stopped.url), stopped.url
@@ -257,14 +257,14 @@ def stopped_text(stopped: Stopped) -> str:
 
 
 def _malformed(stage: str, url: str) -> bool:
-    # NNG looks at a listener's address when it is made, at a dialler's when it starts
+    # NNG checks a listener's address when it is created, a dialer's when it starts
     port = url.rpartition(":")[2].partition("/")[0]
     host = url.partition("://")[2].rpartition(":")[0]
     return stage == "listen" and ((port.isdigit() and int(port) > 65535) or any(each.isalpha() for each in host))
 
 
 def command(name: str, arguments: Sequence[str]) -> int:
-    """Do as nngcat would."""
+    """Run as nngcat; return the exit code."""
     from nngkit.cli.cat.running import run_stand_in
 
     return run_stand_in(lambda: plan_of(arguments), lambda stopped: (stopped_text(stopped), 1))

@@ -1,6 +1,6 @@
-"""What a cat command was asked to do, as one value: a personality makes it of arguments, conversation.py does it.
+"""A Plan: everything that a cat command is asked to do. cat.py, nngcat.py or nanocat.py makes it of the arguments.
 
-Pure. What cannot be done as asked is `Wrong`: the text for standard error, and the exit code, both the personality's.
+Pure. Arguments that a stand-in rejects raise `Wrong`, with the original's error text and exit code.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["Endpoint", "Plan", "Received", "Shown", "Stopped", "Wrong"]
 
 MIB = 1 << 20
-LARGEST = 1 << 30  # what nngkit lets in at most, and what "unlimited" is
+LARGEST = 1 << 30  # largest message that nngkit accepts, and the meaning of "unlimited"
 
 
 class Endpoint(NamedTuple):
-    """An address and what to do there."""
+    """An address, and whether to listen or dial there."""
 
     what: Literal["listen", "dial"]
     url: str
 
 
 class Received(NamedTuple):
-    """A message that came: when, in seconds since 1970, and by which connection, if that was asked for."""
+    """A received message: its time in seconds since 1970, and its connection if the plan `shows_peers`."""
 
     body: bytes
     at: float
@@ -36,7 +36,7 @@ class Received(NamedTuple):
 
 
 class Wrong(Exception):
-    """The arguments cannot be followed; `text` is for standard error."""
+    """Invalid arguments: the text for standard error, and the exit code."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -45,7 +45,7 @@ class Wrong(Exception):
 
 
 class Shown(Exception):
-    """The arguments ask for a text on standard output and nothing else: a help, a version."""
+    """The arguments ask only for a text on standard output: help or version."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -54,7 +54,7 @@ class Shown(Exception):
 
 
 class Stopped(Exception):
-    """A conversation that ended badly: at which `stage`, and with which error. `url` is set for listen and dial."""
+    """A conversation that failed: at which `stage`, with which error. `url` is set for listen and dial."""
 
     def __init__(
         self, stage: Literal["listen", "dial", "wait", "send", "recv"], error: NngkitError, url: str = ""
@@ -67,30 +67,28 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A conversation. Seconds are float, None is for ever or not at all."""
+    """A conversation. Times are seconds; None is no limit or not at all."""
 
-    protocol: str  # a key of cat_options.PROTOCOLS
+    protocol: str  # a key of option_table.PROTOCOLS
     endpoints: tuple[Endpoint, ...]
     show: Callable[[Received], bytes]
-    shows_peers: bool = False  # whether `show` looks at Received.pipe: knowing it costs
+    shows_peers: bool = False  # True if `show` uses Received.pipe, which costs time
     topics: tuple[bytes, ...] = ()
-    data: tuple[bytes, ...] = ()  # sent once in this order, or again and again
-    stream: Callable[[], Iterator[list[bytes]]] | None = None  # or what is sent, as it comes
-    answer: Callable[[Received], bytes | None] | None = None  # or what makes the answer; None: give none
-    count: int = 0  # messages sent, or received where nothing is sent; 0 is no limit
-    expect: int = 0  # messages to be received; 0 is no limit
+    data: tuple[bytes, ...] = ()  # sent once in this order, or repeatedly
+    stream: Callable[[], Iterator[list[bytes]]] | None = None  # or batches to send as they arrive
+    answer: Callable[[Received], bytes | None] | None = None  # makes the reply to a request; None: no reply
+    count: int = 0  # messages to send, or to receive if nothing is sent; 0 is no limit
+    expect: int = 0  # messages to receive; 0 is no limit
     delay: float | None = None
     interval: float | None = None
     recv_timeout: float | None = None
     send_timeout: float | None = None
-    survey_time: float = 1.0  # nanomsg's and NNG's
+    survey_time: float = 1.0  # the default of nanomsg and NNG
     recv_max_size: int = MIB
     name: str | None = None
     tls: TLS | None = None
-    dial_waits: bool = False  # dialling fails where nobody listens (nngcat without --async)
-    request_waits: bool = (
-        False  # a request waits for a peer under send_timeout (NNG); else under recv_timeout (nanomsg)
-    )
+    dial_waits: bool = False  # dialing fails without a listener (nngcat without --async)
+    request_waits: bool = False  # requests wait for a peer within send_timeout (NNG); else recv_timeout (nanomsg)
     wait_peers: int = 0
     wait_timeout: float | None = None
-    said: Callable[[str, str, str], None] | None = None  # told ("listen" or "dial", URL, address) as each is done
+    on_endpoint: Callable[[str, str, str], None] | None = None  # called with (listen or dial, URL, address)

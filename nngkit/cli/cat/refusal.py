@@ -1,9 +1,9 @@
-"""Why nobody answers at an address: asked by a plain connection, as a dialer tries in silence. Knows no NNG.
+"""The reason why an address accepts no connection, found by a plain one: dialers retry silently. Knows no NNG.
 
 ::
 
     refusal("tcp://127.0.0.1:1")     'Connection refused'
-    refusal("tcp://127.0.0.1:9000")  None: somebody listens there, whatever it speaks
+    refusal("tcp://127.0.0.1:9000")  None: there is a listener, of any protocol
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 __all__ = ["refusal"]
 
-PATIENCE = 5.0  # seconds for a connection to be taken or refused
+PATIENCE = 5.0  # seconds for a connection to be accepted or refused
 
 
 def refusal(url: str) -> str | None:
-    """The reason, in NNG's words; None if a connection is accepted there, or does not come about in 5 s."""
+    """Return the reason in NNG's words; None if a connection is accepted, or neither happens in 5 s."""
     scheme, _, rest = url.partition("://")
     try:
         if scheme in ("ipc", "unix", "abstract"):
@@ -25,7 +25,7 @@ def refusal(url: str) -> str | None:
                 probe.settimeout(PATIENCE)
                 probe.connect(f"\0{rest}" if scheme == "abstract" else rest)
         elif scheme == "inproc":
-            return "Connection refused"  # this process listens nowhere
+            return "Connection refused"  # this process has no listener
         else:
             parts = urlsplit(url)
             port = parts.port or (443 if scheme.startswith("wss") else 80)

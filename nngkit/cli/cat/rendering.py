@@ -1,11 +1,11 @@
-r"""What `nngkit cat` prints for a message beyond the formats of nngcat: lines, --format-string, --json, --timestamp.
+r"""Output formats of `nngkit cat` beyond nngcat's: --format-string, --json, --timestamp.
 
 ::
 
     parse_template(r"{time} {topic}: {body:quoted}\n")    a list of bytes and Tokens
     unescape(r"\x1e\n")                                   b"\x1e\n"
 
-Pure: the time of receipt comes with the message.
+Pure: the time of arrival comes with the message.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _PARTS: Final = re.compile(r"\\x([0-9a-fA-F]{2})|\\(.?)|\{\{|\}\}|\{([^{}]*)\}|[
 
 
 class Token(NamedTuple):
-    """A part of a template that a message fills in; `form` is a format's name, "" for as it is."""
+    """A placeholder of a template; `form` is the name of a format, "" for unchanged."""
 
     name: str
     form: str
 
 
 def unescape(text: str) -> bytes:
-    r"""`text` with \n \t \r \0 \\ and \xNN taken for what they stand for. ValueError for any other backslash."""
+    r"""Replace the escapes \n \t \r \0 \\ and \xNN. Raises ValueError for any other backslash."""
     found = re.finditer(r"\\x([0-9a-fA-F]{2})|\\(.?)|[^\\]+", text, re.DOTALL)
     return b"".join([_unescaped(match[0], match[1], match[2]) for match in found])
 
@@ -47,12 +47,12 @@ def _unescaped(whole: str, byte: str | None, letter: str | None) -> bytes:
     if letter is None:
         return whole.encode("utf-8", "surrogateescape")
     if letter not in _ESCAPES:
-        raise ValueError(rf"{whole!r} is none of \n \t \r \0 \\ \xNN")
+        raise ValueError(rf"{whole!r} is not one of \n \t \r \0 \\ \xNN")
     return _ESCAPES[letter]
 
 
 def parse_template(text: str) -> list[bytes | Token]:
-    """The parts of a --format-string. ValueError says what is wrong with it."""
+    """Parse a --format-string. Raises ValueError."""
     parts: list[bytes | Token] = []
     for match in _PARTS.finditer(text):
         whole, inside = match[0], match[3]
@@ -61,19 +61,19 @@ def parse_template(text: str) -> list[bytes | Token]:
         elif inside is not None:
             name, _, form = inside.partition(":")
             if name not in TOKENS:
-                raise ValueError(f"{whole} is none of {', '.join(f'{{{each}}}' for each in TOKENS)}")
+                raise ValueError(f"{whole} is not one of {', '.join(f'{{{each}}}' for each in TOKENS)}")
             if form and (form not in CAT_FORMATS or name not in ("body", "topic")):
-                raise ValueError(f"{whole}: {form!r} is no format for it")
+                raise ValueError(f"{whole}: {form!r} is not a format for it")
             parts.append(Token(name, form))
         elif whole in "{}":
-            raise ValueError(f"a lone {whole}; it is written {whole}{whole}")
+            raise ValueError(f"a single {whole}; write {whole}{whole}")
         else:
             parts.append(_unescaped(whole, match[1], match[2]))
     return parts
 
 
 def template(parts: Sequence[bytes | Token], topics: Sequence[bytes]) -> Callable[[Received], bytes]:
-    """A message filled into the parts."""
+    """Return a function that fills a message into the template."""
 
     def filled(part: bytes | Token, received: Received) -> bytes:
         if isinstance(part, bytes):
@@ -87,25 +87,25 @@ def template(parts: Sequence[bytes | Token], topics: Sequence[bytes]) -> Callabl
                 return b"" if received.pipe is None else received.pipe.address.encode()
             case name:
                 value = received.body if name == "body" else topic_of(received.body, topics)
-                # inside a line of the user's own making no format adds a newline
+                # formats add no newline inside a template
                 return CAT_FORMATS[part.form](value).removesuffix(b"\n") if part.form else value
 
     return lambda received: b"".join([filled(part, received) for part in parts])
 
 
 def topic_of(body: bytes, topics: Sequence[bytes]) -> bytes:
-    """The longest of the topics subscribed to that the message begins with."""
+    """Return the longest subscribed topic that the message begins with."""
     return max((topic for topic in topics if body.startswith(topic)), key=len, default=b"")
 
 
 def utc(at: float) -> str:
-    """Seconds since 1970 as 2026-01-31T12:00:00.123456Z."""
+    """Format seconds since 1970 as 2026-01-31T12:00:00.123456Z."""
     micros = round(at * 1_000_000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(micros // 1_000_000))}.{micros % 1_000_000:06}Z"
 
 
 def envelope(received: Received, protocol: str, topics: Sequence[bytes]) -> bytes:
-    """The message as a line of JSON; docs/schemas/cat.json. Bytes that are not UTF-8 are in base64."""
+    """Return the message as a line of JSON; docs/schemas/cat.json. Bytes that are not UTF-8 are in base64."""
     fields: dict[str, Any] = {
         "time": utc(received.at),
         "protocol": protocol,

@@ -1,13 +1,13 @@
-"""How a run of `nngkit cat` ends: what was dropped or missed is said, and the exit code is honest.
+"""The end of `nngkit cat`: a report of lost and missing messages, and the exit code.
 
 ====  ===============================================================================================
 code  when
 ====  ===============================================================================================
-0     all that was asked for was done
-1     less was received than --expect, or than requests were sent; a connection ended amid a message of push or pair
-2     an option, an address, an input that is not what it was said to be
-3     nothing could be listened at, or nobody was ever connected
-4     a time ran out with nothing received, or before all was sent
+0     everything asked for was done
+1     fewer messages than --expect, or replies than requests; a connection ended amid a message of push or pair
+2     a wrong option or address, or malformed input
+3     cannot listen, or no peer ever connected
+4     timed out with nothing received, or before everything was sent
 ====  ===============================================================================================
 """
 
@@ -42,18 +42,18 @@ def run(
     as_json: bool,
     credentials: Callable[[], Credentials | None],
 ) -> int:
-    """Do what the plan says; the exit code. `credentials`: for the hints, see there."""
+    """Run the plan; return the exit code. `credentials` are for the probes of hints.py."""
     with interruptible() as interruption:
         conversation = Conversation(plan, output())
-        dialled = [url for what, url in plan.endpoints if what == "dial"]
-        look = partial(hints, conversation.socket, plan.protocol, dialled, plan.topics, credentials)
+        dialed = [url for what, url in plan.endpoints if what == "dial"]
+        look = partial(hints, conversation.socket, plan.protocol, dialed, plan.topics, credentials)
         try:
             try:
-                with nullcontext() if plan.said is None else hinting(look, say):
+                with nullcontext() if plan.on_endpoint is None else hinting(look, say):
                     conversation.run()
                 code = _shortfall(conversation, say) or _broken(conversation)
             except Stopped as stopped:
-                if stopped.stage == "recv":  # the wait for another request: an end like any other
+                if stopped.stage == "recv":  # no further request: a normal end
                     return _shortfall(conversation, say)
                 error = stopped.error
                 say(str(named(error, stopped.stage) if isinstance(error, ConfigError) else error))
@@ -77,25 +77,25 @@ def _code(stopped: Stopped, conversation: Conversation) -> int:
 
 
 def _shortfall(conversation: Conversation, say: Callable[[str], None]) -> int:
-    """What was to be received and was not."""
+    """Report missing messages; return the exit code."""
     plan, received = conversation.plan, conversation.received
     if plan.protocol in ("pub", "bus") and conversation.sent and not conversation.ever_connected:
-        return _nobody(plan, say)  # neither waits for a peer: all of it was lost
+        return _no_peer(plan, say)  # neither waits for a peer: everything was lost
     asks = plan.protocol in ("req", "surveyor")
     wanted = plan.expect or (conversation.sent if plan.protocol == "req" else 1 if asks else 0)
     if not wanted and plan.recv_timeout is not None and plan.protocol not in ("push", "pub"):
-        wanted = 1  # it has waited for a message until the time ran out
+        wanted = 1  # it waited for a message until the timeout
     if received >= wanted:
         return 0
     if not conversation.ever_connected:
-        return _nobody(plan, say)
-    say(f"{received} of {wanted} {'answers' if asks else 'messages'} received")
+        return _no_peer(plan, say)
+    say(f"{received} of {wanted} {'replies' if asks else 'messages'} received")
     return 1 if received else 4
 
 
-def _nobody(plan: Plan, say: Callable[[str], None]) -> int:
-    """Say that no peer was ever connected; the exit code."""
-    say(str(Unreachable(" ".join(url for _, url in plan.endpoints), "nobody was connected")))
+def _no_peer(plan: Plan, say: Callable[[str], None]) -> int:
+    """Report that no peer ever connected; return the exit code."""
+    say(str(Unreachable(" ".join(url for _, url in plan.endpoints), "no peer connected")))
     return 3
 
 
@@ -107,21 +107,21 @@ def _broken(conversation: Conversation) -> int:
 def _losses(conversation: Conversation, say: Callable[[str], None]) -> None:
     """Report messages that were dropped on either side, and those whose arrival is unknown."""
     stats, protocol = conversation.stats, conversation.plan.protocol
-    # a bus drops on both ways, and all that comes by one is either received or dropped
+    # a bus drops in both directions; a message read is either received or dropped
     unseen = {"sub": stats.dropped, "bus": stats.read - stats.received}.get(protocol, 0)
     if dropped := stats.dropped - unseen:
-        slow = "who receives them was too slow, or left" if protocol in ("pub", "bus") else "nobody took them"
-        say(f"{dropped} messages were dropped: {slow}")
+        reason = "a receiver was too slow, or left" if protocol in ("pub", "bus") else "no peer took them"
+        say(f"{dropped} messages were dropped: {reason}")
     if unseen:
-        say(f"{unseen} messages that came were dropped: this side was too slow")
+        say(f"{unseen} received messages were dropped: this side was too slow")
     if stats.broken:
-        say(f"{stats.broken} messages were being sent when their connection ended: nobody knows whether they arrived")
+        say(f"{stats.broken} messages were being sent when their connection ended, and may not have arrived")
     if stats.too_large:
         say(f"{stats.too_large} messages were too large")
 
 
 def stats_line(conversation: Conversation, as_json: bool) -> str:
-    """The counters: messages printed and handed over by the command, then the socket's (docs/protocols.md)."""
+    """Format the counters: messages printed by the command, then the socket's (docs/protocols.md)."""
     counters = {"printed": conversation.received, **dataclasses.asdict(conversation.stats)}
     if as_json:
         return json.dumps(counters)

@@ -1,7 +1,7 @@
-"""A plan's run as a process: signals, standard output, and what is left to say at the end.
+"""Run a plan as a process: signals, standard output, and the stand-ins' errors.
 
-A first Ctrl-C or SIGTERM ends the conversation in order (what was received is printed, what was accepted is sent), and
-a second one the process, at once.
+The first SIGINT or SIGTERM ends the conversation in order (received messages are printed, accepted ones sent), the
+second one ends the process at once.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ __all__ = ["Interruption", "interruptible", "output", "run_stand_in"]
 
 
 class Interruption:
-    """Which signal has come, 0 for none."""
+    """The signal received, 0 for none."""
 
     number = 0
 
     @property
     def code(self) -> int:
-        """The exit code it means."""
+        """Return the exit code for it."""
         return 128 + self.number
 
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """SIGINT and SIGTERM raise KeyboardInterrupt, once: the next one ends the process."""
+    """Have the first SIGINT or SIGTERM raise KeyboardInterrupt, and the next one end the process."""
     interruption = Interruption()
 
     def first(number: int, frame: FrameType | None) -> None:
-        # blocked meanwhile: one that came while its handler is taken away would be Python's to complain of, and lost
+        # blocked meanwhile: Python would report and lose a signal that arrives while its handler is removed
         signal.pthread_sigmask(signal.SIG_BLOCK, before)
         try:
             for each in before:
@@ -47,9 +47,9 @@ def interruptible() -> Iterator[Interruption]:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
         raise KeyboardInterrupt
 
-    # who is started with SIGINT ignored (a background job of a shell) is to stay deaf to it
-    heard = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {each: signal.signal(each, first) for each in heard}
+    # a process started with SIGINT ignored (a background job of a shell) keeps ignoring it
+    handled = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, first) for each in handled}
     try:
         yield interruption
     finally:
@@ -58,15 +58,15 @@ def interruptible() -> Iterator[Interruption]:
 
 
 def output() -> BinaryIO:
-    """Standard output's bytes; nowhere if it is closed."""
+    """Return standard output as a binary file, or /dev/null if it is closed."""
     if sys.stdout is None:
         return open(os.devnull, "wb")
     sys.stdout.flush()
     return sys.stdout.buffer
 
 
-def run_stand_in(make: Callable[[], Plan], told: Callable[[Stopped], tuple[str, int]]) -> int:
-    """Make the plan, do it, and end as the original would: its text on stderr, its exit code."""
+def run_stand_in(make: Callable[[], Plan], failure: Callable[[Stopped], tuple[str, int]]) -> int:
+    """Make and run the plan, with the original's error text and exit code, which `failure` returns."""
     try:
         plan = make()
     except Shown as shown:
@@ -75,14 +75,14 @@ def run_stand_in(make: Callable[[], Plan], told: Callable[[Stopped], tuple[str, 
     except Wrong as wrong:
         say_exactly(wrong.text)
         return wrong.code
-    load_bricks()  # not before the arguments are known to be good, and not while signals raise: see main._unraisable
+    load_bricks()  # only with valid arguments, and not while signals raise: see main._unraisable
     from nngkit.cli.cat.conversation import Conversation
 
     with interruptible() as interruption:
         try:
             Conversation(plan, output()).run()
         except Stopped as stopped:
-            text, code = told(stopped)
+            text, code = failure(stopped)
             say_exactly(f"{text}\n")
             return code
         except KeyboardInterrupt:
@@ -91,7 +91,7 @@ def run_stand_in(make: Callable[[], Plan], told: Callable[[Stopped], tuple[str, 
 
 
 def say_exactly(text: str) -> None:
-    """On standard error, as it is."""
+    """Write the text to standard error, unchanged."""
     if sys.stderr is not None:
         sys.stderr.buffer.write(text.encode("utf-8", "surrogateescape"))
         sys.stderr.buffer.flush()

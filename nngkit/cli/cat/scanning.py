@@ -1,4 +1,4 @@
-"""Words of a command line: which are options, which are not. Pure; nanocat's rule, which `nngkit cat` follows."""
+"""Classify the words of a command line as options or not, by nanocat's rule, which `nngkit cat` follows. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["words"]
 
 
 def words(arguments: Sequence[str]) -> Iterator[tuple[Literal["long", "short", "none"], str, list[str]]]:
-    """Each word with what it is, and the words after it: who needs one as a value takes it from there.
+    """Yield each word with its kind, and the list of words after it, from which an option takes its value.
 
-    A lone dash is no option, and after `--` nothing is.
+    A lone dash is not an option, nor is any word after `--`.
     """
     rest = list(arguments)
     options = True

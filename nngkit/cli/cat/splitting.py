@@ -1,11 +1,11 @@
-"""Bytes as they come, cut into messages: by a delimiter, or as MessagePack strings. Pure.
+"""Split a byte stream into messages: by a delimiter, or as MessagePack strings. Pure.
 
 ::
 
     lines = Delimited(b"\\n")
     lines.feed(b"one\\ntw")    [b"one"]
     lines.feed(b"o\\nthree")   [b"two"]
-    lines.finish()            [b"three"]: the last line needs no end
+    lines.finish()            [b"three"]: the last line needs no delimiter
 """
 
 from __future__ import annotations
@@ -14,23 +14,21 @@ from typing import Final, Protocol
 
 __all__ = ["Delimited", "Malformed", "Records", "Splitter"]
 
-LONGEST: Final = (
-    1 << 30
-)  # bytes of a message, here as everywhere: without it an input without delimiters eats all memory
+LONGEST: Final = 1 << 30  # bytes of a message, as everywhere: input without delimiters must not fill the memory
 
 
 class Malformed(Exception):
-    """The input is not what it was said to be."""
+    """The input does not have the expected format."""
 
 
 class Splitter(Protocol):
-    """Takes the input in pieces of any size, gives messages."""
+    """Splitter of an input that arrives in pieces of any size."""
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The messages that are whole with this piece."""
+        """Return the messages that this piece completes."""
 
     def finish(self) -> list[bytes]:
-        """What is left at the end. Raises Malformed if it is not whole."""
+        """Return the rest at the end of the input. Raises Malformed if it is incomplete."""
 
 
 class Delimited:
@@ -38,12 +36,12 @@ class Delimited:
 
     def __init__(self, delimiter: bytes) -> None:
         self._delimiter = delimiter
-        self._pieces: list[bytes] = []  # of the message that has not ended: joined once, however many there are
+        self._pieces: list[bytes] = []  # of the incomplete message, joined once
         self._length = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The messages that end in it."""
-        if self._pieces and len(self._delimiter) > 1:  # it may be cut in two
+        """Return the messages that end in the piece."""
+        if self._pieces and len(self._delimiter) > 1:  # the delimiter may span two pieces
             piece = b"".join([*self._pieces, piece])
             self._pieces, self._length = [], 0
         first, *others = piece.split(self._delimiter)
@@ -58,23 +56,23 @@ class Delimited:
         return messages
 
     def finish(self) -> list[bytes]:
-        """What comes after the last delimiter, if anything does."""
+        """Return the rest after the last delimiter, unless empty."""
         rest = b"".join(self._pieces)
         self._pieces, self._length = [], 0
         return [rest] if rest else []
 
 
 class Records:
-    """MessagePack byte strings and text strings, one after the other: what `--msgpack` prints."""
+    """Concatenated MessagePack byte strings and text strings, as `--msgpack` prints them."""
 
     _WIDTHS: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # tag: bytes of the length after it
 
     def __init__(self) -> None:
         self._rest = bytearray()
-        self._read = 0  # bytes of the input before `_rest`, for messages about it
+        self._read = 0  # bytes of the input before `_rest`, for error messages
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The records that are whole with it. Raises Malformed."""
+        """Return the records that this piece completes. Raises Malformed."""
         self._rest += piece
         messages, position = [], 0
         while (header := self._header(position)) is not None:
@@ -88,7 +86,7 @@ class Records:
         return messages
 
     def _header(self, position: int) -> tuple[int, int] | None:
-        """Where the next record's bytes begin, and how many they are; None if that has not come yet."""
+        """Return start and length of the next record's bytes; None if its header is incomplete."""
         if position == len(self._rest):
             return None
         tag = self._rest[position]
@@ -106,7 +104,7 @@ class Records:
         return begin, length
 
     def finish(self) -> list[bytes]:
-        """Nothing. Raises Malformed for a record that is cut off."""
+        """Return no message. Raises Malformed for an incomplete record."""
         if self._rest:
-            raise Malformed(f"it ends inside the record at byte {self._read}")
+            raise Malformed(f"ends inside the record at byte {self._read}")
         return []

@@ -1,6 +1,6 @@
-"""`nngkit doc cat`: what is in a document, and with --follow what happens to it.
+"""`nngkit doc cat`: print a document's content, and with --follow its changes.
 
-The text alone is printed as it is, without a line end of its own, so that `doc cat a > file` has what the text has.
+A text is printed unchanged, without an additional newline, so that `doc cat a > file` copies it exactly.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from nngkit.errors import ConfigError, Full, NotFound
 __all__ = ["names_of_peers", "run", "text_of"]
 
 NAME: Final = "nngkit doc cat"
-ROOM: Final = 16 << 20  # bytes of changes that wait for a slow reader
+BUFFER: Final = 16 << 20  # bytes of changes queued for a slow reader
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print, and follow."""
+    """Print the content, and follow changes if asked to."""
     if arguments.follow and arguments.at is not None:
-        raise ConfigError("--at", "an old version does not change any more: not together with --follow")
+        raise ConfigError("--at", "conflicts with --follow: a saved version does not change")
 
     async def work() -> None:
         async with opened(arguments) as peer:
@@ -53,27 +53,27 @@ def _print(document: Document, arguments: argparse.Namespace) -> None:
 
 
 def text_of(document: Document, root: str) -> str:
-    """The text of that name. Raises NotFound, saying which there are, where it is none."""
+    """Return the text `root`. Raises NotFound that lists the texts of the document."""
     content = document.plain()
     if isinstance(text := content.get(root, ""), str) and (root in content or not content):
         return text
     texts = ", ".join(repr(name) for name, value in content.items() if isinstance(value, str))
-    why = f"it has {texts} (--text)" if texts else "it has none with anything in it (--json prints all)"
+    why = f"it has {texts} (--text)" if texts else "it has only empty ones (--json prints everything)"
     raise NotFound(f"{document.name!r} has no text {root!r}: {why}")
 
 
 async def _follow(peer: DocumentPeer, document: Document, arguments: argparse.Namespace) -> None:
-    lines = to_stdout(ROOM)
+    lines = to_stdout(BUFFER)
     async with printed(lines):
         while True:
             changes = document.changes()
             _begin(document, arguments, lines)
             try:
                 async for change in changes:
-                    _tell(change, document, peer, arguments, lines)
+                    _print_change(change, document, peer, arguments, lines)
                 return
             except Full as behind:
-                say(NAME, f"{behind}; what there is now follows")
+                say(NAME, f"{behind}; the current content follows")
 
 
 def _begin(document: Document, arguments: argparse.Namespace, lines: LineWriter) -> None:
@@ -88,7 +88,7 @@ def _begin(document: Document, arguments: argparse.Namespace, lines: LineWriter)
 
 
 def _open(document: Document, content: dict[str, Any]) -> None:
-    """A root tells of its changes once it is opened, as what it is."""
+    """Open the roots by their kind: only an opened root reports changes."""
     for name, value in content.items():
         if isinstance(value, str):
             document.text(name)
@@ -98,24 +98,24 @@ def _open(document: Document, content: dict[str, Any]) -> None:
             document.map(name)
 
 
-def _tell(
+def _print_change(
     change: Change, document: Document, peer: DocumentPeer, arguments: argparse.Namespace, lines: LineWriter
 ) -> None:
-    who = names_of_peers(peer).get(change.peer or "")
+    author = names_of_peers(peer).get(change.peer or "")
     when = utc(time.time())
     if arguments.json:
-        lines.put(json_line(change_fields(change.parts, change.peer, who, when)))
+        lines.put(json_line(change_fields(change.parts, change.peer, author, when)))
         if change.parts:
             return
         new = {name: value for name, value in document.plain().items() if document.opened(name) is None}
-        if new:  # a root that nobody read along: told whole, and from now on edit by edit
+        if new:  # a new root: printed whole, from now on by its changes
             _open(document, new)
             lines.put(json_line({"event": "content", "time": when, "content": to_json(new)}))
         return
     for part in change.parts:
-        lines.put(f"{when}  {who or change.peer or 'here'}  {part_text(part)}")
+        lines.put(f"{when}  {author or change.peer or 'here'}  {part_text(part)}")
 
 
 def names_of_peers(peer: DocumentPeer) -> dict[str, str]:
-    """By stream, as changes name them: who said a name."""
+    """Return the names of peers by stream, as changes identify them."""
     return {str(other.stream): other.name for other in peer.peers if other.name}

@@ -1,8 +1,8 @@
-"""`nngkit doc edit`: a text in the terminal, with whoever else has it open.
+"""`nngkit doc edit`: edit a text in the terminal, together with others.
 
-The document is the truth: each key is done to what it has at that moment, the cursor is a position that stays where it
-is in the text while others write, and what is drawn is drawn from the document. Where there is no terminal to draw on,
-or with --editor, it is done by somebody else's editor (external.py).
+Every key applies to the document's current text, the cursor is a relative position that moves with the text while
+others write, and the screen is drawn from the document. Without a terminal, or with --editor, an external editor is
+used (external_editor.py).
 """
 
 from __future__ import annotations
@@ -30,24 +30,22 @@ from nngkit.errors import ConfigError
 __all__ = ["run"]
 
 NAME: Final = "nngkit doc edit"
-READ: Final = 65536  # bytes at a time
-ESCAPE: Final = 0.05  # seconds after which an escape was the key and not the beginning of one
-FRAME: Final = 0.02  # seconds between two drawings: what comes in between is drawn at once
+READ: Final = 65536  # bytes read at once
+ESCAPE: Final = 0.05  # seconds after which an escape is the key itself and not the start of a sequence
+FRAME: Final = 0.02  # seconds between two drawings; changes in between are drawn together
 HANGUP: Final = 128 + signal.SIGHUP
-KEYS: Final = "Ctrl-S save  Ctrl-Z undo  Ctrl-Y redo  Ctrl-Q leave"
+KEYS: Final = "Ctrl-S save  Ctrl-Z undo  Ctrl-Y redo  Ctrl-Q quit"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Until it is left."""
+    """Edit until the user quits; return the exit code."""
     if arguments.store is None and not meets_others(arguments) and not arguments.listen:
-        raise ConfigError(
-            "--store", "nobody would keep what is written: say a store, or whom to meet (--join, --dial, --listen)"
-        )
+        raise ConfigError("--store", "the text would be lost: give a store, or peers (--join, --dial, --listen)")
     if arguments.editor or not can_edit():
         return external_editor.edit(arguments)
     done: dict[str, Any] = {}
     code = 0
-    told: list[str] = []
+    warned: list[str] = []
 
     async def work() -> None:
         nonlocal code
@@ -66,19 +64,19 @@ def run(arguments: argparse.Namespace) -> int:
             finally:
                 done.update(left(document, session))
 
-    ended = in_trio(work, told.append)  # on the screen they would be in the way
-    for text in dict.fromkeys(told):
+    ended = in_trio(work, warned.append)  # printed after the screen is restored
+    for text in dict.fromkeys(warned):
         say(NAME, text)
     if done:
         if not done["kept"]:
-            say(NAME, f"{arguments.name}: what was written last is on nobody's disk, as far as is known")
+            say(NAME, f"{arguments.name}: the last edits are not known to be on any disk")
         if arguments.json:
             print(json_line(done))
     return ended or code
 
 
 def left(document: Document, session: Session) -> dict[str, Any]:
-    """What is told when it was left; docs/schemas/doc.json."""
+    """Return the JSON printed at the end; docs/schemas/doc.json."""
     return {
         "event": "left",
         "document": document.name,
@@ -89,7 +87,7 @@ def left(document: Document, session: Session) -> dict[str, Any]:
 
 
 class _Editor:
-    """The loop. `timeout`: seconds that saving may take where others have to."""
+    """The editor's loop. `timeout`: seconds that saving to a peer's disk may take."""
 
     def __init__(self, session: Session, timeout: float) -> None:
         self._session = session
@@ -111,19 +109,19 @@ class _Editor:
                 self._screen = screen
                 nursery.start_soon(self._session.run)
                 nursery.start_soon(self._draw_always)
-                nursery.start_soon(self._heed, signals)
+                nursery.start_soon(self._handle, signals)
                 await self._read()
                 nursery.cancel_scope.cancel()
         return self._code
 
-    async def _heed(self, signals: Any) -> None:
+    async def _handle(self, signals: Any) -> None:
         async for number in signals:
-            if number == signal.SIGHUP:  # the terminal is gone
+            if number == signal.SIGHUP:  # the terminal has closed
                 self._code = HANGUP
                 self._nursery.cancel_scope.cancel()
                 return
             self._screen.resized()
-            self._session.tell()
+            self._session.notify()
 
     # ------------------------------------------------------------------ keys
 
@@ -145,10 +143,10 @@ class _Editor:
             for event in events:
                 if await self._press(event):
                     return
-            self._session.tell()
+            self._session.notify()
 
     async def _press(self, event: Event) -> bool:
-        """Do what a key says; True: leave."""
+        """Apply a key; return True to quit."""
         name = event.name if isinstance(event, Key) else ""
         if name == "leave":
             return await self._leave()
@@ -158,7 +156,7 @@ class _Editor:
             case "save":
                 self._nursery.start_soon(self._save)
             case "interrupt":
-                self._session.message = "Ctrl-Q leaves"
+                self._session.message = "Ctrl-Q quits"
             case "redraw":
                 self._screen.redraw()
             case "undo" | "redo":
@@ -173,7 +171,7 @@ class _Editor:
         edits = caret.press(event, Size(max(1, columns), max(1, rows - 2)))
         for at, deleted, inserted in edits:
             self._text.splice(at, deleted, inserted)
-        if not edits or edits[-1][2].endswith("\n"):  # a line is done, or the cursor has moved: taken back by itself
+        if not edits or edits[-1][2].endswith("\n"):  # a line ended or the cursor moved: one undo step
             self._undo.stop_capturing()
         self._goal = caret.goal
         self._place(caret.at)
@@ -193,20 +191,20 @@ class _Editor:
 
     async def _save(self) -> None:
         self._session.message = "saving ..."
-        self._session.tell()
+        self._session.notify()
         self._session.message = await self._session.save(self._timeout)
-        self._session.tell()
+        self._session.notify()
 
     async def _leave(self) -> bool:
         session = self._session
         if self._leaving or session.is_as_it_began:
             return True
-        session.message = "leaving ..."
+        session.message = "quitting ..."
         self._draw()
         await session.save(self._timeout)
         if session.is_kept:
             return True
-        session.message = "nobody has it on a disk: Ctrl-Q again leaves all the same"
+        session.message = "not on any disk: Ctrl-Q again quits anyway"
         self._leaving = True
         return False
 
@@ -221,10 +219,10 @@ class _Editor:
 
     async def _draw_always(self) -> None:
         while True:
-            self._session.told = trio.Event()
+            self._session.notified = trio.Event()
             self._draw()
             await trio.sleep(FRAME)
-            await self._session.told.wait()
+            await self._session.notified.wait()
 
     def _draw(self) -> None:
         text, at = str(self._text), self._at()
@@ -245,7 +243,7 @@ class _Editor:
 
 
 def _end_of(delta: Delta) -> int:
-    """Where the last edit of a delta ends."""
+    """Return the end of the last edit of a delta."""
     at = end = 0
     for step in delta:
         match step:

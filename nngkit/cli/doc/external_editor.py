@@ -1,8 +1,8 @@
-"""`nngkit doc edit --editor`: a copy of the text in a file, an editor of one's own, and what was saved merged back.
+"""`nngkit doc edit --editor`: edit a copy of the text in an external editor, and merge the result.
 
-Others go on meanwhile. What they did is kept as one delta; what was saved is compared with what the file began with,
-and these edits are made where that is now, in one transaction. Nobody's characters are lost: those that either took
-out are gone, those that either wrote are there.
+Others may edit meanwhile; their changes are collected as one delta. The saved file is compared with its original, and
+these edits are rebased over the delta and applied in one transaction. Insertions of both sides are kept, deletions of
+both apply.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ USUAL: Final = "vi"
 
 
 def editor() -> list[str]:
-    """The command of $VISUAL or $EDITOR. Raises ConfigError for one that cannot be read."""
+    """Return the command of $VISUAL or $EDITOR. Raises ConfigError if it is malformed."""
     for variable in ("VISUAL", "EDITOR"):
         if value := os.environ.get(variable):
             try:
@@ -46,14 +46,13 @@ def editor() -> list[str]:
 
 
 def saved(data: bytes, began: str) -> str:
-    """The text in a file. Editors end the last line; where it had no end before, it gets none. UnicodeDecodeError."""
+    """Return the text of a saved file, without a last newline that the editor added. Raises UnicodeDecodeError."""
     text = data.decode()
     return text[:-1] if text.endswith("\n") and began and not began.endswith("\n") else text
 
 
 def merged(text: Text, began: str, wanted: str, theirs: Delta) -> int:
-    """Make the edits that make `wanted` of `began` in a text that others brought by `theirs` from there to here; how
-    many they were."""
+    """Apply the edits from `began` to `wanted` to a text that others changed by `theirs`; return their number."""
     made = joined(began, edits(began, wanted))
     with text.document.transaction(origin="editor"):
         for at, deleted, inserted in reversed(rebased(made, theirs)):
@@ -62,7 +61,7 @@ def merged(text: Text, began: str, wanted: str, theirs: Delta) -> int:
 
 
 def edit(arguments: argparse.Namespace) -> int:
-    """Have it edited, and merge."""
+    """Run the editor and merge; return the exit code."""
     command = editor()
     failed = 0
 
@@ -73,10 +72,10 @@ def edit(arguments: argparse.Namespace) -> int:
             if meets_others(arguments):
                 try:
                     await document.joined(arguments.timeout)
-                except TimedOut as alone:  # it begins with what is here, and is merged with theirs when they are met
+                except TimedOut as alone:  # edit the local copy; it is merged when peers connect
                     if arguments.store is None:
                         raise
-                    say(NAME, f"{alone}; going on with what is here")
+                    say(NAME, f"{alone}; editing the local copy")
             document.awareness.local = {"user": {"name": user(arguments), "color": peer.me.origin[0] % 8}}
             failed = await _edit(document, checked_root(document, arguments.text), command, arguments)
 
@@ -84,7 +83,7 @@ def edit(arguments: argparse.Namespace) -> int:
 
 
 class _Follower:
-    """What others do to one text, as one delta since `begin`."""
+    """Collects the changes of others to a text, as one delta."""
 
     def __init__(self, document: Document, root: str) -> None:
         self.theirs: Delta = ()
@@ -92,12 +91,12 @@ class _Follower:
         self._changes = document.changes()
 
     async def run(self) -> None:
-        """Read along, until cancelled; what was read is in `theirs`."""
+        """Collect changes in `theirs` until cancelled."""
         async for change in self._changes:
             self._add(change.parts)
 
     def rest(self) -> None:
-        """Read what has come so far."""
+        """Collect the changes received so far."""
         for change in self._changes.unread():
             self._add(change.parts)
 
@@ -120,16 +119,16 @@ async def _edit(document: Document, root: str, command: list[str], arguments: ar
             code = await _run([*command, str(path)])
             nursery.cancel_scope.cancel()
     except BaseException:
-        say(NAME, f"not merged: what was saved is in {path}")
+        say(NAME, f"not merged: the edited text is in {path}")
         raise
     if code:
-        say(NAME, f"{command[0]} ended with {code}: nothing is merged, what was saved is in {path}")
+        say(NAME, f"{command[0]} ended with {code}: not merged, the edited text is in {path}")
         return 1
     try:
         wanted = saved(path.read_bytes(), began)
         follower.rest()
         count = merged(text, began, wanted, follower.theirs)
-    except (OSError, ValueError) as error:  # not UTF-8 among them
+    except (OSError, ValueError) as error:  # also not UTF-8
         say(NAME, f"not merged: {path}: {error}")
         return 1
     kept = await _keep(document, arguments)
@@ -148,7 +147,7 @@ async def _edit(document: Document, root: str, command: list[str], arguments: ar
 
 
 async def _run(command: list[str]) -> int:
-    """Run the editor in the foreground; its exit code. Cancelled, it is ended."""
+    """Run the editor in the foreground and return its exit code. Cancellation ends it."""
     try:
         done = await trio.run_process(command, stdin=None, check=False)
     except OSError as error:
@@ -163,6 +162,6 @@ async def _keep(document: Document, arguments: argparse.Namespace) -> bool:
     try:
         await document.synced(1, arguments.timeout)
     except NngkitError as error:
-        say(NAME, f"it is on nobody's disk, as far as is known: {error}")
+        say(NAME, f"not known to be on any disk: {error}")
         return False
     return True

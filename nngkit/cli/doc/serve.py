@@ -1,4 +1,4 @@
-"""`nngkit doc serve`: a folder of documents for peers and, with the page, for browsers.
+"""`nngkit doc serve`: serve a folder of documents to peers and, with the page, to browsers.
 
 ::
 
@@ -7,8 +7,8 @@
     nngkit doc serve: notes: peers join at ws://127.0.0.1:4712/repair, as
         nngkit doc edit NAME --join 'ws://127.0.0.1:4712/repair#token=9f0c...'
 
-The link is on stdout, once: whoever has it is in. What stands behind its # is not sent to the web server. Everything is
-in DIR/docs.sqlite. It relays: a page knows this peer alone.
+The link is printed once, on stdout, and grants access. Browsers do not send the part after # to the server. Everything
+is stored in DIR/docs.sqlite. The peer relays, as a page connects to it alone.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ __all__ = ["run"]
 
 NAME: Final = "nngkit doc serve"
 STORE: Final = "docs.sqlite"
-LISTEN: Final = "ws://127.0.0.1:4712"  # the same each time: what a browser keeps offline is kept by address
-SECRET: Final = 16  # bytes of chance in a token; as hex, which no option is taken for
+LISTEN: Final = "ws://127.0.0.1:4712"  # fixed: browsers store offline edits by address
+SECRET: Final = 16  # random bytes of a token; in hex, which never looks like an option
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Until a signal."""
+    """Serve until a signal; return the exit code."""
     folder = Path(arguments.dir)
     if arguments.no_token and (arguments.token or os.environ.get("NNGKIT_TOKEN")):
-        raise ConfigError("--no-token", "there is one, by --token or NNGKIT_TOKEN")
+        raise ConfigError("--no-token", "conflicts with --token or NNGKIT_TOKEN")
     arguments.listen = arguments.listen or [LISTEN]
     arguments.timeout = None
     given = settings(arguments)
@@ -70,16 +70,16 @@ def run(arguments: argparse.Namespace) -> int:
             for name in filter(accept, known):
                 peer.open(name)
             url = None if arguments.no_page else await _page(peer, arguments, nursery)
-            _tell(peer, url, given["token"], arguments)
+            _report(peer, url, given["token"], arguments)
             await trio.sleep_forever()
 
     return in_trio(work)
 
 
 async def _page(peer: DocumentPeer, arguments: argparse.Namespace, nursery: trio.Nursery) -> str | None:
-    """Serve it; where. None where it cannot be: peers are served all the same."""
+    """Serve the page and return its URL; None if it cannot be served: peers still are."""
     if not any(address.startswith("ws") for address in peer.addresses):
-        say(NAME, "no page: it reaches ws:// and wss:// alone, and this listens on neither")
+        say(NAME, "no page: it needs a ws:// or wss:// listener")
         return None
     from nngkit.web.doc import page_site
     from nngkit.web.server import serve as serve_site
@@ -98,7 +98,7 @@ async def _page(peer: DocumentPeer, arguments: argparse.Namespace, nursery: trio
     return url
 
 
-def _tell(peer: DocumentPeer, url: str | None, token: str | None, arguments: argparse.Namespace) -> None:
+def _report(peer: DocumentPeer, url: str | None, token: str | None, arguments: argparse.Namespace) -> None:
     secret = f"#{urlencode({'token': token})}" if token else ""
     joins = [f"{address}{secret}" for address in peer.repair_addresses]
     if arguments.json:

@@ -1,9 +1,9 @@
-"""`nngkit journal ls|verify|stats|export|rebuild-manifest`: what a journal holds, and whether it is whole.
+"""`nngkit journal ls|verify|stats|export|rebuild-manifest`: list, check, count and export a journal.
 
 ::
 
     $ nngkit journal ls ./journal
-    $ nngkit journal verify ./journal         # every byte; exit code 1 if records that were there are gone
+    $ nngkit journal verify ./journal         # every byte; exit code 1 if records are damaged or missing
     $ nngkit journal export ./journal --topic weather --from-time 2026-01-31T12:00Z
     $ nngkit journal rebuild-manifest ./journal --partition 0
 """
@@ -41,25 +41,25 @@ __all__ = [
 
 NAME: Final = "nngkit journal"
 ACTIONS: Final = {
-    "ls": "the files, with their offsets and times",
-    "verify": "look at every byte; exit code 1 if records are damaged or missing",
-    "stats": "records and bytes by stream and recorder",
-    "export": "the records: JSON lines, their bytes one a line (raw), or a Parquet file",
-    "rebuild-manifest": "make a partition's manifest from its segments; the old file is kept",
+    "ls": "list the files with their offsets and times",
+    "verify": "check every byte; exit code 1 if records are damaged or missing",
+    "stats": "count records and bytes by topic and partition",
+    "export": "write the records as JSON lines, raw bytes one a line, or a Parquet file",
+    "rebuild-manifest": "rebuild a partition's manifest from its segments; the old file is kept",
 }
 EPILOG: Final = (
-    "actions:\n{}\n\nA recorder may be at work meanwhile, and nothing is changed, except by rebuild-manifest: it needs "
-    "the partition for itself. It deletes nothing."
+    "actions:\n{}\n\nAll but rebuild-manifest only read, also while a recorder runs. rebuild-manifest needs exclusive "
+    "access to the partition, and deletes nothing."
 ).format("\n".join(f"  {name:16}  {what}" for name, what in ACTIONS.items()))
 FORMATS: Final = ("json", "raw", "parquet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to `parser`."""
-    parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="what to do, see below")
+    parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="see below")
     add_journal(parser)
     add_range(parser)
-    parser.add_argument("--distinct", action="store_true", help="export: of one message id, the first record")
+    parser.add_argument("--distinct", action="store_true", help="export: only the first record of each message id")
     parser.add_argument(
         "--format", choices=FORMATS, default="json", metavar="FORMAT", help="export: json, raw or parquet"
     )
@@ -91,7 +91,7 @@ def _partitions(journal: Journal, arguments: argparse.Namespace) -> list[int]:
 
 
 def file_fields(journal: Journal, partition: int) -> list[dict[str, Any]]:
-    """The files of a partition in JSON; docs/schemas/journal-ls.json."""
+    """Return the files of a partition; docs/schemas/journal-ls.json."""
     from nngkit.journal.files import logs_in
 
     manifest = journal.manifest(partition)
@@ -147,7 +147,7 @@ def _ls(journal: Journal, arguments: argparse.Namespace) -> int:
 
 
 def finding_fields(found: Finding) -> dict[str, Any]:
-    """What was found of one file, in JSON; docs/schemas/journal-verify.json."""
+    """Return the finding about one file; docs/schemas/journal-verify.json."""
     return {
         "partition": found.partition,
         "file": found.file,
@@ -181,12 +181,12 @@ def _verify(journal: Journal, arguments: argparse.Namespace) -> int:
     if not arguments.json:
         out(f"{files} files, {records} records good" + (f"; {bad} files damaged or missing" if bad else ""))
     if bad:
-        say(NAME, "restore what is damaged from a copy, or read without it: --skip-missing, nngkit record --salvage")
+        say(NAME, "restore the damaged files from a copy, or skip them: --skip-missing, nngkit record --salvage")
     return 1 if bad else 0
 
 
 def rebuilt_fields(partition: int, done: Rebuilt) -> dict[str, Any]:
-    """The result of a rebuild in JSON; docs/schemas/journal-rebuild.json."""
+    """Return the result of a rebuild; docs/schemas/journal-rebuild.json."""
     manifest = done.manifest
     return {
         "partition": partition,
@@ -222,7 +222,7 @@ def _rebuild(journal: Journal, arguments: argparse.Namespace) -> int:
 
 
 def topic_fields(journal: Journal, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Records by stream in JSON, and with --skip-missing a row of what is skipped; docs/schemas/journal-stats.json."""
+    """Return record counts by topic, and with --skip-missing of skipped records; docs/schemas/journal-stats.json."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -283,7 +283,7 @@ def _stats(journal: Journal, arguments: argparse.Namespace) -> int:
 
 
 def record_fields(record: Record) -> dict[str, Any]:
-    """A record in JSON; docs/schemas/journal-export.json. Bytes are base64."""
+    """Return a record, bytes in base64; docs/schemas/journal-export.json."""
     return {
         "partition": record.partition,
         "offset": record.offset,

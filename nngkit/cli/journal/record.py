@@ -1,4 +1,4 @@
-"""`nngkit record`: everything that some sockets receive goes into a journal, until a signal.
+"""`nngkit record`: record the messages that sockets receive in a journal, until a signal.
 
 ::
 
@@ -6,7 +6,7 @@
                               --stream 'orders=rep listen=tcp://0.0.0.0:7001'
     nngkit record: ./journal, partition 0, from offset 0 on; weather (sub) dials tcp://127.0.0.1:7000; ...
 
-What was recorded is on stdout: at the end, every `--stats` seconds, and on SIGUSR1.
+Statistics are printed to stdout at the end, every `--stats` seconds, and on SIGUSR1.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ if TYPE_CHECKING:
 __all__ = ["EPILOG", "add_arguments", "run", "stats_fields"]
 
 EPILOG: Final = """\
-A stream is 'NAME=PROTOCOL WORD ...', NAME the topic of its records:
+A stream is 'NAME=PROTOCOL WORD ...', with NAME the topic of its records:
   weather=sub dial=tcp://host:7000 subscribe=weather. sequence
   jobs=pull listen=tcp://0.0.0.0:7001 batch
-  orders=rep listen=tcp://0.0.0.0:7002       requests as docs/journal.md has them
-  words=rep listen=tcp://0.0.0.0:7003 plain  each request one record
+  orders=rep listen=tcp://0.0.0.0:7002       requests in the format of docs/journal.md
+  words=rep listen=tcp://0.0.0.0:7003 plain  a record for each request
   notes=documents dial=tcp://host:4711 only=minutes/*
-                                             each edit of documents, by a peer of its own
+                                             a record for each edit of documents
 Protocols: sub pull bus pair rep documents. Words: listen=URL dial=URL subscribe=TEXT (sub; default: all), sequence
 (sub: count gaps), batch (sub, pull, bus, pair), plain (rep), join=URL discovery=URL only=PATTERN (documents; as for
-`nngkit doc`). SIGUSR1 prints the statistics. docs/journal.md has the promises."""
+`nngkit doc`). SIGUSR1 prints statistics. docs/journal.md has the guarantees."""
 NAME: Final = "nngkit record"
-LEASE: Final = 10.0  # seconds without a touch after which nobody wants this recorder any more
-STATS_ROOM: Final = 1 << 20
-MOST_BUFFER: Final = 8192  # messages: all that a socket can hold, while the disk or the loop is busy
+LEASE: Final = 10.0  # seconds without a touch after which the lease lapses
+STATS_BUFFER: Final = 1 << 20  # bytes of statistics queued for a slow reader
+MOST_BUFFER: Final = 8192  # messages queued while the disk or the loop is busy: the most that a socket can hold
 CLASSES: Final = {"sub": "Sub", "pull": "Pull", "bus": "Bus", "pair": "Pair0", "rep": "Rep"}
-DOCUMENTS: Final = "documents"  # no socket's protocol, but a peer's
+DOCUMENTS: Final = "documents"  # recorded by a document peer, not a socket
 PLACES: Final = {DOCUMENTS: ("listen", "dial", "join", "discovery")}
 
 
 @dataclass(slots=True)
-class Wanted:
-    """A stream as the command line says it."""
+class StreamOptions:
+    """A stream as given on the command line."""
 
     topic: str
     protocol: str
@@ -73,17 +73,17 @@ class Wanted:
     flags: set[str] = field(default_factory=set)
 
 
-def stream(text: str) -> Wanted:
-    """Read one `--stream`."""
+def stream(text: str) -> StreamOptions:
+    """Parse a `--stream`."""
     try:
         first, *words = shlex.split(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no stream: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a stream: {error}") from None
     topic, _, protocol = first.partition("=")
     if not topic or protocol not in (*CLASSES, DOCUMENTS):
         known = ", ".join((*CLASSES, DOCUMENTS))
         raise argparse.ArgumentTypeError(f"{text!r} does not begin with NAME=PROTOCOL, one of {known}")
-    wanted = Wanted(topic, protocol)
+    wanted = StreamOptions(topic, protocol)
     flags = {"sub": {"sequence", "batch"}, "rep": {"plain"}, DOCUMENTS: set[str]()}.get(protocol, {"batch"})
     places = PLACES.get(protocol, ("listen", "dial"))
     for word in words:
@@ -97,28 +97,32 @@ def stream(text: str) -> Wanted:
         elif word in flags:
             wanted.flags.add(word)
         else:
-            raise argparse.ArgumentTypeError(f"{text!r}: {word!r} is no word of a {protocol} stream")
+            raise argparse.ArgumentTypeError(f"{text!r}: {word!r} is not a word of a {protocol} stream")
     if not any(getattr(wanted, name) for name in places):
         raise argparse.ArgumentTypeError(f"{text!r} neither listens nor dials")
     return wanted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
-    parser.add_argument("journal", metavar="JOURNAL", help="a folder, or a URI of shared storage; made if need be")
+    """Add the options."""
+    parser.add_argument("journal", metavar="JOURNAL", help="a folder, or a URI of shared storage; created if missing")
     parser.add_argument(
         "--stream", type=stream, action="append", metavar="STREAM", required=True, help="see below; may be repeated"
     )
     parser.add_argument(
-        "--partition", type=options.partition, default=0, metavar="N", help="one recorder each (default: 0)"
+        "--partition",
+        type=options.partition,
+        default=0,
+        metavar="N",
+        help="partition, one for each recorder (default: 0)",
     )
     parser.add_argument("--spool", metavar="DIR", help="for shared storage: the folder of this recorder's logs")
-    parser.add_argument("--salvage", action="store_true", help="go on behind damage, and count what is lost")
+    parser.add_argument("--salvage", action="store_true", help="continue after damage, and count the lost records")
     parser.add_argument(
-        "--keep-age", type=options.more_than_no_seconds, metavar="S", help="retire what is older (default: never)"
+        "--keep-age", type=options.more_than_no_seconds, metavar="S", help="delete older segments (default: never)"
     )
     size: dict[str, Any] = {"type": lambda text: options.whole(text, 1, 1 << 60), "metavar": "BYTES"}
-    parser.add_argument("--keep-size", **size, help="retire the oldest over this size (default: never)")
+    parser.add_argument("--keep-size", **size, help="delete the oldest segments over this size (default: never)")
     parser.add_argument(
         "--segment-size", default=64 << 20, **size, help="seal a log over this size (default: 67108864)"
     )
@@ -127,10 +131,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=options.more_than_no_seconds,
         default=60.0,
         metavar="S",
-        help="seal a log that is older (default: 60)",
+        help="seal a log over this age (default: 60)",
     )
-    parser.add_argument("--token", metavar="TOKEN", help="documents: what opens the door (default: NNGKIT_TOKEN)")
-    parser.add_argument("--lease", metavar="FILE", help="end when FILE was not touched for 10 s, or is gone")
+    parser.add_argument("--token", metavar="TOKEN", help="documents: the peers' shared secret (default: NNGKIT_TOKEN)")
+    parser.add_argument("--lease", metavar="FILE", help="end when FILE has not been touched for 10 s, or is removed")
     parser.add_argument(
         "--stats", type=options.more_than_no_seconds, metavar="S", help="print statistics every S seconds"
     )
@@ -139,16 +143,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Until a signal."""
+    """Record until a signal; return the exit code."""
     import trio
 
     if arguments.lease is not None and not os.path.exists(arguments.lease):
-        raise ConfigError("--lease", f"{arguments.lease}: no such file; make it, and touch it every few seconds")
+        raise ConfigError("--lease", f"{arguments.lease}: no such file; create it, and touch it every few seconds")
     logging.basicConfig(format=f"{NAME}: %(message)s")
     return trio.run(_record, arguments)
 
 
-def _open(wanted: Wanted, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
+def _open(wanted: StreamOptions, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
     from nngkit import protocols
 
     given: dict[str, Any] = {}
@@ -168,8 +172,10 @@ def _open(wanted: Wanted, arguments: argparse.Namespace, tls: TLS | None) -> Soc
     return socket
 
 
-def _peer(wanted: Wanted, arguments: argparse.Namespace, recorder: Recorder, tls: TLS | None) -> DocumentRecorder:
-    """The peer that records documents. Raises ConfigError."""
+def _peer(
+    wanted: StreamOptions, arguments: argparse.Namespace, recorder: Recorder, tls: TLS | None
+) -> DocumentRecorder:
+    """Return the peer that records documents. Raises ConfigError."""
     from nngkit.recording import DocumentRecorder
 
     wanted.token, join = joining(wanted.join, arguments.token, "--stream")
@@ -197,7 +203,7 @@ async def _record(arguments: argparse.Namespace) -> int:
         url for wanted in arguments.stream for url in wanted.listen + wanted.dial + wanted.join + wanted.discovery
     ]
     tls = tls_of(arguments, *places)
-    prints = LineWriter(1, STATS_ROOM)
+    prints = LineWriter(1, STATS_BUFFER)
     recorder = Recorder(
         arguments.journal,
         partition=arguments.partition,
@@ -228,7 +234,7 @@ async def _record(arguments: argparse.Namespace) -> int:
                             say(NAME, f"cannot write the output: {error.strerror or error}")
                     working.cancel_scope.cancel()
 
-                async def heed_signals() -> None:
+                async def handle_signals() -> None:
                     nonlocal code
                     async for number in signals:
                         if number == signal.SIGUSR1:
@@ -237,8 +243,8 @@ async def _record(arguments: argparse.Namespace) -> int:
                         code = 128 + number
                         working.cancel_scope.cancel()
 
-                async def heed_lease() -> None:
-                    while _age(arguments.lease) < LEASE:  # noqa: ASYNC110 - a file tells nobody that it was touched
+                async def watch_lease() -> None:
+                    while _age(arguments.lease) < LEASE:  # noqa: ASYNC110 - a file has no event for a touch
                         await trio.sleep(0.5)
                     say(NAME, f"{arguments.lease}: the lease has lapsed")
                     working.cancel_scope.cancel()
@@ -257,11 +263,11 @@ async def _record(arguments: argparse.Namespace) -> int:
                             if wanted.protocol != DOCUMENTS:
                                 streams.start_soon(_one, recorder, source, wanted.topic, "plain" in wanted.flags)
                         if any(wanted.protocol == DOCUMENTS for wanted in arguments.stream):
-                            streams.start_soon(trio.sleep_forever)  # a peer goes on by itself
+                            streams.start_soon(trio.sleep_forever)  # peers run by themselves
                         helpers.start_soon(printed)
-                        working.start_soon(heed_signals)
+                        working.start_soon(handle_signals)
                         if arguments.lease is not None:
-                            working.start_soon(heed_lease)
+                            working.start_soon(watch_lease)
                         if arguments.stats is not None:
                             working.start_soon(_every, arguments.stats, show)
             show()
@@ -270,7 +276,7 @@ async def _record(arguments: argparse.Namespace) -> int:
     if (unstored := recorder.stats.log.unstored) and not code:
         code = 1
     if unstored:
-        say(NAME, f"{unstored} records are lost: the disk did not take them before the end")
+        say(NAME, f"{unstored} records are lost: they could not be written before the end")
     return code
 
 
@@ -299,22 +305,22 @@ def _where(arguments: argparse.Namespace, recorder: Recorder, sources: list[Sock
     stats = recorder.stats
     words = [f"{arguments.journal}, partition {stats.partition}, from offset {stats.end} on"]
     for wanted, source in zip(arguments.stream, sources, strict=True):
-        # with a token, where the BUS is is the secret that it opens
+        # with a token, the address of the BUS is secret too
         ways = [] if wanted.token else [f"listens at {address}" for address in source.addresses]
         if not isinstance(source, Socket):
             ways += [f"is joined at {address}" for address in source.repair_addresses]
         ways += [f"dials {url}" for url in wanted.dial] + [f"joins {url.partition('#')[0]}" for url in wanted.join]
-        ways += [f"asks at {url}" for url in wanted.discovery]
+        ways += [f"queries {url}" for url in wanted.discovery]
         words.append(f"{wanted.topic} ({wanted.protocol}) {', '.join(ways)}")
     if stats.torn:
-        words.append(f"{stats.torn} bytes of a killed recorder were no whole record")
+        words.append(f"{stats.torn} bytes of an incomplete record were discarded")
     if stats.salvaged:
         words.append(f"{stats.salvaged} records are lost to damage")
     return "; ".join(words)
 
 
 def stats_fields(recorder: Recorder, seconds: float, at: float) -> dict[str, Any]:
-    """The statistics in JSON; docs/schemas/record.json."""
+    """Return the statistics; docs/schemas/record.json."""
     stats = recorder.stats
     log, seal = stats.log, stats.seal
     return {
@@ -355,7 +361,7 @@ def stats_fields(recorder: Recorder, seconds: float, at: float) -> dict[str, Any
 
 
 def stats_text(fields: dict[str, Any]) -> str:
-    """The statistics for people: one line, without what is not worth saying."""
+    """Format the statistics as one line, without zero counts."""
     words = [f"{fields['seconds']:.1f} s, {fields['synced']} records on the disk, offsets below {fields['end']}"]
     for each in fields["streams"]:
         counted = [f"{name} {each[name]}" for name in ("dropped", "refused", "bad", "lost", "unseen") if each[name]]

@@ -1,4 +1,4 @@
-"""Which records: the options that `replay` and `journal` share, and what they come to."""
+"""Options that select records, shared by `replay` and `journal`."""
 
 from __future__ import annotations
 
@@ -16,29 +16,27 @@ __all__ = ["Skips", "add_journal", "add_range", "micros", "range_of"]
 
 
 def add_journal(parser: argparse.ArgumentParser) -> None:
-    """JOURNAL, and where its logs are."""
+    """Add JOURNAL and the folder of its logs."""
     parser.add_argument("journal", metavar="JOURNAL", help="its folder, or a URI of shared storage")
-    parser.add_argument("--spool", metavar="DIR", help="of shared storage: the folder of the recorder's logs")
+    parser.add_argument("--spool", metavar="DIR", help="for shared storage: the folder of the recorder's logs")
 
 
 def add_range(parser: argparse.ArgumentParser) -> None:
-    """The options."""
-    parser.add_argument("--topic", action="append", metavar="NAME", help="only this stream's; may be repeated")
-    parser.add_argument("--partition", type=options.partition, metavar="N", help="only this recorder's (default: all)")
+    """Add the options."""
+    parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may be repeated")
+    parser.add_argument("--partition", type=options.partition, metavar="N", help="only this partition (default: all)")
     offset: dict[str, Any] = {"type": lambda text: options.whole(text, 0, (1 << 63) - 1), "metavar": "N"}
-    parser.add_argument("--from-offset", **offset, help="begin with this record (default: the earliest kept)")
-    parser.add_argument("--to-offset", **offset, help="end before this one (default: the end as it is now)")
+    parser.add_argument("--from-offset", **offset, help="start at this offset (default: the earliest)")
+    parser.add_argument("--to-offset", **offset, help="end before this offset (default: the current end)")
+    parser.add_argument("--from-time", type=micros, metavar="TIME", help="start at this time, as 2026-01-31T12:00:00Z")
     parser.add_argument(
-        "--from-time", type=micros, metavar="TIME", help="begin with this time, as 2026-01-31T12:00:00Z"
+        "--to-time", type=micros, metavar="TIME", help="end before this time; UTC unless given otherwise"
     )
-    parser.add_argument(
-        "--to-time", type=micros, metavar="TIME", help="end before this one; UTC unless it says otherwise"
-    )
-    parser.add_argument("--skip-missing", action="store_true", help="leave out what is gone or damaged")
+    parser.add_argument("--skip-missing", action="store_true", help="skip missing and damaged records")
 
 
 def range_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What they say, as `nngkit.journal.read` takes it."""
+    """Return the range as arguments of `nngkit.journal.read`."""
     return {
         "topics": arguments.topic,
         "partition": arguments.partition,
@@ -51,7 +49,7 @@ def range_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 class Skips:
-    """Say on stderr what `--skip-missing` leaves out, one line for each damage, and count the `rows`."""
+    """Reports skipped records on stderr, one line for each gap, and counts them in `rows`."""
 
     def __init__(self, where: str) -> None:
         self.rows = 0
@@ -62,13 +60,13 @@ class Skips:
         say(self._where, str(skipped))
 
     def finish(self) -> None:
-        """Say the total."""
+        """Report the total."""
         if self.rows:
             say(self._where, f"{self.rows} records were skipped")
 
 
 def micros(text: str) -> int:
-    """A time in ISO 8601, or in seconds since 1970, as microseconds."""
+    """Parse a time in ISO 8601 or in seconds since 1970; return microseconds since 1970."""
     try:
         return round(float(text) * 1e6)
     except (ValueError, OverflowError):

@@ -1,10 +1,10 @@
-"""`nngkit replay`: sends what a journal holds once more, at its pace, faster, or as fast as it goes.
+"""`nngkit replay`: send the records of a journal again, at their pace, faster, or at full speed.
 
 ::
 
     $ nngkit replay ./journal pub --listen tcp://127.0.0.1:7000 --topic weather --speed 10
-    nngkit replay: pub listens at tcp://127.0.0.1:7000; waits for 1 peer
-    10000 records, 1000000 bytes in 12.3 s; late by 0.4 ms (half of them), 1.1 ms (99 %)
+    nngkit replay: pub listens at tcp://127.0.0.1:7000; waits for 1 peers
+    10000 records, 1000000 bytes in 12.3 s; late by 0.4 ms (median), 1.1 ms (99 %)
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from nngkit.errors import ConfigError
 __all__ = ["EPILOG", "add_arguments", "replay_fields", "run"]
 
 EPILOG: Final = """\
-Protocols: pub, push, bus, pair, and req, where each record is a request and its reply is awaited. Ends when all was
-sent; docs/journal.md says how exact the pace is."""
+Protocols: pub, push, bus, pair, and req, which waits for the reply to each record. Ends when all records are sent.
+docs/journal.md has the accuracy of the pace."""
 NAME: Final = "nngkit replay"
 CLASSES: Final = {"pub": "Pub", "push": "Push", "bus": "Bus", "pair": "Pair0", "req": "Req"}
 
 
 def speed(text: str) -> float | None:
-    """A factor, or `max`."""
+    """Parse a factor, or `max` (None)."""
     if text == "max":
         return None
     try:
@@ -44,38 +44,40 @@ def speed(text: str) -> float | None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
+    """Add the options."""
     add_journal(parser)
-    parser.add_argument("protocol", metavar="PROTOCOL", choices=list(CLASSES), help="what to send by, see below")
+    parser.add_argument("protocol", metavar="PROTOCOL", choices=list(CLASSES), help="protocol to send with, see below")
     url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL", "default": []}
-    parser.add_argument("--listen", **url, help="be there for receivers; may be repeated")
-    parser.add_argument("--dial", **url, help="go to receivers; may be repeated")
+    parser.add_argument("--listen", **url, help="listen for receivers; may be repeated")
+    parser.add_argument("--dial", **url, help="dial receivers; may be repeated")
     parser.add_argument(
-        "--speed", type=speed, default=1.0, metavar="X", help="times the original pace, or max (default: 1)"
+        "--speed", type=speed, default=1.0, metavar="X", help="speed relative to the recorded pace, or max (default: 1)"
     )
     add_range(parser)
-    parser.add_argument("--sequence", action="store_true", help="pub: number the messages, so that loss is seen")
-    parser.add_argument("--batch", action="store_true", help="many records in one message; not for req")
+    parser.add_argument(
+        "--sequence", action="store_true", help="pub: number the messages, so that subscribers detect loss"
+    )
+    parser.add_argument("--batch", action="store_true", help="send records in batches; not for req")
     parser.add_argument(
         "--peers",
         type=lambda text: options.whole(text, 0, 65536),
         default=1,
         metavar="N",
-        help="wait for N (default: 1)",
+        help="wait for N peers (default: 1)",
     )
     parser.add_argument(
-        "--linger", type=options.seconds, default=10.0, metavar="S", help="seconds the end may take (default: 10)"
+        "--linger", type=options.seconds, default=10.0, metavar="S", help="seconds that closing may take (default: 10)"
     )
     options.add(parser, "json")
     add_tls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Until all is sent, or a signal."""
+    """Send all records, until a signal; return the exit code."""
     import trio
 
     if not arguments.listen + arguments.dial:
-        raise ConfigError("--listen", "an address is needed, here or by --dial")
+        raise ConfigError("--listen", "an address is required, here or in --dial")
     for option, allowed, given in (
         ("--sequence", ("pub",), arguments.sequence),
         ("--batch", ("pub", "push", "bus", "pair"), arguments.batch),
@@ -121,12 +123,12 @@ async def _replay(arguments: argparse.Namespace) -> int:
     if arguments.protocol in ("pub", "push", "pair") and stats.dropped + stats.broken:
         ended = f"{stats.broken} were being sent when their connection ended"
         say(NAME, f"{stats.dropped} messages were dropped, {ended}")
-        code = code or (0 if arguments.protocol == "pub" else 1)  # who publishes promises its best, and no more
+        code = code or (0 if arguments.protocol == "pub" else 1)  # pub promises best effort only
     return code
 
 
 def replay_fields(done: Any, seconds: float) -> dict[str, Any]:
-    """What was sent, in JSON; docs/schemas/replay.json."""
+    """Return the result; docs/schemas/replay.json."""
     paced = bool(done.late)
     return {
         "records": done.records,
@@ -140,8 +142,8 @@ def replay_fields(done: Any, seconds: float) -> dict[str, Any]:
 
 
 def replay_text(fields: dict[str, Any]) -> str:
-    """The same for people."""
+    """Format the result as one line."""
     text = f"{fields['records']} records, {fields['size']} bytes in {fields['seconds']:.1f} s"
     if fields["late_p50"] is None:
         return text
-    return f"{text}; late by {fields['late_p50'] * 1e3:.1f} ms (half of them), {fields['late_p99'] * 1e3:.1f} ms (99 %)"
+    return f"{text}; late by {fields['late_p50'] * 1e3:.1f} ms (median), {fields['late_p99'] * 1e3:.1f} ms (99 %)"

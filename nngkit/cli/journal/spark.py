@@ -1,4 +1,4 @@
-"""`nngkit spark`: what Spark makes of a journal, on this machine or on a cluster; and what is missing for that.
+"""`nngkit spark`: analyze a journal with Spark, on this machine or on a cluster.
 
 ::
 
@@ -8,7 +8,7 @@
     $ nngkit spark pack env.tar.gz
     $ nngkit spark submit --master spark://host:7077 --archive env.tar.gz run rates --journal s3://bucket/journal
 
-Without --output, rows are printed; with it, they are written there as Parquet.
+Rows are printed, or written as Parquet to --output.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = ["EPILOG", "add_arguments", "cell", "command", "doctor_fields", "run"]
 
 NAME: Final = "nngkit spark"
 ACTIONS: Final = {
-    "doctor": "say what Spark needs here, and what of it is missing",
+    "doctor": "check the requirements of Spark",
     "run": "run JOB",
-    "submit": "run the action behind it on a cluster, through spark-submit",
-    "pack": "write the archive that workers get nngkit from",
+    "submit": "run the action that follows on a cluster, by spark-submit",
+    "pack": "write the archive that brings nngkit to workers",
 }
-THERE: Final = ("run", "doctor")  # what may be done on a cluster
+ON_CLUSTER: Final = ("run", "doctor")  # actions that `submit` can run
 EPILOG: Final = """\
 actions:
 {}
@@ -51,8 +51,8 @@ actions:
 jobs:
 {}
 
-docs/pipeline.md has what each job returns. `submit` takes --master, --archive and --conf itself; what is behind them
-is done there. Exit codes: 0 ok, 1 Spark failed, 2 usage or something is missing.""".format(
+docs/pipeline.md describes the results of each job. `submit` takes --master, --archive and --conf before the action;
+the rest runs on the cluster. Exit codes: 0 ok, 1 Spark failed, 2 usage or a missing requirement.""".format(
     "\n".join(f"  {name:13} {what}" for name, what in ACTIONS.items()),
     "\n".join(f"  {name:13} {job.what}" for name, job in JOBS.items()),
 )
@@ -61,22 +61,24 @@ _COLOURS: Final = {"ok": "32", "warning": "33", "problem": "31"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to `parser`."""
-    parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="what to do, see below")
-    parser.add_argument("--master", metavar="URL", help="where to run (default: local[*], all cores of this machine)")
-    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark's")
-    parser.add_argument("--archive", metavar="FILE", help="submit: what `pack` has written")
+    parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="see below")
+    parser.add_argument("--master", metavar="URL", help="Spark master (default: local[*], all cores of this machine)")
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting")
+    parser.add_argument("--archive", metavar="FILE", help="submit: the archive written by `pack`")
     parser.add_argument("--journal", metavar="DIR", help="the journal: a folder, or a URI of shared storage")
-    parser.add_argument("--output", metavar="PATH", help="write there instead of printing: Parquet; report: a page")
-    parser.add_argument("--window", metavar="TEXT", help='for jobs by window: "10 minutes" and such (default: 1 hour)')
+    parser.add_argument("--output", metavar="PATH", help="write to this path: Parquet; report: an HTML page")
+    parser.add_argument("--window", metavar="TEXT", help='window of the job, such as "10 minutes" (default: 1 hour)')
     parser.add_argument("--topic", action="append", metavar="TEXT", help="only this topic; may be repeated")
-    parser.add_argument("--from", dest="since", metavar="TIME", help="only what was recorded from then on (ISO 8601)")
-    parser.add_argument("--to", dest="until", metavar="TIME", help="only what was recorded before then")
+    parser.add_argument("--from", dest="since", metavar="TIME", help="only records from this time on (ISO 8601)")
+    parser.add_argument("--to", dest="until", metavar="TIME", help="only records before this time")
     parser.add_argument(
-        "--skip-missing", action="store_true", help="run: leave out what is gone or damaged, and say how many records"
+        "--skip-missing", action="store_true", help="run: skip missing and damaged records, and report their number"
     )
-    parser.add_argument("--stream", action="store_true", help="go on with what comes, until a signal; needs --output")
     parser.add_argument(
-        "--late", metavar="TEXT", default="1 minute", help='stream: how late records may come (default: "1 minute")'
+        "--stream", action="store_true", help="continue with new records until a signal; needs --output"
+    )
+    parser.add_argument(
+        "--late", metavar="TEXT", default="1 minute", help='stream: allowed lateness of records (default: "1 minute")'
     )
     parser.add_argument(
         "--rows",
@@ -85,22 +87,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="rows to print (default: 100)",
     )
-    parser.add_argument("--small", action="store_true", help="for little data: compile less, be there sooner")
-    parser.add_argument("--start", action="store_true", help="doctor: start Spark too, which takes seconds")
+    parser.add_argument("--small", action="store_true", help="for little data: compile less, start sooner")
+    parser.add_argument("--start", action="store_true", help="doctor: also start Spark, which takes seconds")
     options.add(parser, "json")
     parser.add_argument("job", metavar="JOB", nargs="?", help="run: the job, see below; pack: the file to write")
 
 
 def command(name: str, argv: list[str]) -> int:
-    """Parse the arguments and run the action. Words behind the action of `submit` are parsed on the cluster."""
+    """Parse the arguments and run the action. The arguments of a submitted action are parsed on the cluster."""
     parser = options.parser_for(name, COMMANDS[name], EPILOG)
     add_arguments(parser)
-    behind: list[str] = []
+    submitted: list[str] = []
     if argv[:1] == ["submit"]:
-        place = next((place for place, word in enumerate(argv) if word in THERE), len(argv))
-        argv, behind = argv[:place], argv[place:]
+        place = next((place for place, word in enumerate(argv) if word in ON_CLUSTER), len(argv))
+        argv, submitted = argv[:place], argv[place:]
     arguments = parser.parse_intermixed_args(argv)
-    arguments.behind = behind
+    arguments.submitted = submitted
     return run(arguments)
 
 
@@ -135,7 +137,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def doctor_fields(finding: Finding) -> dict[str, Any]:
-    """A finding in JSON; docs/schemas/spark-doctor.json."""
+    """Return a finding; docs/schemas/spark-doctor.json."""
     return asdict(finding)
 
 
@@ -154,11 +156,11 @@ def _submit(arguments: argparse.Namespace) -> int:
     from nngkit.spark.java import find_java, home_for_spark
 
     if not arguments.master:
-        raise ConfigError("--master", "say which cluster, as in spark://host:7077")
-    if not arguments.behind:
-        raise ConfigError("ACTION", "say what to do there, as in: run availability --journal DIR")
+        raise ConfigError("--master", "is required: the cluster, as spark://host:7077")
+    if not arguments.submitted:
+        raise ConfigError("ACTION", "is required: the action to run, as in: run availability --journal DIR")
     script = Path(__file__).parent.with_name("spark_driver.py")
-    words = cluster.command(arguments.master, arguments.archive, script, arguments.behind, _conf(arguments.conf))
+    words = cluster.command(arguments.master, arguments.archive, script, arguments.submitted, _conf(arguments.conf))
     os.environ["JAVA_HOME"] = str(home_for_spark(find_java()))
     os.environ["NNGKIT_SUBMITTED"] = "1"
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), cluster.python_path())))
@@ -182,22 +184,20 @@ def _run(arguments: argparse.Namespace) -> int:
 
     name = arguments.job
     if name not in JOBS:
-        raise ConfigError("JOB", f"one of {', '.join(JOBS)} was expected", name)
+        raise ConfigError("JOB", f"is not one of {', '.join(JOBS)}", name)
     job = JOBS[name]
     if not arguments.journal:
-        raise ConfigError("--journal", "say which journal")
+        raise ConfigError("--journal", "is required")
     if arguments.window and not job.windowed:
-        raise ConfigError("--window", f"{name} does not go by windows", arguments.window)
+        raise ConfigError("--window", f"{name} has no windows", arguments.window)
     if name in ("report", "documents") and not arguments.output:
-        raise ConfigError("--output", f"{name} has to be told where to write")
+        raise ConfigError("--output", f"is required for {name}")
     if arguments.stream and (not arguments.output or not job.stream):
-        raise ConfigError(
-            "--stream", "needs --output" if job.stream else f"{name} is no stream: it looks at what was before", name
-        )
-    check_packages("google_crc32c", *(["pycrdt"] if name == "documents" else []))  # what its workers import
-    os.environ["TZ"] = "UTC"  # Spark hands times over in this process's zone, and without saying which
+        raise ConfigError("--stream", "needs --output" if job.stream else f"{name} cannot stream: it looks back", name)
+    check_packages("google_crc32c", *(["pycrdt"] if name == "documents" else []))  # imported by workers
+    os.environ["TZ"] = "UTC"  # Spark returns times in this process's zone, without naming it
     time.tzset()
-    # Under spark-submit its word counts; otherwise this machine does.
+    # Under spark-submit the master is spark-submit's, otherwise this machine.
     master = arguments.master or (None if os.environ.get("NNGKIT_SUBMITTED") else "local[*]")
     conf = (SMALL if arguments.small else {}) | _conf(arguments.conf)
     with session(master, f"nngkit {name}", conf) as spark:
@@ -234,7 +234,7 @@ def _print(rows: Any, arguments: argparse.Namespace) -> None:
     else:
         out(columns(rows.columns, [[cell(value) for value in row] for row in shown], wants_colour(sys.stdout)))
     if len(found) > len(shown):
-        say(NAME, f"there are more than {len(shown)} rows: --rows, or --output for all")
+        say(NAME, f"there are more than {len(shown)} rows: use --rows, or --output for all")
 
 
 def _print_skipped(rows: int, arguments: argparse.Namespace) -> None:
@@ -245,7 +245,7 @@ def _print_skipped(rows: int, arguments: argparse.Namespace) -> None:
 
 
 def cell(value: Any) -> str:
-    """A value for people."""
+    """Format a value for a table."""
     match value:
         case None:
             return "-"

@@ -1,11 +1,11 @@
-"""`nngkit bench URL`: how fast it goes between two processes, and what is lost on the way.
+"""`nngkit bench URL`: measure throughput, latency and loss between two processes.
 
 ::
 
     $ nngkit bench tcp://127.0.0.1:0 --protocol pubsub --seconds 1
     pubsub: 48200 messages/s, 4.82 MB/s, 100 bytes each, 1.0 s; 190080 sent, 141880 dropped; one way p50 9.312, ...
 
-Without a role both ends are started: the listening one as a process of its own, the dialling one here.
+Without a role both ends are started: the listening one as a separate process, the dialing one here.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 __all__ = ["EPILOG", "PROTOCOLS", "add_arguments", "run"]
 
 EPILOG: Final = """\
-Both ends on one machine measure that machine. For two: --listen on the one, --dial on the other, with the same
---protocol, --size and --batch. Ctrl-C ends it with what was measured."""
+Both ends run on this machine. For two machines: --listen on one, --dial on the other, with the same --protocol,
+--size and --batch. Ctrl-C ends it with the results so far."""
 NAME: Final = "nngkit bench"
 PROTOCOLS: Final = ("pair", "reqrep", "pipeline", "pubsub", "bus", "survey")
 ASKING: Final = ("reqrep", "survey")
 SHARES: Final = (0.5, 0.9, 0.99, 0.999)
-ROOM: Final = 1 << 20  # bytes of results that wait for a slow reader: far more than there are
-LEAST: Final = 24  # bytes of a message: the end says three numbers of 8
+BUFFER: Final = 1 << 20  # bytes of results queued for a slow reader: far more than needed
+LEAST: Final = 24  # bytes of a message: the end message has three numbers of 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
-    parser.add_argument("url", metavar="URL", type=options.address, help="where the two ends meet; port 0 is any")
-    parser.add_argument("--protocol", choices=PROTOCOLS, help="which one (default: all, one after the other)")
+    """Add the options."""
+    parser.add_argument("url", metavar="URL", type=options.address, help="address of the listening end; port 0 is any")
+    parser.add_argument("--protocol", choices=PROTOCOLS, help="protocol (default: all, one after the other)")
     role = parser.add_mutually_exclusive_group()
-    role.add_argument("--listen", action="store_true", help="be the end that listens, and receives or answers")
-    role.add_argument("--dial", action="store_true", help="be the end that dials, and sends or asks")
-    options.add_seconds(parser, "--seconds", 3.0, "how long each")
+    role.add_argument("--listen", action="store_true", help="run the listening end, which receives or replies")
+    role.add_argument("--dial", action="store_true", help="run the dialing end, which sends or requests")
+    options.add_seconds(parser, "--seconds", 3.0, "seconds for each protocol")
     parser.add_argument(
         "--size",
         type=lambda text: options.whole(text, LEAST, 1 << 28),
@@ -72,13 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_seconds(parser, "--timeout", 30.0, "seconds to wait for the other end")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--csv", action="store_true", help="print a line of names and a line of values for each")
+    output.add_argument("--csv", action="store_true", help="print CSV with a header")
     output.add_argument(*options.OPTIONS["json"].flags, **options.OPTIONS["json"].keywords)
     add_tls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """One protocol after the other."""
+    """Measure the protocols in turn; return the exit code."""
     import trio
 
     role = "listen" if arguments.listen else "dial" if arguments.dial else "both"
@@ -87,18 +87,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--protocol", f"is needed with --{role}")
     if arguments.batch is not None:
         if arguments.protocol in ASKING:
-            raise ConfigError("--batch", f"{arguments.protocol} has none: its messages are single by nature")
+            raise ConfigError("--batch", f"does not apply to {arguments.protocol}")
         protocols = tuple(each for each in protocols if each not in ASKING)
     if role == "both" and arguments.url.startswith("inproc:"):
-        raise ConfigError("URL", "inproc is inside one process, and these are two")
+        raise ConfigError("URL", "inproc does not reach another process")
     return trio.run(_measure, protocols, role, arguments)
 
 
 async def _measure(protocols: tuple[str, ...], role: str, arguments: argparse.Namespace) -> int:
-    """One after the other. A reader that stalls does not hold them up; its results wait for it at the end."""
+    """Measure the protocols in turn. A stalled reader does not delay them; results are queued for it."""
     from nngkit.cli.line_writer import printed, to_stdout
 
-    lines = to_stdout(ROOM)
+    lines = to_stdout(BUFFER)
     async with printed(lines):
         for number, protocol in enumerate(protocols):
             fields, code = await (_both if role == "both" else _one)(protocol, role, arguments)
@@ -132,7 +132,7 @@ def _open(protocol: str, role: str, url: str, arguments: argparse.Namespace) -> 
 
 
 async def _one(protocol: str, role: str, arguments: argparse.Namespace) -> tuple[dict[str, Any], int]:
-    """One end here; the fields, and the exit code if it was interrupted."""
+    """Run one end here; return its result and the exit code of an interrupt."""
     from nngkit.cli.signals import until_signal
     from nngkit.cli.tools.bench_load import Load, Result, joined, sink, source
     from nngkit.cli.tools.progress import shown
@@ -156,7 +156,7 @@ async def _one(protocol: str, role: str, arguments: argparse.Namespace) -> tuple
 
 
 async def _both(protocol: str, _: str, arguments: argparse.Namespace) -> tuple[dict[str, Any], int]:
-    """The listening end in a process of its own, the dialling one here."""
+    """Run the listening end in another process, the dialing one here."""
     import trio
 
     given = [arguments.url, "--protocol", protocol, "--listen", "--json", "--timeout", str(arguments.timeout)]
@@ -183,7 +183,7 @@ async def _both(protocol: str, _: str, arguments: argparse.Namespace) -> tuple[d
         for stream in (process.stdout, process.stderr):
             assert stream is not None
             stream.close()
-    if protocol not in ASKING:  # there it is the other end that knows
+    if protocol not in ASKING:  # measured by the other end
         counted = ("seconds", "received", "per_second", "bytes_per_second", "latency")
         fields |= {name: far[name] for name in counted}
         if fields["received"] is not None:
@@ -192,7 +192,7 @@ async def _both(protocol: str, _: str, arguments: argparse.Namespace) -> tuple[d
 
 
 def _output(process: subprocess.Popen[str]) -> str:
-    """All that the other end prints, once it has ended."""
+    """Return the output of the other end when it has ended."""
     try:
         return process.communicate(timeout=10)[0]
     except subprocess.TimeoutExpired as late:
@@ -202,7 +202,7 @@ def _output(process: subprocess.Popen[str]) -> str:
 def result_fields(
     protocol: str, role: str, address: str, arguments: argparse.Namespace, result: Result, *, interrupted: bool
 ) -> dict[str, Any]:
-    """The result in JSON; docs/schemas/bench.json."""
+    """Return the result; docs/schemas/bench.json."""
     counted = result.sent if result.received is None else result.received
     rate = (counted or 0) / result.seconds if result.seconds else 0.0
     return {

@@ -1,14 +1,14 @@
-"""The two ends of `nngkit bench`: a source that dials and says as much as it can, a sink that listens and counts.
+"""The two ends of `nngkit bench`: a source that dials and sends as fast as it can, a sink that listens and counts.
 
-What is not answered (pair, pipeline, pubsub, bus) carries its number and time in its first 16 bytes, big-endian::
+Messages without a reply (pair, pipeline, pubsub, bus) carry number and time in their first 16 bytes, big-endian::
 
     message = number: u64  time.monotonic_ns(): u64  zeros
     end     = 2^64-1: u64  messages sent: u64  boot: u64
 
-The end tells the sink what was sent, so that it can say what was dropped, and is said until the sink goes. `boot` is of
-the running kernel: where it is the same at both ends, so is the clock, and the way of a message can be timed.
+The end message gives the sink the number sent, to compute the drops; it is repeated until the sink leaves. `boot`
+identifies the running kernel: if it is the same at both ends, so is the clock, and one-way latency can be measured.
 
-Requests and surveys come back, and are timed by who asked.
+Requests and surveys are timed by the source, as round trips.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nngkit.protocols import PeerEvent, Rep, Req, Respondent, Socket, Surveyor
 
 __all__ = ["ENDS", "Load", "Result", "boot", "joined", "sink", "source", "until"]
 
-ENDS: Final = {  # the dialling end, and the listening one
+ENDS: Final = {  # the dialing end, and the listening one
     "pair": ("Pair1", "Pair1"),
     "reqrep": ("Req", "Rep"),
     "pipeline": ("Push", "Pull"),
@@ -41,16 +41,16 @@ ENDS: Final = {  # the dialling end, and the listening one
 HEAD: Final = struct.Struct(">QQ")
 END: Final = (1 << 64) - 1
 LAST: Final = struct.Struct(">QQQ")
-TURN: Final = 64  # messages handed over at once
-SAMPLE: Final = 16  # one in so many is timed: all of them would be what is measured
-PATIENCE: Final = 5.0  # seconds for an answer, and for the sink to hear the end
-AGAIN: Final = 0.05  # seconds until the end is said again
-LEFT: Final = 0.5  # seconds of quiet after the last source has left without an end
+TURN: Final = 64  # messages sent in one call
+SAMPLE: Final = 16  # one of so many is timed: timing all would affect the measurement
+PATIENCE: Final = 5.0  # seconds for a reply, and for the sink to receive the end message
+AGAIN: Final = 0.05  # seconds between repeated end messages
+LEFT: Final = 0.5  # seconds to wait after the last source left without an end message
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is to be done: `seconds` of messages of `size` bytes, or `window` questions at once."""
+    """A load: `seconds` of messages of `size` bytes; requests and surveys `window` at once."""
 
     seconds: float
     size: int
@@ -59,7 +59,7 @@ class Load:
 
 @dataclass
 class Result:
-    """What was: None for what this end cannot know. `seconds` is from the first to the last."""
+    """A result, None for unknown counts. `seconds` is the time from the first message to the last."""
 
     seconds: float = 0.0
     sent: int | None = None
@@ -68,12 +68,12 @@ class Result:
 
     @property
     def dropped(self) -> int | None:
-        """Sent and not received, or not answered."""
+        """Return the number of messages not received, or requests without a reply."""
         return None if self.sent is None or self.received is None else max(0, self.sent - self.received)
 
 
 def boot() -> int:
-    """Of the running kernel; 0 if it does not say."""
+    """Return an id of the running kernel, 0 if unavailable."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -82,12 +82,12 @@ def boot() -> int:
 
 
 async def until(socket: Any, true: Callable[[], Any]) -> None:
-    """Wait until that is so, looking whenever a peer comes or goes: counters also know of one that did both since."""
+    """Wait until `true()`, checked when a peer joins or leaves: counters also show peers that did both."""
     token, changed = trio.lowlevel.current_trio_token(), trio.Event()
 
     def look(_: PeerEvent) -> None:  # on any thread
         with suppress(trio.RunFinishedError):
-            token.run_sync_soon(lambda: changed.set())  # noqa: PLW0108 - `changed` is another one by then
+            token.run_sync_soon(lambda: changed.set())  # noqa: PLW0108 - `changed` is replaced meanwhile
 
     end = socket.on_peer(look)
     try:
@@ -99,22 +99,22 @@ async def until(socket: Any, true: Callable[[], Any]) -> None:
 
 
 async def joined(socket: Any, timeout: float) -> None:
-    """Wait until somebody has connected, though it may have left again. Raises TimedOut."""
+    """Wait until a peer has connected, even if it has left since. Raises TimedOut."""
     with trio.move_on_after(timeout):
         await until(socket, lambda: socket.stats.joined)
         return
-    raise TimedOut(f"nobody connected in {timeout:g} s", timeout)
+    raise TimedOut(f"no peer connected in {timeout:g} s", timeout)
 
 
 async def source(socket: Any, load: Load, result: Result) -> None:
-    """Say, or ask, for `load.seconds`; fills `result` as it goes, so that it is right when cancelled."""
+    """Send messages or requests for `load.seconds`; `result` is kept current, also for a cancellation."""
     if isinstance(socket, (Req, Surveyor)):
         await _ask(socket, load, result)
     else:
-        await _say(socket, load, result)
+        await _send(socket, load, result)
 
 
-async def _say(socket: Any, load: Load, result: Result) -> None:
+async def _send(socket: Any, load: Load, result: Result) -> None:
     started = time.monotonic()
     deadline, rest = started + load.seconds, bytes(load.size - HEAD.size)
     result.sent = 0
@@ -164,12 +164,12 @@ async def _ask(socket: Req | Surveyor, load: Load, result: Result) -> None:
 
 
 async def sink(socket: Any, result: Result) -> None:
-    """Count, or answer, until the source says that it is done, or has left; fills `result` as it goes."""
+    """Count messages or reply to requests until the source ends or leaves; `result` is kept current."""
     async with trio.open_nursery() as nursery:
 
         async def watch() -> None:
             await until(socket, lambda: socket.stats.left and not socket.pipes)
-            await trio.sleep(LEFT)  # what is read ahead is counted still
+            await trio.sleep(LEFT)  # messages already read are still counted
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(watch)
@@ -183,8 +183,8 @@ async def sink(socket: Any, result: Result) -> None:
 async def _answer(socket: Rep | Respondent, result: Result) -> None:
     started = 0.0
     result.received = 0
-    async for question in socket:
-        await question.areply(question.body)
+    async for request in socket:
+        await request.areply(request.body)
         now = time.monotonic()
         started = started or now
         result.received += 1

@@ -1,6 +1,6 @@
-"""Every command with its options, for what is made of them: man pages, completion, docs/command.md.
+"""The options of all commands, for man pages, completion and docs/command.md.
 
-The cat commands' come from their table, the others' from their parsers, whose modules are brought in for it.
+Those of the cat commands come from their table, those of others from their parsers, whose modules are loaded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 from nngkit.cli.cat import help_text as helps
-from nngkit.cli.cat.option_table import FORMATS, GROUPS, SHORTHANDS, rows_of
+from nngkit.cli.cat.option_table import FORMATS, GROUPS, SHORTHANDS, options_of
 from nngkit.cli.commands import COMMANDS, module_of
 
 __all__ = ["Choice", "actions", "choices", "help_of", "markdown", "words"]
@@ -20,7 +20,7 @@ OWN_VALUES: Final = {"format": FORMATS}
 
 
 class Choice(NamedTuple):
-    """An option as a completion offers it: its names, whether a value follows, which ones if that is known."""
+    """An option for completion: its names, the placeholder of its value, and the known values."""
 
     names: tuple[str, ...]
     takes: str
@@ -29,20 +29,23 @@ class Choice(NamedTuple):
 
 
 def choices(command: str) -> list[Choice]:
-    """The options of a command."""
+    """Return the options of a command."""
     if command in ("cat", "nngcat", "nanocat"):
         return [
-            Choice(row.names(command), row.takes, row.help, OWN_VALUES.get(row.key, ())) for row in rows_of(command)
+            Choice(option.names(command), option.takes, option.help, OWN_VALUES.get(option.key, ()))
+            for option in options_of(command)
         ]
     if command in SHORTHANDS:
-        rows = helps.rows_for(SHORTHANDS[command])
-        return [Choice(row.names("cat"), row.takes, row.help, OWN_VALUES.get(row.key, ())) for row in rows]
-    found = {choice.names: choice for choice in _parsed(help_of(command))}  # actions share many
+        options = helps.options_for(SHORTHANDS[command])
+        return [
+            Choice(option.names("cat"), option.takes, option.help, OWN_VALUES.get(option.key, ())) for option in options
+        ]
+    found = {choice.names: choice for choice in _parsed(help_of(command))}  # actions share options
     return list(found.values())
 
 
 def actions(command: str) -> dict[str, str]:
-    """What a command can be told to do, with what it is; nothing for most."""
+    """Return a command's actions with their summaries; empty for most commands."""
     if command in ("cat", "nngcat", "nanocat") or command in SHORTHANDS:
         return {}
     found: dict[str, str] = getattr(import_module(module_of(command)), "ACTIONS", {})
@@ -50,7 +53,7 @@ def actions(command: str) -> dict[str, str]:
 
 
 def words(command: str) -> dict[str, tuple[str, ...]]:
-    """Return what may stand behind a command ("") and behind its actions, where that is one of a few words."""
+    """Return the fixed words that may follow a command ("") or its actions."""
     if command == "device":
         from nngkit.devices.plan import KINDS
 
@@ -64,7 +67,7 @@ def words(command: str) -> dict[str, tuple[str, ...]]:
 
 
 def _parsed(text: str) -> Iterator[Choice]:
-    """The options in a help of argparse's: `  -h, --help  what it is`, or with its explanation on the next line."""
+    """Yield the options of an argparse help: `  -h, --help  text`, or with the text on the next line."""
     for match in re.finditer(r"^  (-[^\n]*?)(?:  +|\n +)(\S[^\n]*)", text, re.MULTILINE):
         names = tuple(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", match[1]))
         takes = re.search(r" ([A-Z]+|\{(.+?)\})", match[1])
@@ -74,7 +77,7 @@ def _parsed(text: str) -> Iterator[Choice]:
 
 
 def help_of(command: str) -> str:
-    """What its --help prints; and those of its actions."""
+    """Return the --help text of a command and of its actions."""
     if command == "nngcat":
         return helps.nngcat_help()
     if command == "nanocat":
@@ -91,14 +94,19 @@ def help_of(command: str) -> str:
 
 
 def markdown() -> str:
-    """The table of the cat commands' options for docs/command.md."""
+    """Return the table of the cat commands' options for docs/command.md."""
     lines = []
     for group, title in GROUPS.items():
         lines += [f"**{title}**", "", "| nngkit cat | nngcat | nanocat | |", "|---|---|---|---|"]
-        rows = [row for command in ("cat", "nngcat", "nanocat") for row in rows_of(command) if row.group == group]
-        for row in dict.fromkeys(rows):
-            cells = [_names(row.names(command), row.takes) for command in ("cat", "nngcat", "nanocat")]
-            lines.append(f"| {' | '.join(cells)} | {row.help.replace('|', '/')} |")
+        options = [
+            option
+            for command in ("cat", "nngcat", "nanocat")
+            for option in options_of(command)
+            if option.group == group
+        ]
+        for option in dict.fromkeys(options):
+            cells = [_names(option.names(command), option.takes) for command in ("cat", "nngcat", "nanocat")]
+            lines.append(f"| {' | '.join(cells)} | {option.help.replace('|', '/')} |")
         lines.append("")
     return "\n".join(lines)
 

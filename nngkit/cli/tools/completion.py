@@ -1,4 +1,4 @@
-"""`nngkit completion SHELL`: a completion script for bash, zsh or fish, on standard output.
+"""`nngkit completion SHELL`: print a completion script for bash, zsh or fish.
 
 ::
 
@@ -6,8 +6,8 @@
     nngkit completion zsh > "${fpath[1]}/_nngkit"
     nngkit completion fish > ~/.config/fish/completions/nngkit.fish
 
-The scripts know commands, options, and the values of those that have a few (--format, --protocol); files are completed
-by the shell. They start nothing.
+The scripts complete commands, options, and the values of some options (--format, --protocol); the shell completes
+files. They start no process.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from nngkit.cli.tools.catalogue import words as words_of
 __all__ = ["EPILOG", "SHELLS", "add_arguments", "run"]
 
 EPILOG: Final = "bash: source <(nngkit completion bash)"
-FILES: Final = ("FILE", "PATH")  # what a shell completes by itself
+FILES: Final = ("FILE", "PATH")  # placeholders of values that the shell completes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
+    """Add the options."""
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script."""
+    """Print the script; return the exit code."""
     print(SHELLS[arguments.shell]())
     return 0
 
 
 def bash() -> str:
-    """For bash 4 and later."""
+    """Return the script for bash 4 and later."""
     cases = []
     for command in COMMANDS:
         options = " ".join(name for choice in choices(command) for name in choice.names)
@@ -86,7 +86,7 @@ def bash() -> str:
 
 
 def zsh() -> str:
-    """For zsh, as a function file."""
+    """Return the function file for zsh."""
     parts = [
         "#compdef nngkit",
         "# zsh completion for nngkit, written by `nngkit completion zsh`",
@@ -121,7 +121,7 @@ def _zsh_option(name: str, choice: Choice) -> str:
 
 
 def _zsh_escaped(text: str) -> str:
-    """Brackets, colons and backslashes mean something in the specifications of zsh."""
+    """Escape brackets, colons and backslashes for zsh specifications."""
     return "".join(f"\\{each}" if each in "[]:\\" else each for each in text)
 
 
@@ -130,10 +130,10 @@ def _zsh_quoted(text: str) -> str:
 
 
 def fish() -> str:
-    """For fish 3 and later."""
+    """Return the script for fish 3 and later."""
     lines = [
         "# fish completion for nngkit, written by `nngkit completion fish`",
-        "function __nngkit_command",  # the first word alone: others may be data that looks like a command
+        "function __nngkit_command",  # the first word only: others may be data that looks like a command
         "    set -l words (commandline -opc)",
         '    test "$words[2]" = "$argv[1]"',
         "end",

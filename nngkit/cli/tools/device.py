@@ -1,12 +1,12 @@
-"""`nngkit device`: passes messages on between two addresses, until a signal.
+"""`nngkit device`: forward messages between two addresses until a signal.
 
 ::
 
     $ nngkit device queue --front-listen tcp://0.0.0.0:6000 --back-listen tcp://0.0.0.0:6001
     nngkit device: queue: front (Rep) listens at tcp://0.0.0.0:6000; back (Req) listens at tcp://0.0.0.0:6001
 
-What passed is on stdout: at the end, every `--stats` seconds, and on SIGUSR1. Both that and `--capture` are written by
-threads of their own: nobody who reads them slowly holds the device up.
+Statistics are printed to stdout at the end, every `--stats` seconds, and on SIGUSR1. Threads write them and
+`--capture`, so that slow readers do not delay the device.
 """
 
 from __future__ import annotations
@@ -40,61 +40,61 @@ EPILOG: Final = """\
 kinds:
 {}
 
-The front is where messages come in. Each side may listen, dial, or both, at several addresses.
-SIGUSR1 prints the statistics. TLS of one side (--front-cert ...) comes before what is said for both (--cert ...).
-docs/devices.md says what a device holds and loses.""".format(
+Messages enter at the front. Each side may listen, dial, or both, at several addresses.
+SIGUSR1 prints statistics. TLS options of one side (--front-cert ...) override those of both (--cert ...).
+docs/devices.md has the limits and losses of a device.""".format(
     "\n".join(f"  {kind.name:9}  {kind.what}" for kind in KINDS.values())
 )
 NAME: Final = "nngkit device"
 SIDES: Final = ("front", "back")
-CAPTURE_ROOM: Final = 64 << 20  # bytes of records that wait for the disk: beyond it the device would be the backlog
-STATS_ROOM: Final = 1 << 20
+CAPTURE_BUFFER: Final = 64 << 20  # bytes of records queued for the disk
+STATS_BUFFER: Final = 1 << 20  # bytes of statistics queued for a slow reader
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
-    parser.add_argument("kind", metavar="KIND", choices=list(KINDS), help="what it is, see below")
+    """Add the options."""
+    parser.add_argument("kind", metavar="KIND", choices=list(KINDS), help="see below")
     url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL", "default": []}
-    for side, whom in (("front", "those who send or ask"), ("back", "those who receive or answer")):
-        parser.add_argument(f"--{side}-listen", **url, help=f"be there for {whom}; may be repeated")
-        parser.add_argument(f"--{side}-dial", **url, help=f"go to {whom}; may be repeated")
+    for side, peers in (("front", "senders and requesters"), ("back", "receivers and repliers")):
+        parser.add_argument(f"--{side}-listen", **url, help=f"listen for {peers}; may be repeated")
+        parser.add_argument(f"--{side}-dial", **url, help=f"dial {peers}; may be repeated")
     parser.add_argument("--topic", action="append", metavar="TEXT", help="forwarder: only these topics (default: all)")
     parser.add_argument(
         "--request-timeout",
         type=options.more_than_no_seconds,
         metavar="S",
-        help="queue: seconds until a request is given up (default: 60)",
+        help="queue: seconds until a request is abandoned (default: 60)",
     )
     parser.add_argument(
         "--in-flight",
         type=lambda text: options.whole(text, 1, 65536),
         metavar="N",
-        help="queue: requests asked at once (default: 1024)",
+        help="queue: concurrent requests (default: 1024)",
     )
     parser.add_argument(
         "--hold",
         type=lambda text: options.whole(text, 1, 8192),
         metavar="N",
-        help="messages that each side may hold (default: as docs/protocols.md says)",
+        help="messages that each side may queue (default: see docs/protocols.md)",
     )
-    parser.add_argument("--capture", metavar="FILE", help="append a JSON line for each message that comes in")
+    parser.add_argument("--capture", metavar="FILE", help="append a JSON line for each incoming message")
     parser.add_argument(
         "--stats", type=options.more_than_no_seconds, metavar="S", help="print statistics every S seconds"
     )
     parser.add_argument(
-        "--linger", type=options.seconds, default=1.0, metavar="S", help="seconds the end may take (default: 1)"
+        "--linger", type=options.seconds, default=1.0, metavar="S", help="seconds that closing may take (default: 1)"
     )
     options.add(parser, "max-size", "json")
     add_tls(parser, "front", "back")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Until a signal."""
+    """Forward until a signal; return the exit code."""
     import trio
 
     for side in SIDES:
         if not getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial"):
-            raise ConfigError(f"--{side}-listen", f"the {side} needs an address, here or by --{side}-dial")
+            raise ConfigError(f"--{side}-listen", f"the {side} needs an address, here or in --{side}-dial")
     kind = KINDS[arguments.kind]
     for option, only, value in (
         ("--topic", "forwarder", arguments.topic),
@@ -125,7 +125,7 @@ def _open(side: str, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
     if name == "Sub":
         given["topics"] = arguments.topic if arguments.topic is not None else b""
     if name == "Req":
-        given["resend"] = None  # askers do it: twice would be once too often
+        given["resend"] = None  # the requesters resend themselves
     if arguments.hold is not None:
         given |= {"recv_buffer": arguments.hold, "send_buffer": arguments.hold}
     try:
@@ -146,8 +146,8 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
     sides = {side: getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial") for side in SIDES}
     check_tls(arguments, *sides["front"], *sides["back"])
     tls = {side: tls_of(arguments, *addresses, side=side) for side, addresses in sides.items()}
-    records = None if capture is None else LineWriter(capture, CAPTURE_ROOM)
-    prints = LineWriter(1, STATS_ROOM)
+    records = None if capture is None else LineWriter(capture, CAPTURE_BUFFER)
+    prints = LineWriter(1, STATS_BUFFER)
     tap: Callable[[Passed], None] | None = None
     if records is not None:
         put = records.put
@@ -190,18 +190,18 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
                 helpers.start_soon(printed)
                 async with trio.open_nursery() as working:
 
-                    async def heed_signals() -> None:
+                    async def handle_signals() -> None:
                         nonlocal code
                         async for number in signals:
                             if number == signal.SIGUSR1:
                                 show()
-                            elif code:  # a second one: at once
+                            elif code:  # a second signal: at once
                                 device.stop(0.0)
                             else:
                                 code = 128 + number
                                 device.stop(arguments.linger)
 
-                    working.start_soon(heed_signals)
+                    working.start_soon(handle_signals)
                     if arguments.stats is not None:
                         working.start_soon(_every, arguments.stats, show)
                     await device.run()
@@ -211,7 +211,7 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
                 show()
                 await prints.finish(arguments.linger)
                 helpers.cancel_scope.cancel()
-                if prints.dropped and code not in (1, BROKEN_PIPE):  # which has been said, or is nobody's business
+                if prints.dropped and code not in (1, BROKEN_PIPE):  # else reported already, or without a reader
                     say(NAME, f"{prints.dropped} lines of statistics were not read in time, and dropped")
     return code
 
@@ -219,8 +219,8 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
 async def _captured(records: LineWriter, path: str) -> None:
     try:
         await records.write_all()
-    except OSError as error:  # what passes matters more than its record
-        say(NAME, f"--capture: {path}: {error.strerror or error}; messages pass on uncaptured")
+    except OSError as error:  # forwarding matters more than its record
+        say(NAME, f"--capture: {path}: {error.strerror or error}; messages are forwarded without capture")
 
 
 async def _every(seconds: float, show: Callable[[], None]) -> None:
@@ -238,7 +238,7 @@ def _where(side: str, socket: Socket, arguments: argparse.Namespace) -> str:
 
 
 def passed_fields(passed: Passed, at: float) -> dict[str, Any]:
-    """A record of `--capture`; docs/schemas/device-capture.json."""
+    """Return a record of `--capture`; docs/schemas/device-capture.json."""
     return {
         "time": utc(at),
         "side": passed.side,
@@ -251,7 +251,7 @@ def passed_fields(passed: Passed, at: float) -> dict[str, Any]:
 
 
 def stats_fields(device: Device, seconds: float, at: float, records: LineWriter | None) -> dict[str, Any]:
-    """The statistics in JSON; docs/schemas/device.json."""
+    """Return the statistics; docs/schemas/device.json."""
     return {
         "time": utc(at),
         "seconds": round(seconds, 3),
@@ -269,7 +269,7 @@ def stats_fields(device: Device, seconds: float, at: float, records: LineWriter 
 
 
 def stats_text(fields: dict[str, Any]) -> str:
-    """The statistics for people: one line, without what is not worth saying."""
+    """Format the statistics as one line, without zero counts."""
     words = [f"{fields['seconds']:.1f} s {fields['kind']}"]
     for way in ("up", "down"):
         flow = fields[way]

@@ -1,10 +1,10 @@
-"""`nngkit doctor URL`: says why two ends do not talk.
+"""`nngkit doctor URL`: diagnose why two endpoints do not communicate.
 
 ::
 
     $ nngkit doctor tcp://127.0.0.1:5555 --protocol push
-    ok       somebody listens there
-    problem  a PUB listens there, and a PUSH talks to a PULL only: be a sub, or look at the address
+    ok       accepts connections
+    problem  a PUB listens there, and a PUSH connects only to a PULL: use a sub, or check the address
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from nngkit.cli.tls import add_tls, check_tls
 __all__ = ["EPILOG", "add_arguments", "diagnosis_fields", "run"]
 
 EPILOG: Final = """\
-Exit codes: 0 this side can talk to what listens there, 1 it cannot, 2 usage, 3 no connection, 4 connected, and silence.
-Over ws and wss this is a peer of the listener for a moment; elsewhere it says nothing and is none."""
+Exit codes: 0 the listener is compatible, 1 it is not, 2 usage, 3 no connection, 4 connected without a greeting.
+Over ws and wss the probe is a peer of the listener for a moment; elsewhere it sends nothing and is no peer."""
 _COLOURS: Final = {"ok": "32", "warning": "33", "problem": "31"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
-    parser.add_argument("url", metavar="URL", type=options.address, help="where the other side listens")
-    parser.add_argument("--protocol", choices=list(NUMBERS), help="what this side would be (default: whatever fits)")
+    """Add the options."""
+    parser.add_argument("url", metavar="URL", type=options.address, help="address of the listener")
+    parser.add_argument("--protocol", choices=list(NUMBERS), help="protocol of this side (default: any compatible one)")
     options.add(parser, "timeout", "json")
     add_tls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look, and say what it means."""
+    """Probe the address and print the diagnosis; return the exit code."""
     from nngkit.cli.probe import Credentials, look
 
     address = Address.of(arguments.url)
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def diagnosis_fields(found: Diagnosis, address: Address, mine: str | None) -> dict[str, Any]:
-    """What was found, in JSON; docs/schemas/doctor.json."""
+    """Return the diagnosis; docs/schemas/doctor.json."""
     return {
         "address": address.url,
         "ok": found.ok,

@@ -1,4 +1,4 @@
-"""`nngkit man`: the manual pages, as roff. One on standard output, or all of them into a folder.
+"""`nngkit man`: print a manual page as roff, or write all of them into a folder.
 
 ::
 
@@ -23,15 +23,15 @@ EPILOG: Final = "nngkit man cat | man -l -"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
-    parser.add_argument("command", nargs="?", metavar="COMMAND", help="whose page (default: the one of nngkit itself)")
+    """Add the options."""
+    parser.add_argument("command", nargs="?", metavar="COMMAND", help="command of the page (default: nngkit itself)")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--dir", metavar="DIR", help="write all pages there, as nngkit.1, nngkit-cat.1 and so on")
-    what.add_argument("--markdown", action="store_true", help="print the table of options for docs/command.md instead")
+    what.add_argument("--dir", metavar="DIR", help="write all pages into DIR: nngkit.1, nngkit-cat.1 and so on")
+    what.add_argument("--markdown", action="store_true", help="print the table of options for docs/command.md")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print or write."""
+    """Print or write pages; return the exit code."""
     command = arguments.command or ""
     if command and command not in COMMANDS:
         raise ConfigError("COMMAND", f"no command {command!r}", command)
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def page(command: str) -> str:
-    """The manual page of `command`; of nngkit itself for ""."""
+    """Return the manual page of `command`, or of nngkit itself for ""."""
     name = f"nngkit-{command}" if command else "nngkit"
     summary = COMMANDS.get(command, "the scalability protocols of nanomsg and NNG from a shell")
     lines = [
@@ -68,7 +68,7 @@ def page(command: str) -> str:
     about = [part for part in rest.split("\n\n") if part[:1].isupper() and not part.splitlines()[0].endswith(":")]
     named = actions(command)
     own = {f"{what[:1].upper()}{what[1:]}." for what in named.values()}
-    about = [part for part in about if part not in own]  # those are told with the actions' names
+    about = [part for part in about if part not in own]  # repeated in the list of actions
     lines.append(".SH DESCRIPTION")
     for part in about:
         lines += [".PP", *(_text(line) for line in part.splitlines())]
@@ -84,6 +84,6 @@ def page(command: str) -> str:
 
 
 def _text(line: str) -> str:
-    """A line that roff prints as it is."""
+    """Escape a line for roff."""
     escaped = line.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped[:1] in (".", "'") else escaped

@@ -1,4 +1,4 @@
-"""`nngkit ping URL`: how long a round trip takes, again and again.
+"""`nngkit ping URL`: measure round-trip times repeatedly.
 
 ::
 
@@ -7,8 +7,7 @@
     reply 2: 0.287 ms, 4 bytes
     2 asked, 2 answered: min 0.287, avg 0.300, p50 0.289, p90 0.312, p99 0.312, max 0.312 ms
 
-On a terminal it is one line that changes. A request's time begins when somebody is connected: what connecting takes is
-not in it.
+On a terminal it updates one line. A round trip starts when a peer is connected: the time to connect is not included.
 """
 
 from __future__ import annotations
@@ -36,32 +35,35 @@ if TYPE_CHECKING:
 __all__ = ["EPILOG", "add_arguments", "run"]
 
 EPILOG: Final = """\
-Exit codes: 0 somebody answered, 2 usage, 3 cannot listen, 4 nobody answered, 130 interrupted (with the figures so far).
-Any REP will do, as the time is that of its answer, whatever it says."""
+Exit codes: 0 a reply arrived, 2 usage, 3 cannot listen, 4 no reply, 130 interrupted (with the results so far).
+Works with any REP, whatever it replies."""
 NAME: Final = "nngkit ping"
-ROOM: Final = 1 << 20  # bytes of lines that wait for a slow reader
+BUFFER: Final = 1 << 20  # bytes of lines queued for a slow reader
 SHARES: Final = (0.5, 0.9, 0.99)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
-    parser.add_argument("url", metavar="URL", type=options.address, help="who is asked")
-    parser.add_argument("--listen", action="store_true", help="listen at URL, for those who dial (default: dial it)")
-    parser.add_argument("--survey", action="store_true", help="ask RESPONDENTs, all at once (default: a REP)")
+    """Add the options."""
+    parser.add_argument("url", metavar="URL", type=options.address, help="address of the peer")
+    parser.add_argument("--listen", action="store_true", help="listen at URL (default: dial it)")
+    parser.add_argument("--survey", action="store_true", help="survey all RESPONDENTs (default: request from a REP)")
     parser.add_argument(
-        "--count", type=lambda text: options.whole(text, 1, 10**9), metavar="N", help="how often (default: for ever)"
+        "--count",
+        type=lambda text: options.whole(text, 1, 10**9),
+        metavar="N",
+        help="number of round trips (default: unlimited)",
     )
     parser.add_argument(
-        "--interval", type=options.seconds, default=1.0, metavar="S", help="seconds from one to the next (default: 1)"
+        "--interval", type=options.seconds, default=1.0, metavar="S", help="seconds between round trips (default: 1)"
     )
-    parser.add_argument("--data", metavar="TEXT", help="what is asked (default: ping)")
-    parser.add_argument("--size", type=options.size, metavar="BYTES", help="ask that many bytes instead")
+    parser.add_argument("--data", metavar="TEXT", help="text of the request (default: ping)")
+    parser.add_argument("--size", type=options.size, metavar="BYTES", help="send a request of BYTES zeros instead")
     options.add(parser, "timeout", "json")
     add_tls(parser)
 
 
 class Report:
-    """What is printed: lines in a pipe, one line that changes on a terminal, objects with --json."""
+    """Output: lines in a pipe, one updated line on a terminal, JSON objects with --json."""
 
     def __init__(self, lines: LineWriter, address: str, mode: str, as_json: bool) -> None:
         self.spread = Histogram()
@@ -74,7 +76,7 @@ class Report:
         self._live = not as_json and sys.stdout is not None and sys.stdout.isatty()
 
     def replies(self, found: list[tuple[float, int, str | None]]) -> None:
-        """A round trip ended with these: seconds, size, and who."""
+        """Record the replies of a round trip: seconds, size, peer."""
         self.asked += 1
         self.answered += 1
         for seconds, size, peer in found:
@@ -94,7 +96,7 @@ class Report:
         self._show()
 
     def lost(self, seconds: float, why: str) -> None:
-        """A round trip ended with nothing."""
+        """Record a round trip without a reply."""
         self.asked += 1
         if self._json:
             self._lines.put(
@@ -105,7 +107,7 @@ class Report:
         self._show()
 
     def end(self) -> None:
-        """The figures of all."""
+        """Print the summary."""
         if self._json:
             counted = {"asked": self.asked, "answered": self.answered, "replies": self.spread.count}
             fields = {"event": "summary", "address": self._address, "mode": self._mode, **counted}
@@ -117,7 +119,7 @@ class Report:
 
     def _show(self) -> None:
         if self._live:
-            # what was longer before is wiped
+            # erase the rest of a longer line
             self._lines.put(f"\r{self._text()}\033[K", end="")
 
     def _text(self) -> str:
@@ -126,19 +128,19 @@ class Report:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Until it was asked often enough, or a signal."""
+    """Measure until --count or a signal; return the exit code."""
     import trio
 
     from nngkit.protocols import Req, Surveyor
 
     if arguments.data is not None and arguments.size is not None:
-        raise ConfigError("--size", "and --data exclude each other")
+        raise ConfigError("--size", "conflicts with --data")
     data = b"ping" if arguments.data is None else arguments.data.encode("utf-8", "surrogateescape")
     if arguments.size is not None:
         data = bytes(arguments.size)
     end = "listen" if arguments.listen else "dial"
     try:
-        # no limit: what is answered may be larger than what is asked
+        # no limit: a reply may be larger than its request
         given: dict[str, Any] = {end: arguments.url, "recv_max_size": 0, "tls": tls_of(arguments, arguments.url)}
         socket = Surveyor(**given) if arguments.survey else Req(**given)
     except ConfigError as error:
@@ -155,21 +157,21 @@ async def _ping(socket: Req | Surveyor, data: bytes, arguments: argparse.Namespa
     from nngkit.cli.line_writer import printed, to_stdout
     from nngkit.cli.signals import until_signal
 
-    lines = to_stdout(ROOM)
+    lines = to_stdout(BUFFER)
     report = Report(lines, arguments.url, "survey" if arguments.survey else "req", arguments.json)
 
     async def ask() -> None:
         due = trio.current_time()
         while arguments.count is None or report.asked < arguments.count:
             await trio.sleep_until(due)
-            # a slow answer delays those after it, and they do not follow in a burst
+            # a slow reply delays later requests, without a burst
             due = max(due, trio.current_time()) + arguments.interval
             started = time.monotonic()
             try:
                 await socket.await_for_peers(1, arguments.timeout)
                 found = await _round(socket, data, arguments.timeout)
             except TimedOut:
-                report.lost(time.monotonic() - started, "no reply" if socket.pipes else "nobody connected")
+                report.lost(time.monotonic() - started, "no reply" if socket.pipes else "no peer connected")
             else:
                 report.replies(found)
 
@@ -184,7 +186,7 @@ async def _ping(socket: Req | Surveyor, data: bytes, arguments: argparse.Namespa
 
 
 async def _round(socket: Req | Surveyor, data: bytes, timeout: float) -> list[tuple[float, int, str | None]]:
-    """One round trip. Raises TimedOut for one without a reply."""
+    """Make one round trip. Raises TimedOut without a reply."""
     from nngkit.protocols import Req
 
     started = time.monotonic()

@@ -1,7 +1,7 @@
-"""A bar on standard error for work of a known length; nothing of it in a pipe.
+"""Progress bar on standard error for work of known length; nothing if that is not a terminal.
 
-Drawn by a thread: a terminal that stalls (Ctrl-S, a slow line) stalls the bar, and not the work. A bar that is being
-drawn at the end is waited for before it is wiped, so that no result is written behind it.
+A thread draws it, so that a stalled terminal (Ctrl-S, a slow line) does not delay the work. The end waits for a drawing
+in progress and erases the bar, so that results never follow it on the same line.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import trio
 __all__ = ["bar", "shown"]
 
 WIDTH = 20
-PATIENCE = 0.2  # seconds a terminal that stalls may hold up the end
-TICK = 0.1  # seconds between two looks of it
+PATIENCE = 0.2  # seconds that a stalled terminal may delay the end
+TICK = 0.1  # seconds between two drawings
 
 
 def bar(label: str, passed: float, seconds: float) -> str:
-    """The bar when `passed` of `seconds` are over."""
+    """Return the bar after `passed` of `seconds`."""
     done = min(1.0, passed / seconds)
     return f"[{'#' * int(WIDTH * done):<{WIDTH}}] {label} {min(passed, seconds):.1f} of {seconds:g} s"
 
 
 @asynccontextmanager
 async def shown(label: str, seconds: float) -> AsyncIterator[None]:
-    """Show a bar while the block runs, and take it away, if standard error is a terminal that can."""
+    """Show a bar while the block runs, and erase it, if standard error is a terminal that supports it."""
     stream = sys.stderr
     if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield
@@ -56,7 +56,7 @@ async def shown(label: str, seconds: float) -> AsyncIterator[None]:
         nursery.start_soon(show)
         try:
             yield
-        except Exception as error:  # as it is: the nursery would make a group of it
+        except Exception as error:  # raised unwrapped, not in the nursery's group
             failed = error
         finally:
             nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""`nngkit top`: who sends what, how much of it, and what is lost: a table that changes, or lines in a pipe.
+"""`nngkit top`: message rates by peer and topic, and losses: a live table, or lines in a pipe.
 
 ::
 
@@ -7,9 +7,8 @@
     PEER                  TOPIC         MESSAGES  RATE     BYTES      SIZES    QUIET
     tcp://127.0.0.1:5555  weather.oslo  4810      402.1/s  40.2 kB/s  100-100  0s
 
-Every process sees its own sockets alone: nobody can be asked for another's peers and drops. So this is a peer
-itself: a subscriber, a node of a bus, a puller (which takes the messages from the others), or a caller of a discovery
-daemon, which knows the most of all.
+A process sees only its own sockets: peers and drops of others cannot be queried. So this is a peer itself: a
+subscriber, a node of a bus, a puller (which takes messages from other pullers), or a client of discovery daemons.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from nngkit.cli.output import columns, json_line, state_text, utc, wants_colour
 from nngkit.cli.ports import say_chosen
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_of, tls_or_variables
-from nngkit.cli.tools.traffic import Flows
+from nngkit.cli.tools.traffic import Traffic
 from nngkit.errors import BadMessage, ConfigError, TimedOut
 
 if TYPE_CHECKING:
@@ -38,47 +37,49 @@ if TYPE_CHECKING:
 __all__ = ["EPILOG", "add_arguments", "run"]
 
 EPILOG: Final = """\
-One of --sub, --bus, --pull and --daemon. --pull TAKES the messages it shows: others do not get them.
-Exit codes: 2 usage, 4 nothing came (--once: in its time), 130 interrupted. docs/tools.md says what can be seen."""
+Requires one of --sub, --bus, --pull and --daemon. --pull TAKES the messages it shows from other pullers.
+Exit codes: 2 usage, 4 no message (--once: in its interval), 130 interrupted. docs/tools.md describes the table."""
 NAME: Final = "nngkit top"
-ROOM: Final = 1 << 20  # bytes of looks that wait for a slow reader
+BUFFER: Final = 1 << 20  # bytes of tables queued for a slow reader
 CLEAR: Final = "\033[H\033[J"
 WAYS: Final = ("sub", "bus", "pull")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
+    """Add the options."""
     url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL"}
-    what = parser.add_argument_group("what to watch")
-    what.add_argument("--sub", **url, help="subscribe there; may be repeated")
-    what.add_argument("--bus", **url, help="join the bus there; may be repeated")
-    what.add_argument("--pull", **url, help="take messages from there; may be repeated")
-    options.add(what, "daemon")  # type: ignore[arg-type]
+    source = parser.add_argument_group("source of the messages")
+    source.add_argument("--sub", **url, help="subscribe at URL; may be repeated")
+    source.add_argument("--bus", **url, help="join the bus at URL; may be repeated")
+    source.add_argument("--pull", **url, help="pull messages from URL; may be repeated")
+    options.add(source, "daemon")  # type: ignore[arg-type]
     parser.add_argument("--listen", action="store_true", help="listen at the addresses (default: dial them)")
     parser.add_argument(
-        "--topic", action="append", metavar="TEXT", help="--sub: these topics, told apart (default: all)"
+        "--topic", action="append", metavar="TEXT", help="--sub: these topics, counted separately (default: all)"
     )
-    parser.add_argument("--words", action="store_true", help="tell messages apart by their first word")
+    parser.add_argument("--words", action="store_true", help="count messages by their first word")
+    parser.add_argument("--sequence", action="store_true", help="--sub: count gaps in numbered messages")
+    parser.add_argument("--batch", action="store_true", help="the messages are batches")
+    options.add_seconds(parser, "--interval", 1.0, "seconds between updates")
     parser.add_argument(
-        "--sequence", action="store_true", help="--sub: the publishers number their messages: count gaps"
+        "--rows",
+        type=lambda text: options.whole(text, 1, 1000),
+        default=30,
+        metavar="N",
+        help="rows at most (default: 30)",
     )
-    parser.add_argument("--batch", action="store_true", help="the messages come in batches")
-    options.add_seconds(parser, "--interval", 1.0, "seconds of a look")
-    parser.add_argument(
-        "--rows", type=lambda text: options.whole(text, 1, 1000), default=30, metavar="N", help="at most"
-    )
-    parser.add_argument("--once", action="store_true", help="look once, print, and end")
+    parser.add_argument("--once", action="store_true", help="print one table and exit")
     options.add(parser, "timeout", "max-size", "json")
     add_tls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Until a signal, or once."""
+    """Print until a signal, or once; return the exit code."""
     import trio
 
     ways = [way for way in (*WAYS, "daemon") if getattr(arguments, way)]
     if len(ways) != 1:
-        raise ConfigError(f"--{ways[1]}" if ways else "--sub", "one of --sub, --bus, --pull and --daemon is watched")
+        raise ConfigError(f"--{ways[1]}" if ways else "--sub", "one of --sub, --bus, --pull and --daemon is required")
     (way,) = ways
     for option, fits in (
         ("topic", ("sub",)),
@@ -88,11 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
         ("listen", WAYS),
     ):
         if getattr(arguments, option) and way not in fits:
-            raise ConfigError(f"--{option}", f"does not go with --{way}")
+            raise ConfigError(f"--{option}", f"conflicts with --{way}")
     if way == "daemon":
         return trio.run(_shown, arguments, _daemon)
     with _open(way, arguments) as socket:
-        return trio.run(_shown, arguments, partial(_flows, socket, way))
+        return trio.run(_shown, arguments, partial(_messages, socket, way))
 
 
 def _open(way: str, arguments: argparse.Namespace) -> Socket:
@@ -114,41 +115,41 @@ def _open(way: str, arguments: argparse.Namespace) -> Socket:
 
 
 async def _shown(arguments: argparse.Namespace, watch: Callable[[argparse.Namespace, _Screen], Awaitable[int]]) -> int:
-    """Watch, and show it by a thread: a reader that stalls is not to stall what is measured."""
+    """Run `watch` with output by a thread, so that a stalled reader does not affect the measurement."""
     from nngkit.cli.line_writer import printed, to_stdout
 
-    lines = to_stdout(ROOM)
+    lines = to_stdout(BUFFER)
     async with printed(lines):
         code = await watch(arguments, _Screen(arguments, lines))
         if arguments.once:
             await lines.finish(math.inf)
     if lines.dropped:
-        say(NAME, f"{lines.dropped} looks were not read in time, and dropped")
+        say(NAME, f"{lines.dropped} tables were not read in time, and dropped")
     return code
 
 
-# ---- what flows by ---------------------------------------------------------------------------------------------------
+# ---- messages --------------------------------------------------------------------------------------------------------
 
 
-async def _flows(socket: Any, way: str, arguments: argparse.Namespace, screen: _Screen) -> int:
+async def _messages(socket: Any, way: str, arguments: argparse.Namespace, screen: _Screen) -> int:
     import trio
 
     from nngkit.cli.signals import until_signal
 
     started = time.monotonic()
     topics = [topic.encode("utf-8", "surrogateescape") for topic in arguments.topic or ()]
-    flows = Flows(started, topics, words=arguments.words)
+    traffic = Traffic(started, topics, words=arguments.words)
 
     async def take() -> None:
         while True:
             try:
                 message = await socket.arecv_msg()
-            except BadMessage:  # `stats.bad` has counted it
+            except BadMessage:  # counted in `stats.bad`
                 continue
-            flows.add(message, None if message.pipe is None else message.pipe.address, time.monotonic())
+            traffic.add(message, None if message.pipe is None else message.pipe.address, time.monotonic())
 
     def show() -> None:
-        fields = flow_fields(flows, socket, way, arguments, time.monotonic() - started)
+        fields = flow_fields(traffic, socket, way, arguments, time.monotonic() - started)
         screen.show(fields, _flow_text)
 
     async def work() -> None:
@@ -158,11 +159,11 @@ async def _flows(socket: Any, way: str, arguments: argparse.Namespace, screen: _
             nursery.cancel_scope.cancel()
 
     code = await until_signal(work)
-    return code or (0 if flows.total.messages else 4)
+    return code or (0 if traffic.total.messages else 4)
 
 
 async def _looks(arguments: argparse.Namespace, show: Callable[[], Any]) -> None:
-    """Show, every interval, or once."""
+    """Show the table at every interval, or once."""
     import trio
 
     while True:
@@ -173,9 +174,9 @@ async def _looks(arguments: argparse.Namespace, show: Callable[[], Any]) -> None
 
 
 def flow_fields(
-    flows: Flows, socket: Socket, way: str, arguments: argparse.Namespace, seconds: float
+    traffic: Traffic, socket: Socket, way: str, arguments: argparse.Namespace, seconds: float
 ) -> dict[str, Any]:
-    """What was seen, in JSON; docs/schemas/top.json."""
+    """Return the traffic; docs/schemas/top.json."""
     stats, now = socket.stats, time.monotonic()
     rows = [
         {
@@ -189,7 +190,7 @@ def flow_fields(
             "largest": row.largest,
             "quiet": round(now - row.last, 3),
         }
-        for row in flows.rows(now)
+        for row in traffic.rows(now)
     ]
     return {
         "time": utc(time.time()),
@@ -199,22 +200,22 @@ def flow_fields(
         "peers": stats.pipes,
         "joined": stats.joined,
         "left": stats.left,
-        "messages": flows.total.messages,
-        "bytes": flows.total.size,
-        "per_second": round(flows.total.per_second, 3),
-        "bytes_per_second": round(flows.total.bytes_per_second, 1),
-        "dropped": stats.dropped if way != "pull" else None,  # who pulls holds its peers back instead
+        "messages": traffic.total.messages,
+        "bytes": traffic.total.size,
+        "per_second": round(traffic.total.per_second, 3),
+        "bytes_per_second": round(traffic.total.bytes_per_second, 1),
+        "dropped": stats.dropped if way != "pull" else None,  # a PULL applies backpressure instead
         "lost": stats.lost if arguments.sequence else None,
         "bad": stats.bad,
     }
 
 
 def _flow_text(fields: dict[str, Any], most: int, colour: bool) -> str:
-    told = "".join(f"  {name} {fields[name]}" for name in ("dropped", "lost") if fields[name] is not None)
+    counts = "".join(f"  {name} {fields[name]}" for name in ("dropped", "lost") if fields[name] is not None)
     bad = f"  bad {fields['bad']}" if fields["bad"] else ""
     head = (
         f"{fields['seconds']:.1f} s  {fields['peers']} peers  {fields['messages']} messages  "
-        f"{fields['per_second']:.1f}/s  {_bytes(fields['bytes_per_second'])}/s{told}{bad}"
+        f"{fields['per_second']:.1f}/s  {_bytes(fields['bytes_per_second'])}/s{counts}{bad}"
     )
     cells = [
         (
@@ -240,7 +241,7 @@ def _bytes(number: float) -> str:
     return f"{number:.0f} B"
 
 
-# ---- what a daemon knows ---------------------------------------------------------------------------------------------
+# ---- discovery daemons -----------------------------------------------------------------------------------------------
 
 
 async def _daemon(arguments: argparse.Namespace, screen: _Screen) -> int:
@@ -273,12 +274,12 @@ async def _daemon(arguments: argparse.Namespace, screen: _Screen) -> int:
 
     code = await until_signal(work)
     if not heard and not code:
-        raise TimedOut("no daemon answered")
+        raise TimedOut("no daemon replied")
     return code
 
 
 def daemon_fields(daemons: tuple[str, ...], answers: dict[str, tuple[Any, Any]], seconds: float) -> dict[str, Any]:
-    """What the daemons know, in JSON; docs/schemas/top.json."""
+    """Return the daemons' views; docs/schemas/top.json."""
     wall = time.time() - time.monotonic()
     known = {}
     for rows, _ in answers.values():
@@ -324,10 +325,10 @@ def _daemon_text(fields: dict[str, Any], most: int, colour: bool) -> str:
 
     lines = []
     for daemon in fields["daemons"]:
-        said = "no answer"
+        state = "no reply"
         if daemon["answers"]:
-            said = f"round {daemon['rounds'] or 0}: {daemon['asked'] or 0} asked, {daemon['missed'] or 0} missed"
-        lines.append(f"{fields['seconds']:.1f} s  {daemon['address']}  {said}")
+            state = f"round {daemon['rounds'] or 0}: {daemon['asked'] or 0} asked, {daemon['missed'] or 0} missed"
+        lines.append(f"{fields['seconds']:.1f} s  {daemon['address']}  {state}")
     cells = [
         (
             row["name"],
@@ -346,7 +347,7 @@ def _daemon_text(fields: dict[str, Any], most: int, colour: bool) -> str:
 
 
 class _Screen:
-    """A table that is drawn anew on a terminal; one after the other in a pipe; a line of JSON if asked for."""
+    """Output: a table redrawn on a terminal, successive tables in a pipe, or lines of JSON."""
 
     def __init__(self, arguments: argparse.Namespace, lines: LineWriter) -> None:
         self._lines = lines
@@ -356,7 +357,7 @@ class _Screen:
         self._colour = wants_colour(sys.stdout)
 
     def show(self, fields: dict[str, Any], text: Callable[[dict[str, Any], int, bool], str]) -> None:
-        """One look."""
+        """Print a table."""
         if self._json:
             self._lines.put(json_line(fields))
         else:

@@ -1,10 +1,10 @@
-"""What flows by, by peer and topic, in rows whose number is bounded. Pure.
+"""Message counts and rates by peer and topic, in a bounded number of rows. Pure.
 
 ::
 
-    flows = Flows(topics=(b"weather.",))
-    flows.add(b"weather.oslo 3", "tcp://10.0.0.7:5555", now)
-    rows = flows.rows(now)          # busiest first; rates since the last call
+    traffic = Traffic(now, topics=(b"weather.",))
+    traffic.add(b"weather.oslo 3", "tcp://10.0.0.7:5555", now)
+    rows = traffic.rows(now)        # busiest first; rates since the last call
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["MOST_ROWS", "Flows", "Row"]
+__all__ = ["MOST_ROWS", "Traffic", "TrafficRow"]
 
-MOST_ROWS: Final = 1000  # peers times topics: who invents topics must not eat the watcher's memory
-MOST_TOPIC: Final = 32  # bytes of a topic that is shown: more is a message
-ENDS: Final = b" \t\n\0|,;"  # what ends the first word of a message
+MOST_ROWS: Final = 1000  # peers times topics: random topics must not fill the memory
+MOST_TOPIC: Final = 32  # bytes of a topic that are shown
+ENDS: Final = b" \t\n\0|,;"  # bytes that end the first word of a message
 
 
 @dataclass(slots=True)
-class Row:
-    """One peer's messages of one topic. Rates are per second, over the time between two looks."""
+class TrafficRow:
+    """Messages of one peer and topic. Rates are per second, since the last call of `rows`."""
 
     peer: str | None
     topic: str | None
@@ -36,7 +36,7 @@ class Row:
     _before: tuple[int, int] = (0, 0)
 
     def count(self, size: int, now: float) -> None:
-        """One more message."""
+        """Count a message."""
         self.smallest = size if not self.messages else min(self.smallest, size)
         self.largest = max(self.largest, size)
         self.messages += 1
@@ -44,36 +44,36 @@ class Row:
         self.last = now
 
     def rate(self, seconds: float) -> None:
-        """The rates of what came since this was last called, `seconds` ago."""
+        """Update the rates, `seconds` after the last update."""
         messages, size = self._before
         self.per_second = (self.messages - messages) / seconds if seconds > 0 else 0.0
         self.bytes_per_second = (self.size - size) / seconds if seconds > 0 else 0.0
         self._before = self.messages, self.size
 
 
-class Flows:
-    """Counts messages. `topics`: those to tell apart, the longest that fits; `words`: else by their first word."""
+class Traffic:
+    """Counts messages by the longest matching one of `topics`; with `words`, else by their first word."""
 
     def __init__(self, now: float, topics: Sequence[bytes] = (), *, words: bool = False) -> None:
-        self.total = Row(None, None)
+        self.total = TrafficRow(None, None)
         self._topics = sorted(topics, key=len, reverse=True)
         self._words = words
-        self._rows: dict[tuple[str | None, str | None], Row] = {}
+        self._rows: dict[tuple[str | None, str | None], TrafficRow] = {}
         self._looked = now
 
     def add(self, message: bytes, peer: str | None, now: float) -> None:
-        """One message has come."""
+        """Count a received message."""
         key = peer, self._topic(message)
         row = self._rows.get(key)
         if row is None:
             if len(self._rows) >= MOST_ROWS:
                 key = None, "(others)"
-            row = self._rows.setdefault(key, Row(*key))
+            row = self._rows.setdefault(key, TrafficRow(*key))
         row.count(len(message), now)
         self.total.count(len(message), now)
 
-    def rows(self, now: float) -> list[Row]:
-        """All there are, the busiest first, with their rates since this was last called."""
+    def rows(self, now: float) -> list[TrafficRow]:
+        """Return all rows, the busiest first, with their rates since the last call."""
         seconds, self._looked = now - self._looked, now
         self.total.rate(seconds)
         for row in self._rows.values():
@@ -93,6 +93,6 @@ class Flows:
 
 
 def _shown(topic: bytes) -> str:
-    """Text for a terminal: a stranger's bytes must not move its cursor."""
+    """Return text for a terminal, without control characters."""
     text = topic.decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
