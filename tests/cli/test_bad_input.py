@@ -71,14 +71,14 @@ def ends(pull: Pull, capfd: pytest.CaptureFixture[str], command: str, line: str)
             "does not fit",
             "cat",
             "--push --data x --subscribe a URL",
-            "nngkit cat: --subscribe: makes no sense for push\n",
+            "nngkit cat: --subscribe: does not apply to push\n",
             2,
         ),
         (
             "does not fit",
             "push",
             "--data x --subscribe a URL",
-            "nngkit push: --subscribe: makes no sense for push\n",
+            "nngkit push: --subscribe: does not apply to push\n",
             2,
         ),
         (
@@ -114,7 +114,7 @@ def ends(pull: Pull, capfd: pytest.CaptureFixture[str], command: str, line: str)
             "a bad number",
             "cat",
             "--push --data x --interval 5x URL",
-            "nngkit cat: --interval: '5x' is no length of time like 1.5, 20ms or 2m\n",
+            "nngkit cat: --interval: '5x' is not a time like 1.5, 20ms or 2m\n",
             2,
         ),
         ("a bad number", "nngcat", "--push --data x --interval 5x --dial URL", "Integer argument expected.\n", 1),
@@ -160,10 +160,10 @@ CRYPTOGRAPHIC = "Unable to configure TLS: Cryptographic error\n"
     [
         ("--cert FOLDER/nowhere --key GOOD/key.pem", f"cert: FOLDER/nowhere: {FILE}"),
         ("--cert FOLDER/text --key GOOD/key.pem", "cert: FOLDER/text: not PEM text"),
-        ("--cert FOLDER/bad --key GOOD/key.pem", "cert: FOLDER/bad: no certificate that can be read"),
-        ("--cert GOOD/cert.pem --key FOLDER/bad", "key: FOLDER/bad: no key that can be read"),
+        ("--cert FOLDER/bad --key GOOD/key.pem", "cert: FOLDER/bad: not a readable certificate"),
+        ("--cert GOOD/cert.pem --key FOLDER/bad", "key: FOLDER/bad: not a readable key"),
         ("--cert GOOD/cert.pem --key FOLDER/other/key.pem", "key: FOLDER/other/key.pem: not the key of GOOD/cert.pem"),
-        ("--cacert FOLDER/bad --cert GOOD/cert.pem --key GOOD/key.pem", "cacert: FOLDER/bad: no certificate that can"),
+        ("--cacert FOLDER/bad --cert GOOD/cert.pem --key GOOD/key.pem", "cacert: FOLDER/bad: not a readable cert"),
         ("--key GOOD/key.pem", "key: "),
         ("", "cert: a listener over TLS needs it, and --"),
     ],
@@ -213,4 +213,4 @@ def test_a_certificate_that_is_good_is_taken(certificates: Certificate, capfd: p
     waits = ["--listen", "tls+tcp://127.0.0.1:0", "--recv-timeout", "50ms"]
     for files in (["--cert", str(both)], list(certificates.options)):
         assert main(["pull", *waits, *files]) == 3
-        assert "nobody was connected" in capfd.readouterr().err
+        assert "no peer connected" in capfd.readouterr().err

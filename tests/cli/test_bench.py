@@ -189,7 +189,7 @@ def test_all_six_in_turn() -> None:
         (["inproc://x"], 2, "URL: inproc is inside one process"),
         (["pgm://x", "--dial", "--protocol", "bus"], 2, "URL: pgm://x: no transport"),
         ([ANY, "--dial", "--protocol", "bus"], 2, "URL: tcp://127.0.0.1:0: to dial takes a port"),
-        ([ANY, "--listen", "--protocol", "bus", "--timeout", "0.1"], 4, "nobody connected in 0.1 s"),
+        ([ANY, "--listen", "--protocol", "bus", "--timeout", "0.1"], 4, "no peer connected in 0.1 s"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: list[str], code: int, says: str) -> None:

@@ -164,7 +164,7 @@ def test_a_push_whose_message_went_down_with_its_connection_ends_and_says_so(tmp
     *said, last = err.splitlines()
     counted = valid(last, "cat-stats.json")
     assert (code, counted["sent"], counted["written"], counted["broken"], counted["dropped"]) == (1, 1, 0, 1, 0)
-    told = "1 messages were being sent when their connection ended: nobody knows whether they arrived"
+    told = "1 messages were being sent when their connection ended, and may not have arrived"
     assert said == [f"nngkit push: {told}"]
 
 
@@ -205,9 +205,9 @@ def test_a_push_whose_puller_is_replaced_in_mid_stream_ends_and_counts_every_mes
 
 def losses(protocol: str, counted: dict[str, int]) -> list[str]:
     """What is said of messages that did not arrive."""
-    said = [f"nngkit {protocol}: {counted['dropped']} messages were dropped: who receives them was too slow, or left"]
+    said = [f"nngkit {protocol}: {counted['dropped']} messages were dropped: a receiver was too slow, or left"]
     if counted["broken"]:
-        told = "messages were being sent when their connection ended: nobody knows whether they arrived"
+        told = "messages were being sent when their connection ended, and may not have arrived"
         said.append(f"nngkit {protocol}: {counted['broken']} {told}")
     return said
 
@@ -335,7 +335,7 @@ def test_a_command_that_fails_gives_no_answer_and_is_said(here: str) -> None:
         assert asks.survey(b"bad\n", timeout=0.5).replies == ()
         assert [each.body for each in asks.survey(b"good\n", timeout=WAIT, early=True).replies] == [b"yes\n"]
         _, err, code = ended(process)
-        assert (err, code) == (f"nngkit respond: --exec: {script}: exit code 1, so there is no answer\n", 0)
+        assert (err, code) == (f"nngkit respond: --exec: {script}: exit code 1, no reply sent\n", 0)
 
 
 def test_each_line_is_a_request_and_its_reply_a_line(here: str) -> None:
@@ -456,16 +456,16 @@ def authority() -> trustme.CA:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["pull", "-qL0", "--recv-timeout", "50ms"], 3, "nobody was connected"),
-        (["req", "tcp://127.0.0.1:1", "--data", "x", "--recv-timeout", "50ms"], 3, "nobody was connected"),
+        (["pull", "-qL0", "--recv-timeout", "50ms"], 3, "no peer connected"),
+        (["req", "tcp://127.0.0.1:1", "--data", "x", "--recv-timeout", "50ms"], 3, "no peer connected"),
         (["push", "tcp://127.0.0.1:1", "--data", "x", "--send-timeout", "50ms"], 3, "50 ms|0.05 s"),
         (["sub", "tcp://127.0.0.1:1", "--wait-peers", "1", "--wait-timeout", "50ms"], 3, "0 of 1 peers"),
         *(
             ([name, "tcp://127.0.0.1:1", "--data", "x", "--wait-timeout", "50ms"], 3, "0 of 1 peers")
             for name in ("pub", "bus", "survey")
         ),
-        (["pub", "-qL0", "--data", "x"], 3, "nobody was connected"),
-        (["rep", "-qL0", "--data", "x", "--recv-timeout", "50ms"], 3, "nobody was connected"),
+        (["pub", "-qL0", "--data", "x"], 3, "no peer connected"),
+        (["rep", "-qL0", "--data", "x", "--recv-timeout", "50ms"], 3, "no peer connected"),
         (["pull", "--listen", "tcp://1.2.3.4:5"], 2, "listen: tcp://1.2.3.4:5: address invalid"),
         (["pull", "--listen", "ipc:///nonexistent/x"], 3, "ipc:///nonexistent/x: cannot listen"),
     ],
@@ -544,7 +544,7 @@ def test_what_nobody_took_by_the_end_is_said(here: str) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT) == 130
         said, last = process.stderr.read().decode().splitlines()
-    assert said == "nngkit push: 1 messages were dropped: nobody took them"
+    assert said == "nngkit push: 1 messages were dropped: no peer took them"
     assert valid(last, "cat-stats.json")["dropped"] == 1
 
 
@@ -586,7 +586,7 @@ U = "tcp://127.0.0.1:1"
         (["sub", "--pub", U], "--pub: the protocol is sub already"),
         (["cat", "--bus", "--bus", U], "--bus: the protocol is bus already"),
         (["cat", "--bus", "--bus0", U], "--bus0: the protocol is bus already"),
-        (["cat", "-D1", "-D2", "--rep", U], "-D: is given twice, and each request has one answer"),
+        (["cat", "-D1", "-D2", "--rep", U], "-D: is given twice, and a request has one reply"),
         (["pull", "--count", "1", "-C2", U], "-C: is given twice"),
         (["push", "--file", "a", "--file", "b", U], "--file: is given twice"),
         (["cat", "--pu", U], "--pu: may be --pub, --pub0, --pull, --pull0, --push, --push0"),
@@ -604,23 +604,23 @@ U = "tcp://127.0.0.1:1"
         (["pull", "-L", "70000"], "-L: '70000' is not a port"),
         (["pull", "here"], "URL: 'here' is not an address"),
         (["pull", "--dial", "here"], "--dial: 'here' is not an address"),
-        (["pull", "--data", "x", U], "--data: makes no sense for pull"),
-        (["pull", "--interval", "1", U], "--interval: makes no sense for pull"),
-        (["push", "--subscribe", "x", U], "--subscribe: makes no sense for push"),
-        (["push", "--hex", U], "--hex: makes no sense for push"),
-        (["req", "--exec", "x", U], "--exec: makes no sense for req"),
-        (["pull", "--raw", "--hex", U], "--hex: does not go with --raw"),
-        (["pull", "--format", "xml", U], "--format: 'xml' is none of no, raw, ascii"),
-        (["pull", "--format-string", "{key}", U], "--format-string: {key} is none of {body}, {topic}"),
+        (["pull", "--data", "x", U], "--data: does not apply to pull"),
+        (["pull", "--interval", "1", U], "--interval: does not apply to pull"),
+        (["push", "--subscribe", "x", U], "--subscribe: does not apply to push"),
+        (["push", "--hex", U], "--hex: does not apply to push"),
+        (["req", "--exec", "x", U], "--exec: does not apply to req"),
+        (["pull", "--raw", "--hex", U], "--hex: conflicts with --raw"),
+        (["pull", "--format", "xml", U], "--format: 'xml' is not one of no, raw, ascii"),
+        (["pull", "--format-string", "{key}", U], "--format-string: {key} is not one of {body}, {topic}"),
         (["pull", "--format-string", "{body:xml}", U], "--format-string: {body:xml}: 'xml' is no format"),
         (["pull", "--format-string", "{", U], "--format-string: a lone {"),
-        (["pull", "--format-string", r"\q", U], r"--format-string: '\\q' is none of \n"),
-        (["pull", "--delimiter", r"\q", U], r"--delimiter: '\\q' is none of \n"),
+        (["pull", "--format-string", r"\q", U], r"--format-string: '\\q' is not one of \n"),
+        (["pull", "--delimiter", r"\q", U], r"--delimiter: '\\q' is not one of \n"),
         (["pull", "--delimiter", "", U], "--delimiter: is empty"),
-        (["pull", "--timestamp", "--json", U], "--timestamp: does not go with --json"),
-        (["push", "--data", "x", "--file", "y", U], "--file: does not go with --data"),
-        (["push", "--data", "x", "--lines", U], "--lines: does not go with --data"),
-        (["push", "--records", "-0", U], "-0: does not go with --records"),
+        (["pull", "--timestamp", "--json", U], "--timestamp: conflicts with --json"),
+        (["push", "--data", "x", "--file", "y", U], "--file: conflicts with --data"),
+        (["push", "--data", "x", "--lines", U], "--lines: conflicts with --data"),
+        (["push", "--records", "-0", U], "-0: conflicts with --records"),
         (["push", "--file", "/nonexistent", U], "--file: /nonexistent: No such file or directory"),
         (["push", "--file", "/nonexistent", "--lines", U], "--file: /nonexistent: No such file or directory"),
         (["rep", "--file", "/tmp", U], "--file: /tmp: Is a directory"),
@@ -628,7 +628,7 @@ U = "tcp://127.0.0.1:1"
         (["pull", "--insecure", U], "--insecure: is for tls+tcp:// and wss://"),
         (["pull", "--cacert", "/nonexistent", "tls+tcp://a:1"], "--cacert: /nonexistent: No such file"),
         (["pull", "--cacert", "/etc/passwd", "tls+tcp://a:1"], "--cacert: /etc/passwd: not PEM text"),
-        (["pull", "tls+tcp://a:1"], "--cacert: a dialler over TLS needs it, or --insecure"),
+        (["pull", "tls+tcp://a:1"], "--cacert: a dialer over TLS needs it, or --insecure"),
         (["pull", "pgm://a:1"], "no transport 'pgm'"),
         (["pull", "tcp://127.0.0.1:99999"], "to dial takes a port"),
     ],
@@ -647,5 +647,5 @@ def test_bad_input_is_one_line_that_names_the_option(
 def test_records_that_are_none_are_said(here: str) -> None:
     with Pull(listen=here) as pull, running("push", here, "--records", stdin=PIPE) as process:
         out, err, code = ended(process, b"\xc4\x01a\xc4\x05b")
-        assert (out, err, code) == (b"", "nngkit push: standard input: it ends inside the record at byte 3\n", 2)
+        assert (out, err, code) == (b"", "nngkit push: standard input: ends inside the record at byte 3\n", 2)
         assert pull.recv(timeout=WAIT) == b"a"

@@ -256,7 +256,7 @@ def test_a_capture_that_fails_is_said_and_the_messages_pass(tmp_path: Path) -> N
             push.send(b"one")
             assert pull.recv(WAIT) == b"one"
             assert streamer.says() == (
-                "nngkit device: --capture: /dev/full: No space left on device; messages pass on uncaptured"
+                "nngkit device: --capture: /dev/full: No space left on device; messages are forwarded without capture"
             )
             push.send(b"two")
             assert pull.recv(WAIT) == b"two"
@@ -315,7 +315,7 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
     [
         ([], 2, "the following arguments are required: KIND"),
         (["broker", *BOTH], 2, "argument KIND: invalid choice: 'broker'"),
-        (["queue", "--front-listen", ANY], 2, "--back-listen: the back needs an address, here or by --back-dial"),
+        (["queue", "--front-listen", ANY], 2, "--back-listen: the back needs an address, here or in --back-dial"),
         (["queue", "--back-dial", ANY], 2, "--front-listen: the front needs an address"),
         (["queue", "--front-listen", "here", "--back-listen", ANY], 2, "argument --front-listen: 'here' is not an"),
         (["queue", "--front-listen", "tcp://127.0.0.1:1:2", "--back-listen", ANY], 2, "nngkit device: "),
@@ -327,18 +327,18 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
         (
             ["queue", *BOTH[:2], "--back-dial", "tls+tcp://127.0.0.1:1"],
             2,
-            "--back-cacert: a dialler over TLS needs it, or --back-insecure",
+            "--back-cacert: a dialer over TLS needs it, or --back-insecure",
         ),
         (["queue", *BOTH, "--front-cacert", "/x"], 2, "--front-cacert: is for tls+tcp:// and wss:// addresses"),
         (
             ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--back-insecure"],
             2,
-            "--back-insecure: is for tls+tcp:// and wss:// addresses, and at the back is none",
+            "--back-insecure: is for tls+tcp:// and wss:// addresses; there is none at the back",
         ),
         (
             ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--front-key", "/etc/passwd"],
             2,
-            "--front-key: goes together with --front-cert",
+            "--front-key: requires --front-cert",
         ),
         (
             ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--front-key", "/x", "--front-cert", "/etc/passwd"],
@@ -361,7 +361,7 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
         (["queue", *BOTH, "--max-size", "-1"], 2, "argument --max-size: '-1' is not a whole number"),
         (["queue", *BOTH, "--capture", "/nowhere/x"], 2, "--capture: /nowhere/x: No such file or directory"),
         (["queue", *BOTH, "--cacert", "/x"], 2, "--cacert: is for tls+tcp:// and wss:// addresses"),
-        (["queue", "--front-listen", "wss://:0", *BOTH[2:], "--cert", "/x"], 2, "--cert: goes together with --key"),
+        (["queue", "--front-listen", "wss://:0", *BOTH[2:], "--cert", "/x"], 2, "--cert: requires --key"),
         (
             ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--cert", "/x", "--key", "/x"],
             2,

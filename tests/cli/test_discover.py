@@ -177,7 +177,7 @@ def test_programs_read_the_same_variables(certificate: Certificate) -> None:
 
 LISTEN = ("discoverd", "--listen", "tls+tcp://127.0.0.1:0", "--query", "tcp://127.0.0.1:0")
 NO_CERT = "a listener over TLS needs it, and --key (or NNGKIT_CERT and NNGKIT_KEY)"
-NO_CACERT = "a dialler over TLS needs it, or --insecure (or NNGKIT_CACERT)"
+NO_CACERT = "a dialer over TLS needs it, or --insecure (or NNGKIT_CACERT)"
 ASK = ("resolve", "answer", "--daemon", "tls+tcp://127.0.0.1:1")
 
 
@@ -192,8 +192,8 @@ ASK = ("resolve", "answer", "--daemon", "tls+tcp://127.0.0.1:1")
             {},
             f"--cacert: {NO_CACERT}",
         ),
-        ((*LISTEN, "--cert", "a"), {}, "--cert: goes together with --key"),
-        (LISTEN, {"NNGKIT_CERT": "a"}, "NNGKIT_CERT: goes together with NNGKIT_KEY"),
+        ((*LISTEN, "--cert", "a"), {}, "--cert: requires --key"),
+        (LISTEN, {"NNGKIT_CERT": "a"}, "NNGKIT_CERT: requires NNGKIT_KEY"),
         (ASK, {"NNGKIT_CACERT": "/nowhere/ca.pem"}, "NNGKIT_CACERT: /nowhere/ca.pem: No such file or directory"),
         (
             (*ASK, "--cacert", "/nowhere/it.pem"),
@@ -203,7 +203,7 @@ ASK = ("resolve", "answer", "--daemon", "tls+tcp://127.0.0.1:1")
         (
             ("resolve", "answer", "--daemon", "tcp://127.0.0.1:1", "--cacert", "a"),
             {},
-            "--cacert: is for tls+tcp:// and wss:// addresses, and there is none",
+            "--cacert: is for tls+tcp:// and wss:// addresses; there is none",
         ),
     ],
 )

@@ -163,7 +163,7 @@ def test_a_port_in_use_is_one_line_and_exit_code_3() -> None:
         (["--listen", "tcp://127.0.0.1:99999"], "listen: tcp://127.0.0.1:99999: "),
         (["--listen", "tcp://127.0.0.1:65535"], "NNGKIT_QUERY: has to be set"),
         (["--listen", "tcp://127.0.0.1:0", "--query", "foo://bar"], "listen: foo://bar: no transport 'foo'"),
-        (["--deadline", "0"], "argument --deadline: '0' seconds are no time at all"),
+        (["--deadline", "0"], "argument --deadline: '0' is not a number of seconds over 0"),
         (["--deadline", "inf"], "argument --deadline: 'inf' is not a number of seconds"),
     ],
 )

@@ -283,8 +283,8 @@ def test_for_people() -> None:
         done = nngkit("doctor", pull.address, "--protocol", "pub")
         assert (done.returncode, done.stderr) == (1, "")
         assert done.stdout == (
-            "ok       somebody listens there\n"
-            "problem  a PULL listens there, and a PUB talks to a SUB only: be a push, or look at the address\n"
+            "ok       accepts connections\n"
+            "problem  a PULL listens there, and a PUB connects only to a SUB: use a push, or check the address\n"
         )
         ours, theirs = pty.openpty()
         try:

@@ -24,7 +24,7 @@ def looked(socket: Socket, protocol: str, *dialled: str, topics: tuple[bytes, ..
 
 def test_a_request_to_a_publisher() -> None:
     with Pub(listen=ANY) as pub, Running("req", pub.address, "--data", "x") as running:
-        said = "hint: a PUB listens there, and a REQ talks to a REP only: be a sub, or look at the address"
+        said = "hint: a PUB listens there, and a REQ connects only to a REP: use a sub, or check the address"
         assert running.says() == f"nngkit req: {said}"
         assert running.end() == 130
         assert running.rest() == ("", "")
@@ -33,13 +33,13 @@ def test_a_request_to_a_publisher() -> None:
 def test_an_address_where_nobody_listens(tmp_path: Path) -> None:
     started = time.monotonic()
     with Running("pull", f"ipc://{tmp_path}/none") as running:
-        hint = f"hint: {tmp_path}/none: no such file: start the listener first; a path is absolute: ipc:///"
+        hint = f"hint: {tmp_path}/none: no such file: start the listener first; use an absolute path: ipc:///"
         assert running.says() == f"nngkit pull: {hint}"
         assert time.monotonic() - started >= AFTER
     with Rep(listen=ANY) as rep:
         address = rep.address
     with Running("req", address, "--data", "x") as running:
-        assert running.says().startswith(f"nngkit req: hint: nobody listens at {address[6:]}: start the listener first")
+        assert running.says().startswith(f"nngkit req: hint: no listener at {address[6:]}: start the listener first")
 
 
 def test_topics_that_no_message_begins_with() -> None:
@@ -49,13 +49,13 @@ def test_topics_that_no_message_begins_with() -> None:
     ):
         pub.wait_for_peers(1, WAIT)
         pub.send_many([b"weather.oslo 3", b"weather.rome 20"])
-        hint = "hint: 2 messages came, and none begins with 'news.' or 'sport.': a topic is how a message begins"
+        hint = "hint: 2 messages arrived, and none begins with 'news.' or 'sport.': a topic is a prefix of the message"
         assert running.says() == f"nngkit sub: {hint}"
 
 
 def test_silent_is_silent(tmp_path: Path) -> None:
     done = nngkit("pull", f"ipc://{tmp_path}/none", "--silent", "--recv-timeout", str(AFTER + 0.5))
-    assert (done.returncode, done.stderr) == (3, f"nngkit pull: ipc://{tmp_path}/none: nobody was connected\n")
+    assert (done.returncode, done.stderr) == (3, f"nngkit pull: ipc://{tmp_path}/none: no peer connected\n")
 
 
 def test_where_all_is_well_there_is_none() -> None:
@@ -86,18 +86,18 @@ def test_on_a_websocket_nobody_is_let_in_to_look() -> None:
     with Push(listen="ws://127.0.0.1:0/push") as push, Req() as req:
         push.send(b"for a puller")
         assert looked(req, "req", push.address) == [
-            f"{push.address} takes connections, and no peer comes of them: nngkit doctor {push.address} --protocol req"
+            f"{push.address} accepts connections, but no peer: nngkit doctor {push.address} --protocol req"
         ]
         assert push.stats.joined == 0
         address = push.address
     with Req() as req:
         (hint,) = looked(req, "req", address)
-        assert hint.startswith("nobody listens at 127.0.0.1:")
+        assert hint.startswith("no listener at 127.0.0.1:")
 
 
 def test_an_address_of_another_process() -> None:
     with Bus() as bus:
-        assert looked(bus, "bus", "inproc://a") == ["inproc://a: inproc is inside one process, and this is another"]
+        assert looked(bus, "bus", "inproc://a") == ["inproc://a: inproc does not reach another process"]
 
 
 def test_nothing_is_said_after_the_end() -> None:

@@ -113,9 +113,9 @@ def test_a_lease_that_lapses_ends_it_in_order(tmp_path: Path) -> None:
         ("x=req dial=tcp://h:1", "does not begin with NAME=PROTOCOL"),
         ("x=pull", "neither listens nor dials"),
         ("x=pull listen=here", "is not an address"),
-        ("x=pull listen=tcp://127.0.0.1:0 sequence", "'sequence' is no word of a pull stream"),
-        ("x=sub dial=tcp://127.0.0.1:1 colour=red", "'colour=red' is no word of a sub stream"),
-        ("'x", "is no stream: No closing quotation"),
+        ("x=pull listen=tcp://127.0.0.1:0 sequence", "'sequence' is not a word of a pull stream"),
+        ("x=sub dial=tcp://127.0.0.1:1 colour=red", "'colour=red' is not a word of a sub stream"),
+        ("'x", "is not a stream: No closing quotation"),
     ],
 )
 def test_a_stream_that_is_none_is_refused(tmp_path: Path, stream: str, says: str) -> None:

@@ -54,7 +54,7 @@ def test_help_lists_the_commands_and_each_has_its_own() -> None:
         (["discover", "--timeout", "5s"], "argument --timeout: '5s' is not a number of seconds"),
         (["discover", "--timeout", "nan"], "argument --timeout: 'nan' is not a number of seconds"),
         (["discover", "--all", "--rounds"], "not allowed with argument"),
-        (["discover", "--rounds", "answer"], "--rounds: is not about a NAME"),
+        (["discover", "--rounds", "answer"], "--rounds: takes no NAME"),
         (["discover", "--daemon", "localhost"], "argument --daemon: 'localhost' is not an address"),
         (["discover", "--daemon", "pgm://a:1"], "no transport 'pgm'"),
         (["discover", "a|b"], "NAME: name has a '|'"),
@@ -78,15 +78,15 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], says: str
         ),
         (
             ["record", "j", "--stream", "a=sub dial=tls+tcp://127.0.0.1:1"],
-            "--cacert: a dialler over TLS needs it, or --insecure",
+            "--cacert: a dialer over TLS needs it, or --insecure",
         ),
         (
             ["doc", "cat", "minutes", "--dial", "wss://127.0.0.1:1"],
-            "--cacert: a dialler over TLS needs it, or --insecure",
+            "--cacert: a dialer over TLS needs it, or --insecure",
         ),
         (
             ["doc", "cat", "minutes", "--listen", "tcp://127.0.0.1:0", "--discovery", "tls+tcp://127.0.0.1:1"],
-            "--cacert: a dialler over TLS needs it, or --insecure",
+            "--cacert: a dialer over TLS needs it, or --insecure",
         ),
         (["pull", "--listen", "tls+tcp://127.0.0.1:0"], "--cert: a listener over TLS needs it, and --key"),
         (["discoverd", "--listen", "tls+tcp://127.0.0.1:0"], "--cert: a listener over TLS needs it, and --key"),

@@ -148,8 +148,8 @@ async def test_a_token_from_the_environment_and_what_it_says(tmp_path: Path) -> 
     [
         ("", "neither listens nor dials"),
         ("only=minutes/*", "neither listens nor dials"),
-        (f"listen={HERE} plain", "'plain' is no word of a documents stream"),
-        (f"listen={HERE} subscribe=x", "'subscribe=x' is no word of a documents stream"),
+        (f"listen={HERE} plain", "'plain' is not a word of a documents stream"),
+        (f"listen={HERE} subscribe=x", "'subscribe=x' is not a word of a documents stream"),
         ("join=here", "is not an address"),
     ],
 )
@@ -166,5 +166,5 @@ def test_a_token_and_a_bus_for_everybody_do_not_go_together(tmp_path: Path) -> N
     assert_fails(
         nngkit("record", str(tmp_path / "j"), "--stream", "n=documents join=ws://h:1/r#token=a", "--token", "b"),
         2,
-        "another token",
+        "differs from --token or NNGKIT_TOKEN",
     )

@@ -62,9 +62,9 @@ def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
     [
         (["run"], "JOB: one of availability, "),
         (["run", "nonsense"], "JOB: one of availability, "),
-        (["run", "rates"], "--journal: say which journal"),
-        (["run", "edges", "--journal", "j", "--window", "1 hour"], "--window: edges does not go by windows"),
-        (["run", "report", "--journal", "j"], "--output: report has to be told where to write"),
+        (["run", "rates"], "--journal: is required"),
+        (["run", "edges", "--journal", "j", "--window", "1 hour"], "--window: edges has no windows"),
+        (["run", "report", "--journal", "j"], "--output: is required for report"),
         (["run", "lost", "--journal", "j", "--output", "o", "--stream"], "lost is no stream"),
         (["run", "rates", "--journal", "j", "--conf", "x"], "--conf: 'x' is not of the form name=value"),
         (["submit", "run", "rates"], "--master: say which cluster"),

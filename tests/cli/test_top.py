@@ -194,10 +194,10 @@ def test_a_reader_that_goes_away_ends_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ([], 2, "--sub: one of --sub, --bus, --pull and --daemon is watched"),
+        ([], 2, "--sub: one of --sub, --bus, --pull and --daemon is required"),
         (["--sub", ANY, "--bus", ANY], 2, "--bus: one of --sub"),
-        (["--bus", ANY, "--topic", "x"], 2, "--topic: does not go with --bus"),
-        (["--daemon", ANY, "--words"], 2, "--words: does not go with --daemon"),
+        (["--bus", ANY, "--topic", "x"], 2, "--topic: conflicts with --bus"),
+        (["--daemon", ANY, "--words"], 2, "--words: conflicts with --daemon"),
         (["--sub", "here"], 2, "argument --sub: 'here' is not an address"),
         (["--sub", ANY], 2, "--sub: tcp://127.0.0.1:0: to dial takes a port"),
         (["--sub", ANY, "--rows", "0"], 2, "argument --rows: '0' is not"),
