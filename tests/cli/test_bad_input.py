@@ -1,7 +1,7 @@
-"""What is wrong with a command line, said by the three cats: the option, one exit code, and nothing sent.
+"""Invalid command lines of the three cats: the error names the option, has its exit code, and nothing is sent.
 
-`nngkit cat` says it in one line. nngcat and nanocat have lines of their own, which are followed to the byte: nanocat
-lists what an ambiguous option may be, and what conflicts, in lines below.
+`nngkit cat` reports in one line. The stand-ins print the originals' lines, byte for byte: nanocat lists the candidates
+of an ambiguous option, and conflicting options, in further lines.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FILE = "No such file or directory"
 
 @pytest.fixture
 def listener() -> Iterator[Pull]:
-    """Somebody who would notice."""
+    """Listen as a peer that would notice a message."""
     with tempfile.TemporaryDirectory(prefix="nngkit") as folder, Pull(listen=f"ipc://{folder}/a") as pull:
         yield pull
 
 
 def ends(pull: Pull, capfd: pytest.CaptureFixture[str], command: str, line: str) -> tuple[str, int]:
-    """What is said on standard error, and the exit code; nothing else is to happen."""
+    """Return standard error and the exit code, and assert that nothing else happened."""
     code = main([command, *shlex.split(line.replace("URL", pull.address))])
     out, err = capfd.readouterr()
     assert out == ""
@@ -128,7 +128,7 @@ def ends(pull: Pull, capfd: pytest.CaptureFixture[str], command: str, line: str)
     ],
     ids=lambda each: each if isinstance(each, str) and " " in each and len(each) < 20 else "",
 )
-def test_it_is_said_and_nothing_is_sent(
+def test_bad_input_is_reported_and_nothing_is_sent(
     wrong: str, command: str, line: str, says: str, code: int, listener: Pull, capfd: pytest.CaptureFixture[str]
 ) -> None:
     err, ended = ends(listener, capfd, command, line)
@@ -140,7 +140,7 @@ def test_it_is_said_and_nothing_is_sent(
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    """Good ones, and beside them: text that is none, a header with nothing good behind it, another one's key."""
+    """Create valid files, and beside them plain text, a header with garbage, and the key of another certificate."""
     folder, authority = tmp_path_factory.mktemp("c"), trustme.CA()
     good = issue(folder / "good", "localhost", authority=authority)
     issue(folder / "other", "localhost", authority=authority)
@@ -168,7 +168,7 @@ CRYPTOGRAPHIC = "Unable to configure TLS: Cryptographic error\n"
         ("", "cert: a listener over TLS needs it, and --"),
     ],
 )
-def test_a_bad_certificate_is_said_with_its_option(
+def test_a_bad_certificate_is_reported_with_its_option(
     command: str, files: str, says: str, certificates: Certificate, capfd: pytest.CaptureFixture[str]
 ) -> None:
     good = certificates.cert.parent
@@ -197,7 +197,7 @@ def test_a_bad_certificate_is_said_with_its_option(
         ("", "Unable to configure TLS: a listener needs cert and key\n"),  # where the original fails in each handshake
     ],
 )
-def test_nngcat_says_of_a_bad_certificate_what_the_original_says(
+def test_nngcat_reports_a_bad_certificate_as_the_original_does(
     files: str, says: str, certificates: Certificate, capfd: pytest.CaptureFixture[str]
 ) -> None:
     good = certificates.cert.parent
@@ -207,7 +207,7 @@ def test_nngcat_says_of_a_bad_certificate_what_the_original_says(
     assert capfd.readouterr() == ("", says)
 
 
-def test_a_certificate_that_is_good_is_taken(certificates: Certificate, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_certificate_is_accepted(certificates: Certificate, capfd: pytest.CaptureFixture[str]) -> None:
     both = Path(certificates.cert.parent, "both.pem")
     both.write_bytes(certificates.cert.read_bytes() + certificates.key.read_bytes())
     waits = ["--listen", "tls+tcp://127.0.0.1:0", "--recv-timeout", "50ms"]

@@ -1,4 +1,4 @@
-"""Percentiles in little memory are what the measurements say, within 1 %."""
+"""Percentiles in bounded memory are accurate within 1 %."""
 
 import math
 
@@ -22,7 +22,7 @@ def test_percentiles_are_within_one_percent_of_the_nearest_rank(measured: list[f
     assert math.isclose(spread.mean, sum(measured) / len(measured))
 
 
-def test_memory_is_bounded_whatever_comes() -> None:
+def test_memory_is_bounded() -> None:
     spread = Histogram()
     for exponent in range(-90, 50):
         for step in range(100):
@@ -30,7 +30,7 @@ def test_memory_is_bounded_whatever_comes() -> None:
     assert len(spread._buckets) < 3300
 
 
-def test_of_nothing_there_are_no_figures() -> None:
+def test_an_empty_histogram_has_no_figures() -> None:
     assert Histogram().fields(0.5, 0.999) == {"min": None, "avg": None, "p50": None, "p999": None, "max": None}
     assert (Histogram().at(0.5), Histogram().mean) == (0.0, 0.0)
 
@@ -38,5 +38,5 @@ def test_of_nothing_there_are_no_figures() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(None, "-"), (0.0002873, "0.287"), (0.0123, "12.3"), (1.5, "1500"), (0, "0.000")]
 )
-def test_for_people(seconds: float | None, text: str) -> None:
+def test_milliseconds_have_three_significant_digits(seconds: float | None, text: str) -> None:
     assert milliseconds(seconds) == text

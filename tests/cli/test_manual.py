@@ -1,4 +1,4 @@
-"""What is made of the table of options: helps, manual pages, docs/command.md, completion. They cannot disagree."""
+"""Texts made of the table of options agree: help, manual pages, docs/command.md, completion."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_actions_of_a_command_are_in_its_page() -> None:
     assert actions("sub") == actions("discover") == {}
 
 
-def test_an_option_that_makes_no_sense_for_a_protocol_is_not_in_its_shorthands_help() -> None:
+def test_options_that_do_not_apply_are_missing_in_a_shorthands_help() -> None:
     assert "--subscribe" not in help_of("pub")
     assert "--subscribe" in help_of("sub")
     assert "--exec" not in help_of("req")
@@ -66,7 +66,7 @@ def test_an_option_that_makes_no_sense_for_a_protocol_is_not_in_its_shorthands_h
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 @pytest.mark.needs_program("groff", package="groff-base")
-def test_groff_takes_the_page_without_a_word(command: str) -> None:
+def test_groff_renders_the_page_without_warnings(command: str) -> None:
     done = subprocess.run(
         ["groff", "-man", "-Tascii", "-ww"], input=page(command), capture_output=True, text=True, timeout=30
     )

@@ -1,4 +1,4 @@
-"""Counting what traffic by."""
+"""Message counts and rates by peer and topic."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ PEERS = st.sampled_from([None, "tcp://a:1", "tcp://b:2"])
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40), PEERS)), st.booleans())
-def test_the_rows_add_up_to_the_total_and_show_nothing_but_text(
-    seen: list[tuple[bytes, str | None]], words: bool
-) -> None:
+def test_rows_add_up_to_the_total_and_are_printable(seen: list[tuple[bytes, str | None]], words: bool) -> None:
     traffic = Traffic(0.0, [b"a", b"ab"], words=words)
     for message, peer in seen:
         traffic.add(message, peer, 1.0)
@@ -27,14 +25,14 @@ def test_the_rows_add_up_to_the_total_and_show_nothing_but_text(
     assert all(row.per_second == 0 for row in traffic.rows(3.0))
 
 
-def test_the_longest_topic_counts_and_the_first_word_else() -> None:
+def test_the_longest_matching_topic_counts_or_else_the_first_word() -> None:
     traffic = Traffic(0.0, [b"weather.", b"weather.oslo"], words=True)
     for message in (b"weather.oslo 3", b"weather.rome 19", b"news today", b"news\x1b[2J"):
         traffic.add(message, "p", 0.5)
     assert {row.topic for row in traffic.rows(1.0)} == {"weather.oslo", "weather.", "news", "news\\x1b[2J"}
 
 
-def test_who_invents_topics_gets_one_row_for_those_over_the_cap() -> None:
+def test_topics_over_the_cap_share_one_row() -> None:
     traffic = Traffic(0.0, words=True)
     for number in range(MOST_ROWS + 500):
         traffic.add(b"%d x" % number, "p", 0.5)
