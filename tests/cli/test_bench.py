@@ -77,14 +77,14 @@ def test_it_measures_over_tls(tmp_path: Path) -> None:
 def test_the_ends_can_be_started_separately() -> None:
     with Running("bench", ANY, "--listen", "--protocol", "pipeline", "--json") as listening:
         (address,) = listening.addresses()
-        dialled = bench(address, "--dial", "--protocol", "pipeline")
-        assert (dialled["role"], dialled["received"], dialled["dropped"]) == ("dial", None, None)
+        dialed = bench(address, "--dial", "--protocol", "pipeline")
+        assert (dialed["role"], dialed["received"], dialed["dropped"]) == ("dial", None, None)
         found = valid(listening.line(), "bench.json")
         assert listening.process.wait(WAIT) == 0
     assert (found["role"], found["sent"], found["received"], found["dropped"]) == (
         "listen",
-        dialled["sent"],
-        dialled["sent"],
+        dialed["sent"],
+        dialed["sent"],
         0,
     )
 

@@ -51,11 +51,11 @@ def test_cat_exchanges_messages_with_the_original(
     # delay it for a second
     interval = {"reqrep": "30", "survey": "3"}.get(pattern, INTERVAL[name])
     its += [*saying, interval] if we == "hear" else hearing
-    if we == "speak" or pattern not in ("pipeline", "pubsub"):  # nngcat has no format for who only sends
+    if we == "speak" or pattern not in ("pipeline", "pubsub"):  # nngcat has no format for senders
         its.append("--quoted")
     with ExitStack() as stack:
         there = stack.enter_context(place(transport, tmp_path_factory.mktemp("s")))
-        patient = ["--async"] if name == "nngcat" else []  # it gives up at once where nobody listens yet
+        patient = ["--async"] if name == "nngcat" else []  # it gives up at once without a listener
         if who_listens == "we":
             we_run = stack.enter_context(Running(*ours, "--listen", there))
             it = stack.enter_context(Program(name, *its, *patient, "--connect", there))

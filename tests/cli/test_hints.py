@@ -18,8 +18,8 @@ ANY = "tcp://127.0.0.1:0"
 WAIT = 10.0
 
 
-def looked(socket: Socket, protocol: str, *dialled: str, topics: tuple[bytes, ...] = ()) -> list[str]:
-    return list(hints(socket, protocol, dialled, topics, Credentials))
+def looked(socket: Socket, protocol: str, *dialed: str, topics: tuple[bytes, ...] = ()) -> list[str]:
+    return list(hints(socket, protocol, dialed, topics, Credentials))
 
 
 def test_an_incompatible_protocol_is_named() -> None:

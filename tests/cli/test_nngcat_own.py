@@ -64,13 +64,13 @@ def test_ambiguous() -> None:
 def test_async(path: str) -> None:
     # the dialer starts first, and sends once there is a listener
     dials = command("nngcat", "--async", "--connect", f"ipc://{path}", "--pub0", "--data", "abc", "--interval", "1")
-    with subprocess.Popen(dials, cwd=ROOT, env=environment(), stderr=subprocess.PIPE) as dialler:
+    with subprocess.Popen(dials, cwd=ROOT, env=environment(), stderr=subprocess.PIPE) as dialer:
         try:
             with listening(path, "--sub0", "--quoted", "--count", "2", "--recv-timeout", "30") as listener:
                 assert ended(listener) == (b'"abc"\n"abc"\n', b"", 0)
-            assert dialler.poll() is None
+            assert dialer.poll() is None
         finally:
-            dialler.kill()
+            dialer.kill()
 
 
 def test_dup_proto() -> None:

@@ -340,7 +340,7 @@ def test_a_listener_is_up_within_a_second_on_a_loaded_machine() -> None:
     """Twice as many busy processes as CPUs; the median of five starts.
 
     The second is one of a machine that does nothing else, so the busy processes are its clock: in a second each of them
-    gets its share of the CPUs, and less in that time if somebody else is at work there, as then does the listener.
+    gets its share of the CPUs, or less on a busier machine, where the listener gets less too.
     """
     cpus = os.cpu_count() or 1
     second = cpus / (2 * cpus + 1)  # of CPU, for each of them and for the listener

@@ -54,7 +54,7 @@ def test_the_stand_in_exchanges_messages_with_the_original(
         # NNG 1.5.2 deadlocks (two of its threads are in nni_mtx_lock, and no survey is sent)
         twice = (name, pattern, we) == ("nngcat", "survey", "hear")
         speaking += ["--interval", "2" if twice else INTERVAL[name]]
-    if pattern not in ("pipeline", "pubsub"):  # nngcat has no format for who only sends
+    if pattern not in ("pipeline", "pubsub"):  # nngcat has no format for senders
         speaking.append("--quoted")
     hearing = [hears, "--quoted"]
     if pattern in ("reqrep", "survey"):

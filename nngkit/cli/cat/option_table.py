@@ -80,7 +80,7 @@ def _protocol(name: str, what: str, *, nanocat: bool = True) -> CatOption:
     return CatOption(name, "protocol", "", what, cat=zero, nngcat=zero, nanocat=f"--{name}" if nanocat else "")
 
 
-def _both(
+def _common(
     key: str, group: str, takes: str, what: str, names: str, *, repeats: bool = False, fits: str = ""
 ) -> CatOption:
     return CatOption(key, group, takes, what, cat=names, nngcat=names, nanocat=names, repeats=repeats, fits=fits)
@@ -90,7 +90,7 @@ def _nng(key: str, group: str, takes: str, what: str, names: str, *, fits: str =
     return CatOption(key, group, takes, what, cat=names, nngcat=names, fits=fits)
 
 
-def _ours(
+def _cat_only(
     key: str, group: str, takes: str, what: str, names: str = "", *, repeats: bool = False, fits: str = ""
 ) -> CatOption:
     return CatOption(key, group, takes, what, cat=names or f"--{key.replace('_', '-')}", repeats=repeats, fits=fits)
@@ -101,9 +101,9 @@ TALKS: Final = "push pub req surveyor bus pair0 pair1"
 RECEIVES: Final = "pull sub req surveyor rep respondent bus pair0 pair1"
 
 OPTIONS: Final = (
-    _both("verbose", "general", "", "report addresses on standard error; nngcat: on stdout", "--verbose -v"),
-    _both("silent", "general", "", "report errors only", "--silent -q"),
-    _both("help", "general", "", "print this and exit", "--help -h"),
+    _common("verbose", "general", "", "report addresses on standard error; nngcat: on stdout", "--verbose -v"),
+    _common("silent", "general", "", "report errors only", "--silent -q"),
+    _common("help", "general", "", "print this and exit", "--help -h"),
     _nng("version", "general", "", "print the version and exit", "--version -V"),
     _protocol("push", "send each message to one of the pullers"),
     _protocol("pull", "receive pushed messages"),
@@ -154,9 +154,9 @@ OPTIONS: Final = (
         nanocat="--connect",
         repeats=True,
     ),
-    _both("listen_ipc", "addresses", "PATH", "accept connections at ipc://PATH", "--bind-ipc -X", repeats=True),
-    _both("dial_ipc", "addresses", "PATH", "connect to ipc://PATH", "--connect-ipc -x", repeats=True),
-    _both(
+    _common("listen_ipc", "addresses", "PATH", "accept connections at ipc://PATH", "--bind-ipc -X", repeats=True),
+    _common("dial_ipc", "addresses", "PATH", "connect to ipc://PATH", "--connect-ipc -x", repeats=True),
+    _common(
         "listen_port",
         "addresses",
         "PORT",
@@ -164,9 +164,9 @@ OPTIONS: Final = (
         "--bind-local -L",
         repeats=True,
     ),
-    _both("dial_port", "addresses", "PORT", "connect to tcp://127.0.0.1:PORT", "--connect-local -l", repeats=True),
-    _both("recv_timeout", "socket", "SECS", "wait this long for a message, then end", "--recv-timeout"),
-    _both("send_timeout", "socket", "SECS", "wait this long for room to send, then fail", "--send-timeout"),
+    _common("dial_port", "addresses", "PORT", "connect to tcp://127.0.0.1:PORT", "--connect-local -l", repeats=True),
+    _common("recv_timeout", "socket", "SECS", "wait this long for a message, then end", "--recv-timeout"),
+    _common("send_timeout", "socket", "SECS", "wait this long for room to send, then fail", "--send-timeout"),
     CatOption(
         "name",
         "socket",
@@ -176,7 +176,7 @@ OPTIONS: Final = (
         nngcat="--socket-name",
         nanocat="--socket-name",
     ),
-    _both(
+    _common(
         "subscribe",
         "socket",
         "TOPIC",
@@ -189,8 +189,8 @@ OPTIONS: Final = (
     CatOption("compat", "socket", "", "behave as nanomsg: dial in the background, pair version 0", nngcat="--compat"),
     CatOption("background", "socket", "", "dial in the background", nngcat="--async"),
     CatOption("zt_home", "socket", "PATH", "for ZeroTier, which NNG is built without: ignored", nngcat="--zt-home"),
-    _ours("wait_peers", "socket", "N", "send and receive nothing before N peers are connected"),
-    _ours(
+    _cat_only("wait_peers", "socket", "N", "send and receive nothing before N peers are connected"),
+    _cat_only(
         "wait_timeout",
         "socket",
         "SECS",
@@ -200,34 +200,34 @@ OPTIONS: Final = (
     _nng("cacert", "tls", "FILE", "require a certificate of this CA from the peer", "--cacert"),
     _nng("cert", "tls", "FILE", "own certificate, with its key unless --key is given", "--cert -E"),
     _nng("key", "tls", "FILE", "key of the certificate", "--key"),
-    _ours("tls_name", "tls", "NAME", "expected name of the listener (default: the host of the URL)"),
-    _both("format", "output", "FORMAT", f"one of {', '.join(FORMATS)}", "--format", fits=RECEIVES),
-    _both("raw", "output", "", "the message unchanged, without a newline", "--raw", fits=RECEIVES),
-    _both("ascii", "output", "", "unprintable bytes as dots", "--ascii -A", fits=RECEIVES),
-    _both("quoted", "output", "", "a line in double quotes, with escapes as in C", "--quoted -Q", fits=RECEIVES),
-    _both("msgpack", "output", "", "a MessagePack byte string, as --records reads it", "--msgpack", fits=RECEIVES),
-    _both("hex", "output", "", r"a line in double quotes, each byte as \xNN", "--hex", fits=RECEIVES),
-    _ours("json", "output", "", "a JSON object a line (docs/schemas/cat.json); also for --stats"),
-    _ours(
+    _cat_only("tls_name", "tls", "NAME", "expected name of the listener (default: the host of the URL)"),
+    _common("format", "output", "FORMAT", f"one of {', '.join(FORMATS)}", "--format", fits=RECEIVES),
+    _common("raw", "output", "", "the message unchanged, without a newline", "--raw", fits=RECEIVES),
+    _common("ascii", "output", "", "unprintable bytes as dots", "--ascii -A", fits=RECEIVES),
+    _common("quoted", "output", "", "a line in double quotes, with escapes as in C", "--quoted -Q", fits=RECEIVES),
+    _common("msgpack", "output", "", "a MessagePack byte string, as --records reads it", "--msgpack", fits=RECEIVES),
+    _common("hex", "output", "", r"a line in double quotes, each byte as \xNN", "--hex", fits=RECEIVES),
+    _cat_only("json", "output", "", "a JSON object a line (docs/schemas/cat.json); also for --stats"),
+    _cat_only(
         "format_string",
         "output",
         "TEXT",
         r"TEXT with {body} {topic} {size} {time} {peer} filled in, {body:quoted} and the like, \n \t \0 \xNN",
         fits=RECEIVES,
     ),
-    _ours("timestamp", "output", "", "begin each line with the time of arrival", fits=RECEIVES),
-    _ours("stats", "output", "", "print counters on standard error at the end (as JSON with --json)"),
-    _both("interval", "pace", "SECS", "repeat every SECS seconds", "--interval -i", fits=TALKS),
-    _both("delay", "pace", "SECS", "wait before sending the first message", "--delay -d"),
+    _cat_only("timestamp", "output", "", "begin each line with the time of arrival", fits=RECEIVES),
+    _cat_only("stats", "output", "", "print counters on standard error at the end (as JSON with --json)"),
+    _common("interval", "pace", "SECS", "repeat every SECS seconds", "--interval -i", fits=TALKS),
+    _common("delay", "pace", "SECS", "wait before sending the first message", "--delay -d"),
     _nng("count", "pace", "N", "end after N messages", "--count -C"),
-    _ours("expect", "pace", "N", "end after N received messages; fewer is a failure", fits=RECEIVES),
-    _both("data", "input", "DATA", "send DATA, or reply with it", "--data -D", fits=SENDS, repeats=True),
-    _both("file", "input", "FILE", "send the content of FILE; - is standard input", "--file -F", fits=SENDS),
-    _ours("lines", "input", "", "send each line of FILE or standard input as it arrives", fits=TALKS),
-    _ours("nul", "input", "", "the same with NUL instead of newline, also in the output", "--null -0"),
-    _ours("delimiter", "input", "BYTES", r"the same with BYTES (with \n \t \0 \xNN)"),
-    _ours("records", "input", "", "send each MessagePack string of FILE or standard input", fits=TALKS),
-    _ours(
+    _cat_only("expect", "pace", "N", "end after N received messages; fewer is a failure", fits=RECEIVES),
+    _common("data", "input", "DATA", "send DATA, or reply with it", "--data -D", fits=SENDS, repeats=True),
+    _common("file", "input", "FILE", "send the content of FILE; - is standard input", "--file -F", fits=SENDS),
+    _cat_only("lines", "input", "", "send each line of FILE or standard input as it arrives", fits=TALKS),
+    _cat_only("nul", "input", "", "the same with NUL instead of newline, also in the output", "--null -0"),
+    _cat_only("delimiter", "input", "BYTES", r"the same with BYTES (with \n \t \0 \xNN)"),
+    _cat_only("records", "input", "", "send each MessagePack string of FILE or standard input", fits=TALKS),
+    _cat_only(
         "exec",
         "input",
         "CMD",

@@ -90,7 +90,7 @@ class Session:
         for name, colour in people:
             spans += [Span(f" {name} ", Style(colour, reverse=True)), Span(" ", plain)]
         if not people:
-            spans.append(Span("nobody else here", plain))
+            spans.append(Span("no other users", plain))
         return spans
 
     def connection(self) -> str:
@@ -204,7 +204,7 @@ def _user(state: dict[str, Any]) -> dict[str, Any]:
 
 def _name(state: dict[str, Any]) -> str:
     name = _user(state).get("name")
-    return name if isinstance(name, str) and name else "somebody"
+    return name if isinstance(name, str) and name else "anonymous"
 
 
 def _colour(state: dict[str, Any], client: int) -> int:
