@@ -139,7 +139,7 @@ def test_each_shell_has_a_test() -> None:
         ("nngkit cat --listen x --format h", {"hex"}),
         ("nngkit bench --protocol ", set(PROTOCOLS)),
         ("nngkit bench --protocol bus --wi", {"--window"}),
-        ("nngkit doc re", {"recover", "replay"}),
+        ("nngkit doc re", {"recover"}),
         ("nngkit doc edit --edi", {"--editor"}),
         ("nngkit cat --cacert x -L 1 --wait-p", {"--wait-peers"}),
     ],

@@ -193,7 +193,7 @@ ASK = ("resolve", "answer", "--daemon", "tls+tcp://127.0.0.1:1")
             f"--cacert: {NO_CACERT}",
         ),
         ((*LISTEN, "--cert", "a"), {}, "--cert: requires --key"),
-        (LISTEN, {"NNGKIT_CERT": "a"}, "NNGKIT_CERT: requires NNGKIT_KEY"),
+        (LISTEN, {"NNGKIT_CERT": "a"}, "NNGKIT_CERT: goes together with NNGKIT_KEY"),
         (ASK, {"NNGKIT_CACERT": "/nowhere/ca.pem"}, "NNGKIT_CACERT: /nowhere/ca.pem: No such file or directory"),
         (
             (*ASK, "--cacert", "/nowhere/it.pem"),

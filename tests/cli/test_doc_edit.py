@@ -330,7 +330,7 @@ def test_concurrent_edits_survive_an_external_editor(tmp_path: Path) -> None:
 def test_an_editor_that_fails_changes_nothing_and_loses_nothing(tmp_path: Path) -> None:
     editor = script(tmp_path, "path.write_text('half'); sys.exit(3)")
     done = nngkit("doc", "edit", "a", "--editor", "--store", str(tmp_path / "s"), EDITOR=editor, VISUAL="")
-    assert_fails(done, 1, "ended with 3: nothing is merged")
+    assert_fails(done, 1, "ended with 3: not merged")
     kept = re.search(r"is in (\S+)", done.stderr)
     assert kept is not None
     assert Path(kept[1]).read_text() == "half"

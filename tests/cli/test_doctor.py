@@ -303,7 +303,7 @@ def test_text_output_has_levels_and_advice() -> None:
     [
         ([], "the following arguments are required: URL"),
         (["here"], "argument URL: 'here' is not an address"),
-        (["inproc://x"], "URL: inproc://x: inproc is inside one process"),
+        (["inproc://x"], "URL: inproc://x: inproc does not reach"),
         (["tcp://a:0"], "URL: tcp://a:0: needs a port"),
         ([ANY, "--protocol", "pair"], "argument --protocol: invalid choice: 'pair'"),
         (["tcp://a:1", "--key", "x"], "--key: is for tls+tcp:// and wss://"),

@@ -129,7 +129,7 @@ def test_the_services_of_a_daemon_are_shown() -> None:
         assert (service["name"], service["address"], service["state"]) == ("answer", "tcp://10.0.0.1:9000", "up")
         assert [each["answers"] for each in found["daemons"]] == [True, False]
         text = nngkit("top", *addresses, "--once").stdout
-        assert "tcp://127.0.0.1:1  no answer" in text
+        assert "tcp://127.0.0.1:1  no reply" in text
         assert "answer  tcp://10.0.0.1:9000  up" in text
     assert_fails(nngkit("top", "--daemon", "tcp://127.0.0.1:1", "--once", "--timeout", "0.2"), 3, "no discovery daemon")
 

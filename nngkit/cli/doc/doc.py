@@ -17,7 +17,8 @@ ACTIONS: Final = {name: action.summary for name, action in TABLE.items()}
 EPILOG: Final = """\
 `nngkit doc ACTION --help` has the options of an action. Most take --store FILE, to work on a stored copy, and
 --listen, --dial, --join, --discovery and --token, to connect to peers; all that print take --json.
-Exit codes: 1 no such document; 2 usage; 3 cannot listen; 4 no peer connected in time. docs/documents.md"""
+Exit codes: 1 no such document, or an incomplete recovery; 2 usage; 3 cannot listen; 4 no peer connected in
+time. docs/documents.md"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
