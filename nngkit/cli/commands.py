@@ -36,10 +36,20 @@ COMMANDS: Final = {
     "doctor": "diagnose why two endpoints do not communicate",
     "spark": "analyze a journal with Spark",
 }
-SHORTHANDS: Final = ("pub", "sub", "push", "pull", "req", "rep", "survey", "respond", "bus", "pair")  # of cat
-PROGRAMS: Final = {  # nanocat's links: each is nanocat with the protocol given
-    f"nn_{name}": "nanocat"
-    for name in ("push", "pull", "pub", "sub", "req", "rep", "surveyor", "respondent", "bus", "pair")
+SHORTHANDS: Final = {  # of cat, with the protocol of each
+    "pub": "pub",
+    "sub": "sub",
+    "push": "push",
+    "pull": "pull",
+    "req": "req",
+    "rep": "rep",
+    "survey": "surveyor",
+    "respond": "respondent",
+    "bus": "bus",
+    "pair": "pair1",
+}
+PROGRAMS: Final = {  # nanocat's links, with the protocol of each
+    f"nn_{name}": name for name in ("push", "pull", "pub", "sub", "req", "rep", "surveyor", "respondent", "bus", "pair")
 }
 STAND_INS: Final = {"nngcat", "nanocat", *PROGRAMS}
 PACKAGES: Final = {
@@ -57,5 +67,5 @@ def module_of(command: str) -> str:
     >>> module_of("ping"), module_of("push"), module_of("nn_push")
     ('nngkit.cli.tools.ping', 'nngkit.cli.cat.cat', 'nngkit.cli.cat.nanocat')
     """
-    name = "cat" if command in SHORTHANDS else PROGRAMS.get(command, command)
+    name = "cat" if command in SHORTHANDS else "nanocat" if command in PROGRAMS else command
     return f"nngkit.cli.{PACKAGES[name]}.{name}"

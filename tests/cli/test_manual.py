@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.cat.option_table import OPTIONS, SHORTHANDS, options_of
-from nngkit.cli.commands import COMMANDS
+from nngkit.cli.cat.option_table import OPTIONS, options_of
+from nngkit.cli.commands import COMMANDS, SHORTHANDS
 from nngkit.cli.tools.catalogue import actions, choices, help_of, markdown
 from nngkit.cli.tools.man import page
 from tests.cli.commands import assert_fails, nngkit

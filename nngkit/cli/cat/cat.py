@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 from nngkit.cli.cat.arguments import NAMES, Use, content, port, raw_bytes, scan, seconds, size, url, whole
 from nngkit.cli.cat.lazy_bricks import load_bricks
-from nngkit.cli.cat.option_table import FORMATS, SHORTHANDS
+from nngkit.cli.cat.option_table import FORMATS
 from nngkit.cli.cat.plan import MIB, Endpoint, Plan, Received, Shown
+from nngkit.cli.commands import SHORTHANDS
 from nngkit.cli.ports import any_port
 from nngkit.errors import ConfigError
 
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "plan_of"]
 
-SHAPES: Final = (*FORMATS, "json", "format_string")
-SPEAKS: Final = ("pub", "bus", "surveyor")  # send without waiting for a peer: messages before the first one are lost
+OUTPUTS: Final = (*FORMATS, "json", "format_string")
+UNBLOCKED: Final = ("pub", "bus", "surveyor")  # send without waiting for a peer: messages before the first one are lost
 FIRST_PEER: Final = 5.0  # seconds that one of these that dials waits for its first peer
-FILLS: Final = ("lines", "nul", "delimiter", "records")  # ways to split input into messages
+SPLITS: Final = ("lines", "nul", "delimiter", "records")  # ways to split input into messages
 TEXTUAL: Final = ("line", "ascii", "quoted", "hex", "format_string")  # formats that --timestamp can precede
 PIECE: Final = 1 << 16  # bytes read at once: the capacity of a pipe
 
@@ -90,7 +91,7 @@ class Given:
                 self._once(use)
 
     def _once(self, use: Use) -> None:
-        for rivals in (SHAPES, ("data", "file", "exec"), FILLS):
+        for rivals in (OUTPUTS, ("data", "file", "exec"), SPLITS):
             for rival in rivals:
                 if (
                     use.option.key in rivals
@@ -134,7 +135,7 @@ class Given:
 
     def show(self) -> tuple[Callable[[Received], bytes], bool]:
         """Return the formatter of messages, and True if it needs the sender's address."""
-        shape = next((key for key in SHAPES if key in self.uses), "line")
+        shape = next((key for key in OUTPUTS if key in self.uses), "line")
         topics, end, peers = tuple(self.topics) or (b"",), self.delimiter, False
         if (named := self.uses.get("format")) is not None:
             if named.value not in FORMATS:
@@ -171,7 +172,7 @@ class Given:
     def stream(self) -> Callable[[], Iterator[list[bytes]]] | None:
         """Return the input to send as it arrives; None if fixed messages are sent, or none."""
         uses, protocol = self.uses, self.protocol
-        fills = [uses[key] for key in FILLS if key in uses]
+        fills = [uses[key] for key in SPLITS if key in uses]
         sends = protocol in ("push", "pub", "req", "surveyor", "bus", "pair0", "pair1")
         implied = protocol in ("push", "pub", "req", "surveyor") and not {"data", "file"} & uses.keys()
         if not sends or not (fills or implied):
@@ -275,7 +276,7 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
     label = uses["name"].value if "name" in uses else None
     wait_peers, wait_timeout = given.number("wait_peers"), given.seconds("wait_timeout")
     dials = any(each.what == "dial" for each in given.endpoints)
-    if not wait_peers and dials and given.protocol in SPEAKS and (data or stream is not None):
+    if not wait_peers and dials and given.protocol in UNBLOCKED and (data or stream is not None):
         wait_peers, wait_timeout = 1, FIRST_PEER if wait_timeout is None else wait_timeout
     return Plan(
         protocol=given.protocol,

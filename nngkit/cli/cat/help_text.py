@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from nngkit.cli.cat.option_table import GROUPS, SHORTHANDS, CatOption, options_of
+from nngkit.cli.cat.option_table import GROUPS, CatOption, options_of
+from nngkit.cli.commands import SHORTHANDS
 
 __all__ = ["cat_help", "invocation", "nanocat_help", "nngcat_help", "options_for", "sections"]
 

@@ -16,12 +16,10 @@ from nngkit.cli.cat.formats import FORMATTERS
 from nngkit.cli.cat.option_table import FORMATS, OPTIONS, CatOption
 from nngkit.cli.cat.plan import Endpoint, Plan, Shown, Stopped, Wrong
 from nngkit.cli.cat.scanning import words
+from nngkit.cli.commands import PROGRAMS
 
-__all__ = ["PROGRAMS", "command", "plan_of", "scan"]
+__all__ = ["command", "plan_of", "scan"]
 
-PROGRAMS: Final = {
-    f"nn_{name}": name for name in ("push", "pull", "pub", "sub", "req", "rep", "surveyor", "respondent", "bus", "pair")
-}
 OWN: Final = tuple(option for option in OPTIONS if option.nanocat)
 NAMES: Final = {name: option for option in OWN for name in option.names("nanocat")}
 PROTOCOL: Final = tuple(option for option in OWN if option.group == "protocol")

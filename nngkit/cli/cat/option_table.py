@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-__all__ = ["FORMATS", "GROUPS", "OPTIONS", "PROTOCOLS", "SHORTHANDS", "CatOption", "options_of"]
+__all__ = ["FORMATS", "GROUPS", "OPTIONS", "PROTOCOLS", "CatOption", "options_of"]
 
 
 class CatOption(NamedTuple):
@@ -49,18 +49,6 @@ PROTOCOLS: Final = {
     "bus": "Bus",
     "pair0": "Pair0",
     "pair1": "Pair1",
-}
-SHORTHANDS: Final = {  # command: its protocol
-    "pub": "pub",
-    "sub": "sub",
-    "push": "push",
-    "pull": "pull",
-    "req": "req",
-    "rep": "rep",
-    "survey": "surveyor",
-    "respond": "respondent",
-    "bus": "bus",
-    "pair": "pair1",
 }
 FORMATS: Final = ("no", "raw", "ascii", "quoted", "msgpack", "hex")
 GROUPS: Final = {

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 from nngkit.cli.cat import help_text as helps
-from nngkit.cli.cat.option_table import FORMATS, GROUPS, SHORTHANDS, options_of
-from nngkit.cli.commands import COMMANDS, module_of
+from nngkit.cli.cat.option_table import FORMATS, GROUPS, options_of
+from nngkit.cli.commands import COMMANDS, SHORTHANDS, module_of
 
 __all__ = ["Choice", "actions", "choices", "help_of", "markdown", "words"]
 
