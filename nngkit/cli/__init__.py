@@ -1,21 +1,21 @@
-"""The `nngkit` command: one module a command, brought in when it is called for.
+"""The `nngkit` command. Each command is the file of its name, loaded when it runs.
 
-main.py       which command, and what becomes of errors: one line on stderr and an exit code
-options.py    the options that commands share, in one table
-cat_options.py   the options of the cat commands, in one table; helps.py prints it
-nngcat.py  nanocat.py     the stand-ins: arguments to a Plan (plan.py), and errors in the originals' words (reasons.py)
-cat.py  reporting.py      nngkit cat and its shorthands: arguments to a Plan; what is said at its end, the exit code
-splitting.py  rendering.py  executing.py    input into messages; --format-string and --json; --exec
-light.py      bringing in NNG without asyncio: what a start costs
-catalogue.py  completion.py  man.py     what is made of the options: completion scripts, manual pages, docs/command.md
-formats.py    how a received message is printed
-conversation.py  running.py  refusal.py     doing what a Plan says: the sockets; the signals; why nobody answers
-output.py     data on stdout: JSON lines or columns, colour where it is wanted
-tls.py        the options for certificates, and the setting they make
-lines.py      output by a thread, for what must not wait for its reader;  signals.py  work that a signal ends in order
-figures.py    percentiles in little memory;  flows.py  what flows by;  diagnosis.py  why two ends do not talk: all pure
-load.py       the two ends of bench;  progress.py  its bar;  probing.py  what doctor looks at
-discoverd.py  discover.py  resolve.py  device.py  bench.py  ping.py  top.py  doctor.py
-              the commands: `add_arguments(parser)` and `run(arguments) -> exit code`, for argparse; the first three
-              do their work in serving.py, discovering.py and resolving.py, which a help does not bring in
+===============  =====================================================================================
+main.py          dispatch; spark_driver.py: the same for spark-submit; commands.py: the table; exit_codes.py; stderr.py
+options.py       options shared by commands; tls.py, pem.py, tokens.py: certificates and tokens
+output.py        data on stdout: JSON lines or columns; line_writer.py: written by a thread
+signals.py       work that SIGINT and SIGTERM end in order
+diagnosis.py     why two endpoints do not communicate (pure); probe.py: the probes it judges
+histogram.py     percentiles in bounded memory (pure)
+option_errors.py, suggestions.py, ports.py    parts of messages: option names, "did you mean", chosen ports
+cat/             nngkit cat, its shorthands, and the stand-ins nngcat and nanocat
+discovery/       discoverd, discover, resolve
+journal/         record, replay, journal, spark
+tools/           bench, ping, top, doctor, device, completion, man
+doc/             nngkit doc, a file for each of its actions
+===============  =====================================================================================
+
+A command has `add_arguments(parser)` and `run(arguments) -> exit code`, for argparse; the cat commands have
+`command(name, arguments) -> exit code`, and load no argparse. Modules load trio and NNG in functions, so that --help
+does not.
 """

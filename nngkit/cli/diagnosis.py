@@ -1,12 +1,12 @@
-"""Why two ends do not talk: from what a probe saw to what it means. Pure: `probing.py` looks, `doctor.py` prints.
+"""Diagnosis of a listener from the evidence of a probe. Pure: probe.py collects the evidence, doctor.py prints.
 
 ::
 
     seen = Seen(Address.of("tcp://127.0.0.1:5555"), connected=Connected.YES, greeting=b"\\0SP\\0\\0\\x21\\0\\0")
     diagnose(seen, "push").findings     # (ok connected, problem mismatch)
 
-What two ends of the scalability protocols say first (tcp, ipc, tls+tcp): eight bytes, ``\\0SP\\0``, the protocol's
-number in two, and two that are 0. Over WebSocket the subprotocol names the listener: ``pull.sp.nanomsg.org``.
+The greeting of the scalability protocols (tcp, ipc, tls+tcp) is eight bytes: ``\\0SP\\0``, the protocol's number in two
+bytes, and two zero bytes. Over WebSocket the subprotocol names the listener: ``pull.sp.nanomsg.org``.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ PEERS: Final = {
 }
 SUBPROTOCOL: Final = {name: f"{'pair' if name == 'pair0' else name}.sp.nanomsg.org" for name in NUMBERS}
 HELLO: Final = struct.Struct(">4sHH")
-ZEROMQ: Final = b"\xff\0\0\0\0\0\0\0"  # how a ZMTP 2 or 3 greeting begins
-MOST_PATH: Final = 107  # bytes of a path that a Unix socket can have
-SCHEMES: Final = {  # its transport, whether by TLS, and the IP version if it says one
+ZEROMQ: Final = b"\xff\0\0\0\0\0\0\0"  # start of a ZMTP 2 or 3 greeting
+MOST_PATH: Final = 107  # bytes of a Unix socket's path
+SCHEMES: Final = {  # transport, TLS, and IP version if given
     **{f"tcp{version}": ("tcp", False, version) for version in ("", "4", "6")},
     **{f"tls+tcp{version}": ("tcp", True, version) for version in ("", "4", "6")},
     **{f"ws{version}": ("ws", False, version) for version in ("", "4", "6")},
@@ -72,13 +72,13 @@ SCHEMES: Final = {  # its transport, whether by TLS, and the IP version if it sa
     "unix": ("ipc", False, ""),
     "abstract": ("abstract", False, ""),
 }
-UNKNOWN_AUTHORITY: Final = {2, 18, 19, 20, 21}  # OpenSSL's X509_V_ERR_...: no issuer, or one that nobody trusts
+UNKNOWN_AUTHORITY: Final = {2, 18, 19, 20, 21}  # OpenSSL's X509_V_ERR_...: issuer missing or not trusted
 NOT_YET, EXPIRED, WRONG_NAME, WRONG_IP = 9, 10, 62, 64
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A URL taken apart: `transport` is tcp, ws, ipc or abstract; `path` is what ws asks for, or a socket's name."""
+    """A parsed URL: `transport` is tcp, ws, ipc or abstract; `path` that of ws, or the socket's name."""
 
     url: str
     transport: str
@@ -90,10 +90,10 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Raises ConfigError for what cannot be looked at."""
+        """Parse a URL. Raises ConfigError if it cannot be probed."""
         scheme, _, rest = url.partition("://")
         if scheme == "inproc":
-            raise ConfigError("URL", f"{url}: inproc is inside one process, and this is another", url)
+            raise ConfigError("URL", f"{url}: inproc does not reach another process", url)
         if scheme not in SCHEMES:
             raise ConfigError("URL", f"{url}: no transport {scheme!r}; there are {', '.join(SCHEMES)}", url)
         transport, tls, version = SCHEMES[scheme]
@@ -113,7 +113,7 @@ class Address:
 
 
 class Connected(Enum):
-    """What became of the connection."""
+    """Result of the connection attempt."""
 
     YES = "yes"
     NOT_FOUND = "host not found"
@@ -127,9 +127,9 @@ class Connected(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TlsTrouble:
-    """A handshake that failed: OpenSSL's word for it, all it said, `verify` its number if it was the certificate.
+    """A failed handshake: OpenSSL's reason, its text, and `verify`, its code of a certificate error.
 
-    `spoke`: whether the other side said anything in TLS before.
+    `spoke` is True if the listener sent TLS before.
     """
 
     reason: str
@@ -140,7 +140,7 @@ class TlsTrouble:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """One WebSocket handshake: the protocol offered as the listener's, and the status; None if it was not HTTP."""
+    """A WebSocket handshake: the protocol offered for the listener, and the HTTP status, None if not HTTP."""
 
     offered: str
     status: int | None
@@ -148,10 +148,10 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Evidence. `greeting`: what came unasked; `answer`: what came to an HTTP request, if nothing had.
+    """Evidence of a probe. `greeting`: bytes sent first by the listener; else `answer`: its reply to an HTTP request.
 
-    `tls` is what went wrong, `verified` whether the certificate was checked at all, `shown` whether we had one to show;
-    `closed`: the other side closed without a word. `speaks_tls`: it answered a TLS handshake, where none was asked for.
+    `tls` is a failed handshake; `verified`: the certificate was checked; `shown`: the probe had one; `closed`: the
+    listener closed without sending anything; `speaks_tls`: it answers TLS handshakes at an address without TLS.
     """
 
     address: Address
@@ -169,7 +169,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found: `code` for programs, `what` for people, `advice` if there is any."""
+    """A finding: `code` for programs, `what` for people, and advice if there is any."""
 
     level: Literal["ok", "warning", "problem"]
     code: str
@@ -179,7 +179,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What it comes to: `peer` is the protocol that listens there, `exit_code` what the shell is told."""
+    """The findings, the listener's protocol, and the exit code of `nngkit doctor`."""
 
     findings: tuple[Finding, ...]
     peer: str | None
@@ -187,15 +187,15 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing stands in the way."""
+        """Return True if no problem was found."""
         return self.exit_code == 0
 
 
 def diagnose(seen: Seen, mine: str | None) -> Diagnosis:
-    """What `seen` means for a side that would be `mine` (None: whatever fits)."""
+    """Diagnose the evidence for a peer of protocol `mine` (None: any compatible one)."""
     if seen.connected is not Connected.YES:
         return Diagnosis((_no_connection(seen),), None, 3)
-    findings = [Finding("ok", "connected", "somebody listens there")]
+    findings = [Finding("ok", "connected", "accepts connections")]
     if seen.address.tls:
         findings.append(_tls(seen))
     peer = None
@@ -216,52 +216,50 @@ def _no_connection(seen: Seen) -> Finding:
     match seen.connected:
         case Connected.NOT_FOUND:
             return _problem(
-                "host-not-found", f"there is no host {address.host!r} ({seen.detail})", "look at its spelling"
+                "host-not-found", f"there is no host {address.host!r} ({seen.detail})", "check its spelling"
             )
         case Connected.REFUSED if address.transport == "ipc":
             return _problem(
-                "stale-socket", f"{where} is there, and nobody listens at it", "its listener has gone: start it again"
+                "stale-socket", f"{where} exists without a listener", "the listener has ended: start it again"
             )
         case Connected.REFUSED:
-            advice = "start the listener first, or look at the port"
+            advice = "start the listener first, or check the port"
             if address.port:
-                advice += "; one at 127.0.0.1 is reached from its own machine only, 0.0.0.0 from everywhere"
-            return _problem("refused", f"nobody listens at {where}", advice)
+                advice += "; a listener at 127.0.0.1 accepts only its own machine, one at 0.0.0.0 all"
+            return _problem("refused", f"no listener at {where}", advice)
         case Connected.MISSING:
             return _problem(
-                "no-socket", f"{where}: no such file", "start the listener first; a path is absolute: ipc:///"
+                "no-socket", f"{where}: no such file", "start the listener first; use an absolute path: ipc:///"
             )
         case Connected.DENIED:
-            return _problem(
-                "denied", f"{where}: permission denied", "who dials has to be allowed to write to the socket"
-            )
+            return _problem("denied", f"{where}: permission denied", "dialing needs write permission on the socket")
         case Connected.TOO_LONG:
-            return _problem("path-too-long", f"a socket's path has at most {MOST_PATH} bytes", "choose a shorter one")
+            return _problem(
+                "path-too-long", f"the path of a socket has at most {MOST_PATH} bytes", "choose a shorter one"
+            )
         case Connected.TIMED_OUT:
             return _problem(
-                "no-answer", f"{where} does not answer at all", "a firewall drops what comes, or it is down"
+                "no-answer", f"{where} does not respond", "the host is down, or a firewall drops the packets"
             )
         case _:
-            return _problem(
-                "unreachable", f"{where} cannot be reached: {seen.detail}", "there is no way to that network"
-            )
+            return _problem("unreachable", f"{where} cannot be reached: {seen.detail}", "there is no route to it")
 
 
 def _tls(seen: Seen) -> Finding:
     trouble = seen.tls
     if trouble is None:
         if not seen.verified:
-            advice = "give --cacert to have it checked"
+            advice = "give --cacert to check it"
             return Finding("warning", "tls-unchecked", "TLS works; the certificate was not checked", advice)
-        return Finding("ok", "tls", "TLS works, and the certificate is good")
+        return Finding("ok", "tls", "TLS works, and the certificate is valid")
     match trouble.verify:
         case None:
             return _handshake(seen, trouble)
         case code if code in UNKNOWN_AUTHORITY:
             return _problem(
                 "tls-unknown-authority",
-                f"the listener's certificate is not of the authority given ({trouble.text})",
-                "give the one that issued it as --cacert",
+                f"the listener's certificate is not issued by the given authority ({trouble.text})",
+                "give the issuer's certificate as --cacert",
             )
         case code if code in (NOT_YET, EXPIRED):
             expired = code == EXPIRED
@@ -273,34 +271,36 @@ def _tls(seen: Seen) -> Finding:
             return _problem(
                 "tls-name",
                 f"the listener's certificate is for another name ({trouble.text})",
-                "dial by the name in it, or set that (--server-name)",
+                "dial that name, or set --server-name",
             )
         case _:
-            return _problem("tls-certificate", f"the listener's certificate is refused: {trouble.text}", None)
+            return _problem("tls-certificate", f"the listener's certificate is rejected: {trouble.text}", None)
 
 
 def _handshake(seen: Seen, trouble: TlsTrouble) -> Finding:
     reason = trouble.reason
     if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason:
         plain = seen.address.url.replace("tls+tcp", "tcp").replace("wss", "ws")
-        return _problem("no-tls", "what listens there does not speak TLS", f"dial {plain}")
+        return _problem("no-tls", "the listener does not speak TLS", f"dial {plain}")
     if "UNKNOWN_CA" in reason or "BAD_CERTIFICATE" in reason or "CERTIFICATE_EXPIRED" in reason:
         return _problem(
             "tls-client-certificate-refused",
-            f"the listener refuses our certificate ({reason})",
-            "show one of its authority",
+            f"the listener rejects the certificate shown ({reason})",
+            "give one of its authority as --cert",
         )
     if reason == "CLOSED" and not trouble.spoke:
-        advice = "it may be no TLS listener, or want a certificate of us (--cert and --key)"
+        advice = "it may not be a TLS listener, or may require a certificate (--cert and --key)"
         return _problem("tls-closed", "the connection is closed in the TLS handshake", advice)
     if not seen.shown and ("ALERT" in reason or reason == "CLOSED"):
         return _problem(
             "tls-client-certificate",
-            f"the listener ends the handshake ({reason}): most likely it wants a certificate of us",
+            f"the listener ends the handshake ({reason}): most likely it requires a certificate",
             "give --cert and --key",
         )
     if reason == "SILENT":
-        return _problem("tls-silent", "the TLS handshake is not answered", "it may be no TLS listener: try without")
+        return _problem(
+            "tls-silent", "no response to the TLS handshake", "it may not be a TLS listener: try without TLS"
+        )
     return _problem("tls-handshake", f"the TLS handshake failed: {trouble.text}", None)
 
 
@@ -311,66 +311,66 @@ def _hello(seen: Seen, mine: str | None) -> tuple[Finding, str | None]:
         if reserved == 0:
             peer = NAMES.get(number)
             if peer is None:
-                return _problem("unknown-protocol", f"a scalability protocol that nobody knows: {number}", None), None
+                return _problem("unknown-protocol", f"unknown scalability protocol: {number}", None), None
             return _meeting(peer, mine), peer
     said = greeting or seen.answer
     if said.startswith(b"HTTP/"):
-        advice = "for a WebSocket listener dial ws:// (or wss://) and its path"
-        return _problem("http", "that is an HTTP server", advice), None
+        advice = "for a WebSocket listener dial ws:// (or wss://) with its path"
+        return _problem("http", "it is an HTTP server", advice), None
     if said.startswith(ZEROMQ):
-        advice = "ZeroMQ's protocols and these do not talk to each other"
-        return _problem("zeromq", "that is a ZeroMQ socket", advice), None
+        advice = "ZeroMQ's protocols are not compatible with these"
+        return _problem("zeromq", "it is a ZeroMQ socket", advice), None
     if seen.speaks_tls or (said[:2] in (b"\x15\x03", b"\x16\x03") and not seen.address.tls):
-        return _problem("tls-wanted", "that is a TLS server", "dial tls+tcp:// (or wss://)"), None
+        return _problem("tls-wanted", "it is a TLS server", "dial tls+tcp:// (or wss://)"), None
     if said:
         shown = ascii(said[:32].decode("latin-1"))
-        return _problem("not-sp", f"no scalability protocol: it says {shown}", None), None
+        return _problem("not-sp", f"not a scalability protocol: it sends {shown}", None), None
     if seen.closed:
-        what = "it accepts the connection and closes it at once"
-        return _problem("closed", what, "something that is no SP peer, or a proxy with nobody behind it"), None
-    what = "it accepts the connection and says nothing, where an SP peer says hello at once"
-    return _problem("silent", what, "another program, or one that is stopped or out of descriptors"), None
+        what = "it accepts connections and closes them at once"
+        return _problem("closed", what, "another program than an SP peer, or a proxy without a backend"), None
+    what = "it accepts connections and sends no greeting, as an SP peer would"
+    return _problem("silent", what, "another program, or an SP peer that is stopped or out of descriptors"), None
 
 
 def _websocket(seen: Seen, mine: str | None) -> tuple[Finding, str | None]:
     opened = [upgrade.offered for upgrade in seen.upgrades if upgrade.status == 101]
     if opened:
-        # what fits is asked for first: a listener that takes anything (nanomsg's does not, others may) is as we want it
+        # compatible protocols were offered first: a listener that accepts any subprotocol counts as compatible
         return _meeting(opened[0], mine), opened[0]
     statuses = {upgrade.status for upgrade in seen.upgrades}
     path = seen.address.path
     if 404 in statuses:
         return _problem(
             "ws-path",
-            f"an HTTP server without a WebSocket at {path} (404)",
-            "a listener answers to its own path and its own host only, both written as it listens",
+            f"it is an HTTP server without a WebSocket at {path} (404)",
+            "dial exactly the host and path of the listener's URL",
         ), None
     if statuses & {400, 426, 501}:
-        return _problem("ws-protocol", "a WebSocket server that knows none of the protocols (400)", None), None
+        return _problem("ws-protocol", "it is a WebSocket server without scalability protocols (400)", None), None
     numbers = sorted(status for status in statuses if status is not None)
     if numbers:
-        return _problem("http", f"an HTTP server that makes no WebSocket of {path} ({numbers[0]})", None), None
+        return _problem("http", f"it is an HTTP server without a WebSocket at {path} ({numbers[0]})", None), None
     if seen.greeting.startswith(b"\0SP\0"):
         plain = "tls+tcp" if seen.address.tls else "tcp"
         where = f"{plain}://{seen.address.host}:{seen.address.port}"
-        return _problem("no-ws", "an SP peer without WebSocket", f"dial {where}"), None
+        return _problem("no-ws", "it is an SP peer without WebSocket", f"dial {where}"), None
     return _hello(seen, mine)
 
 
 def _meeting(peer: str, mine: str | None) -> Finding:
     fits = PEERS[peer]
     if mine is None or mine == fits:
-        return Finding("ok", "peer", f"a {peer.upper()} listens there, and a {fits.upper()} talks to it")
+        return Finding("ok", "peer", f"a {peer.upper()} listens there, for a {fits.upper()}")
     if {mine, peer} == {"pair0", "pair1"}:
         return _problem(
             "pair-version",
-            f"a {peer.upper()} listens there, and a {mine.upper()} does not talk to it",
-            f"be a {fits}: nanomsg and nanocat speak pair0 only, NNG both",
+            f"a {peer.upper()} listens there, which is not compatible with a {mine.upper()}",
+            f"use {fits}: nanomsg and nanocat have pair0 only, NNG has both",
         )
     return _problem(
         "mismatch",
-        f"a {peer.upper()} listens there, and a {mine.upper()} talks to a {PEERS[mine].upper()} only",
-        f"be a {fits}, or look at the address",
+        f"a {peer.upper()} listens there, and a {mine.upper()} connects only to a {PEERS[mine].upper()}",
+        f"use a {fits}, or check the address",
     )
 
 

@@ -1,10 +1,10 @@
-"""The options that several commands share, in one table: what they are called, what they take, what they mean.
+"""Options shared by commands, in one table, and the types of their values.
 
 ::
 
     options.add(parser, "json", "timeout")
 
-A value that cannot be read is one line from argparse: `argument --timeout: '5s' is not a number of seconds`.
+An invalid value is reported in one line by argparse: `argument --timeout: '5s' is not a number of seconds`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = [
     "address",
     "more_than_no_seconds",
     "parser_for",
+    "partition",
     "seconds",
     "size",
     "whole",
@@ -34,10 +35,10 @@ __all__ = [
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and which option or value was probably meant."""
+    """Argument parser that reports errors in one line, with the option or value probably meant."""
 
     def error(self, message: str) -> NoReturn:
-        from nngkit.cli.nearest import did_you_mean
+        from nngkit.cli.suggestions import did_you_mean
 
         if (wrong := re.match(r"unrecognized arguments: (--[\w-]+)", message)) is not None:
             message += did_you_mean(wrong[1], self._option_string_actions)
@@ -47,10 +48,10 @@ class Parser(argparse.ArgumentParser):
 
 
 class ActionParser(Parser):
-    """The parser of an action. It refuses unknown options itself, so that the error names the action."""
+    """Parser of an action. It rejects unknown options itself, so that the error names the action."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse, and leave nothing over."""
+        """Parse all arguments; exit with an error if any is left over."""
         found, over = super().parse_known_args(args, namespace)
         if over:
             self.error(f"unrecognized arguments: {' '.join(over)}")
@@ -58,7 +59,7 @@ class ActionParser(Parser):
 
 
 def parser_for(command: str, summary: str, epilog: str) -> Parser:
-    """The parser of a command, to be given its options."""
+    """Return the parser of a command, without options."""
     return Parser(
         prog=f"nngkit {command}",
         description=f"{summary.capitalize()}.",
@@ -69,7 +70,7 @@ def parser_for(command: str, summary: str, epilog: str) -> Parser:
 
 
 def seconds(text: str) -> float:
-    """A number of seconds, 0 or more."""
+    """Parse a number of seconds, 0 or more."""
     try:
         number = float(text)
     except ValueError:
@@ -80,35 +81,40 @@ def seconds(text: str) -> float:
 
 
 def more_than_no_seconds(text: str) -> float:
-    """A number of seconds, over 0."""
+    """Parse a number of seconds, over 0."""
     if not (number := seconds(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} seconds are no time at all")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds over 0")
     return number
 
 
 def size(text: str) -> int:
-    """A number of bytes, from 0 to 1 GiB."""
+    """Parse a number of bytes, from 0 to 1 GiB."""
     return whole(text, 0, 1 << 30)
 
 
 def whole(text: str, least: int, most: int) -> int:
-    """A whole number in that range."""
+    """Parse a whole number from `least` to `most`."""
     if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
     return int(text)
 
 
 def address(text: str) -> str:
-    """A URL; whether its scheme and host are any good, the socket says."""
+    """Return a URL. Its scheme and host are checked by the socket."""
     scheme, colon, rest = text.partition("://")
     if not (scheme and colon and rest):
         raise argparse.ArgumentTypeError(f"{text!r} is not an address like tcp://host:port")
     return text
 
 
+def partition(text: str) -> int:
+    """Parse the number of a journal's partition."""
+    return whole(text, 0, 99_999)
+
+
 @dataclass(frozen=True)
 class Option:
-    """One row: the names on the command line, and the rest as argparse takes it."""
+    """An option: its names on the command line, and the other arguments of argparse's add_argument."""
 
     flags: tuple[str, ...]
     keywords: Mapping[str, Any] = field(default_factory=dict)
@@ -118,7 +124,7 @@ OPTIONS: Final = {
     "json": Option(("--json",), {"action": "store_true", "help": "print JSON, one object a line (docs/schemas/)"}),
     "timeout": Option(
         ("--timeout",),
-        {"type": seconds, "default": 2.0, "metavar": "S", "help": "seconds to wait for an answer (default: 2)"},
+        {"type": seconds, "default": 2.0, "metavar": "S", "help": "seconds to wait for a reply (default: 2)"},
     ),
     "daemon": Option(
         ("--daemon",),
@@ -126,46 +132,44 @@ OPTIONS: Final = {
             "type": address,
             "action": "append",
             "metavar": "URL",
-            "help": "where a daemon answers, once for each (default: NNGKIT_QUERY, or DISCOVERY_HOST and the port "
+            "help": "query address of a daemon, may be repeated (default: NNGKIT_QUERY, or DISCOVERY_HOST and the port "
             "after DISCOVERY_PORT, or tcp://127.0.0.1:5556)",
         },
     ),
-    "cacert": Option(
-        ("--cacert",), {"metavar": "FILE", "help": "TLS: the authority whose certificates are good (PEM)"}
-    ),
-    "cert": Option(("--cert",), {"metavar": "FILE", "help": "TLS: our own certificate (PEM)"}),
-    "key": Option(("--key",), {"metavar": "FILE", "help": "TLS: its key (PEM)"}),
+    "cacert": Option(("--cacert",), {"metavar": "FILE", "help": "TLS: certificate of the trusted authority (PEM)"}),
+    "cert": Option(("--cert",), {"metavar": "FILE", "help": "TLS: own certificate (PEM)"}),
+    "key": Option(("--key",), {"metavar": "FILE", "help": "TLS: key of the certificate (PEM)"}),
     "server-name": Option(
-        ("--server-name",), {"metavar": "NAME", "help": "TLS: the name the listener has to have (default: the host)"}
+        ("--server-name",), {"metavar": "NAME", "help": "TLS: expected name of the listener (default: the host)"}
     ),
-    "insecure": Option(("--insecure",), {"action": "store_true", "help": "TLS: take any certificate"}),
+    "insecure": Option(("--insecure",), {"action": "store_true", "help": "TLS: accept any certificate"}),
     "max-size": Option(
         ("--max-size",),
         {
             "type": size,
             "default": 1 << 20,
             "metavar": "BYTES",
-            "help": "the largest message let in, 0 for 1 GiB (default: 1048576)",
+            "help": "largest message accepted, 0 for 1 GiB (default: 1048576)",
         },
     ),
 }
 
 
 def add(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Give `parser` the options of that name."""
+    """Add the named options to `parser`."""
     for name in names:
         parser.add_argument(*OPTIONS[name].flags, **OPTIONS[name].keywords)
 
 
-def add_seconds(parser: argparse.ArgumentParser, flag: str, default: float, what: str) -> None:
-    """Give `parser` an option that takes a length of time."""
-    what = f"{what} (default: {default:g})"
-    parser.add_argument(flag, type=more_than_no_seconds, default=default, metavar="S", help=what)
+def add_seconds(parser: argparse.ArgumentParser, flag: str, default: float, text: str) -> None:
+    """Add an option that takes seconds over 0, with `text` as its help."""
+    text = f"{text} (default: {default:g})"
+    parser.add_argument(flag, type=more_than_no_seconds, default=default, metavar="S", help=text)
 
 
 def add_for(parser: argparse.ArgumentParser, side: str, *names: str) -> None:
-    """The same for one side of a command that has two: `--front-cert`, which comes before `--cert`."""
+    """Add the named options for one side of a command that has two: `--front-cert` overrides `--cert`."""
     for name in names:
         option = OPTIONS[name]
-        keywords = {**option.keywords, "help": f"the same at the {side} alone"}
+        keywords = {**option.keywords, "help": f"the same for the {side} only"}
         parser.add_argument(*(f"--{side}-{flag.removeprefix('--')}" for flag in option.flags), **keywords)

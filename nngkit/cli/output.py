@@ -1,4 +1,4 @@
-"""What commands print: a provider as JSON, columns for people, colour for a terminal that wants it, times as text."""
+"""Data on standard output: JSON lines, tables for people, colour, times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-if TYPE_CHECKING:  # a help is not to bring in what discovery needs
+if TYPE_CHECKING:  # --help loads no discovery
     from nngkit.discovery.provider import Provider, State
 
 __all__ = ["coloured", "columns", "json_line", "out", "provider_fields", "state_text", "utc", "wants_colour"]
@@ -24,30 +24,30 @@ _COLOURS: Final = {  # of the states of discovery
 
 
 def wants_colour(stream: TextIO | None) -> bool:
-    """Whether `stream` is a terminal, and nobody asked for plain text (NO_COLOR, TERM=dumb)."""
+    """Return True if `stream` is a terminal, unless NO_COLOR or TERM=dumb asks for plain text."""
     if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
 
 
 def coloured(text: str, code: str, colour: bool) -> str:
-    """`text`, in the terminal's colour `code` if `colour`."""
+    """Return `text`, in the terminal's colour `code` if `colour`."""
     return f"\033[{code}m{text}\033[0m" if colour and code else text
 
 
 def state_text(state: State, colour: bool) -> str:
-    """The state's name, in its colour."""
+    """Return the name of a provider's state, in its colour."""
     return coloured(state.value, _COLOURS[state.value], colour)
 
 
 def utc(timestamp: float) -> str:
-    """Seconds since 1970 as 2026-01-31T12:00:00.123Z."""
+    """Format seconds since 1970 as 2026-01-31T12:00:00.123Z."""
     moment = dt.datetime.fromtimestamp(timestamp, dt.UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def provider_fields(provider: Provider) -> dict[str, Any]:
-    """A provider in JSON: every field, under the names of docs/schemas/."""
+    """Return all fields of a provider, under their names in docs/schemas/."""
     return {
         "name": provider.name,
         "address": provider.address,
@@ -64,12 +64,12 @@ def provider_fields(provider: Provider) -> dict[str, Any]:
 
 
 def json_line(fields: dict[str, Any]) -> str:
-    """One object, one line."""
+    """Return the object as one line of JSON."""
     return json.dumps(fields, ensure_ascii=False, separators=(", ", ": "))
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]], colour: bool = False) -> str:
-    """A table for people: left-aligned, two spaces between. Cells may carry colour, which takes no room."""
+    """Format a table, left-aligned, two spaces between columns. Colour codes in cells count as zero width."""
     table = [[coloured(cell, "1", colour) for cell in head], *rows]
     widths = [max(_width(row[column]) for row in table) for column in range(len(head))]
     lines = []
@@ -86,5 +86,5 @@ def _width(cell: str) -> int:
 
 
 def out(text: str) -> None:
-    """Data: a line, or several, on stdout."""
+    """Print data, one line or several, to standard output."""
     print(text, file=sys.stdout)

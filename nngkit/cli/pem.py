@@ -1,7 +1,7 @@
-"""Which of the certificates and keys given is bad, and why: of all of them NNG says "Cryptographic error".
+"""Checks of certificate and key files, with an error that names the file. NNG reports "Cryptographic error" for all.
 
-Looked at by the standard library's OpenSSL before a socket is opened. NNG takes a key that is not the certificate's,
-and fails in each handshake; this does not let it get so far. Brought in where an address has TLS, and not before.
+The standard library's OpenSSL checks them before a socket is opened. NNG accepts a key that does not belong to the
+certificate, and then fails in every handshake. Loaded only if an address has TLS.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ __all__ = ["File", "check"]
 
 
 class File(NamedTuple):
-    """A PEM file, and the option that it was given by."""
+    """A PEM file, and the option that names it."""
 
     option: str
     path: str
 
 
 def check(ca: File | None, cert: File | None, key: File | None) -> None:
-    """Raises ConfigError, which names the option, for what cannot be read, is none, or does not belong together."""
+    """Check that the files are readable, valid and match. Raises ConfigError that names the option."""
     for file in (ca, cert, key):
         if file is not None:
             try:
@@ -33,16 +33,16 @@ def check(ca: File | None, cert: File | None, key: File | None) -> None:
                 raise ConfigError(file.option, f"{file.path}: {error.strerror}", file.path) from error
     for file in (ca, cert):
         if file is not None and not _holds_certificates(file.path):
-            raise ConfigError(file.option, f"{file.path}: no certificate that can be read", file.path)
+            raise ConfigError(file.option, f"{file.path}: not a readable certificate", file.path)
     if cert is not None and key is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # what is too weak, is for the other side to say
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # the other side decides what is too weak
         try:
             context.load_cert_chain(cert.path, key.path, password="")
-        except (ssl.SSLError, ValueError) as error:  # ValueError: a password is asked for
+        except (ssl.SSLError, ValueError) as error:  # ValueError: the key needs a password
             if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
                 raise ConfigError(key.option, f"{key.path}: not the key of {cert.path}", key.path) from error
-            raise ConfigError(key.option, f"{key.path}: no key that can be read", key.path) from error
+            raise ConfigError(key.option, f"{key.path}: not a readable key", key.path) from error
 
 
 def _holds_certificates(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Listeners on port 0, whose address is known to nobody until it is said. Pure."""
+"""Listeners on port 0: the system chooses their port, and the command reports it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def any_port(url: str) -> bool:
 
 
 def say_chosen(say: Callable[[str], None], urls: Iterable[str], addresses: Iterable[str]) -> None:
-    """Say the address of each listener on port 0; `addresses` are those of the listeners at `urls`, in order."""
+    """Report the address of each listener on port 0. `addresses` are those of the listeners at `urls`, in order."""
     for url, address in zip(urls, addresses, strict=True):
         if any_port(url):
             say(f"listens at {address}")

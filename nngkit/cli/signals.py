@@ -1,4 +1,4 @@
-"""Work that a signal ends in order, with what was measured so far."""
+"""Run a task that SIGINT and SIGTERM cancel, so that it can still report its results."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["until_signal"]
 
 
 async def until_signal(work: Callable[[], Awaitable[None]]) -> int:
-    """Run `work` until it ends (0), or cancel it when SIGINT or SIGTERM comes (128 and the signal's number).
+    """Run `work` and return 0; on SIGINT or SIGTERM cancel it and return 128 plus the signal's number.
 
-    Raises what `work` raises, as it is: a nursery would wrap it, and a reader that went away is no group.
+    Errors of `work` are raised unwrapped, not in a nursery's group: callers handle BrokenPipeError.
     """
     code = 0
     failed: Exception | None = None
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
 
-            async def heed_signals() -> None:
+            async def cancel_on_signal() -> None:
                 nonlocal code
                 async for number in signals:
                     code = 128 + number
                     nursery.cancel_scope.cancel()
 
-            nursery.start_soon(heed_signals)
+            nursery.start_soon(cancel_on_signal)
             try:
                 await work()
             except Exception as error:

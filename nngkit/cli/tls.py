@@ -1,8 +1,8 @@
-"""TLS on the command line: the options that every command which opens sockets takes, and the setting they make.
+"""TLS on the command line: options for every command that opens sockets, and the TLS setting made of them.
 
-The names are nngcat's. They hold for all sockets of a command. One with two sides (device) has them for each side as
-well, `--front-cert` and so on, which come before the common ones. The commands of discovery read NNGKIT_CACERT,
-NNGKIT_CERT and NNGKIT_KEY where the options are left out. One that needs none pays for none.
+The names are nngcat's. They apply to all sockets of a command. A command with two sides (device) also has them for each
+side, `--front-cert` and so on, which override the common ones. The discovery commands fall back to NNGKIT_CACERT,
+NNGKIT_CERT and NNGKIT_KEY. Without TLS addresses nothing of TLS is loaded.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ __all__ = ["add_tls", "check_tls", "tls_of", "tls_or_variables"]
 
 NAMES: Final = ("cacert", "cert", "key", "server-name", "insecure")
 
-Given = dict[str, tuple[str, Any]]  # by its name in NAMES: the option as it was typed or the variable, and its value
+Given = dict[str, tuple[str, Any]]  # by name in NAMES: the option or variable it came from, and its value
 
 
 def add_tls(parser: argparse.ArgumentParser, *sides: str) -> None:
-    """The options, and those of each side."""
+    """Add the options, and those of each side."""
     options.add(parser, *NAMES)
     for side in sides:
         options.add_for(parser, side, *NAMES)
 
 
 def tls_of(arguments: argparse.Namespace, *addresses: str, side: str = "") -> TLS | None:
-    """What the options say, for sockets at `addresses`. Raises ConfigError, naming the option, if they do not do."""
+    """Return the TLS setting for sockets at `addresses`, None without TLS. Raises ConfigError that names the option."""
     given = check_tls(arguments, *addresses, side=side)
     return None if given is None else _made(given)
 
@@ -53,32 +53,32 @@ def _made(given: Given) -> TLS:
 def tls_or_variables(
     arguments: argparse.Namespace, variables: Certificates, role: Literal["listen", "dial"], *addresses: str
 ) -> TLS | None:
-    """`tls_of` of a command that reads variables too. Raises ConfigError, naming what is missing to `role` there."""
+    """Return `tls_of` for a command that also reads variables. Raises ConfigError that names what `role` lacks."""
     given = check_tls(arguments, *addresses, variables=variables)
     if given is None:
         return None
     if role == "listen" and "cert" not in given:
         raise ConfigError("--cert", "a listener over TLS needs it, and --key (or NNGKIT_CERT and NNGKIT_KEY)")
     if role == "dial" and not given.keys() & {"cacert", "insecure"}:
-        raise ConfigError("--cacert", "a dialler over TLS needs it, or --insecure (or NNGKIT_CACERT)")
+        raise ConfigError("--cacert", "a dialer over TLS needs it, or --insecure (or NNGKIT_CACERT)")
     return _made(given)
 
 
 def check_tls(
     arguments: argparse.Namespace, *addresses: str, side: str = "", variables: Certificates | None = None
 ) -> Given | None:
-    """What is given, None if there is no TLS at `addresses`. Raises ConfigError as `tls_of`, and loads no NNG."""
+    """Return the values given, None if no address has TLS. Raises ConfigError as `tls_of` does; loads no NNG."""
     given = _given(arguments, side, variables)
     if not any(address.startswith(("tls+", "wss")) for address in addresses):
         for option, _ in given.values():
-            if option.startswith(f"--{side}-" if side else "--"):  # a common one may be for the other side
-                where = f"at the {side}" if side else "there"
-                raise ConfigError(option, f"is for tls+tcp:// and wss:// addresses, and {where} is none")
+            if option.startswith(f"--{side}-" if side else "--"):  # a common option may be for the other side
+                where = f" at the {side}" if side else ""
+                raise ConfigError(option, f"is for tls+tcp:// and wss:// addresses; there is none{where}")
         return None
     for one, other in (("cert", "key"), ("key", "cert")):
         if one in given and other not in given:
             option = given[one][0]
-            raise ConfigError(option, f"goes together with {option.removesuffix(one)}{other}")
+            raise ConfigError(option, f"requires {option.removesuffix(one)}{other}")
     from nngkit.cli.pem import File, check
 
     check(*(File(*given[name]) if name in given else None for name in ("cacert", "cert", "key")))
@@ -96,7 +96,7 @@ def _given(arguments: argparse.Namespace, side: str, variables: Certificates | N
             value = getattr(arguments, f"{dashes[2:]}{name}".replace("-", "_"))
             if value is not None and value is not False:
                 own[name] = (f"{dashes}{name}", value)
-        if "cert" in own or "key" in own:  # the common ones, or the variables, are no halves of a side's own pair
+        if "cert" in own or "key" in own:  # never pair a side's certificate with a common key
             found.pop("cert", None)
             found.pop("key", None)
         found |= own

@@ -1,7 +1,7 @@
-"""What the stand-ins are compared with the originals by: command lines, payloads and format spellings.
+"""Comparison of the stand-ins with the originals: command lines, payloads and format spellings.
 
-``python -m tests.cli.cases`` runs the originals (Debian's nngcat 1.5.2 and nanocat 1.1.5) and writes what they said to
-recorded.json beside this file, so that the comparison can be made where they are not installed.
+``python -m tests.cli.cases`` runs the originals (Debian's nngcat 1.5.2 and nanocat 1.1.5) and writes their output to
+recorded.json beside this file, so that tests can compare where they are not installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RECORDED = Path(__file__).with_name("recorded.json")
 WAIT = 20
 SOMEWHERE = "--dial tcp://127.0.0.1:1 --async --recv-timeout 1"
 
-# None of these needs a peer, and all of them end.
+# None of these needs a peer, and all terminate.
 LINES = {
     "nngcat": f"""\
 
@@ -290,7 +290,7 @@ SPELLINGS = [
 
 
 def printed(command: list[str], spelling: str) -> list[bytes]:
-    """What the cat `command` prints for each of PAYLOADS: it is a rep, so an answer says that it has printed."""
+    """Return what `command` prints for each of PAYLOADS, as a rep: its reply comes after the output."""
     with tempfile.TemporaryDirectory(prefix="nngkit") as folder:
         address, output = f"ipc://{folder}/a", Path(folder, "output")
         arguments = ["--rep", "--data", "ok", "--bind", address, *spelling.split()]
@@ -308,7 +308,7 @@ def printed(command: list[str], spelling: str) -> list[bytes]:
 
 
 def said(command: list[str], line: str, timeout: float = WAIT) -> dict[str, Any]:
-    """What the cat `command` says to the options of `line`."""
+    """Run `command` with the options of `line`; return its output and exit code."""
     done = subprocess.run(
         [*command, *shlex.split(line)], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, cwd="/"
     )
@@ -316,14 +316,14 @@ def said(command: list[str], line: str, timeout: float = WAIT) -> dict[str, Any]
 
 
 def digest(part: bytes) -> str:
-    """Enough of it to see a difference: the bytes, or their number and hash."""
+    """Return the bytes, or their number and hash."""
     if len(part) <= 64:
         return base64.b64encode(part).decode()
     return f"{len(part)} {hashlib.sha256(part).hexdigest()}"
 
 
 def record() -> dict[str, Any]:
-    """Run the originals."""
+    """Run the originals and return their output."""
     with tempfile.TemporaryDirectory(prefix="nngkit") as folder:
         link = Path(folder, "nn_push")
         link.symlink_to("/usr/bin/nanocat")
@@ -331,12 +331,12 @@ def record() -> dict[str, Any]:
         found = {}
         for program, line in COMMANDS:
             ended = said([programs[program]], line)
-            if program == "nn_push":  # says its whole path
+            if program == "nn_push":  # prints its whole path
                 ended = {
                     key: each.replace(str(link), "nn_push") if key != "code" else each for key, each in ended.items()
                 }
             if "-h" in line.split():
-                ended["stdout"] = ""  # helps are in our own words
+                ended["stdout"] = ""  # help texts differ in wording
             found[f"{program} {line}"] = ended
     formats = {
         f"{program} {spelling}": [digest(part) for part in printed([program], spelling)]

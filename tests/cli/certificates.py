@@ -1,4 +1,4 @@
-"""Certificates in files, as the command takes them."""
+"""Certificates in files, for the command's options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Certificate", "issue"]
 
 @dataclass(frozen=True)
 class Certificate:
-    """One certificate and its key, and the authority that issued it, as files."""
+    """A certificate, its key and its authority, as files."""
 
     ca: Path
     cert: Path
@@ -23,16 +23,16 @@ class Certificate:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """For a command that shows it, and demands one of that authority."""
+        """Return the options of a command that shows it and requires one of the same authority."""
         return ("--cacert", str(self.ca), "--cert", str(self.cert), "--key", str(self.key))
 
     def tls(self, **options: Any) -> TLS:
-        """The same as a setting."""
+        """Return the same as a TLS setting."""
         return TLS(**{"ca": self.ca, "cert": self.cert, "key": self.key, **options})
 
 
 def issue(folder: Path, *names: str, authority: trustme.CA | None = None, **options: Any) -> Certificate:
-    """A certificate for `names`, in files in `folder`."""
+    """Create a certificate for `names`, in files in `folder`."""
     authority = authority or trustme.CA()
     issued = authority.issue_cert(*names, **options)
     folder.mkdir(exist_ok=True)

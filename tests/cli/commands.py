@@ -1,4 +1,4 @@
-"""What the tests of the command share: it is run as users run it, as a process, with a clean environment."""
+"""Run the command as users do: as a process, with a clean environment. Shared by its tests."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ WAIT = 30
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The environment, without what would steer the command."""
+    """Return the environment without variables that affect the command."""
     return {name: value for name, value in os.environ.items() if name not in OURS} | variables
 
 
 def command(*arguments: str) -> list[str]:
-    """`nngkit ...`, whether or not it is on PATH."""
+    """Return the command line of `nngkit ...`, on PATH or not."""
     return [sys.executable, "-m", "nngkit", *arguments]
 
 
 def nngkit(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
+    """Run `nngkit ...` to its end."""
     return subprocess.run(
         command(*arguments),
         cwd=ROOT,
@@ -47,7 +47,7 @@ def nngkit(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
 
 
 def assert_fails(done: subprocess.CompletedProcess[str], code: int, *says: str) -> None:
-    """It ended with that code and one line on stderr which says what and where, and nothing else."""
+    """Assert that it ended with `code` and one line on stderr with these texts, and no other output."""
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert re.fullmatch(r"nngkit[^\n]*\n", done.stderr), done.stderr
@@ -56,7 +56,7 @@ def assert_fails(done: subprocess.CompletedProcess[str], code: int, *says: str) 
 
 
 def valid(line: str, schema: str) -> dict[str, Any]:
-    """The JSON line, which has to be as docs/schemas/ says."""
+    """Parse a JSON line and validate it against a schema of docs/schemas/."""
     found: dict[str, Any] = json.loads(line)
     jsonschema.validate(found, json.loads((SCHEMAS / schema).read_text()), cls=jsonschema.Draft202012Validator)
     return found
@@ -64,7 +64,7 @@ def valid(line: str, schema: str) -> dict[str, Any]:
 
 @dataclass
 class Running:
-    """A daemon under test: where it surveys and answers, and its output line by line."""
+    """A daemon under test: its addresses, and its output by lines."""
 
     process: subprocess.Popen[str]
     surveys: str
@@ -72,18 +72,18 @@ class Running:
     warnings: list[str]
 
     def line(self) -> str:
-        """The next line of its output; the test's own timeout bounds it."""
+        """Return the next line of its output; the test's timeout bounds the wait."""
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
     def change(self) -> dict[str, Any]:
-        """The next line, as JSON."""
+        """Return the next line as JSON."""
         return valid(self.line(), "discoverd.json")
 
 
 @contextmanager
 def discoverd(*arguments: str, stdout: int = subprocess.PIPE, **variables: str) -> Iterator[Running]:
-    """`nngkit discoverd` until the block ends, with port 0 and short times unless told otherwise."""
+    """Run `nngkit discoverd` until the block ends, by default with port 0 and short times."""
     given = {"NNGKIT_LISTEN": "tcp://127.0.0.1:0", "NNGKIT_DEADLINE": "500", "NNGKIT_INTERVAL": "100", **variables}
     with subprocess.Popen(
         command("discoverd", *arguments),

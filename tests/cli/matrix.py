@@ -14,15 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from nngkit.cli.cat_options import FORMATS, PROTOCOLS, rows_of
+from nngkit.cli.cat.option_table import FORMATS, PROTOCOLS, options_of
 from tests.cli.cases import said
 
 RECORDED = Path(__file__).with_name("recorded_matrix.json")
-AT_ONCE = 32  # lines run at the same time: most of their time is a timeout
-ENDLESS = 6.0  # seconds; a line that takes longer has not ended, and that is compared, too
+AT_ONCE = 32  # lines run concurrently: they mostly wait for a timeout
+ENDLESS = 6.0  # seconds; a line that takes longer counts as not ended, which is compared too
 HERE = "inproc://matrix"
 SENDERS = ("push", "pub", "req", "surveyor")
-VALUES = {  # of options with a value; those that are left out take 1
+VALUES = {  # values of options; others get 1
     "cacert": "/etc/passwd",
     "cert": "/etc/passwd",
     "data": "again",
@@ -41,7 +41,7 @@ VALUES = {  # of options with a value; those that are left out take 1
 }
 
 
-ADDRESSES = (  # that nanomsg refuses and NNG accepts
+ADDRESSES = (  # rejected by nanomsg, accepted by NNG
     "--bind ws://127.0.0.1:1/x",
     "--bind ws://*:1/",
     "--bind ws://localhost:1",
@@ -61,7 +61,7 @@ ADDRESSES = (  # that nanomsg refuses and NNG accepts
 
 
 def lines(program: str) -> Iterator[str]:
-    """The command lines for ``program``: no protocol or one, with no option or one more."""
+    """Yield the command lines for ``program``: with and without a protocol, with at most one further option."""
     if program == "nanocat":
         yield from (f"--pull --recv-timeout 0.1 {address}" for address in ADDRESSES)
     short = "1" if program == "nngcat" else "0.1"  # seconds; nngcat takes whole ones
@@ -72,21 +72,21 @@ def lines(program: str) -> Iterator[str]:
         base = [*words, "--bind", HERE]
         if protocol in SENDERS:
             base += ["--data", "x"]
-        # nanocat refuses a timeout that the protocol has no use for
+        # nanocat rejects a timeout that does not apply to the protocol
         if program == "nngcat" or protocol not in ("", "push", "pub"):
             base += ["--recv-timeout", short]
         if program == "nngcat" or protocol not in ("", "pull", "sub"):
             base += ["--send-timeout", short]
         yield " ".join(base)
         yield " ".join(words)
-        for row in rows_of(program):
+        for row in options_of(program):
             if row.group == "protocol" or row.key in ("help", "verbose"):
                 continue
             name = row.names(program)[0]
             if row.key == "format":
                 for form in (*FORMATS, "bogus"):
                     yield " ".join([*base, name, form])
-            elif row.key == "interval":  # ends by the count alone, or by failing to send
+            elif row.key == "interval":  # ends only by the count, or a failure to send
                 if program == "nngcat":
                     yield " ".join([*base, name, "1", "--count", "1"])
                 elif protocol not in ("pub", "req", "surveyor", "bus"):
@@ -102,7 +102,7 @@ def lines(program: str) -> Iterator[str]:
 def run_all(
     run: Callable[[str], dict[str, Any]], given: Sequence[str], at_once: int = AT_ONCE
 ) -> dict[str, dict[str, Any]]:
-    """Run every line, ``at_once`` at the same time; return what each said."""
+    """Run every line, ``at_once`` at the same time; return the outcome of each."""
     with ThreadPoolExecutor(at_once) as pool:
         return dict(zip(given, pool.map(run, given), strict=True))
 
@@ -113,7 +113,7 @@ def by(command: list[str], longest: Callable[[str], float] = lambda _: ENDLESS) 
     def run(line: str) -> dict[str, Any]:
         try:
             outcome = said(command, line, longest(line))
-            if outcome["code"] < 0:  # what it says as it aborts has addresses in it
+            if outcome["code"] < 0:  # its abort message contains addresses
                 return {"code": outcome["code"], "stdout": "", "stderr": ""}
             return outcome
         except subprocess.TimeoutExpired:

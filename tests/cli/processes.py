@@ -1,4 +1,4 @@
-"""A command that runs until it is told to stop, as a process; leaving the block kills it."""
+"""Commands that run until stopped, as processes that are killed at the end of a block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cli.commands import ROOT, WAIT, command, environment
 
 
 def listens(path: str) -> bool:
-    """Whether somebody does at that path of ipc."""
+    """Return True if there is a listener at that ipc path."""
     with socket.socket(socket.AF_UNIX) as stream:
         try:
             stream.connect(path)
@@ -27,7 +27,7 @@ def listens(path: str) -> bool:
 
 
 class Running:
-    """`nngkit ...` under test: its output and its diagnostics, line by line, each wait bounded."""
+    """`nngkit ...` under test: its output and diagnostics by lines, with bounded waits."""
 
     def __init__(self, *arguments: str, stdout: int = subprocess.PIPE, **variables: str) -> None:
         self.process = subprocess.Popen(
@@ -51,26 +51,26 @@ class Running:
                 stream.close()
 
     def line(self, timeout: float = WAIT) -> str:
-        """The next line on stdout."""
+        """Return the next line of stdout."""
         assert self.process.stdout is not None
         return self._line(self.process.stdout.fileno(), timeout)
 
     def says(self, timeout: float = WAIT) -> str:
-        """The next line on stderr."""
+        """Return the next line of stderr."""
         assert self.process.stderr is not None
         return self._line(self.process.stderr.fileno(), timeout)
 
     def addresses(self) -> list[str]:
-        """What its first line on stderr says that it listens at."""
+        """Return the address in its first line of stderr."""
         return re.findall(r"listens at ([^\s,;]+)", self.says())
 
     def end(self, number: int = signal.SIGINT) -> int:
-        """Its exit code, once it has been told to stop."""
+        """Stop it and return its exit code."""
         self.process.send_signal(number)
         return self.process.wait(WAIT)
 
     def rest(self) -> tuple[str, str]:
-        """What is left of stdout and stderr, once it has ended."""
+        """Return the rest of stdout and stderr after its end."""
         found = []
         for stream in (self.process.stdout, self.process.stderr):
             text = b"" if stream is None else self._unread.pop(stream.fileno(), b"") + stream.read()
@@ -91,7 +91,7 @@ class Running:
 
 @contextmanager
 def unread() -> Iterator[tuple[int, Callable[[], bytes]]]:
-    """The writing end of a pipe that is full, for a command's output, and how to read at last what was written."""
+    """Return the write end of a full pipe, for a command's output, and a function that reads the output."""
     reading, writing = os.pipe()
     filled = 0
     os.set_blocking(writing, False)

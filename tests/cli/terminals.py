@@ -1,4 +1,4 @@
-"""A terminal of our own: a pty with a program in it, and a model of what it shows. Enough of xterm for curses.
+"""A terminal for tests: a pty with a program in it, and a model of its screen. Enough of xterm for curses.
 
 ::
 
@@ -33,7 +33,7 @@ SEQUENCE = re.compile(r"\x1b(?:\[([?>]?)([\d;]*)([ -/]*)([@-~])|[()]([A-Za-z0-9]
 
 
 class Screen:
-    """What is on it. Raises AssertionError for what it does not know: then the model is wrong, or the program."""
+    """The screen. Raises AssertionError for unknown sequences: the model is incomplete, or the program wrong."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows
@@ -52,16 +52,16 @@ class Screen:
 
     @property
     def lines(self) -> list[str]:
-        """The rows as text; the second half of a wide character is nothing."""
+        """Return the rows as text, each wide character once."""
         return ["".join(row).rstrip() for row in self.cells]
 
     @property
     def cursor(self) -> tuple[int, int]:
-        """Row and column."""
+        """Return row and column of the cursor."""
         return self.y, min(self.x, self.columns - 1)
 
     def looks(self, row: int, column: int) -> tuple[int, ...]:
-        """The numbers of SGR that are in force there."""
+        """Return the SGR attributes at a cell."""
         return self.styles[row][column]
 
     def feed(self, data: bytes) -> None:
@@ -117,7 +117,7 @@ class Screen:
             self.y = min(self.y + 1, self.rows - 1)
 
     def _scroll(self, top: int, count: int) -> None:
-        """Rows from `top` to the region's end go up by `count`, or down if it is negative."""
+        """Scroll the rows from `top` to the end of the region up by `count`, or down if negative."""
         for each, blank in ((self.cells, " "), (self.styles, ())):
             rows: list[Any] = each
             for _ in range(abs(count)):
@@ -231,7 +231,7 @@ class Screen:
 
 
 class Terminal:
-    """`nngkit ...` in a pty; leaving the block kills it."""
+    """`nngkit ...` in a pty; the end of the block kills it."""
 
     def __init__(
         self, *arguments: str, columns: int = 60, rows: int = 12, argv: list[str] | None = None, **variables: str
@@ -265,14 +265,14 @@ class Terminal:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def resize(self, columns: int, rows: int) -> None:
-        """As when somebody drags the window."""
+        """Resize the window."""
         self.screen.columns, self.screen.rows = columns, rows
         self.screen.clear()
         self._resize(columns, rows)
         self.process.send_signal(signal.SIGWINCH)
 
     def send(self, keys: str | bytes) -> None:
-        """As if they were pressed."""
+        """Type keys."""
         data = keys.encode() if isinstance(keys, str) else keys
         while data:
             readable, writable, _ = select.select([self._ours], [self._ours], [], WAIT)
@@ -288,30 +288,30 @@ class Terminal:
             return False
         try:
             data = os.read(self._ours, 65536)
-        except OSError:  # nobody has the other end
+        except OSError:  # the other end is closed
             return False
         self.written += data
         self.screen.feed(data)
         return bool(data)
 
     def until(self, true: Callable[[], bool], what: str = "it") -> None:
-        """Read on until it is so."""
+        """Read until the condition holds."""
         deadline = time.monotonic() + WAIT
         while not true():
             assert time.monotonic() < deadline, f"{what} did not come about:\n" + "\n".join(self.screen.lines)
             self._read(0.05)
 
     def shows(self, *texts: str) -> None:
-        """Read on until the screen has all of these."""
+        """Read until the screen contains all texts."""
         self.until(lambda: all(any(text in line for line in self.screen.lines) for text in texts), repr(texts))
 
     def settle(self, seconds: float = 0.2) -> None:
-        """Read until nothing more comes for a while."""
+        """Read until there is no output for a while."""
         while self._read(seconds):
             pass
 
     def end(self) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Wait for its end and return the exit code."""
         deadline = time.monotonic() + WAIT
         while (code := self.process.poll()) is None:
             assert time.monotonic() < deadline, "it does not end:\n" + "\n".join(self.screen.lines)
@@ -322,6 +322,6 @@ class Terminal:
         return code
 
     def is_as_before(self) -> bool:
-        """Whether the terminal's settings, and what it shows, are those from before."""
+        """Return True if the terminal's settings and screen are as before."""
         now = termios.tcgetattr(self.theirs)
         return now[:4] == self.before[:4] and not self.screen.modes & {1049, 2004, 1}

@@ -1,7 +1,7 @@
-"""What is wrong with a command line, said by the three cats: the option, one exit code, and nothing sent.
+"""Invalid command lines of the three cats: the error names the option, has its exit code, and nothing is sent.
 
-`nngkit cat` says it in one line. nngcat and nanocat have lines of their own, which are followed to the byte: nanocat
-lists what an ambiguous option may be, and what conflicts, in lines below.
+`nngkit cat` reports in one line. The stand-ins print the originals' lines, byte for byte: nanocat lists the candidates
+of an ambiguous option, and conflicting options, in further lines.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FILE = "No such file or directory"
 
 @pytest.fixture
 def listener() -> Iterator[Pull]:
-    """Somebody who would notice."""
+    """Listen as a peer that would notice a message."""
     with tempfile.TemporaryDirectory(prefix="nngkit") as folder, Pull(listen=f"ipc://{folder}/a") as pull:
         yield pull
 
 
 def ends(pull: Pull, capfd: pytest.CaptureFixture[str], command: str, line: str) -> tuple[str, int]:
-    """What is said on standard error, and the exit code; nothing else is to happen."""
+    """Return standard error and the exit code, and assert that nothing else happened."""
     code = main([command, *shlex.split(line.replace("URL", pull.address))])
     out, err = capfd.readouterr()
     assert out == ""
@@ -71,14 +71,14 @@ def ends(pull: Pull, capfd: pytest.CaptureFixture[str], command: str, line: str)
             "does not fit",
             "cat",
             "--push --data x --subscribe a URL",
-            "nngkit cat: --subscribe: makes no sense for push\n",
+            "nngkit cat: --subscribe: does not apply to push\n",
             2,
         ),
         (
             "does not fit",
             "push",
             "--data x --subscribe a URL",
-            "nngkit push: --subscribe: makes no sense for push\n",
+            "nngkit push: --subscribe: does not apply to push\n",
             2,
         ),
         (
@@ -114,7 +114,7 @@ def ends(pull: Pull, capfd: pytest.CaptureFixture[str], command: str, line: str)
             "a bad number",
             "cat",
             "--push --data x --interval 5x URL",
-            "nngkit cat: --interval: '5x' is no length of time like 1.5, 20ms or 2m\n",
+            "nngkit cat: --interval: '5x' is not a time like 1.5, 20ms or 2m\n",
             2,
         ),
         ("a bad number", "nngcat", "--push --data x --interval 5x --dial URL", "Integer argument expected.\n", 1),
@@ -128,7 +128,7 @@ def ends(pull: Pull, capfd: pytest.CaptureFixture[str], command: str, line: str)
     ],
     ids=lambda each: each if isinstance(each, str) and " " in each and len(each) < 20 else "",
 )
-def test_it_is_said_and_nothing_is_sent(
+def test_bad_input_is_reported_and_nothing_is_sent(
     wrong: str, command: str, line: str, says: str, code: int, listener: Pull, capfd: pytest.CaptureFixture[str]
 ) -> None:
     err, ended = ends(listener, capfd, command, line)
@@ -140,7 +140,7 @@ def test_it_is_said_and_nothing_is_sent(
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    """Good ones, and beside them: text that is none, a header with nothing good behind it, another one's key."""
+    """Create valid files, and beside them plain text, a header with garbage, and the key of another certificate."""
     folder, authority = tmp_path_factory.mktemp("c"), trustme.CA()
     good = issue(folder / "good", "localhost", authority=authority)
     issue(folder / "other", "localhost", authority=authority)
@@ -160,15 +160,15 @@ CRYPTOGRAPHIC = "Unable to configure TLS: Cryptographic error\n"
     [
         ("--cert FOLDER/nowhere --key GOOD/key.pem", f"cert: FOLDER/nowhere: {FILE}"),
         ("--cert FOLDER/text --key GOOD/key.pem", "cert: FOLDER/text: not PEM text"),
-        ("--cert FOLDER/bad --key GOOD/key.pem", "cert: FOLDER/bad: no certificate that can be read"),
-        ("--cert GOOD/cert.pem --key FOLDER/bad", "key: FOLDER/bad: no key that can be read"),
+        ("--cert FOLDER/bad --key GOOD/key.pem", "cert: FOLDER/bad: not a readable certificate"),
+        ("--cert GOOD/cert.pem --key FOLDER/bad", "key: FOLDER/bad: not a readable key"),
         ("--cert GOOD/cert.pem --key FOLDER/other/key.pem", "key: FOLDER/other/key.pem: not the key of GOOD/cert.pem"),
-        ("--cacert FOLDER/bad --cert GOOD/cert.pem --key GOOD/key.pem", "cacert: FOLDER/bad: no certificate that can"),
+        ("--cacert FOLDER/bad --cert GOOD/cert.pem --key GOOD/key.pem", "cacert: FOLDER/bad: not a readable cert"),
         ("--key GOOD/key.pem", "key: "),
         ("", "cert: a listener over TLS needs it, and --"),
     ],
 )
-def test_a_bad_certificate_is_said_with_its_option(
+def test_a_bad_certificate_is_reported_with_its_option(
     command: str, files: str, says: str, certificates: Certificate, capfd: pytest.CaptureFixture[str]
 ) -> None:
     good = certificates.cert.parent
@@ -197,7 +197,7 @@ def test_a_bad_certificate_is_said_with_its_option(
         ("", "Unable to configure TLS: a listener needs cert and key\n"),  # where the original fails in each handshake
     ],
 )
-def test_nngcat_says_of_a_bad_certificate_what_the_original_says(
+def test_nngcat_reports_a_bad_certificate_as_the_original_does(
     files: str, says: str, certificates: Certificate, capfd: pytest.CaptureFixture[str]
 ) -> None:
     good = certificates.cert.parent
@@ -207,10 +207,10 @@ def test_nngcat_says_of_a_bad_certificate_what_the_original_says(
     assert capfd.readouterr() == ("", says)
 
 
-def test_a_certificate_that_is_good_is_taken(certificates: Certificate, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_certificate_is_accepted(certificates: Certificate, capfd: pytest.CaptureFixture[str]) -> None:
     both = Path(certificates.cert.parent, "both.pem")
     both.write_bytes(certificates.cert.read_bytes() + certificates.key.read_bytes())
     waits = ["--listen", "tls+tcp://127.0.0.1:0", "--recv-timeout", "50ms"]
     for files in (["--cert", str(both)], list(certificates.options)):
         assert main(["pull", *waits, *files]) == 3
-        assert "nobody was connected" in capfd.readouterr().err
+        assert "no peer connected" in capfd.readouterr().err

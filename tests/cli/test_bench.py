@@ -1,4 +1,4 @@
-"""`nngkit bench` between real processes: what it counts is what there was."""
+"""`nngkit bench` between real processes: its counts are exact."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nngkit.cli.bench import PROTOCOLS
-from nngkit.cli.load import ENDS, boot
+from nngkit.cli.tools.bench import PROTOCOLS
+from nngkit.cli.tools.bench_load import ENDS, boot
 from nngkit.errors import TimedOut
 from nngkit.protocols import Pub, Push, Rep
 from tests.cli.certificates import issue
@@ -42,7 +42,7 @@ def bench(*arguments: str, code: int = 0) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_both_ends_of_each_protocol(protocol: str) -> None:
+def test_both_ends_of_each_protocol_are_measured(protocol: str) -> None:
     found = bench(ANY, "--protocol", protocol, "--size", "64")
     assert (found["protocol"], found["role"], found["size"], found["interrupted"]) == (protocol, "both", 64, False)
     assert found["sent"] > 0
@@ -56,52 +56,52 @@ def test_both_ends_of_each_protocol(protocol: str) -> None:
     assert 0 < times["min"] <= times["p50"] <= times["p90"] <= times["p99"] <= times["p999"] <= times["max"] < 10
 
 
-def test_batches_lose_nothing_and_are_more() -> None:
+def test_batches_lose_nothing_and_are_faster() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = bench(f"ipc://{folder}/s", "--protocol", "pipeline", "--batch", "512", "--size", "24")
     assert (found["batch"], found["dropped"]) == (512, 0)
     assert found["received"] > 1000
 
 
-def test_many_requests_in_flight() -> None:
+def test_many_requests_are_in_flight() -> None:
     found = bench(ANY, "--protocol", "reqrep", "--window", "64")
     assert (found["window"], found["dropped"]) == (64, 0)
 
 
-def test_over_tls(tmp_path: Path) -> None:
+def test_it_measures_over_tls(tmp_path: Path) -> None:
     certificate = issue(tmp_path / "c", "localhost")
     found = bench("tls+tcp://localhost:0", "--protocol", "pair", *certificate.options)
     assert (found["dropped"], found["address"][:10]) == (0, "tls+tcp://")
 
 
-def test_the_two_ends_apart() -> None:
+def test_the_ends_can_be_started_separately() -> None:
     with Running("bench", ANY, "--listen", "--protocol", "pipeline", "--json") as listening:
         (address,) = listening.addresses()
-        dialled = bench(address, "--dial", "--protocol", "pipeline")
-        assert (dialled["role"], dialled["received"], dialled["dropped"]) == ("dial", None, None)
+        dialed = bench(address, "--dial", "--protocol", "pipeline")
+        assert (dialed["role"], dialed["received"], dialed["dropped"]) == ("dial", None, None)
         found = valid(listening.line(), "bench.json")
         assert listening.process.wait(WAIT) == 0
     assert (found["role"], found["sent"], found["received"], found["dropped"]) == (
         "listen",
-        dialled["sent"],
-        dialled["sent"],
+        dialed["sent"],
+        dialed["sent"],
         0,
     )
 
 
-def test_drops_are_what_did_not_come_and_another_machines_clock_times_nothing() -> None:
+def test_drops_are_counted_and_latency_needs_a_common_clock() -> None:
     with Running("bench", ANY, "--listen", "--protocol", "pubsub", "--json") as listening:
         (address,) = listening.addresses()
         with Pub(dial=address) as pub:
             pub.wait_for_peers(1, WAIT)
-            for number in range(0, 100, 2):  # every other one
+            for number in range(0, 100, 2):  # every second message
                 pub.send(struct.pack(">QQ", number, time.monotonic_ns()) + bytes(84))
             pub.send(struct.pack(">QQQ", (1 << 64) - 1, 100, boot() ^ 1))
             found = valid(listening.line(), "bench.json")
     assert (found["sent"], found["received"], found["dropped"], found["latency"]["p50"]) == (100, 50, 50, None)
 
 
-def test_a_source_that_dies_leaves_what_it_had_sent() -> None:
+def test_messages_of_a_killed_source_are_counted() -> None:
     with Running("bench", ANY, "--listen", "--protocol", "pipeline", "--json") as listening:
         (address,) = listening.addresses()
         with Push(dial=address) as push:
@@ -111,7 +111,7 @@ def test_a_source_that_dies_leaves_what_it_had_sent() -> None:
     assert (found["sent"], found["received"], found["dropped"]) == (None, 1, None)
 
 
-def test_interrupted_it_says_what_it_measured() -> None:
+def test_an_interrupt_prints_the_results_so_far() -> None:
     with Rep(listen=ANY) as rep:
         arguments = (rep.address, "--dial", "--protocol", "reqrep", "--seconds", "60", "--json")
         with Running("bench", *arguments) as running:
@@ -123,12 +123,12 @@ def test_interrupted_it_says_what_it_measured() -> None:
     assert (found["sent"], found["received"], found["interrupted"]) == (4, 3, True)
 
 
-def test_interrupted_with_both_ends_it_leaves_no_process() -> None:
+def test_an_interrupt_with_both_ends_leaves_no_process() -> None:
     with tempfile.TemporaryDirectory() as folder:
         address = Path(folder, "s")
         with Running("bench", f"ipc://{address}", "--protocol", "pipeline", "--seconds", "60") as running:
             deadline = time.monotonic() + WAIT
-            while not address.exists():  # then the other end is up
+            while not address.exists():  # the other end is up
                 assert time.monotonic() < deadline
             children = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
             (child,) = children.read_text().split()
@@ -136,30 +136,30 @@ def test_interrupted_with_both_ends_it_leaves_no_process() -> None:
             assert not Path("/proc", child).exists()
 
 
-def test_a_reader_that_does_not_read_stops_no_measuring() -> None:
+def test_a_stalled_reader_does_not_delay_a_measurement() -> None:
     with unread() as (output, read), Rep(listen=ANY) as rep:
         arguments = (rep.address, "--dial", "--protocol", "reqrep", "--seconds", "0.2", "--json")
         with Running("bench", *arguments, stdout=output) as running:
             while not (rep.stats.left):
                 with suppress(TimedOut):
                     rep.recv(0.1).reply(b"x")
-            assert running.process.poll() is None  # it is done, and waits for its reader
+            assert running.process.poll() is None  # it has finished, and waits for its reader
             found = valid(Background(read).result().decode().strip(), "bench.json")
             assert running.process.wait(WAIT) == 0
     assert found["received"] > 0
 
 
 @pytest.mark.slow
-def test_a_reader_that_does_not_read_stops_none_of_six() -> None:
+def test_a_stalled_reader_does_not_delay_any_of_the_six_protocols() -> None:
     with unread() as (output, read), Running("bench", ANY, *SHORT, "--json", stdout=output) as running:
         ended = Background(running.process.wait, WAIT)
-        ended.join(4)  # six of 0.2 s, and a process for each
+        ended.join(4)  # six measurements of 0.2 s, each with a process
         lines = [json.loads(line) for line in Background(read).result().decode().splitlines()]
         assert ended.result() == 0
     assert [each["protocol"] for each in lines] == list(PROTOCOLS)
 
 
-def test_csv_and_text() -> None:
+def test_results_are_printed_as_csv_and_text() -> None:
     done = nngkit("bench", ANY, "--protocol", "reqrep", *SHORT, "--csv")
     (row,) = csv.DictReader(io.StringIO(done.stdout))
     assert (row["protocol"], row["dropped"]) == ("reqrep", "0")
@@ -171,7 +171,7 @@ def test_csv_and_text() -> None:
 
 
 @pytest.mark.slow
-def test_all_six_in_turn() -> None:
+def test_all_six_protocols_are_measured_in_turn() -> None:
     done = nngkit("bench", ANY, *SHORT, "--json")
     assert [json.loads(line)["protocol"] for line in done.stdout.splitlines()] == list(PROTOCOLS)
 
@@ -184,15 +184,15 @@ def test_all_six_in_turn() -> None:
         ([ANY, "--listen", "--dial"], 2, "not allowed with argument"),
         ([ANY, "--json", "--csv"], 2, "not allowed with argument"),
         ([ANY, "--protocol", "pgm"], 2, "argument --protocol: invalid choice"),
-        ([ANY, "--protocol", "survey", "--batch", "3"], 2, "--batch: survey has none"),
+        ([ANY, "--protocol", "survey", "--batch", "3"], 2, "--batch: does not apply to survey"),
         ([ANY, "--size", "23"], 2, "argument --size: '23' is not a whole number from 24"),
-        (["inproc://x"], 2, "URL: inproc is inside one process"),
+        (["inproc://x"], 2, "URL: inproc does not reach"),
         (["pgm://x", "--dial", "--protocol", "bus"], 2, "URL: pgm://x: no transport"),
         ([ANY, "--dial", "--protocol", "bus"], 2, "URL: tcp://127.0.0.1:0: dial needs a port"),
-        ([ANY, "--listen", "--protocol", "bus", "--timeout", "0.1"], 4, "nobody connected in 0.1 s"),
+        ([ANY, "--listen", "--protocol", "bus", "--timeout", "0.1"], 4, "no peer connected in 0.1 s"),
     ],
 )
-def test_what_cannot_be_is_one_line(arguments: list[str], code: int, says: str) -> None:
+def test_an_invalid_combination_is_a_one_line_error(arguments: list[str], code: int, says: str) -> None:
     done = nngkit("bench", *arguments)
     if code == 4:
         assert (done.returncode, done.stderr.count("\n")) == (4, 2)
@@ -201,7 +201,7 @@ def test_what_cannot_be_is_one_line(arguments: list[str], code: int, says: str) 
         assert_fails(done, code, says)
 
 
-def test_a_listening_end_that_cannot_listen_is_said_once() -> None:
+def test_a_failure_to_listen_is_reported_once() -> None:
     with sockets.create_server(("127.0.0.1", 0)) as taken:
         done = nngkit("bench", f"tcp://127.0.0.1:{taken.getsockname()[1]}", "--protocol", "bus")
     assert done.returncode in (1, 3)
@@ -209,7 +209,7 @@ def test_a_listening_end_that_cannot_listen_is_said_once() -> None:
     assert "cannot listen: address in use" in done.stderr
 
 
-def test_the_tables_agree() -> None:
+def test_the_tables_of_protocols_agree() -> None:
     assert tuple(ENDS) == PROTOCOLS
     schema = json.loads((SCHEMAS / "bench.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -217,7 +217,7 @@ def test_the_tables_agree() -> None:
 
 
 @pytest.mark.parametrize(("terminal", "shows"), [("xterm", True), ("dumb", False)])
-def test_a_terminal_sees_a_bar_and_the_output_stays_clean(terminal: str, shows: bool) -> None:
+def test_a_terminal_shows_a_bar_and_the_output_has_none(terminal: str, shows: bool) -> None:
     ours, theirs = pty.openpty()
     try:
         done = subprocess.run(
@@ -234,7 +234,7 @@ def test_a_terminal_sees_a_bar_and_the_output_stays_clean(terminal: str, shows: 
         try:
             while more := os.read(ours, 65536):
                 seen += more
-        except OSError:  # that is how the end of a terminal looks
+        except OSError:  # a terminal at its end
             pass
     finally:
         os.close(ours)

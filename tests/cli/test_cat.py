@@ -1,4 +1,4 @@
-"""`nngkit cat` and its shorthands as processes: what is sent, what is printed, what is said, and every exit code."""
+"""`nngkit cat` and its shorthands as processes: messages, output, diagnostics, and every exit code."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ PIPE = subprocess.PIPE
 
 @pytest.fixture
 def here(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An address to listen at."""
+    """Return an address to listen at."""
     return f"ipc://{tmp_path_factory.mktemp('s')}/a"
 
 
 @contextmanager
 def running(*arguments: str, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
-    """`nngkit ARGUMENTS` until the block ends."""
+    """Run `nngkit ARGUMENTS` until the block ends."""
     with subprocess.Popen(
         command(*arguments), cwd=ROOT, env=environment(), stdin=stdin, stdout=PIPE, stderr=PIPE
     ) as process:
@@ -55,15 +55,15 @@ def ended(process: subprocess.Popen[bytes], data: bytes | None = None) -> tuple[
 
 
 def line(process: subprocess.Popen[bytes]) -> bytes:
-    """The next line it prints; the test's own timeout bounds it."""
+    """Return the next line of output; the test's timeout bounds the wait."""
     assert process.stdout is not None
     return process.stdout.readline()
 
 
-# ---- what is sent ----------------------------------------------------------------------------------------------------
+# ---- input -----------------------------------------------------------------------------------------------------------
 
 
-def test_each_line_is_a_message_as_soon_as_it_is_written(here: str) -> None:
+def test_each_line_is_sent_as_soon_as_it_is_written(here: str) -> None:
     with Pull(listen=here) as pull, running("push", here, "--wait-peers", "1", stdin=PIPE) as process:
         assert process.stdin is not None
         for word in (b"one", b"two"):
@@ -74,13 +74,13 @@ def test_each_line_is_a_message_as_soon_as_it_is_written(here: str) -> None:
         assert [pull.recv(timeout=WAIT), pull.recv(timeout=WAIT)] == [b"", b"last"]
 
 
-def test_100_000_lines_and_none_is_lost(here: str) -> None:
+def test_none_of_100_000_lines_is_lost(here: str) -> None:
     lines = [b"line %d" % number for number in range(100_000)]
     with Pull(listen=here) as pull, running("push", here, "--wait-peers", "1", stdin=PIPE) as process:
         assert process.stdin is not None
 
         def write(stdin: IO[bytes]) -> None:
-            for begin in range(0, len(lines), 1000):  # as they would come from `tail -f`: in pieces
+            for begin in range(0, len(lines), 1000):  # in pieces, as from `tail -f`
                 stdin.write(b"\n".join(lines[begin : begin + 1000]) + b"\n")
                 stdin.flush()
             stdin.close()
@@ -96,8 +96,8 @@ def test_100_000_lines_and_none_is_lost(here: str) -> None:
         assert ended(process) == (b"", "", 0)
 
 
-def test_every_message_that_is_published_is_received_or_counted_as_dropped() -> None:
-    # 20 MB: more than the kernel keeps for a connection whose other end does not read
+def test_every_published_message_is_received_or_counted_as_dropped() -> None:
+    # 20 MB: more than the kernel buffers for a connection without a reader
     lines = b"".join(b"%0200d\n" % number for number in range(100_000))
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(WAIT)
@@ -118,7 +118,7 @@ def test_every_message_that_is_published_is_received_or_counted_as_dropped() -> 
         assert said == losses("pub", counted)
 
 
-def test_every_message_on_a_bus_reaches_each_peer_or_is_counted_as_dropped() -> None:
+def test_every_bus_message_is_received_or_counted_as_dropped() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(WAIT)
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
@@ -145,9 +145,9 @@ def test_every_message_on_a_bus_reaches_each_peer_or_is_counted_as_dropped() -> 
         assert said == losses("bus", counted)
 
 
-def test_a_push_whose_message_went_down_with_its_connection_ends_and_says_so(tmp_path: Path) -> None:
+def test_a_push_reports_a_message_lost_with_its_connection(tmp_path: Path) -> None:
     big = tmp_path / "big"
-    big.write_bytes(bytes(64 << 20))  # more than the kernel keeps for a connection
+    big.write_bytes(bytes(64 << 20))  # more than the kernel buffers for a connection
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(WAIT)
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
@@ -157,18 +157,18 @@ def test_a_push_whose_message_went_down_with_its_connection_ends_and_says_so(tmp
                 puller.settimeout(WAIT)
                 puller.sendall(b"\0SP\0\0\x51\0\0")  # the hello of a PULL
                 size = 0
-                while size < 1 << 20:  # the message has begun
+                while size < 1 << 20:  # the message is partly sent
                     size += len(puller.recv(1 << 16))
                 server.close()
             _, err, code = ended(process)
     *said, last = err.splitlines()
     counted = valid(last, "cat-stats.json")
     assert (code, counted["sent"], counted["written"], counted["broken"], counted["dropped"]) == (1, 1, 0, 1, 0)
-    told = "1 messages were being sent when their connection ended: nobody knows whether they arrived"
+    told = "1 messages were being sent when their connection ended, and may not have arrived"
     assert said == [f"nngkit push: {told}"]
 
 
-def test_a_push_to_a_puller_that_refuses_a_large_message_ends_and_says_what_was_lost(here: str) -> None:
+def test_a_push_reports_a_message_too_large_for_the_puller(here: str) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(1000))
     with Pull(listen=here, recv_max_size=1000) as pull:
         with running("push", here, "--stats", "--json", stdin=PIPE) as process:
@@ -182,7 +182,7 @@ def test_a_push_to_a_puller_that_refuses_a_large_message_ends_and_says_what_was_
     assert said == losses("push", counted)[1:]
 
 
-def test_a_push_whose_puller_is_replaced_in_mid_stream_ends_and_counts_every_message(here: str) -> None:
+def test_a_push_counts_every_message_when_its_puller_is_replaced(here: str) -> None:
     lines = b"".join(b"%0200000d\n" % number for number in range(100))
     with running("push", here, "--stats", "--json", stdin=PIPE) as process:
         writing = Background(ended, process, lines)
@@ -204,17 +204,17 @@ def test_a_push_whose_puller_is_replaced_in_mid_stream_ends_and_counts_every_mes
 
 
 def losses(protocol: str, counted: dict[str, int]) -> list[str]:
-    """What is said of messages that did not arrive."""
-    said = [f"nngkit {protocol}: {counted['dropped']} messages were dropped: who receives them was too slow, or left"]
+    """Return the counts in the reports of lost messages."""
+    said = [f"nngkit {protocol}: {counted['dropped']} messages were dropped: a receiver was too slow, or left"]
     if counted["broken"]:
-        told = "messages were being sent when their connection ended: nobody knows whether they arrived"
+        told = "messages were being sent when their connection ended, and may not have arrived"
         said.append(f"nngkit {protocol}: {counted['broken']} {told}")
     return said
 
 
 def arrived(peer: socket.socket) -> int:
-    """How many lines of 200 bytes come there until it is closed, each behind 8 bytes that say its length."""
-    size = -8  # the hello
+    """Count the lines of 200 bytes received until the end, each after 8 bytes of length."""
+    size = -8  # the greeting
     while piece := peer.recv(1 << 16):
         size += len(piece)
     return size // 208
@@ -229,13 +229,13 @@ def arrived(peer: socket.socket) -> int:
         (["--records"], b"\xc4\x01a\xa2b\n\xc5\x00\x00\xd9\x01c"),
     ],
 )
-def test_what_is_between_delimiters_or_in_records_is_a_message(here: str, options: list[str], data: bytes) -> None:
+def test_input_is_split_by_delimiters_or_records(here: str, options: list[str], data: bytes) -> None:
     with Pull(listen=here) as pull, running("push", here, *options, stdin=PIPE) as process:
         assert ended(process, data) == (b"", "", 0)
         assert [pull.recv(timeout=WAIT) for _ in range(4)] == [b"a", b"b\n", b"", b"c"]
 
 
-def test_what_msgpack_prints_records_reads(here: str, tmp_path: Path) -> None:
+def test_records_reads_the_output_of_msgpack(here: str, tmp_path: Path) -> None:
     bodies = [b"", b"\n\0", bytes(range(256)), b"x" * 70_000]
     file = tmp_path / "records"
     with Push(listen=here) as push, running("pull", here, "--msgpack", "--expect", "4") as process:
@@ -257,7 +257,7 @@ def test_a_whole_file_is_one_message_and_an_interval_has_a_unit(here: str, tmp_p
         assert [pull.recv(timeout=WAIT) for _ in range(3)] == [b"one\ntwo\n"] * 3
 
 
-# ---- what is printed -------------------------------------------------------------------------------------------------
+# ---- output ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -274,13 +274,13 @@ def test_a_whole_file_is_one_message_and_an_interval_has_a_unit(here: str, tmp_p
         (["--format-string", r"{size}\t{{{body:ascii}}}\x21\n"], b"5\t{w.x 1}!\n1\t{.}!\n"),
     ],
 )
-def test_formats(here: str, options: list[str], expected: bytes) -> None:
+def test_each_format_prints_as_documented(here: str, options: list[str], expected: bytes) -> None:
     with Push(listen=here) as push, running("pull", here, "--expect", "2", *options) as process:
         push.send_many([b"w.x 1", b"\xff"])
         assert ended(process) == (expected, "", 0)
 
 
-def test_json_envelopes_are_as_the_schema_says() -> None:
+def test_json_output_matches_the_schema() -> None:
     with (
         Pub(listen="tcp://127.0.0.1:0") as pub,
         running("sub", pub.address, "--subscribe", "w", "--subscribe", "w.x", "--json", "--expect=2") as process,
@@ -295,7 +295,7 @@ def test_json_envelopes_are_as_the_schema_says() -> None:
         assert first["peer"].startswith("tcp://127.0.0.1:")
 
 
-def test_tokens_know_the_topic_the_peer_and_the_time() -> None:
+def test_a_format_string_has_topic_peer_and_time() -> None:
     text = r"{time} {peer} {topic:hex} {body}\n"
     with (
         Pub(listen="tcp://127.0.0.1:0") as pub,
@@ -309,23 +309,23 @@ def test_tokens_know_the_topic_the_peer_and_the_time() -> None:
         assert re.fullmatch(stamp + r' tcp://127\.0\.0\.1:\d+ "\\x77\\x2e" w\.x\n', out.decode())
 
 
-def test_a_time_before_each_line(here: str) -> None:
+def test_timestamp_begins_each_line_with_a_time(here: str) -> None:
     with Push(listen=here) as push, running("pull", here, "--timestamp", "--expect=1") as process:
         push.send(b"work")
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z work\n", ended(process)[0].decode())
 
 
-# ---- questions and answers -------------------------------------------------------------------------------------------
+# ---- requests and replies --------------------------------------------------------------------------------------------
 
 
-def test_a_command_answers(here: str) -> None:
+def test_a_command_makes_the_reply(here: str) -> None:
     script = 'printf "%s " "$NNGKIT_PROTOCOL"; tr a-z A-Z'
     with running("rep", "--listen", here, "--exec", script) as process, Req(dial=here) as req:
         assert req.request(b"hello", timeout=WAIT) == b"rep HELLO"
         assert line(process) == b"hello\n"
 
 
-def test_a_command_that_fails_gives_no_answer_and_is_said(here: str) -> None:
+def test_a_failed_command_is_reported_without_a_reply(here: str) -> None:
     script = 'read word; test "$word" = good && echo yes'
     with (
         running("respond", "--listen", here, "--exec", script, "--expect", "2") as process,
@@ -335,7 +335,7 @@ def test_a_command_that_fails_gives_no_answer_and_is_said(here: str) -> None:
         assert asks.survey(b"bad\n", timeout=0.5).replies == ()
         assert [each.body for each in asks.survey(b"good\n", timeout=WAIT, early=True).replies] == [b"yes\n"]
         _, err, code = ended(process)
-        assert (err, code) == (f"nngkit respond: --exec: {script}: exit code 1, so there is no answer\n", 0)
+        assert (err, code) == (f"nngkit respond: --exec: {script}: exit code 1, no reply sent\n", 0)
 
 
 def test_each_line_is_a_request_and_its_reply_a_line(here: str) -> None:
@@ -350,7 +350,7 @@ def test_each_line_is_a_request_and_its_reply_a_line(here: str) -> None:
         assert ended(process) == (b"ONE\nTWO\n", "", 0)
 
 
-def test_a_survey_ends_with_the_answers_expected(here: str) -> None:
+def test_a_survey_ends_with_the_expected_responses(here: str) -> None:
     options = ("--data", "who?", "--wait-peers", "2", "--expect", "2", "--recv-timeout", "30")
     with running("survey", "--listen", here, *options) as process:
         with Respondent(dial=here) as one, Respondent(dial=here) as two:
@@ -360,7 +360,7 @@ def test_a_survey_ends_with_the_answers_expected(here: str) -> None:
         assert (sorted(out.split()), err, code) == ([b"one", b"two"], "", 0)
 
 
-def test_a_pair_sends_lines_and_prints_what_comes(here: str) -> None:
+def test_a_pair_sends_lines_and_prints_received_messages(here: str) -> None:
     with Pair1(listen=here) as pair, running("pair", here, "--lines", stdin=PIPE) as process:
         assert process.stdin is not None
         for word in (b"one", b"two"):
@@ -371,7 +371,7 @@ def test_a_pair_sends_lines_and_prints_what_comes(here: str) -> None:
             assert line(process) == word.upper() + b"\n"
 
 
-def test_a_bus_says_its_data_once_somebody_is_there(here: str) -> None:
+def test_a_bus_sends_its_data_once_a_peer_is_connected(here: str) -> None:
     with Bus(listen=here) as bus, running("bus", here, "--data", "x", "--wait-peers=1", "--expect=1") as process:
         assert bus.recv(timeout=WAIT) == b"x"
         bus.send(b"y")
@@ -379,9 +379,7 @@ def test_a_bus_says_its_data_once_somebody_is_there(here: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["pub", "bus", "survey"])
-def test_a_side_that_dials_speaks_once_its_first_peer_is_connected(
-    name: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_dialing_sender_waits_for_its_first_peer(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     peer: Any = {"pub": partial(Sub, topics=b""), "bus": Bus, "survey": Respondent}[name]
     for _ in range(5):
         there = f"ipc://{tmp_path_factory.mktemp('s')}/a"
@@ -392,10 +390,10 @@ def test_a_side_that_dials_speaks_once_its_first_peer_is_connected(
             ended(process)
 
 
-def test_a_side_that_dials_waits_for_a_listener_that_is_late(here: str) -> None:
+def test_a_dialing_sender_waits_for_a_late_listener(here: str) -> None:
     with running("pub", here, "--data", "said", "-v") as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == f"nngkit pub: dials at {here}\n".encode()
+        assert process.stderr.readline() == f"nngkit pub: dials {here}\n".encode()
         with Sub(listen=here, topics=b"") as sub:
             assert sub.recv(timeout=WAIT) == b"said"
             assert ended(process) == (b"", "", 0)
@@ -416,9 +414,7 @@ def test_each_data_is_a_message(here: str) -> None:
 
 @pytest.mark.parametrize("answer", [["--data", "yes"], ["--exec", "echo yes"]])
 @pytest.mark.parametrize("name", ["rep", "respond"])
-def test_who_has_answered_when_the_time_runs_out_has_done_what_was_asked(
-    name: str, answer: list[str], here: str
-) -> None:
+def test_a_timeout_after_a_reply_is_success(name: str, answer: list[str], here: str) -> None:
     with (
         running(name, "--listen", here, *answer, "--recv-timeout", "1") as process,
         Req(dial=here) if name == "rep" else Surveyor(dial=here) as asker,
@@ -431,7 +427,7 @@ def test_who_has_answered_when_the_time_runs_out_has_done_what_was_asked(
         assert ended(process) == (b"well?\n", "", 0)
 
 
-def test_tls(authority: trustme.CA, tmp_path: Path) -> None:
+def test_it_talks_tls(authority: trustme.CA, tmp_path: Path) -> None:
     certificate = authority.issue_cert("localhost")
     ca, pem = tmp_path / "ca.pem", tmp_path / "own.pem"
     authority.cert_pem.write_to_path(str(ca))
@@ -456,21 +452,21 @@ def authority() -> trustme.CA:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["pull", "-qL0", "--recv-timeout", "50ms"], 3, "nobody was connected"),
-        (["req", "tcp://127.0.0.1:1", "--data", "x", "--recv-timeout", "50ms"], 3, "nobody was connected"),
+        (["pull", "-qL0", "--recv-timeout", "50ms"], 3, "no peer connected"),
+        (["req", "tcp://127.0.0.1:1", "--data", "x", "--recv-timeout", "50ms"], 3, "no peer connected"),
         (["push", "tcp://127.0.0.1:1", "--data", "x", "--send-timeout", "50ms"], 3, "50 ms|0.05 s"),
         (["sub", "tcp://127.0.0.1:1", "--wait-peers", "1", "--wait-timeout", "50ms"], 3, "0 of 1 peers"),
         *(
             ([name, "tcp://127.0.0.1:1", "--data", "x", "--wait-timeout", "50ms"], 3, "0 of 1 peers")
             for name in ("pub", "bus", "survey")
         ),
-        (["pub", "-qL0", "--data", "x"], 3, "nobody was connected"),
-        (["rep", "-qL0", "--data", "x", "--recv-timeout", "50ms"], 3, "nobody was connected"),
+        (["pub", "-qL0", "--data", "x"], 3, "no peer connected"),
+        (["rep", "-qL0", "--data", "x", "--recv-timeout", "50ms"], 3, "no peer connected"),
         (["pull", "--listen", "tcp://1.2.3.4:5"], 2, "listen: tcp://1.2.3.4:5: address invalid"),
         (["pull", "--listen", "ipc:///nonexistent/x"], 3, "ipc:///nonexistent/x: cannot listen"),
     ],
 )
-def test_exit_codes_say_what_happened(
+def test_each_failure_has_its_exit_code(
     arguments: list[str], code: int, says: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == code
@@ -480,7 +476,7 @@ def test_exit_codes_say_what_happened(
     assert re.search(says, err)
 
 
-def test_less_than_was_expected_is_1_and_nothing_at_all_4(here: str) -> None:
+def test_fewer_messages_than_expected_is_1_and_none_is_4(here: str) -> None:
     with Push(listen=here) as push:
         with running("pull", here, "--expect", "2", "--recv-timeout", "1") as process:
             push.send(b"one")
@@ -489,7 +485,7 @@ def test_less_than_was_expected_is_1_and_nothing_at_all_4(here: str) -> None:
             assert ended(process) == (b"", "nngkit pull: 0 of 2 messages received\n", 4)
 
 
-def test_an_interrupt_prints_what_was_received_and_the_counters(here: str) -> None:
+def test_an_interrupt_prints_received_messages_and_counters(here: str) -> None:
     with Push(listen=here) as push, running("pull", here, "--stats") as process:
         push.send_many([b"one", b"two"])
         assert [line(process), line(process)] == [b"one\n", b"two\n"]
@@ -499,7 +495,7 @@ def test_an_interrupt_prints_what_was_received_and_the_counters(here: str) -> No
         assert err.startswith("nngkit pull: printed 2, sent 0, received 2,")
 
 
-def test_a_listener_on_port_0_says_its_address() -> None:
+def test_the_address_of_a_listener_on_port_0_is_printed() -> None:
     with running("pull", "--listen", "tcp://127.0.0.1:0", "--expect", "1") as process:
         assert process.stderr is not None
         said = re.fullmatch(r"nngkit pull: listens at (tcp://127.0.0.1:[1-9]\d*)\n", process.stderr.readline().decode())
@@ -510,58 +506,58 @@ def test_a_listener_on_port_0_says_its_address() -> None:
 
 
 @pytest.mark.parametrize("command_line", ["ping tcp://127.0.0.1:0 --listen", "top --pull tcp://127.0.0.1:0 --listen"])
-def test_ping_and_top_say_the_address_of_a_listener_on_port_0(command_line: str) -> None:
+def test_ping_and_top_print_the_address_of_a_listener_on_port_0(command_line: str) -> None:
     with running(*command_line.split()) as process:
         assert process.stderr is not None
         assert re.match(rb"nngkit (ping|top): listens at tcp://127.0.0.1:[1-9]", process.stderr.readline())
 
 
 def test_a_second_interrupt_ends_it_at_once(here: str) -> None:
-    # the first one lingers for a second, for a peer that does not come
+    # the first signal lingers for a second, for a peer that never connects
     with running("push", "--listen", here, "--lines", "-v", stdin=PIPE) as process:
         assert process.stderr is not None
         assert process.stdin is not None
         assert process.stderr.readline() == f"nngkit push: listens at {here}\n".encode()
-        for _ in range(2):  # one line that is read tells that the one before it is queued
+        for _ in range(2):  # reading a line proves that the one before it is queued
             process.stdin.write(b"unheard\n")
             process.stdin.flush()
             eventually(lambda: unread(process.stdin) == 0)
         process.send_signal(signal.SIGINT)
-        eventually(lambda: not catches_interrupts(process.pid))  # or the kernel makes one of the two
+        eventually(lambda: not catches_interrupts(process.pid))  # otherwise the kernel may merge the two
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT) == -signal.SIGINT
         assert process.stderr.read() == b""
 
 
-def test_what_nobody_took_by_the_end_is_said(here: str) -> None:
+def test_messages_unsent_at_the_end_are_reported(here: str) -> None:
     with running("push", "--listen", here, "--lines", "-v", "--stats", "--json", stdin=PIPE) as process:
         assert process.stderr is not None
         assert process.stdin is not None
         assert process.stderr.readline() == f"nngkit push: listens at {here}\n".encode()
         process.stdin.write(b"unheard\n")
         process.stdin.close()
-        time.sleep(0.2)  # for the line to be read: it says nothing of that
+        time.sleep(0.2)  # for the line to be read, which it does not report
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT) == 130
         said, last = process.stderr.read().decode().splitlines()
-    assert said == "nngkit push: 1 messages were dropped: nobody took them"
+    assert said == "nngkit push: 1 messages were dropped: no peer took them"
     assert valid(last, "cat-stats.json")["dropped"] == 1
 
 
 def unread(pipe: IO[bytes] | None) -> int:
-    """Bytes that nobody has read from it yet."""
+    """Return the number of unread bytes."""
     assert pipe is not None
     return int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def catches_interrupts(pid: int) -> bool:
-    """Whether a handler waits for its SIGINT."""
+    """Return True if the process has a handler for SIGINT."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = int(re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[1], 16)  # type: ignore[index]
     return bool(caught >> (signal.SIGINT - 1) & 1)
 
 
-def test_a_reader_that_goes_away_is_no_news(here: str) -> None:
+def test_a_closed_output_ends_it_silently(here: str) -> None:
     with Push(listen=here) as push, running("pull", here) as process:
         assert process.stdout is not None
         process.stdout.close()
@@ -586,7 +582,7 @@ U = "tcp://127.0.0.1:1"
         (["sub", "--pub", U], "--pub: the protocol is sub already"),
         (["cat", "--bus", "--bus", U], "--bus: the protocol is bus already"),
         (["cat", "--bus", "--bus0", U], "--bus0: the protocol is bus already"),
-        (["cat", "-D1", "-D2", "--rep", U], "-D: is given twice, and each request has one answer"),
+        (["cat", "-D1", "-D2", "--rep", U], "-D: is given twice, and a request has one reply"),
         (["pull", "--count", "1", "-C2", U], "-C: is given twice"),
         (["push", "--file", "a", "--file", "b", U], "--file: is given twice"),
         (["cat", "--pu", U], "--pu: may be --pub, --pub0, --pull, --pull0, --push, --push0"),
@@ -597,30 +593,30 @@ U = "tcp://127.0.0.1:1"
         (["pull", "-C"], "-C: needs a value"),
         (["pull", "-C0", U], "-C: '0' is not a whole number"),
         (["pull", "--count=many", U], "--count: 'many' is not a whole number"),
-        (["pull", "--recv-timeout", "5x", U], "--recv-timeout: '5x' is no length of time"),
-        (["pull", "--recv-timeout=-1", U], "--recv-timeout: '-1' is no length of time"),
-        (["pull", "--delay", "nan", U], "--delay: 'nan' is no length of time"),
+        (["pull", "--recv-timeout", "5x", U], "--recv-timeout: '5x' is not a time"),
+        (["pull", "--recv-timeout=-1", U], "--recv-timeout: '-1' is not a time"),
+        (["pull", "--delay", "nan", U], "--delay: 'nan' is not a time"),
         (["pull", "-Z", "2G", U], "-Z: '2G' is not a size"),
         (["pull", "-L", "70000"], "-L: '70000' is not a port"),
         (["pull", "here"], "URL: 'here' is not an address"),
         (["pull", "--dial", "here"], "--dial: 'here' is not an address"),
-        (["pull", "--data", "x", U], "--data: makes no sense for pull"),
-        (["pull", "--interval", "1", U], "--interval: makes no sense for pull"),
-        (["push", "--subscribe", "x", U], "--subscribe: makes no sense for push"),
-        (["push", "--hex", U], "--hex: makes no sense for push"),
-        (["req", "--exec", "x", U], "--exec: makes no sense for req"),
-        (["pull", "--raw", "--hex", U], "--hex: does not go with --raw"),
-        (["pull", "--format", "xml", U], "--format: 'xml' is none of no, raw, ascii"),
-        (["pull", "--format-string", "{key}", U], "--format-string: {key} is none of {body}, {topic}"),
-        (["pull", "--format-string", "{body:xml}", U], "--format-string: {body:xml}: 'xml' is no format"),
-        (["pull", "--format-string", "{", U], "--format-string: a lone {"),
-        (["pull", "--format-string", r"\q", U], r"--format-string: '\\q' is none of \n"),
-        (["pull", "--delimiter", r"\q", U], r"--delimiter: '\\q' is none of \n"),
+        (["pull", "--data", "x", U], "--data: does not apply to pull"),
+        (["pull", "--interval", "1", U], "--interval: does not apply to pull"),
+        (["push", "--subscribe", "x", U], "--subscribe: does not apply to push"),
+        (["push", "--hex", U], "--hex: does not apply to push"),
+        (["req", "--exec", "x", U], "--exec: does not apply to req"),
+        (["pull", "--raw", "--hex", U], "--hex: conflicts with --raw"),
+        (["pull", "--format", "xml", U], "--format: 'xml' is not one of no, raw, ascii"),
+        (["pull", "--format-string", "{key}", U], "--format-string: {key} is not one of {body}, {topic}"),
+        (["pull", "--format-string", "{body:xml}", U], "--format-string: {body:xml}: 'xml' is not a format"),
+        (["pull", "--format-string", "{", U], "--format-string: a single {"),
+        (["pull", "--format-string", r"\q", U], r"--format-string: '\\q' is not one of \n"),
+        (["pull", "--delimiter", r"\q", U], r"--delimiter: '\\q' is not one of \n"),
         (["pull", "--delimiter", "", U], "--delimiter: is empty"),
-        (["pull", "--timestamp", "--json", U], "--timestamp: does not go with --json"),
-        (["push", "--data", "x", "--file", "y", U], "--file: does not go with --data"),
-        (["push", "--data", "x", "--lines", U], "--lines: does not go with --data"),
-        (["push", "--records", "-0", U], "-0: does not go with --records"),
+        (["pull", "--timestamp", "--json", U], "--timestamp: conflicts with --json"),
+        (["push", "--data", "x", "--file", "y", U], "--file: conflicts with --data"),
+        (["push", "--data", "x", "--lines", U], "--lines: conflicts with --data"),
+        (["push", "--records", "-0", U], "-0: conflicts with --records"),
         (["push", "--file", "/nonexistent", U], "--file: /nonexistent: No such file or directory"),
         (["push", "--file", "/nonexistent", "--lines", U], "--file: /nonexistent: No such file or directory"),
         (["rep", "--file", "/tmp", U], "--file: /tmp: Is a directory"),
@@ -628,13 +624,13 @@ U = "tcp://127.0.0.1:1"
         (["pull", "--insecure", U], "--insecure: is for tls+tcp:// and wss://"),
         (["pull", "--cacert", "/nonexistent", "tls+tcp://a:1"], "--cacert: /nonexistent: No such file"),
         (["pull", "--cacert", "/etc/passwd", "tls+tcp://a:1"], "--cacert: /etc/passwd: not PEM text"),
-        (["pull", "tls+tcp://a:1"], "--cacert: a dialler over TLS needs it, or --insecure"),
+        (["pull", "tls+tcp://a:1"], "--cacert: a dialer over TLS needs it, or --insecure"),
         (["pull", "pgm://a:1"], "no transport 'pgm'"),
         (["pull", "tcp://127.0.0.1:99999"], "dial needs a port"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
-def test_bad_input_is_one_line_that_names_the_option(
+def test_bad_input_is_a_one_line_error_that_names_the_option(
     arguments: list[str], says: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
@@ -644,8 +640,8 @@ def test_bad_input_is_one_line_that_names_the_option(
     assert says in err
 
 
-def test_records_that_are_none_are_said(here: str) -> None:
+def test_malformed_records_are_reported(here: str) -> None:
     with Pull(listen=here) as pull, running("push", here, "--records", stdin=PIPE) as process:
         out, err, code = ended(process, b"\xc4\x01a\xc4\x05b")
-        assert (out, err, code) == (b"", "nngkit push: standard input: it ends inside the record at byte 3\n", 2)
+        assert (out, err, code) == (b"", "nngkit push: standard input: ends inside the record at byte 3\n", 2)
         assert pull.recv(timeout=WAIT) == b"a"

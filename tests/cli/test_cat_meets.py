@@ -1,4 +1,4 @@
-"""`nngkit cat` as the peer of nngcat and nanocat: six protocols, tcp and ipc, any side listening, any speaking."""
+"""`nngkit cat` as the peer of nngcat and nanocat: six protocols, tcp and ipc, either side listening or sending."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.cli.processes import Running
 from tests.protocols.programs import INTERVAL, Program, needed, place
 
-PATTERNS = {  # our shorthands of who says `said` again and again and of who prints it, and what the programs call them
+PATTERNS = {  # nngkit's shorthands for the repeated sender of `said` and the receiver, and the names in the programs
     "pipeline": ("push", "pull", "--push", "--pull"),
     "pubsub": ("pub", "sub", "--pub", "--sub"),
     "reqrep": ("req", "rep", "--req", "--rep"),
@@ -20,7 +20,7 @@ PATTERNS = {  # our shorthands of who says `said` again and again and of who pri
 
 
 def marks(name: str, *way: str) -> list[pytest.MarkDecorator]:
-    """One way a protocol is tried each time; as nngcat repeats in whole seconds, each takes one or two."""
+    """Yield one combination for each protocol; nngcat repeats in whole seconds, so each takes one or two."""
     return [needed(name)] if way == ("ipc", "it", "hear") else [needed(name), pytest.mark.slow]
 
 
@@ -36,7 +36,7 @@ CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "pattern", "transport", "who_listens", "we"), CASES)
-def test_cat_meets_the_original(
+def test_cat_exchanges_messages_with_the_original(
     name: str, pattern: str, transport: str, who_listens: str, we: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     speaks, hears, it_speaks, it_hears = PATTERNS[pattern]
@@ -47,15 +47,15 @@ def test_cat_meets_the_original(
     answers = pattern in ("reqrep", "survey")
     saying, hearing = ["--data", "said", "--interval"], ["--data", "answered"] if answers else []
     ours += [*saying, "200ms"] if we == "speak" else hearing
-    # nngcat ends itself if it comes to wait for answers after its interval is over: a request waits for whom to ask,
-    # and a busy machine may stop it for a second
+    # nngcat ends if it waits for replies beyond its interval: a request waits for a peer, and a busy machine may
+    # delay it for a second
     interval = {"reqrep": "30", "survey": "3"}.get(pattern, INTERVAL[name])
     its += [*saying, interval] if we == "hear" else hearing
-    if we == "speak" or pattern not in ("pipeline", "pubsub"):  # nngcat has no format for who only sends
+    if we == "speak" or pattern not in ("pipeline", "pubsub"):  # nngcat has no format for senders
         its.append("--quoted")
     with ExitStack() as stack:
         there = stack.enter_context(place(transport, tmp_path_factory.mktemp("s")))
-        patient = ["--async"] if name == "nngcat" else []  # it gives up at once where nobody listens yet
+        patient = ["--async"] if name == "nngcat" else []  # it gives up at once without a listener
         if who_listens == "we":
             we_run = stack.enter_context(Running(*ours, "--listen", there))
             it = stack.enter_context(Program(name, *its, *patient, "--connect", there))

@@ -1,4 +1,4 @@
-"""The completion scripts, run by their shells: what bash, zsh and fish offer for a line that was begun."""
+"""The completion scripts, run by bash, zsh and fish: completions of a begun line."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.bench import PROTOCOLS
-from nngkit.cli.cat_options import FORMATS
-from nngkit.cli.completion import SHELLS
-from nngkit.cli.main import COMMANDS
+from nngkit.cli.cat.option_table import FORMATS
+from nngkit.cli.commands import COMMANDS
+from nngkit.cli.tools.bench import PROTOCOLS
+from nngkit.cli.tools.completion import SHELLS
 from nngkit.devices.kinds import KINDS
 from tests.cli.commands import nngkit
 
 WAIT = 50
-# What zsh would insert or list is what its functions give to compadd; a call with -O, -A or -D only asks.
+# zsh's functions pass completions to compadd; a call with -O, -A or -D only queries.
 ZSHRC = """
 PROMPT='ready> '
 fpath=($ZDOTDIR $fpath)
@@ -69,7 +69,7 @@ def by_fish(line: str, folder: Path) -> set[str]:
 
 
 def by_zsh(line: str, folder: Path) -> set[str]:
-    """zsh completes on a terminal alone: so it gets one, and the line and a tab are typed."""
+    """Type the line and a tab in a terminal: zsh completes only there."""
     (folder / "_nngkit").write_text(SHELLS["zsh"]())
     (folder / ".zshrc").write_text(ZSHRC)
     ours, theirs = pty.openpty()
@@ -95,7 +95,7 @@ def by_zsh(line: str, folder: Path) -> set[str]:
 
 
 def shown(terminal: int, what: str) -> str:
-    """What there is on the terminal, as soon as that is among it."""
+    """Return the terminal's output as soon as it contains the text."""
     text, deadline = "", time.monotonic() + WAIT
     while what not in text:
         readable, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
@@ -112,7 +112,7 @@ INSTALLED = [
 ]
 
 
-def test_each_shell_is_tried() -> None:
+def test_each_shell_has_a_test() -> None:
     assert set(BY) == set(SHELLS)
 
 
@@ -139,17 +139,17 @@ def test_each_shell_is_tried() -> None:
         ("nngkit cat --listen x --format h", {"hex"}),
         ("nngkit bench --protocol ", set(PROTOCOLS)),
         ("nngkit bench --protocol bus --wi", {"--window"}),
-        ("nngkit doc re", {"recover", "replay"}),
-        ("nngkit doc replay --pe", {"--peers"}),
+        ("nngkit doc re", {"recover"}),
+        ("nngkit doc edit --edi", {"--editor"}),
         ("nngkit cat --cacert x -L 1 --wait-p", {"--wait-peers"}),
     ],
 )
-def test_it_completes(shell: str, line: str, offered: set[str], tmp_path: Path) -> None:
+def test_a_begun_line_is_completed(shell: str, line: str, offered: set[str], tmp_path: Path) -> None:
     assert BY[shell](line, tmp_path) == offered
 
 
 @pytest.mark.parametrize("shell", INSTALLED[1:])
-def test_files_are_offered_where_a_file_is_meant(shell: str, tmp_path: Path) -> None:
+def test_files_are_offered_for_file_options(shell: str, tmp_path: Path) -> None:
     (tmp_path / "certificate.pem").touch()
     (found,) = BY[shell](f"nngkit pull --cacert {tmp_path}/certif", tmp_path)
     assert found.endswith("certificate.pem")
@@ -157,12 +157,12 @@ def test_files_are_offered_where_a_file_is_meant(shell: str, tmp_path: Path) -> 
 
 
 @pytest.mark.needs_program("zsh", package="zsh")
-def test_zsh_completes_a_value_behind_an_equals_sign(tmp_path: Path) -> None:
+def test_zsh_completes_a_value_after_an_equals_sign(tmp_path: Path) -> None:
     assert by_zsh("nngkit cat --format=h", tmp_path) == {"hex"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_is_one_the_shell_can_read(shell: str, tmp_path: Path) -> None:
+def test_the_shell_parses_the_script(shell: str, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(nngkit("completion", shell).stdout)
     for command in COMMANDS:

@@ -1,4 +1,4 @@
-"""`nngkit device` as a process: what people's programs see of it, on both sides."""
+"""`nngkit device` as a process, between programs on both sides."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ PROGRAMS = [pytest.param(name, marks=needed(name)) for name in ("nngcat", "nanoc
 
 
 def device(kind: str, *arguments: str, **options: Any) -> Running:
-    """A device that listens on both sides."""
+    """Run a device that listens on both sides."""
     return Running("device", kind, "--front-listen", ANY, "--back-listen", ANY, *arguments, **options)
 
 
 def connected(running: Running, peers: int = 1) -> dict[str, Any]:
-    """The statistics of a device started with --json, once both of its sides have that many peers."""
+    """Return the statistics of a device started with --json, once both sides have that many peers."""
     while True:
         running.process.send_signal(signal.SIGUSR1)
         counted = valid(running.line(), "device.json")
@@ -47,7 +47,7 @@ def connected(running: Running, peers: int = 1) -> dict[str, Any]:
 
 @pytest.fixture
 def answerer() -> Iterator[Callable[[str], Rep]]:
-    """Dials an address, and answers there in upper case."""
+    """Dial an address and reply in upper case."""
     opened: list[tuple[Rep, Background]] = []
 
     def start(address: str) -> Rep:
@@ -65,12 +65,12 @@ def answerer() -> Iterator[Callable[[str], Rep]]:
         background.result()
 
 
-# ---- what passes -----------------------------------------------------------------------------------------------------
+# ---- forwarding ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("asker", PROGRAMS)
 @pytest.mark.parametrize("replier", PROGRAMS)
-def test_a_queue_between_the_programs_people_have(asker: str, replier: str) -> None:
+def test_a_queue_connects_nngcat_and_nanocat(asker: str, replier: str) -> None:
     with device("queue") as queue:
         front, back = queue.addresses()
         with Program(replier, "--rep", "--connect", back, "--data", "42", "--quoted") as answers:
@@ -80,7 +80,7 @@ def test_a_queue_between_the_programs_people_have(asker: str, replier: str) -> N
                 assert answers.line() == f'"question {number}"'
 
 
-def test_a_queue_with_many_requests_in_flight(answerer: Callable[[str], Rep]) -> None:
+def test_a_queue_forwards_many_concurrent_requests(answerer: Callable[[str], Rep]) -> None:
     with device("queue", "--json") as queue:
         front, back = queue.addresses()
         answerer(back)
@@ -96,7 +96,7 @@ def test_a_queue_with_many_requests_in_flight(answerer: Callable[[str], Rep]) ->
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_streamer_for_the_programs_people_have(name: str) -> None:
+def test_a_streamer_connects_nngcat_and_nanocat(name: str) -> None:
     with device("streamer") as streamer:
         front, back = streamer.addresses()
         with (
@@ -107,7 +107,7 @@ def test_a_streamer_for_the_programs_people_have(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_forwarder_for_the_programs_people_have(name: str) -> None:
+def test_a_forwarder_connects_nngcat_and_nanocat(name: str) -> None:
     with device("forwarder", "--topic", "weather.") as forwarder:
         front, back = forwarder.addresses()
         with (
@@ -120,7 +120,7 @@ def test_a_forwarder_for_the_programs_people_have(name: str) -> None:
 
 @pytest.mark.needs_program("nngcat", package="nng-utils")
 @pytest.mark.needs_program("nanocat", package="nanomsg-utils")
-def test_nanomsgs_pair_meets_nngs_pair_of_version_1() -> None:
+def test_a_device_connects_pair_versions_0_and_1() -> None:
     with device("pair01") as bridge:
         front, back = bridge.addresses()
         with (
@@ -132,7 +132,7 @@ def test_nanomsgs_pair_meets_nngs_pair_of_version_1() -> None:
 
 
 @pytest.mark.parametrize(("kind", "one", "two"), [("bus", Bus, Bus), ("pair0", Pair0, Pair0), ("pair1", Pair1, Pair1)])
-def test_relays_go_both_ways_whoever_dials(kind: str, one: Any, two: Any) -> None:
+def test_relays_forward_both_ways_whichever_side_dials(kind: str, one: Any, two: Any) -> None:
     with one(listen=ANY) as left, two(listen=ANY) as right:
         dials = ("--front-dial", left.address, "--back-dial", right.address)
         with Running("device", kind, *dials, "--json") as relay:
@@ -146,7 +146,7 @@ def test_relays_go_both_ways_whoever_dials(kind: str, one: Any, two: Any) -> Non
             assert left.recv(WAIT) == b"back"
 
 
-def test_from_tls_to_ipc(tmp_path: Path) -> None:
+def test_a_device_forwards_from_tls_to_ipc(tmp_path: Path) -> None:
     certificate = issue(tmp_path / "c", "localhost")
     with tempfile.TemporaryDirectory() as folder:  # not tmp_path: a socket's path is short
         sides = ("--front-listen", "tls+tcp://127.0.0.1:0", "--back-listen", f"ipc://{folder}/s")
@@ -158,7 +158,7 @@ def test_from_tls_to_ipc(tmp_path: Path) -> None:
             streamer.end()
 
 
-def test_each_side_has_a_certificate_of_its_own(tmp_path: Path) -> None:
+def test_each_side_can_have_its_own_certificate(tmp_path: Path) -> None:
     outer, inner = (issue(tmp_path / name, "localhost") for name in ("outer", "inner"))
     sides = ("--front-listen", "tls+tcp://127.0.0.1:0", "--back-listen", "tls+tcp://127.0.0.1:0")
     own = [
@@ -179,7 +179,7 @@ def test_each_side_has_a_certificate_of_its_own(tmp_path: Path) -> None:
         streamer.end()
 
 
-def test_a_sides_own_tls_comes_before_the_common(tmp_path: Path) -> None:
+def test_tls_options_of_a_side_override_the_common_ones(tmp_path: Path) -> None:
     common, own = (issue(tmp_path / name, "localhost") for name in ("common", "own"))
     sides = ("--front-listen", "tls+tcp://127.0.0.1:0", "--back-listen", "tls+tcp://127.0.0.1:0")
     pair = ("--back-cert", str(own.cert), "--back-key", str(own.key))
@@ -187,7 +187,7 @@ def test_a_sides_own_tls_comes_before_the_common(tmp_path: Path) -> None:
         front, back = streamer.addresses()
         with (
             Push(dial=front, tls=common.tls(server_name="localhost")) as push,
-            # it shows its own certificate at the back, and demands one of the common authority
+            # it shows its own certificate at the back, and requires one of the common authority
             Pull(dial=back, tls=common.tls(ca=own.ca, server_name="localhost")) as pull,
         ):
             push.send(b"x")
@@ -195,14 +195,14 @@ def test_a_sides_own_tls_comes_before_the_common(tmp_path: Path) -> None:
         streamer.end()
 
 
-# ---- what is seen of it ----------------------------------------------------------------------------------------------
+# ---- capture and statistics ------------------------------------------------------------------------------------------
 
 
 def records(file: Path) -> list[dict[str, Any]]:
     return [valid(line, "device-capture.json") for line in file.read_text().splitlines()]
 
 
-def test_capture_has_every_message_and_goes_on_where_it_was(tmp_path: Path, answerer: Callable[[str], Rep]) -> None:
+def test_capture_has_every_message_and_appends(tmp_path: Path, answerer: Callable[[str], Rep]) -> None:
     file = tmp_path / "capture"
     for run in range(2):
         with device("queue", "--capture", str(file)) as queue:
@@ -226,7 +226,7 @@ def test_capture_has_every_message_and_goes_on_where_it_was(tmp_path: Path, answ
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_statistics_for_a_closed_output_do_not_go_where_its_number_is_taken_again(tmp_path: Path) -> None:
+def test_statistics_never_go_to_a_reused_descriptor(tmp_path: Path) -> None:
     file = tmp_path / "capture"  # which would be opened as number 1
     line = shlex.join(
         command(
@@ -249,14 +249,14 @@ def test_statistics_for_a_closed_output_do_not_go_where_its_number_is_taken_agai
     assert [base64.b64decode(each["data"]) for each in records(file)] == [b"x"]
 
 
-def test_a_capture_that_fails_is_said_and_the_messages_pass(tmp_path: Path) -> None:
+def test_a_failed_capture_is_reported_and_messages_are_forwarded(tmp_path: Path) -> None:
     with device("streamer", "--capture", "/dev/full", "--json") as streamer:
         front, back = streamer.addresses()
         with Push(dial=front) as push, Pull(dial=back) as pull:
             push.send(b"one")
             assert pull.recv(WAIT) == b"one"
             assert streamer.says() == (
-                "nngkit device: --capture: /dev/full: No space left on device; messages pass on uncaptured"
+                "nngkit device: --capture: /dev/full: No space left on device; messages are forwarded without capture"
             )
             push.send(b"two")
             assert pull.recv(WAIT) == b"two"
@@ -265,7 +265,7 @@ def test_a_capture_that_fails_is_said_and_the_messages_pass(tmp_path: Path) -> N
         assert (counted["captured"], counted["uncaptured"], counted["up"]["passed"]) == (0, 2, 2)
 
 
-def test_sigusr1_and_stats_print_what_passed() -> None:
+def test_sigusr1_and_stats_print_statistics() -> None:
     with device("forwarder", "--json") as forwarder, device("bus", "--stats", "0.05") as bus:
         front, back = forwarder.addresses()
         with Pub(dial=front) as pub, Sub(dial=back, topics=b"") as sub:
@@ -282,11 +282,11 @@ def test_sigusr1_and_stats_print_what_passed() -> None:
         assert (forwarder.end(), bus.end()) == (130, 130)
 
 
-def test_whoever_does_not_read_the_statistics_does_not_hold_it_up() -> None:
+def test_a_stalled_reader_of_statistics_does_not_delay_the_device() -> None:
     with device("streamer", "--stats", "0.001", "--json") as streamer:
         front, back = streamer.addresses()
         with Push(dial=front) as push, Pull(dial=back) as pull:
-            for number in range(200):  # a pipe holds 64 KiB, which is some 100 of its lines
+            for number in range(200):  # a pipe holds 64 KiB, some 100 lines
                 push.send(b"%d" % number)
                 assert pull.recv(WAIT) == b"%d" % number
                 threading.Event().wait(0.002)
@@ -295,7 +295,7 @@ def test_whoever_does_not_read_the_statistics_does_not_hold_it_up() -> None:
         assert streamer.process.wait(WAIT) == 143
 
 
-def test_a_reader_that_goes_away_ends_it() -> None:
+def test_a_closed_output_ends_it() -> None:
     reading, writing = os.pipe()
     with device("streamer", "--stats", "0.01", stdout=writing) as streamer:
         os.close(writing)
@@ -315,7 +315,7 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
     [
         ([], 2, "the following arguments are required: KIND"),
         (["broker", *BOTH], 2, "argument KIND: invalid choice: 'broker'"),
-        (["queue", "--front-listen", ANY], 2, "--back-listen: the back needs an address, here or by --back-dial"),
+        (["queue", "--front-listen", ANY], 2, "--back-listen: the back needs an address, here or in --back-dial"),
         (["queue", "--back-dial", ANY], 2, "--front-listen: the front needs an address"),
         (["queue", "--front-listen", "here", "--back-listen", ANY], 2, "argument --front-listen: 'here' is not an"),
         (["queue", "--front-listen", "tcp://127.0.0.1:1:2", "--back-listen", ANY], 2, "nngkit device: "),
@@ -327,18 +327,18 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
         (
             ["queue", *BOTH[:2], "--back-dial", "tls+tcp://127.0.0.1:1"],
             2,
-            "--back-cacert: a dialler over TLS needs it, or --back-insecure",
+            "--back-cacert: a dialer over TLS needs it, or --back-insecure",
         ),
         (["queue", *BOTH, "--front-cacert", "/x"], 2, "--front-cacert: is for tls+tcp:// and wss:// addresses"),
         (
             ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--back-insecure"],
             2,
-            "--back-insecure: is for tls+tcp:// and wss:// addresses, and at the back is none",
+            "--back-insecure: is for tls+tcp:// and wss:// addresses; there is none at the back",
         ),
         (
             ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--front-key", "/etc/passwd"],
             2,
-            "--front-key: goes together with --front-cert",
+            "--front-key: requires --front-cert",
         ),
         (
             ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--front-key", "/x", "--front-cert", "/etc/passwd"],
@@ -361,7 +361,7 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
         (["queue", *BOTH, "--max-size", "-1"], 2, "argument --max-size: '-1' is not a whole number"),
         (["queue", *BOTH, "--capture", "/nowhere/x"], 2, "--capture: /nowhere/x: No such file or directory"),
         (["queue", *BOTH, "--cacert", "/x"], 2, "--cacert: is for tls+tcp:// and wss:// addresses"),
-        (["queue", "--front-listen", "wss://:0", *BOTH[2:], "--cert", "/x"], 2, "--cert: goes together with --key"),
+        (["queue", "--front-listen", "wss://:0", *BOTH[2:], "--cert", "/x"], 2, "--cert: requires --key"),
         (
             ["queue", "--front-listen", "wss://:0", *BOTH[2:], "--cert", "/x", "--key", "/x"],
             2,
@@ -369,7 +369,7 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
         ),
     ],
 )
-def test_wrong_usage_is_one_line(arguments: list[str], code: int, says: str) -> None:
+def test_wrong_usage_is_a_one_line_error(arguments: list[str], code: int, says: str) -> None:
     assert_fails(nngkit("device", *arguments), code, says)
 
 

@@ -1,4 +1,4 @@
-"""From evidence to findings, without a socket."""
+"""Diagnosis of evidence, without a socket."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def codes(found: Diagnosis) -> list[str]:
     return [finding.code for finding in found.findings]
 
 
-def test_whose_peer_is_whose() -> None:
+def test_the_table_of_peers_is_symmetric() -> None:
     assert all(PEERS[PEERS[name]] == name for name in NUMBERS)
     assert set(PEERS) == set(NUMBERS)
 
 
 @given(NAMES, st.none() | NAMES)
-def test_two_protocols_meet_if_they_are_made_for_each_other(peer: str, mine: str | None) -> None:
+def test_only_matching_protocols_are_compatible(peer: str, mine: str | None) -> None:
     over_tcp = diagnose(Seen(TCP, greeting=hello(peer)), mine)
     over_ws = diagnose(Seen(WS, upgrades=(Upgrade(peer, 101),)), mine)
     for found in (over_tcp, over_ws):
@@ -63,7 +63,7 @@ def test_two_protocols_meet_if_they_are_made_for_each_other(peer: str, mine: str
     st.lists(st.builds(Upgrade, NAMES, st.none() | st.integers(100, 599))),
     st.none() | NAMES,
 )
-def test_whatever_was_seen_there_is_an_answer_and_it_agrees_with_itself(
+def test_every_evidence_has_a_consistent_diagnosis(
     address: Address,
     connected: Connected,
     tls: TlsTrouble | None,
@@ -108,7 +108,7 @@ def test_whatever_was_seen_there_is_an_answer_and_it_agrees_with_itself(
         (Seen(WS, upgrades=(Upgrade("pull", None),)), "silent", 4),
     ],
 )
-def test_what_is_no_peer(seen: Seen, code: str, exit_code: int) -> None:
+def test_other_servers_are_named(seen: Seen, code: str, exit_code: int) -> None:
     found = diagnose(seen, None)
     assert (codes(found), found.peer, found.exit_code) == (["connected", code], None, exit_code)
 
@@ -124,12 +124,12 @@ def test_what_is_no_peer(seen: Seen, code: str, exit_code: int) -> None:
         ("abstract://x", "abstract", "", 0, "x"),
     ],
 )
-def test_addresses(url: str, transport: str, host: str, port: int, path: str) -> None:
+def test_addresses_are_parsed(url: str, transport: str, host: str, port: int, path: str) -> None:
     address = Address.of(url)
     assert (address.transport, address.host, address.port, address.path) == (transport, host, port, path)
 
 
 @pytest.mark.parametrize("url", ["inproc://x", "pgm://a:1", "tcp://a", "tcp://a:0", "tcp://a:x", "tcp://[::1:1"])
-def test_what_cannot_be_looked_at(url: str) -> None:
+def test_addresses_that_cannot_be_probed_are_rejected(url: str) -> None:
     with pytest.raises(ConfigError, match=r"^URL: "):
         Address.of(url)

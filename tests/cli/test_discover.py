@@ -1,4 +1,4 @@
-"""`nngkit discover` and `nngkit resolve`: what they print for people and for programs, and every way to fail."""
+"""`nngkit discover` and `nngkit resolve`: text and JSON output, and every failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nngkit.blocking import Service
-from nngkit.cli.discovering import span
+from nngkit.cli.discovery.discover import span
 from nngkit.cli.output import columns
 from nngkit.discovery import Reason
 from nngkit.portal import the_portal
@@ -38,13 +38,13 @@ from tests.discovery.peers import program
 
 @pytest.fixture(scope="module", autouse=True)
 def portal() -> None:
-    """The portal's thread lives as long as the process: here before a test that would miss it afterwards."""
+    """Start the portal's thread before a test compares threads: it lives as long as the process."""
     the_portal()
 
 
 @contextmanager
 def with_answer(*names: str) -> Iterator[Running]:
-    """A daemon that knows one provider of each name (`answer`)."""
+    """Run a daemon that knows one provider of each name (`answer`)."""
     with discoverd("--json") as daemon:
         if not names:
             yield daemon
@@ -54,7 +54,7 @@ def with_answer(*names: str) -> Iterator[Running]:
             yield daemon
 
 
-def test_discover_lists_who_is_there() -> None:
+def test_discover_lists_available_providers() -> None:
     with with_answer("answer") as daemon:
         done = nngkit("discover", "--daemon", daemon.answers)
         assert (done.returncode, done.stderr) == (0, "")
@@ -66,7 +66,7 @@ def test_discover_lists_who_is_there() -> None:
         assert_fails(nngkit("discover", "other", "--daemon", daemon.answers), 1, "service not found: other")
 
 
-def test_discover_all_shows_the_dead_too() -> None:
+def test_discover_all_includes_providers_that_are_down() -> None:
     with discoverd("--json") as daemon:
         with program("provider", "answer", "tcp://10.0.0.1:9000", daemon.surveys) as provider:
             daemon.change()
@@ -78,7 +78,7 @@ def test_discover_all_shows_the_dead_too() -> None:
         assert valid(line, "discover.json")["reason"] == "pipe lost"
 
 
-def test_discover_rounds_shows_figures_and_counters() -> None:
+def test_discover_rounds_prints_rounds_and_counters() -> None:
     with with_answer("answer") as daemon:
         found = valid(
             nngkit("discover", "--rounds", "--json", "--daemon", daemon.answers).stdout, "discover-rounds.json"
@@ -103,7 +103,7 @@ def test_resolve_prints_an_address() -> None:
 
 @contextmanager
 def two_zones() -> Iterator[Running]:
-    """A daemon that knows one provider in New York, a standby, and one in London."""
+    """Run a daemon that knows one provider in New York, a standby, and one in London."""
     with discoverd("--json") as daemon:
         providers = (("ny", 16, "tcp://10.0.0.1:9000"), ("london", 1, "tcp://10.0.0.2:9000"))
         with ExitStack() as there:
@@ -114,7 +114,7 @@ def two_zones() -> Iterator[Running]:
             yield daemon
 
 
-def test_the_callers_zone_comes_before_priority_however_it_is_said() -> None:
+def test_the_zone_comes_before_priority_from_option_and_variable() -> None:
     with two_zones() as daemon:
         there = ["resolve", "answer", "--daemon", daemon.answers]
         assert nngkit(*there).stdout == "tcp://10.0.0.2:9000\n"
@@ -134,7 +134,7 @@ def certificate(tmp_path: Path) -> Certificate:
 
 
 @pytest.mark.parametrize("how", ["options", "variables"])
-def test_the_daemon_and_who_asks_it_speak_tls(certificate: Certificate, how: str) -> None:
+def test_the_daemon_and_its_clients_use_tls(certificate: Certificate, how: str) -> None:
     options = certificate.options if how == "options" else ()
     files = {"NNGKIT_CACERT": certificate.ca, "NNGKIT_CERT": certificate.cert, "NNGKIT_KEY": certificate.key}
     variables = {} if options else {name: str(path) for name, path in files.items()}
@@ -149,7 +149,7 @@ def test_the_daemon_and_who_asks_it_speak_tls(certificate: Certificate, how: str
             assert "  up  " in nngkit("discover", *there, **variables).stdout
             assert "tls+tcp://" in nngkit("discover", "--rounds", *there, **variables).stdout
             assert nngkit("top", "--once", *there, **variables).returncode == 0
-            # who shows no certificate is not let in
+            # a client without a certificate is rejected
             ca = ("--cacert", str(certificate.ca), "--timeout", "0.3")
             assert nngkit("resolve", "answer", "--daemon", daemon.answers, *ca).returncode in (3, 4)
 
@@ -177,7 +177,7 @@ def test_programs_read_the_same_variables(certificate: Certificate) -> None:
 
 LISTEN = ("discoverd", "--listen", "tls+tcp://127.0.0.1:0", "--query", "tcp://127.0.0.1:0")
 NO_CERT = "a listener over TLS needs it, and --key (or NNGKIT_CERT and NNGKIT_KEY)"
-NO_CACERT = "a dialler over TLS needs it, or --insecure (or NNGKIT_CACERT)"
+NO_CACERT = "a dialer over TLS needs it, or --insecure (or NNGKIT_CACERT)"
 ASK = ("resolve", "answer", "--daemon", "tls+tcp://127.0.0.1:1")
 
 
@@ -192,7 +192,7 @@ ASK = ("resolve", "answer", "--daemon", "tls+tcp://127.0.0.1:1")
             {},
             f"--cacert: {NO_CACERT}",
         ),
-        ((*LISTEN, "--cert", "a"), {}, "--cert: goes together with --key"),
+        ((*LISTEN, "--cert", "a"), {}, "--cert: requires --key"),
         (LISTEN, {"NNGKIT_CERT": "a"}, "NNGKIT_CERT: goes together with NNGKIT_KEY"),
         (ASK, {"NNGKIT_CACERT": "/nowhere/ca.pem"}, "NNGKIT_CACERT: /nowhere/ca.pem: No such file or directory"),
         (
@@ -203,22 +203,22 @@ ASK = ("resolve", "answer", "--daemon", "tls+tcp://127.0.0.1:1")
         (
             ("resolve", "answer", "--daemon", "tcp://127.0.0.1:1", "--cacert", "a"),
             {},
-            "--cacert: is for tls+tcp:// and wss:// addresses, and there is none",
+            "--cacert: is for tls+tcp:// and wss:// addresses; there is none",
         ),
     ],
 )
-def test_what_is_wrong_with_certificates_is_one_line(
+def test_a_bad_certificate_is_a_one_line_error(
     arguments: tuple[str, ...], variables: dict[str, str], says: str
 ) -> None:
     assert_fails(nngkit(*arguments, **variables), 2, f"nngkit {arguments[0]}: {says}")
 
 
-def test_variables_for_tls_are_not_in_the_way_of_a_daemon_without() -> None:
+def test_tls_variables_do_not_affect_a_daemon_without_tls() -> None:
     with discoverd("--json", NNGKIT_CACERT="/nowhere") as daemon:
         assert nngkit("discover", "--daemon", daemon.answers, NNGKIT_CACERT="/nowhere").returncode == 0
 
 
-def test_the_environment_says_where_the_daemon_is() -> None:
+def test_the_daemons_address_comes_from_the_environment() -> None:
     with with_answer("answer") as daemon:
         host, port = daemon.answers.removeprefix("tcp://").split(":")
         wildcard = f"tcp://0.0.0.0:{port}"
@@ -232,7 +232,7 @@ def test_the_environment_says_where_the_daemon_is() -> None:
             assert (done.returncode, done.stdout) == (0, "tcp://10.0.0.1:9000\n"), variables
 
 
-def test_of_several_daemons_whoever_answers_counts() -> None:
+def test_the_reply_of_one_of_several_daemons_is_enough() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         silent = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         with with_answer("answer") as daemon, discoverd() as other:
@@ -248,7 +248,7 @@ def test_of_several_daemons_whoever_answers_counts() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", [["discover"], ["discover", "--rounds"], ["resolve", "answer"]])
-def test_no_daemon_is_exit_code_3_and_a_mute_one_4(what: list[str]) -> None:
+def test_no_daemon_is_exit_code_3_and_a_silent_one_4(what: list[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nowhere = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     assert_fails(
@@ -269,8 +269,8 @@ def test_no_daemon_is_exit_code_3_and_a_mute_one_4(what: list[str]) -> None:
             process.kill()
 
 
-def test_something_else_at_that_port_is_one_line() -> None:
-    with discoverd() as daemon:  # the survey port instead of the one for queries
+def test_another_program_at_the_port_is_a_one_line_error() -> None:
+    with discoverd() as daemon:  # the survey port instead of the query port
         assert_fails(nngkit("resolve", "answer", "--daemon", daemon.surveys, "--timeout", "0.5"), 3, daemon.surveys)
 
 
@@ -290,7 +290,7 @@ def on_a_terminal(*arguments: str, **variables: str) -> str:
         os.close(theirs)
 
 
-def test_colour_is_for_terminals_that_want_it() -> None:
+def test_only_terminals_get_colour() -> None:
     with with_answer("answer") as daemon:
         listing = ["discover", "--daemon", daemon.answers]
         assert "\033[32mup\033[0m" in on_a_terminal(*listing, TERM="xterm")
@@ -300,7 +300,7 @@ def test_colour_is_for_terminals_that_want_it() -> None:
         assert "\033" not in on_a_terminal(*listing, "--json", TERM="xterm")
 
 
-def test_colour_takes_no_room_in_a_table() -> None:
+def test_colour_has_no_width_in_a_table() -> None:
     plain = columns(("A", "B"), [("up", "x"), ("down", "y")])
     painted = columns(("A", "B"), [("\033[32mup\033[0m", "x"), ("\033[31mdown\033[0m", "y")])
     assert re.sub(r"\033\[\d+m", "", painted) == plain == "A     B\nup    x\ndown  y"

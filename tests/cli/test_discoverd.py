@@ -1,4 +1,4 @@
-"""`nngkit discoverd` as a process: what it prints, how it ends, whom it finds, and the programs of the article."""
+"""`nngkit discoverd` as a process: its output, its end, the services found, and the programs of the article."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def port_of(address: str) -> str:
     return address.rpartition(":")[2]
 
 
-def test_it_says_what_it_found_and_what_it_lost() -> None:
+def test_it_prints_services_found_and_lost() -> None:
     with discoverd() as daemon, program("provider", "answer", "tcp://10.0.0.1:9000", daemon.surveys) as provider:
         found = LINE.fullmatch(daemon.line())
         assert found is not None
@@ -46,7 +46,7 @@ def test_it_says_what_it_found_and_what_it_lost() -> None:
         assert lost.groups()[1:] == ("answer", "tcp://10.0.0.1:9000", "down", "pipe lost")
 
 
-def test_json_lines_are_as_the_schema_says_and_sigterm_is_a_good_bye() -> None:
+def test_json_lines_match_the_schema_and_sigterm_is_a_bye() -> None:
     with (
         discoverd("--json") as daemon,
         program("provider", "answer", "tcp://10.0.0.1:9000", daemon.surveys) as provider,
@@ -62,7 +62,7 @@ def test_json_lines_are_as_the_schema_says_and_sigterm_is_a_good_bye() -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_service_is_suspect_and_comes_back() -> None:
+def test_a_stopped_service_becomes_suspect_and_recovers() -> None:
     with (
         discoverd("--json", NNGKIT_DEADLINE="200") as daemon,
         program("provider", "answer", "tcp://10.0.0.1:9000", daemon.surveys) as provider,
@@ -92,16 +92,16 @@ def test_signals_end_it_cleanly(number: signal.Signals, code: int) -> None:
         assert (daemon.process.returncode, out, err) == (code, "", "")
 
 
-def test_signals_end_it_although_nobody_reads_its_output() -> None:
+def test_signals_end_it_with_a_stalled_reader() -> None:
     with discoverd("--json") as daemon, program("fleet", "crowd", "300", port_of(daemon.surveys)):
-        wait_until_blocked(daemon.process.pid)  # 300 lines are more than a pipe holds
+        wait_until_blocked(daemon.process.pid)  # 300 lines exceed the capacity of a pipe
         assert nngkit("discover", "crowd", "--daemon", daemon.answers).returncode == 0  # the surveys go on
         daemon.process.send_signal(signal.SIGTERM)
         assert daemon.process.wait(WAIT) == 143
 
 
 def wait_until_blocked(pid: int) -> None:
-    """Until a thread of the process waits for its pipe to be read."""
+    """Wait until a thread of the process blocks on its pipe."""
     end = time.monotonic() + WAIT
     while time.monotonic() < end:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -112,7 +112,7 @@ def wait_until_blocked(pid: int) -> None:
     raise AssertionError("it does not wait for anybody to read")
 
 
-def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+def test_a_closed_output_ends_it_silently() -> None:
     with discoverd("--json") as daemon:
         assert daemon.process.stdout is not None
         daemon.process.stdout.close()
@@ -122,7 +122,7 @@ def test_a_reader_that_goes_away_ends_it_quietly() -> None:
         assert daemon.process.stderr.read() == ""
 
 
-def test_a_full_disk_is_one_line() -> None:
+def test_a_full_disk_is_a_one_line_error() -> None:
     with (
         open("/dev/full", "w") as full,
         discoverd(stdout=full.fileno()) as daemon,
@@ -133,11 +133,11 @@ def test_a_full_disk_is_one_line() -> None:
         assert daemon.process.stderr.read() == "nngkit discoverd: cannot write the output: No space left on device\n"
 
 
-def test_garbage_from_a_peer_is_no_news() -> None:
+def test_garbage_from_a_peer_prints_nothing() -> None:
     with discoverd() as daemon:
         with socket.create_connection(("127.0.0.1", int(port_of(daemon.surveys))), WAIT) as peer:
             peer.sendall(b"\0SP\0" + struct.pack(">HHQ", 99, 0, 2**64 - 40))
-            while peer.recv(65536):  # until the daemon hangs up
+            while peer.recv(65536):  # until the daemon closes the connection
                 pass
         with program("provider", "answer", "tcp://10.0.0.1:9000", daemon.surveys):
             assert "  answer  " in daemon.line()
@@ -149,7 +149,7 @@ def test_garbage_from_a_peer_is_no_news() -> None:
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
-def test_a_port_in_use_is_one_line_and_exit_code_3() -> None:
+def test_a_port_in_use_is_a_one_line_error_and_exit_code_3() -> None:
     with discoverd() as daemon:
         assert_fails(nngkit("discoverd", "--listen", daemon.surveys), 3, daemon.surveys, "in use")
         again = nngkit("discoverd", "--listen", "tcp://127.0.0.1:0", "--query", daemon.answers)
@@ -163,11 +163,11 @@ def test_a_port_in_use_is_one_line_and_exit_code_3() -> None:
         (["--listen", "tcp://127.0.0.1:99999"], "listen: tcp://127.0.0.1:99999: "),
         (["--listen", "tcp://127.0.0.1:65535"], "NNGKIT_QUERY: has to be set"),
         (["--listen", "tcp://127.0.0.1:0", "--query", "foo://bar"], "listen: foo://bar: no transport 'foo'"),
-        (["--deadline", "0"], "argument --deadline: '0' seconds are no time at all"),
+        (["--deadline", "0"], "argument --deadline: '0' is not a number of seconds over 0"),
         (["--deadline", "inf"], "argument --deadline: 'inf' is not a number of seconds"),
     ],
 )
-def test_an_option_that_cannot_be_used_is_one_line(arguments: list[str], says: str) -> None:
+def test_an_invalid_option_is_a_one_line_error(arguments: list[str], says: str) -> None:
     assert_fails(nngkit("discoverd", *arguments), 2, f"nngkit discoverd: {says}")
 
 
@@ -183,7 +183,7 @@ def test_port_alone_is_open_to_every_interface_and_warns_once() -> None:
             assert daemon.warnings == []
 
 
-def test_options_win_over_the_environment() -> None:
+def test_options_override_the_environment() -> None:
     with (
         discoverd(
             "--listen", "tcp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0", "--no-text", PORT="1", NNGKIT_LISTEN=""
@@ -196,7 +196,7 @@ def test_options_win_over_the_environment() -> None:
 
 
 @pytest.mark.parametrize("how", ["options", "environment"])
-def test_deadline_and_interval_are_what_was_asked_for(how: str) -> None:
+def test_deadline_and_interval_are_kept(how: str) -> None:
     options = ["--deadline", "0.3", "--interval", "0.2"] if how == "options" else []
     variables = {} if options else {"NNGKIT_DEADLINE": "", "NNGKIT_INTERVAL": "", "DEADLINE": "300", "INTERVAL": "200"}
     with discoverd(*options, stdout=subprocess.PIPE, **variables) as daemon:
@@ -211,10 +211,10 @@ def test_deadline_and_interval_are_what_was_asked_for(how: str) -> None:
         assert all(0.29 < each["took"] < 5 for each in rounds if each["asked"])  # 5 s is the default
 
 
-def test_an_ipc_path_and_its_query_path() -> None:
+def test_an_ipc_address_has_its_query_address() -> None:
     with tempfile.TemporaryDirectory() as folder:  # not tmp_path: a socket's path is short
         url = f"ipc://{folder}/d"
-        for _ in range(2):  # and nothing is left behind that would be in the way
+        for _ in range(2):  # and no file is left behind
             with discoverd("--listen", url) as daemon:
                 assert (daemon.surveys, daemon.answers) == (url, f"{url}.query")
                 assert nngkit("discover", NNGKIT_QUERY=daemon.answers).returncode == 0
@@ -226,7 +226,7 @@ def test_an_ipc_path_and_its_query_path() -> None:
     ("variables", "colour"),
     [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
 )
-def test_colour_is_for_a_terminal_that_wants_it(variables: dict[str, str], colour: bool) -> None:
+def test_only_a_terminal_gets_colour(variables: dict[str, str], colour: bool) -> None:
     ours, theirs = pty.openpty()
     try:
         with (
@@ -265,7 +265,7 @@ def test_a_service_written_for_the_articles_daemon_is_found() -> None:
             assert daemon.change()["reason"] == "pipe lost"
 
 
-def test_our_service_is_found_by_an_article_style_surveyor() -> None:
+def test_an_nngkit_service_is_found_by_the_articles_surveyor() -> None:
     arguments = [sys.executable, str(PROGRAMS / "article_surveyor.py"), "0", "0.3", "2"]
     with subprocess.Popen(arguments, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True) as surveyor:
         assert surveyor.stdout is not None
@@ -300,7 +300,7 @@ def test_nngcat_can_be_the_daemon() -> None:
         assert provider.poll() is None
 
 
-def test_states_in_the_schemas_are_those_there_are() -> None:
+def test_the_schemas_list_every_state() -> None:
     schema = json.loads((ROOT / "docs" / "schemas" / "discoverd.json").read_text())
     assert set(schema["properties"]["was"]["enum"]) == {state.value for state in State}
     assert command("discoverd")[-1] == "discoverd"

@@ -1,4 +1,4 @@
-"""`nngkit doc edit` in a terminal: what is typed, what is seen, and that the terminal is given back."""
+"""`nngkit doc edit` in a terminal: typing, the screen, and restoring the terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAVE, LEAVE, UNDO, REDO = "\x13", "\x11", "\x1a", "\x19"
 
 
 def edit(store: Path, *arguments: str, columns: int = 60, rows: int = 12, **variables: str) -> Terminal:
-    """An editor on a store of its own."""
+    """Run an editor with its own store."""
     words = ("doc", "edit", "minutes", "--store", str(store), "--name", "Ada", *arguments)
     return Terminal(*words, argv=None, columns=columns, rows=rows, **variables)
 
@@ -38,7 +38,7 @@ def text_of(store: Path) -> str:
 
 @contextmanager
 def home(tmp_path: Path) -> Iterator[str]:
-    """`doc serve`; where to join it."""
+    """Run `doc serve`; yield its join address."""
     folder = str(tmp_path / "home")
     with Running("doc", "serve", folder, "--listen", "ws://127.0.0.1:0", "--no-page", "--json") as running:
         yield valid(running.line(), "doc.json")["join"][0]
@@ -47,25 +47,25 @@ def home(tmp_path: Path) -> Iterator[str]:
 # ---- alone
 
 
-def test_what_is_typed_is_seen_and_kept(tmp_path: Path) -> None:
+def test_typed_text_is_shown_and_stored(tmp_path: Path) -> None:
     store = tmp_path / "docs.sqlite"
     with edit(store) as terminal:
-        terminal.shows("minutes", "Ctrl-Q leave")
+        terminal.shows("minutes", "Ctrl-Q quit")
         terminal.send("Grüße 漢字\r😀e\u0301!")
         terminal.shows("Grüße 漢字", "😀e\u0301!")
         terminal.until(lambda: terminal.screen.cursor == (1, 4))
         terminal.send(SAVE)
-        terminal.shows("saved: it is on my disk", "on my disk / ")
+        terminal.shows("saved on my disk", "on my disk / ")
         terminal.send(LEAVE)
         assert terminal.end() == 0
         assert terminal.is_as_before()
     assert text_of(store) == "Grüße 漢字\n😀e\u0301!"
 
 
-def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
+def test_keys_have_their_effect(tmp_path: Path) -> None:
     store = tmp_path / "docs.sqlite"
     with edit(store) as terminal:
-        terminal.shows("Ctrl-Q leave")
+        terminal.shows("Ctrl-Q quit")
         terminal.send("one two\rthree")
         terminal.send(UP + "\x1b[H" + "\x1b[3~" + RIGHT + "\x7f")  # delete `o`, backspace `n`
         terminal.shows("e two")
@@ -75,15 +75,15 @@ def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
         terminal.shows("<>three")
         terminal.until(lambda: terminal.screen.lines[0] == "")
         terminal.send("\x03")
-        terminal.shows("Ctrl-Q leaves")
+        terminal.shows("Ctrl-Q quits")
         terminal.send(SAVE + LEAVE)
         assert terminal.end() == 0
     assert text_of(store) == "\n<>three"
 
 
-def test_steps_are_undone_and_done_again(tmp_path: Path) -> None:
+def test_steps_are_undone_and_redone(tmp_path: Path) -> None:
     with edit(tmp_path / "docs.sqlite") as terminal:
-        terminal.shows("Ctrl-Q leave")
+        terminal.shows("Ctrl-Q quit")
         terminal.send("first")
         terminal.shows("first")
         terminal.send(LEFT + RIGHT + " second")  # the cursor has moved: another step, however soon
@@ -103,7 +103,7 @@ def test_a_paste_is_one_edit_with_its_lines(tmp_path: Path) -> None:
     store = tmp_path / "docs.sqlite"
     pasted = "\r\n".join(f"line {number} ö" for number in range(200))
     with edit(store) as terminal:
-        terminal.shows("Ctrl-Q leave")
+        terminal.shows("Ctrl-Q quit")
         assert 2004 in terminal.screen.modes
         terminal.send(f"\x1b[200~{pasted}\x1b[201~")
         terminal.shows("line 199 ö")
@@ -116,7 +116,7 @@ def test_a_paste_is_one_edit_with_its_lines(tmp_path: Path) -> None:
         assert len(list(opened.log("minutes"))) < 20  # the terminal hands it over in pieces of some kilobytes
 
 
-def test_a_long_text_is_seen_around_the_cursor(tmp_path: Path) -> None:
+def test_a_long_text_scrolls_with_the_cursor(tmp_path: Path) -> None:
     with edit(tmp_path / "docs.sqlite", columns=30, rows=10) as terminal:
         terminal.shows("Ctrl-S")
         terminal.send("\r".join(map(str, range(50))))
@@ -130,7 +130,7 @@ def test_a_long_text_is_seen_around_the_cursor(tmp_path: Path) -> None:
         terminal.until(lambda: terminal.screen.lines[:3] == ["x" * 30, "x0", "1"])
 
 
-def test_the_window_may_change_its_size(tmp_path: Path) -> None:
+def test_the_window_can_be_resized(tmp_path: Path) -> None:
     with edit(tmp_path / "docs.sqlite", columns=40, rows=10) as terminal:
         terminal.shows("Ctrl-S save")
         terminal.send("a" * 30)
@@ -145,7 +145,7 @@ def test_the_window_may_change_its_size(tmp_path: Path) -> None:
         assert terminal.process.poll() is None
 
 
-def test_it_begins_with_what_is_kept_and_leaves_at_once_if_nothing_was_done(tmp_path: Path) -> None:
+def test_it_opens_the_stored_text_and_quits_at_once_if_unchanged(tmp_path: Path) -> None:
     store = tmp_path / "docs.sqlite"
     (tmp_path / "minutes.txt").write_text("kept\n")
     assert nngkit("doc", "import", str(tmp_path / "minutes.txt"), "--store", str(store)).returncode == 0
@@ -177,13 +177,13 @@ def test_two_editors_and_a_third_peer_write_at_once(tmp_path: Path) -> None:
         for terminal in (ada, grace):
             terminal.shows("Third: Ada was here.", "Grace 漢 too.")
         ada.until(lambda: ada.screen.cursor == (1, 0), "a cursor that stays in its line")
-        # where Grace is, in her colour, with her name
+        # Grace's cursor, in her colour, with her name
         ada.until(lambda: ada.screen.lines[1].endswith(" Grace"), "her name")
         looks = ada.screen.looks
         ada.until(lambda: REVERSE in looks(1, 13) and looks(1, 13) == looks(1, 58), "her cursor, and her name as it")
         assert any(each // 1000 in (38, 48) for each in looks(1, 13))
         assert REVERSE not in looks(1, 12)
-        # at once, at two places
+        # concurrently, at two places
         for letter in "xyz":
             ada.send(letter)
             grace.send(letter.upper())
@@ -191,8 +191,8 @@ def test_two_editors_and_a_third_peer_write_at_once(tmp_path: Path) -> None:
             terminal.until(lambda screen=terminal.screen: screen.lines[1].startswith("xyzGrace 漢 too.XYZ"))  # type: ignore[misc]
         ada.shows("on my disk / on 1 other's disk")
         grace.send(SAVE)
-        grace.shows("saved: it is on another's disk")
-        ada.send(UNDO)  # one's own, and nobody else's
+        grace.shows("saved on another's disk")
+        ada.send(UNDO)  # only one's own edits
         grace.until(lambda: grace.screen.lines[1].startswith("Grace 漢 too.XYZ"))
         grace.send(LEAVE)
         assert grace.end() == 0
@@ -203,7 +203,7 @@ def test_two_editors_and_a_third_peer_write_at_once(tmp_path: Path) -> None:
     assert text_of(tmp_path / "home" / "docs.sqlite") == "Third: Ada was here.\nGrace 漢 too.XYZ"
 
 
-def test_what_nobody_has_on_a_disk_is_not_left_without_a_word(tmp_path: Path) -> None:
+def test_quitting_warns_about_edits_on_no_disk(tmp_path: Path) -> None:
     with Terminal("doc", "edit", "a", "--listen", "tcp://127.0.0.1:0", "--timeout", "0.2", columns=100) as terminal:
         terminal.shows("on no disk yet")
         terminal.send("lost")
@@ -211,13 +211,13 @@ def test_what_nobody_has_on_a_disk_is_not_left_without_a_word(tmp_path: Path) ->
         terminal.send(SAVE)
         terminal.shows("NOT saved")
         terminal.send(LEAVE)
-        terminal.shows("Ctrl-Q again leaves")
+        terminal.shows("Ctrl-Q again quits")
         terminal.send(LEAVE)
         assert terminal.end() == 0
-        assert any("nobody's disk" in line for line in terminal.screen.lines)
+        assert any("not known to be on any disk" in line for line in terminal.screen.lines)
 
 
-def test_a_wrong_token_is_said_in_the_line_below(tmp_path: Path) -> None:
+def test_a_wrong_token_is_shown_in_the_status_line(tmp_path: Path) -> None:
     with home(tmp_path) as join, edit(tmp_path / "a.sqlite", "--join", join.partition("#")[0], columns=100) as terminal:
         terminal.shows("refused: ")
         terminal.send("still mine" + LEAVE)
@@ -229,9 +229,9 @@ def test_a_wrong_token_is_said_in_the_line_below(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_gives_the_terminal_back_and_loses_nothing(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_restores_the_terminal_and_loses_nothing(tmp_path: Path, number: signal.Signals) -> None:
     with edit(tmp_path / "docs.sqlite") as terminal:
-        terminal.shows("Ctrl-Q leave")
+        terminal.shows("Ctrl-Q quit")
         terminal.send("written")
         terminal.shows("written")
         terminal.process.send_signal(number)
@@ -240,15 +240,15 @@ def test_a_signal_gives_the_terminal_back_and_loses_nothing(tmp_path: Path, numb
     assert text_of(tmp_path / "docs.sqlite") == "written"
 
 
-def test_a_crash_gives_the_terminal_back(tmp_path: Path) -> None:
+def test_a_crash_restores_the_terminal(tmp_path: Path) -> None:
     script = (
-        "import sys, nngkit.cli.doc.editing as editing; from nngkit.cli.main import main\n"
+        "import sys, nngkit.cli.doc.edit as editing; from nngkit.cli.main import main\n"
         "def crash(*_): raise ZeroDivisionError('a bug')\n"
         "editing._Editor._take_back = crash\n"
         f"sys.exit(main(['doc', 'edit', 'a', '--store', {str(tmp_path / 'docs.sqlite')!r}]))"
     )
     with Terminal(argv=[sys.executable, "-c", script], columns=100, rows=40) as terminal:
-        terminal.shows("Ctrl-Q leave")
+        terminal.shows("Ctrl-Q quit")
         terminal.send(UNDO)
         assert terminal.end() == 1
         assert any("ZeroDivisionError: a bug" in line for line in terminal.screen.lines)
@@ -265,7 +265,7 @@ def test_no_color_is_honoured(tmp_path: Path) -> None:
         assert not re.search(rb"\x1b\[(?:\d+;)*(?:3[0-7]|4[0-7])m", terminal.written)
 
 
-def test_what_a_terminal_would_act_on_is_shown(tmp_path: Path) -> None:
+def test_control_characters_are_shown_not_interpreted(tmp_path: Path) -> None:
     (tmp_path / "minutes.txt").write_text("a\x1b[31mb\x07\u202ec\rd\te\u2028f")
     store = tmp_path / "docs.sqlite"
     assert nngkit("doc", "import", str(tmp_path / "minutes.txt"), "--store", str(store)).returncode == 0
@@ -273,10 +273,10 @@ def test_what_a_terminal_would_act_on_is_shown(tmp_path: Path) -> None:
         terminal.shows("a^[[31mb^G·c^Md e·f")
 
 
-def test_a_terminal_that_knows_nothing_gets_an_editor(tmp_path: Path) -> None:
+def test_a_dumb_terminal_gets_an_external_editor(tmp_path: Path) -> None:
     for term in ("dumb", "no-such-terminal"):
         with edit(tmp_path / term, TERM=term, EDITOR="printf 'by %s\\n' hand >>") as terminal:
-            # no shell takes part: the words are an argument of printf
+            # without a shell: the words are an argument of printf
             assert terminal.end() == 0
             assert any("minutes: 0 edits" in line for line in terminal.screen.lines)
 
@@ -285,13 +285,13 @@ def test_a_terminal_that_knows_nothing_gets_an_editor(tmp_path: Path) -> None:
 
 
 def script(tmp_path: Path, source: str) -> str:
-    """An editor that is a program: `path` is its file."""
+    """Return an editor that is a Python program; `path` is its file."""
     path = tmp_path / "editor.py"
     path.write_text(f"import sys, time, pathlib\npath = pathlib.Path(sys.argv[1])\n{source}\n")
     return f"{sys.executable} {path}"
 
 
-def test_an_editor_of_ones_own_saves_and_it_is_merged(tmp_path: Path) -> None:
+def test_the_text_saved_by_an_external_editor_is_merged(tmp_path: Path) -> None:
     store = tmp_path / "docs.sqlite"
     editor = script(tmp_path, "path.write_text(path.read_text() + 'Grüße 😀\\n')")
     done = nngkit("doc", "edit", "minutes", "--editor", "--store", str(store), "--json", VISUAL=editor)
@@ -300,7 +300,7 @@ def test_an_editor_of_ones_own_saves_and_it_is_merged(tmp_path: Path) -> None:
     assert text_of(store) == "Grüße 😀\n"
 
 
-def test_what_others_did_while_the_editor_was_open_is_kept(tmp_path: Path) -> None:
+def test_concurrent_edits_survive_an_external_editor(tmp_path: Path) -> None:
     gone, open_ = tmp_path / "go on", tmp_path / "open"
     editor = script(
         tmp_path,
@@ -330,7 +330,7 @@ def test_what_others_did_while_the_editor_was_open_is_kept(tmp_path: Path) -> No
 def test_an_editor_that_fails_changes_nothing_and_loses_nothing(tmp_path: Path) -> None:
     editor = script(tmp_path, "path.write_text('half'); sys.exit(3)")
     done = nngkit("doc", "edit", "a", "--editor", "--store", str(tmp_path / "s"), EDITOR=editor, VISUAL="")
-    assert_fails(done, 1, "ended with 3: nothing is merged")
+    assert_fails(done, 1, "ended with 3: not merged")
     kept = re.search(r"is in (\S+)", done.stderr)
     assert kept is not None
     assert Path(kept[1]).read_text() == "half"
@@ -339,7 +339,7 @@ def test_an_editor_that_fails_changes_nothing_and_loses_nothing(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("editor", "says"), [("/nonexistent/editor", "No such file"), ("'", "No closing quotation")])
-def test_an_editor_that_cannot_be_started_is_one_line(tmp_path: Path, editor: str, says: str) -> None:
+def test_an_editor_that_cannot_start_is_a_one_line_error(tmp_path: Path, editor: str, says: str) -> None:
     done = nngkit(
         "doc", "edit", "a", "--editor", "--store", str(tmp_path / "s"), EDITOR=editor, VISUAL="", TMPDIR=str(tmp_path)
     )
@@ -347,7 +347,7 @@ def test_an_editor_that_cannot_be_started_is_one_line(tmp_path: Path, editor: st
     assert says in done.stderr
 
 
-def test_bytes_that_are_no_text_are_not_merged(tmp_path: Path) -> None:
+def test_invalid_utf_8_is_not_merged(tmp_path: Path) -> None:
     editor = script(tmp_path, "path.write_bytes(b'\\xff')")
     done = nngkit(
         "doc", "edit", "a", "--editor", "--store", str(tmp_path / "s"), EDITOR=editor, VISUAL="", TMPDIR=str(tmp_path)
@@ -355,9 +355,9 @@ def test_bytes_that_are_no_text_are_not_merged(tmp_path: Path) -> None:
     assert_fails(done, 1, "not merged", "a.txt")
 
 
-def test_a_part_that_is_no_text_is_not_edited(tmp_path: Path) -> None:
+def test_a_root_that_is_not_a_text_is_not_edited(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"body": [1]}')
     store = str(tmp_path / "s")
     assert nngkit("doc", "import", str(tmp_path / "a.json"), "--store", store).returncode == 0
     done = nngkit("doc", "edit", "a", "--editor", "--store", store, EDITOR="true", VISUAL="")
-    assert_fails(done, 2, "--text: 'body' of 'a' is no text")
+    assert_fails(done, 2, "--text: 'body' of 'a' is not a text")

@@ -1,4 +1,4 @@
-"""The pure parts of `nngkit doc`: differences, values, folders' names, keys, layout, the caret, the view."""
+"""The pure parts of `nngkit doc`: differences, values, file names, keys, layout, caret, view."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from nngkit.cli.doc import differences, layout
 from nngkit.cli.doc.caret import Caret, Size
 from nngkit.cli.doc.differences import applied, edits, rebased
 from nngkit.cli.doc.folders import name_of, path_of, walk, write
-from nngkit.cli.doc.keeping import sittings
 from nngkit.cli.doc.keys import Decoder, Event, Key, Pasted, Typed
+from nngkit.cli.doc.log import sittings
 from nngkit.cli.doc.values import delta_text, from_json, to_json
 from nngkit.cli.doc.view import Other, Span, Style, cut, framed
 from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep, patched
@@ -34,7 +34,7 @@ SCREENS = st.text("ab\n\tö漢😀\u0301\x1b\u200d\u202e🇩", max_size=40)
 
 
 def distance(old: str, new: str) -> int:
-    """The fewest code points to take out and put in, by the table of dynamic programming."""
+    """Return the minimal number of code points deleted and inserted, by dynamic programming."""
     row = list(range(len(new) + 1))
     for i, a in enumerate(old, 1):
         before, row[0] = row[0], i
@@ -44,7 +44,7 @@ def distance(old: str, new: str) -> int:
 
 
 @given(TEXTS, TEXTS)
-def test_edits_make_the_new_text_and_are_as_few_as_can_be(old: str, new: str) -> None:
+def test_edits_make_the_new_text_and_are_minimal(old: str, new: str) -> None:
     made = edits(old, new)
     assert applied(old, made) == new
     assert sum(deleted + len(inserted) for _, deleted, inserted in made) == distance(old, new)
@@ -52,7 +52,7 @@ def test_edits_make_the_new_text_and_are_as_few_as_can_be(old: str, new: str) ->
 
 
 @given(TEXTS, TEXTS, st.integers(0, 4))
-def test_with_too_many_differences_they_are_coarser_and_right(old: str, new: str, most: int) -> None:
+def test_edits_of_many_differences_are_coarser_and_correct(old: str, new: str, most: int) -> None:
     before, differences.MOST = differences.MOST, most  # type: ignore[misc]
     try:
         assert applied(old, edits(old, new)) == new
@@ -60,12 +60,12 @@ def test_with_too_many_differences_they_are_coarser_and_right(old: str, new: str
         differences.MOST = before  # type: ignore[misc]
 
 
-def test_two_large_texts_without_anything_in_common_take_no_time() -> None:
+def test_two_large_different_texts_are_compared_quickly() -> None:
     assert len(edits("ab" * 200_000, "cd" * 200_000)) == 1
 
 
 def deltas(text: str, kept: list[int], inserted: dict[int, str]) -> Delta:
-    """What somebody did: `kept` positions stay, and texts go in before others."""
+    """Return a delta: `kept` positions stay, texts are inserted before others."""
     found: list[Keep | Insert | Delete] = []
     for at in range(len(text) + 1):
         if at in inserted:
@@ -76,7 +76,7 @@ def deltas(text: str, kept: list[int], inserted: dict[int, str]) -> Delta:
 
 
 @given(st.data())
-def test_what_both_did_is_done(data: st.DataObject) -> None:
+def test_rebased_edits_keep_the_changes_of_both_sides(data: st.DataObject) -> None:
     began = "".join(map(chr, range(0x4E00, 0x4E00 + data.draw(st.integers(0, 12)))))
     places = st.integers(0, len(began))
     mine = applied(
@@ -119,17 +119,17 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(VALUES)
-def test_every_value_comes_back_from_json(value: Any) -> None:
+def test_every_value_round_trips_through_json(value: Any) -> None:
     assert from_json(json.loads(json.dumps(to_json(value), allow_nan=False))) == value
 
 
 @pytest.mark.parametrize("bad", [{"$bytes": "?"}, {"$bytes": 1}, {"$number": "1"}, {"$number": []}, {"$object": 1}])
-def test_a_mark_that_is_none_is_refused(bad: Any) -> None:
+def test_an_invalid_mark_is_rejected(bad: Any) -> None:
     with pytest.raises(ValueError, match=r"\$"):
         from_json([bad])
 
 
-def test_a_delta_for_people_has_places_of_the_new_text() -> None:
+def test_a_delta_as_text_has_positions_of_the_new_text() -> None:
     assert delta_text((Keep(3), Insert("hé"), Delete(2), Keep(1), Insert("x"))) == '@3 +"hé" -2 @6 +"x"'
 
 
@@ -137,7 +137,7 @@ SEGMENTS = st.sampled_from(["a", "a.json", "a.txt", "a.texts", ".a", "%2E", "ö 
 
 
 @given(st.lists(SEGMENTS, min_size=1, max_size=4), st.sampled_from([None, "body", "a", "../..", "a/b", ".", "%", "ö"]))
-def test_a_document_and_its_path_know_each_other(segments: list[str], root: str | None) -> None:
+def test_names_and_paths_round_trip(segments: list[str], root: str | None) -> None:
     name = check_name("/".join(segments))
     path = path_of(name, root)
     assert name_of(path) == (name, root)
@@ -146,7 +146,7 @@ def test_a_document_and_its_path_know_each_other(segments: list[str], root: str 
 
 
 @given(st.lists(st.tuples(st.lists(SEGMENTS, min_size=1, max_size=3), st.sampled_from([None, "body", "a", "a/b"]))))
-def test_no_file_is_anothers_folder(documents: list[tuple[list[str], str | None]]) -> None:
+def test_no_file_is_the_folder_of_another(documents: list[tuple[list[str], str | None]]) -> None:
     files = {path_of("/".join(segments), root) for segments, root in documents}
     folders = {"/".join(path.split("/")[:n]) for path in files for n in range(1, path.count("/") + 1)}
     assert not files & folders
@@ -168,13 +168,13 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
     assert [name for name, _, _ in walk(inside)] == ["kept"]
 
 
-def test_a_file_of_no_document_is_named(tmp_path: Path) -> None:
+def test_a_file_with_an_invalid_name_is_reported(tmp_path: Path) -> None:
     (tmp_path / "%2E%2E.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"%2E%2E\.json.*segment"):
         list(walk(tmp_path))
 
 
-def test_a_sitting_ends_with_a_pause_and_is_one_streams() -> None:
+def test_a_sitting_is_of_one_stream_and_ends_with_a_pause() -> None:
     one, other = EditStream(b"11111111", 1), EditStream(b"22222222", 1)
     entries = [Entry(one, 1, 0.0, 10), Entry(other, 1, 1.0, 5), Entry(one, 2, 100.0, 7), Entry(one, 3, 500.0, 1)]
     assert [(each.stream, each.first, each.last, each.edits, each.size) for each in sittings(entries)] == [
@@ -204,7 +204,7 @@ PRESSED: list[tuple[bytes, list[Event]]] = [
 
 
 def joined(events: list[Event]) -> list[Event]:
-    """Text that came in pieces is one."""
+    """Join the texts of neighbouring events."""
     found: list[Event] = []
     for event in events:
         last = found[-1] if found else None
@@ -218,14 +218,14 @@ def joined(events: list[Event]) -> list[Event]:
 
 
 @pytest.mark.parametrize(("sent", "means"), PRESSED)
-def test_keys_are_understood_however_they_are_cut(sent: bytes, means: list[Event]) -> None:
+def test_keys_are_decoded_however_the_input_is_split(sent: bytes, means: list[Event]) -> None:
     assert Decoder().feed(sent) == means
     for at in range(1, len(sent)):
         decoder = Decoder()
         assert joined(decoder.feed(sent[:at]) + decoder.feed(sent[at:])) == means, at
 
 
-def test_a_lone_escape_is_nothing_after_a_moment() -> None:
+def test_a_single_escape_is_dropped_by_flush() -> None:
     decoder = Decoder()
     assert (decoder.feed(b"\x1b"), decoder.pending) == ([], True)
     assert (decoder.flush(), decoder.pending) == ([], False)
@@ -237,7 +237,7 @@ def test_the_terminals_own_sequences_are_known() -> None:
 
 
 @given(st.lists(st.binary(max_size=9), max_size=9))
-def test_no_bytes_can_break_it(pieces: list[bytes]) -> None:
+def test_the_decoder_survives_any_bytes(pieces: list[bytes]) -> None:
     decoder = Decoder()
     for piece in pieces:
         for event in decoder.feed(piece):
@@ -254,7 +254,7 @@ CHANGES = ["backspace", "delete", "cut"]
 
 
 @given(SCREENS, st.integers(1, 12))
-def test_rows_have_all_of_a_text_and_none_is_too_wide(text: str, columns: int) -> None:
+def test_rows_contain_the_whole_text_and_fit_the_screen(text: str, columns: int) -> None:
     at: int | None = 0
     starts = []
     while at is not None:
@@ -271,7 +271,7 @@ def test_rows_have_all_of_a_text_and_none_is_too_wide(text: str, columns: int) -
 
 
 @given(SCREENS, st.integers(1, 12), st.integers(1, 8), st.data())
-def test_whatever_is_pressed_the_text_is_what_the_edits_make_and_is_shown(
+def test_any_keys_edit_the_text_consistently_and_it_is_shown(
     text: str, columns: int, rows: int, data: st.DataObject
 ) -> None:
     caret = Caret(text, data.draw(st.integers(0, len(text))))
@@ -295,7 +295,7 @@ def test_whatever_is_pressed_the_text_is_what_the_edits_make_and_is_shown(
             assert sum(map(layout.width, shown)) <= columns or columns == 1
 
 
-def test_a_character_is_what_people_see_as_one() -> None:
+def test_the_cursor_moves_by_visible_characters() -> None:
     text = "e\u0301👩\u200d🔬🇩🇪🇳🇴👍🏽漢"
     stops = [0]
     while stops[-1] < len(text):
@@ -325,14 +325,14 @@ def test_up_and_down_keep_the_column_over_short_lines() -> None:
     assert pressed(text, 13, "down", "down")[1] == len(text)
 
 
-def test_a_long_line_goes_on_below() -> None:
+def test_a_long_line_wraps() -> None:
     text = "x" * 25
     assert pressed(text, 3, "down")[1] == 13
     assert pressed(text, 3, "down", "end")[1] == 25
     assert pressed(text, 23, "page up")[1] == 3
 
 
-def test_what_is_deleted_is_what_is_seen() -> None:
+def test_deletion_is_by_visible_characters() -> None:
     assert pressed("ae\u0301b", 3, "backspace") == ("ab", 1)
     assert pressed("a👩\u200d🔬b", 1, "delete") == ("ab", 1)
     assert pressed("one two", 0, "word right", "cut") == ("one", 3)
@@ -340,7 +340,7 @@ def test_what_is_deleted_is_what_is_seen() -> None:
     assert pressed("", 0, "delete", "backspace", "cut") == ("", 0)
 
 
-def test_others_are_seen_where_they_are_with_their_names() -> None:
+def test_cursors_of_others_are_shown_with_names() -> None:
     frame = framed("hello\nworld", 0, 0, 20, 5, [Other(1, "Ada", 3), Other(11, "Grace", 4)], [Span("s", Style())])
     assert frame.rows[0][1] == Span("e", Style(3, reverse=True))
     assert frame.rows[0][-1] == Span(" Ada ", Style(3, reverse=True))
@@ -350,7 +350,7 @@ def test_others_are_seen_where_they_are_with_their_names() -> None:
     assert narrow.rows[0] == [Span("h", Style()), Span("e", Style(3, reverse=True)), Span("llo world", Style())]
 
 
-def test_the_view_moves_no_more_than_it_has_to() -> None:
+def test_the_view_scrolls_minimally() -> None:
     text = "\n".join(map(str, range(100)))
     first = framed(text, 0, 0, 20, 12)
     assert first.top == 0
@@ -362,5 +362,5 @@ def test_the_view_moves_no_more_than_it_has_to() -> None:
     assert framed(text, 4, text.index("50"), 20, 12).top == 4
 
 
-def test_a_strangers_name_draws_nothing_but_itself() -> None:
+def test_control_characters_in_names_are_replaced() -> None:
     assert cut("A\x1b[2J\u202eb" * 9, 10) == "A^[[2J·bA"

@@ -1,4 +1,4 @@
-"""`nngkit doctor` before real listeners, and before much that is none."""
+"""`nngkit doctor` with real listeners and with other servers."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def codes(found: dict[str, Any]) -> list[str]:
     return [finding["code"] for finding in found["findings"]]
 
 
-# ---- who talks to whom -----------------------------------------------------------------------------------------------
+# ---- protocols -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", list(NUMBERS))
-def test_it_knows_every_protocol_and_is_no_peer_of_it(name: str) -> None:
+def test_it_recognizes_every_protocol_without_becoming_a_peer(name: str) -> None:
     with getattr(protocols, name.capitalize())(listen=ANY) as listener:
         assert doctor(listener.address)["peer"] == name
         found = doctor(listener.address, "--protocol", PEERS[name])
@@ -60,7 +60,7 @@ def test_it_knows_every_protocol_and_is_no_peer_of_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("transport", ["ipc", "abstract", "ws", "tcp6"])
-def test_over_every_transport(transport: str) -> None:
+def test_it_probes_every_transport(transport: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         address = {
             "ipc": f"ipc://{folder}/s",
@@ -74,16 +74,16 @@ def test_over_every_transport(transport: str) -> None:
             assert (found["peer"], codes(found), found["exit_code"]) == ("rep", ["connected", "mismatch"], 1)
 
 
-def test_pair_of_the_other_version() -> None:
+def test_the_other_pair_version_is_reported() -> None:
     with Pair1(listen=ANY) as pair:
         assert codes(doctor(pair.address, "--protocol", "pair0")) == ["connected", "pair-version"]
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ws"])
 @pytest.mark.needs_program("nanocat", package="nanomsg-utils")
-def test_before_nanomsg(transport: str, tmp_path: Path) -> None:
+def test_it_probes_nanomsg(transport: str, tmp_path: Path) -> None:
     with place(transport, tmp_path) as address, Program("nanocat", "--pull", "--bind", address, "--quoted") as program:
-        with Push(dial=address) as push:  # it is up once this has been
+        with Push(dial=address) as push:  # it is up afterwards
             push.send(b"up")
             assert program.line() == '"up"'
         assert doctor(address)["peer"] == "pull"
@@ -100,22 +100,22 @@ def test_a_push_over_ws_survives_it() -> None:
             assert pull.recv(20) == b"x"
 
 
-# ---- what stands in the way ------------------------------------------------------------------------------------------
+# ---- problems --------------------------------------------------------------------------------------------------------
 
 
-def test_nobody_listens() -> None:
-    with socket.socket() as bound:  # and not listening: the port is ours, and refuses
+def test_no_listener_is_reported() -> None:
+    with socket.socket() as bound:  # bound without listening: the port refuses connections
         bound.bind(("127.0.0.1", 0))
         found = doctor(f"tcp://127.0.0.1:{bound.getsockname()[1]}")
     assert (codes(found), found["exit_code"]) == (["refused"], 3)
 
 
-def test_no_such_host() -> None:
+def test_an_unknown_host_is_reported() -> None:
     found = doctor("tcp://no-such-host.invalid:5555")
     assert (codes(found), found["exit_code"]) == (["host-not-found"], 3)
 
 
-def test_sockets_that_are_no_listeners() -> None:
+def test_unix_sockets_without_a_listener_are_reported() -> None:
     with tempfile.TemporaryDirectory() as folder:
         assert codes(doctor(f"ipc://{folder}/s")) == ["no-socket"]
         with socket.socket(socket.AF_UNIX) as gone:
@@ -126,7 +126,7 @@ def test_sockets_that_are_no_listeners() -> None:
 
 @contextmanager
 def server(handler: type[socketserver.BaseRequestHandler]) -> Iterator[str]:
-    """`host:port` where that handles connections."""
+    """Serve connections with a handler; yield `host:port`."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as serving:
         thread = threading.Thread(target=serving.serve_forever, args=(0.01,))
         thread.start()
@@ -174,7 +174,7 @@ class Silent(socketserver.BaseRequestHandler):
         (Silent, "tcp", "", "silent", 4),
     ],
 )
-def test_what_is_no_peer_at_all(
+def test_other_programs_are_recognized(
     handler: type[socketserver.BaseRequestHandler], scheme: str, path: str, code: str, exit_code: int
 ) -> None:
     with server(handler) as where:
@@ -183,14 +183,14 @@ def test_what_is_no_peer_at_all(
     assert (codes(found), done.returncode) == (["connected", code], exit_code)
 
 
-def test_a_zeromq_socket() -> None:
+def test_a_zeromq_socket_is_recognized() -> None:
     with zmq.Context() as context, context.socket(zmq.PULL) as pull:
         port = pull.bind_to_random_port("tcp://127.0.0.1")
         assert codes(doctor(f"tcp://127.0.0.1:{port}")) == ["connected", "zeromq"]
 
 
 @pytest.mark.slow
-def test_websockets_and_plain_ones_taken_for_each_other_and_a_wrong_path() -> None:
+def test_a_wrong_transport_or_path_is_recognized() -> None:
     with Pull(listen="ws://127.0.0.1:0/right") as pull:
         root = pull.address.removesuffix("/right")
         assert codes(doctor(root + "/wrong", "--protocol", "push")) == ["connected", "ws-path"]
@@ -211,13 +211,13 @@ def certificate(tmp_path: Path) -> Certificate:
 
 @contextmanager
 def listening(certificate: Certificate, scheme: str = "tls+tcp", *, demands: bool = False) -> Iterator[str]:
-    """The address, by name, of a listener that shows it."""
+    """Run a listener with the certificate; yield its address with a host name."""
     with Pull(listen=f"{scheme}://127.0.0.1:0", tls=certificate.tls(verify=demands)) as pull:
         yield pull.address.replace("127.0.0.1", "localhost")
 
 
 @pytest.mark.slow
-def test_tls_that_works(certificate: Certificate) -> None:
+def test_working_tls_is_recognized(certificate: Certificate) -> None:
     with listening(certificate) as address:
         found = doctor(address, "--cacert", str(certificate.ca), "--protocol", "push")
         assert codes(found) == ["connected", "tls", "peer"]
@@ -229,19 +229,19 @@ def test_tls_that_works(certificate: Certificate) -> None:
         assert codes(doctor(address.replace("tls+tcp", "tcp"))) == ["connected", "tls-wanted"]
 
 
-def test_wss(certificate: Certificate) -> None:
+def test_wss_is_probed(certificate: Certificate) -> None:
     with Pull(listen="wss://localhost:0/x", tls=certificate.tls(verify=False)) as pull:
         found = doctor(pull.address, "--cacert", str(certificate.ca), "--protocol", "push")
         assert codes(found) == ["connected", "tls", "peer"]
 
 
-def test_a_name_that_is_not_in_the_certificate(certificate: Certificate) -> None:
+def test_a_wrong_name_in_the_certificate_is_reported(certificate: Certificate) -> None:
     with listening(certificate) as address:
         found = doctor(address, "--cacert", str(certificate.ca), "--server-name", "elsewhere")
         assert (codes(found), found["peer"], found["exit_code"]) == (["connected", "tls-name", "peer"], "pull", 1)
 
 
-def test_an_ip_address_in_a_certificate_means_to_nng_what_it_means_to_us(tmp_path: Path) -> None:
+def test_ip_addresses_in_certificates_are_checked_as_in_nng(tmp_path: Path) -> None:
     for name, good in (("127.0.0.1", True), ("127.0.0.2", False)):
         certificate = issue(tmp_path / name, name)
         with Pull(listen="tls+tcp://127.0.0.1:0", tls=certificate.tls(verify=False)) as pull:
@@ -255,7 +255,7 @@ def test_an_ip_address_in_a_certificate_means_to_nng_what_it_means_to_us(tmp_pat
                         push.wait_for_peers(1, 0.5)
 
 
-def test_an_authority_nobody_knows_and_a_certificate_that_has_expired(tmp_path: Path, certificate: Certificate) -> None:
+def test_an_unknown_authority_and_an_expired_certificate_are_reported(tmp_path: Path, certificate: Certificate) -> None:
     stranger = issue(tmp_path / "stranger", "localhost")
     with listening(certificate) as address:
         assert codes(doctor(address, "--cacert", str(stranger.ca)))[:2] == ["connected", "tls-unknown-authority"]
@@ -264,7 +264,7 @@ def test_an_authority_nobody_knows_and_a_certificate_that_has_expired(tmp_path: 
         assert codes(doctor(address, "--cacert", str(old.ca)))[:2] == ["connected", "tls-expired"]
 
 
-def test_a_listener_that_wants_a_certificate_of_us(tmp_path: Path, certificate: Certificate) -> None:
+def test_a_required_client_certificate_is_reported(tmp_path: Path, certificate: Certificate) -> None:
     stranger = issue(tmp_path / "stranger", "localhost")
     with listening(certificate, demands=True) as address:
         ca = ("--cacert", str(certificate.ca))
@@ -275,16 +275,16 @@ def test_a_listener_that_wants_a_certificate_of_us(tmp_path: Path, certificate: 
         assert codes(doctor(address, *certificate.options)) == ["connected", "tls", "peer"]
 
 
-# ---- what it prints --------------------------------------------------------------------------------------------------
+# ---- output ----------------------------------------------------------------------------------------------------------
 
 
-def test_for_people() -> None:
+def test_text_output_has_levels_and_advice() -> None:
     with Pull(listen=ANY) as pull:
         done = nngkit("doctor", pull.address, "--protocol", "pub")
         assert (done.returncode, done.stderr) == (1, "")
         assert done.stdout == (
-            "ok       somebody listens there\n"
-            "problem  a PULL listens there, and a PUB talks to a SUB only: be a push, or look at the address\n"
+            "ok       accepts connections\n"
+            "problem  a PULL listens there, and a PUB connects only to a SUB: use a push, or check the address\n"
         )
         ours, theirs = pty.openpty()
         try:
@@ -303,7 +303,7 @@ def test_for_people() -> None:
     [
         ([], "the following arguments are required: URL"),
         (["here"], "argument URL: 'here' is not an address"),
-        (["inproc://x"], "URL: inproc://x: inproc is inside one process"),
+        (["inproc://x"], "URL: inproc://x: inproc does not reach"),
         (["tcp://a:0"], "URL: tcp://a:0: needs a port"),
         ([ANY, "--protocol", "pair"], "argument --protocol: invalid choice: 'pair'"),
         (["tcp://a:1", "--key", "x"], "--key: is for tls+tcp:// and wss://"),
@@ -311,7 +311,7 @@ def test_for_people() -> None:
         (["tls+tcp://a:1", "--cacert", "/etc/passwd"], "--cacert: /etc/passwd: not PEM text"),
     ],
 )
-def test_wrong_usage_is_one_line(arguments: list[str], says: str) -> None:
+def test_wrong_usage_is_a_one_line_error(arguments: list[str], says: str) -> None:
     assert_fails(nngkit("doctor", *arguments), 2, says)
 
 
@@ -324,5 +324,5 @@ def test_it_loads_no_nng() -> None:
     assert not {"pynng", "trio", "asyncio"} & set(done.stdout.split())
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(json.loads((SCHEMAS / "doctor.json").read_text()))

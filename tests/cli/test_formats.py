@@ -1,4 +1,4 @@
-"""The formats, for every byte string: what can be read back is what was printed."""
+"""The output formats, for every byte string: parsing the output returns the message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.cli.formats import FORMATTERS, msgpack
+from nngkit.cli.cat.formats import FORMATTERS, msgpack
 
 
 @given(st.binary(max_size=300))
@@ -32,7 +32,7 @@ def test_ascii_has_a_character_for_each_byte(body: bytes) -> None:
 
 
 @given(st.binary(max_size=70_000))
-def test_msgpack_says_the_length_in_the_fewest_bytes(body: bytes) -> None:
+def test_msgpack_uses_the_shortest_length(body: bytes) -> None:
     line = msgpack(body)
     width = {0xC4: 1, 0xC5: 2, 0xC6: 4}[line[0]]
     assert int.from_bytes(line[1 : 1 + width], "big") == len(body)
@@ -41,7 +41,7 @@ def test_msgpack_says_the_length_in_the_fewest_bytes(body: bytes) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_raw_and_no(body: bytes) -> None:
+def test_raw_is_unchanged_and_no_is_empty(body: bytes) -> None:
     for program in ("nngcat", "nanocat"):
         assert FORMATTERS[program]["raw"](body) == body
         assert FORMATTERS[program]["no"](body) == b""

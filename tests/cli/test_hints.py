@@ -1,4 +1,4 @@
-"""Hints: why a command gets nowhere is said on stderr after two seconds, and only then."""
+"""Hints on stderr after two seconds without a peer or a matching message, and only then."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.hints import AFTER, hinting, hints
-from nngkit.cli.probing import Credentials
+from nngkit.cli.cat.hints import AFTER, hinting, hints
+from nngkit.cli.probe import Credentials
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Pub, Push, Rep, Req, Socket, Sub
 from tests.cli.commands import nngkit
@@ -18,47 +18,47 @@ ANY = "tcp://127.0.0.1:0"
 WAIT = 10.0
 
 
-def looked(socket: Socket, protocol: str, *dialled: str, topics: tuple[bytes, ...] = ()) -> list[str]:
-    return list(hints(socket, protocol, dialled, topics, Credentials))
+def looked(socket: Socket, protocol: str, *dialed: str, topics: tuple[bytes, ...] = ()) -> list[str]:
+    return list(hints(socket, protocol, dialed, topics, Credentials))
 
 
-def test_a_request_to_a_publisher() -> None:
+def test_an_incompatible_protocol_is_named() -> None:
     with Pub(listen=ANY) as pub, Running("req", pub.address, "--data", "x") as running:
-        said = "hint: a PUB listens there, and a REQ talks to a REP only: be a sub, or look at the address"
+        said = "hint: a PUB listens there, and a REQ connects only to a REP: use a sub, or check the address"
         assert running.says() == f"nngkit req: {said}"
         assert running.end() == 130
         assert running.rest() == ("", "")
 
 
-def test_an_address_where_nobody_listens(tmp_path: Path) -> None:
+def test_an_address_without_a_listener_is_named(tmp_path: Path) -> None:
     started = time.monotonic()
     with Running("pull", f"ipc://{tmp_path}/none") as running:
-        hint = f"hint: {tmp_path}/none: no such file: start the listener first; a path is absolute: ipc:///"
+        hint = f"hint: {tmp_path}/none: no such file: start the listener first; use an absolute path: ipc:///"
         assert running.says() == f"nngkit pull: {hint}"
         assert time.monotonic() - started >= AFTER
     with Rep(listen=ANY) as rep:
         address = rep.address
     with Running("req", address, "--data", "x") as running:
-        assert running.says().startswith(f"nngkit req: hint: nobody listens at {address[6:]}: start the listener first")
+        assert running.says().startswith(f"nngkit req: hint: no listener at {address[6:]}: start the listener first")
 
 
-def test_topics_that_no_message_begins_with() -> None:
+def test_topics_without_a_matching_message_are_named() -> None:
     with (
         Pub(listen=ANY) as pub,
         Running("sub", pub.address, "--subscribe", "news.", "--subscribe", "sport.") as running,
     ):
         pub.wait_for_peers(1, WAIT)
         pub.send_many([b"weather.oslo 3", b"weather.rome 20"])
-        hint = "hint: 2 messages came, and none begins with 'news.' or 'sport.': a topic is how a message begins"
+        hint = "hint: 2 messages arrived, and none begins with 'news.' or 'sport.': a topic is a prefix of the message"
         assert running.says() == f"nngkit sub: {hint}"
 
 
-def test_silent_is_silent(tmp_path: Path) -> None:
+def test_silent_turns_hints_off(tmp_path: Path) -> None:
     done = nngkit("pull", f"ipc://{tmp_path}/none", "--silent", "--recv-timeout", str(AFTER + 0.5))
-    assert (done.returncode, done.stderr) == (3, f"nngkit pull: ipc://{tmp_path}/none: nobody was connected\n")
+    assert (done.returncode, done.stderr) == (3, f"nngkit pull: ipc://{tmp_path}/none: no peer connected\n")
 
 
-def test_where_all_is_well_there_is_none() -> None:
+def test_a_working_connection_has_no_hint() -> None:
     with Pub(listen=ANY) as pub, Sub(dial=pub.address, topics=b"a") as sub:
         sub.wait_for_peers(1, WAIT)
         pub.wait_for_peers(1, WAIT)
@@ -70,9 +70,9 @@ def test_where_all_is_well_there_is_none() -> None:
         assert looked(rep, "pull", push.address) == [], "what would fit listens there: it may come yet"
 
 
-def test_who_was_refused_at_a_listener() -> None:
+def test_a_refused_connection_is_named_by_the_listener() -> None:
     with Rep(listen=ANY) as rep, Pub(dial=rep.address) as pub:
-        for _ in range(200):  # the publisher dials again and again
+        for _ in range(200):  # the publisher keeps dialing
             if rep.cuts:
                 break
             with pytest.raises(TimedOut):
@@ -82,25 +82,25 @@ def test_who_was_refused_at_a_listener() -> None:
         assert hint.startswith("tcp://127.0.0.1:")
 
 
-def test_on_a_websocket_nobody_is_let_in_to_look() -> None:
+def test_a_websocket_is_not_joined_for_a_hint() -> None:
     with Push(listen="ws://127.0.0.1:0/push") as push, Req() as req:
         push.send(b"for a puller")
         assert looked(req, "req", push.address) == [
-            f"{push.address} takes connections, and no peer comes of them: nngkit doctor {push.address} --protocol req"
+            f"{push.address} accepts connections, but no peer: nngkit doctor {push.address} --protocol req"
         ]
         assert push.stats.joined == 0
         address = push.address
     with Req() as req:
         (hint,) = looked(req, "req", address)
-        assert hint.startswith("nobody listens at 127.0.0.1:")
+        assert hint.startswith("no listener at 127.0.0.1:")
 
 
-def test_an_address_of_another_process() -> None:
+def test_an_inproc_address_of_another_process_is_explained() -> None:
     with Bus() as bus:
-        assert looked(bus, "bus", "inproc://a") == ["inproc://a: inproc is inside one process, and this is another"]
+        assert looked(bus, "bus", "inproc://a") == ["inproc://a: inproc does not reach another process"]
 
 
-def test_nothing_is_said_after_the_end() -> None:
+def test_no_hint_is_written_after_the_end() -> None:
     said: list[str] = []
     with hinting(lambda: ["late"], said.append):
         pass

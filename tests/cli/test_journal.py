@@ -1,4 +1,4 @@
-"""`nngkit record`, `replay` and `journal` as processes: what people see of a journal, and what goes wrong with it."""
+"""`nngkit record`, `replay` and `journal` as processes: output and failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAIT = 20.0
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
-    """One partition: 10 records in a segment, 5 in a log that nobody has sealed."""
+    """Create a journal of one partition: 10 records in a segment, 5 in an unsealed log."""
     partition = Partition.open(tmp_path / "j")
     values = [entry(b"%d" % number, timestamp=number * 1_000_000, key=b"k") for number in range(10)]
     stored(partition, values)
@@ -45,7 +45,7 @@ def recorder(where: Path, *streams: str, options: tuple[str, ...] = ()) -> Runni
 
 
 def counted(running: Running, synced: int) -> dict[str, object]:
-    """The statistics, once that many records are on the disk."""
+    """Return the statistics once that many records are on the disk."""
     deadline = time.monotonic() + WAIT
     while True:
         running.process.send_signal(signal.SIGUSR1)
@@ -55,7 +55,7 @@ def counted(running: Running, synced: int) -> dict[str, object]:
         assert time.monotonic() < deadline
 
 
-def test_record_keeps_what_comes_and_ends_in_order(tmp_path: Path) -> None:
+def test_record_stores_messages_and_ends_in_order(tmp_path: Path) -> None:
     streams = (f"jobs=pull listen={ANY}", f"words=rep listen={ANY} plain")
     with recorder(tmp_path / "j", *streams) as running:
         jobs, words = running.addresses()
@@ -76,7 +76,7 @@ def test_record_keeps_what_comes_and_ends_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_record_counts_gaps_and_says_what_it_does_for_people(tmp_path: Path) -> None:
+def test_record_counts_gaps_and_prints_text_statistics(tmp_path: Path) -> None:
     with Pub(listen=ANY, sequence=True) as pub:
         stream = f"weather=sub dial={pub.address} subscribe=eu. sequence"
         with Running("record", str(tmp_path / "j"), "--stream", stream) as running:
@@ -113,17 +113,17 @@ def test_a_lease_that_lapses_ends_it_in_order(tmp_path: Path) -> None:
         ("x=req dial=tcp://h:1", "does not begin with NAME=PROTOCOL"),
         ("x=pull", "neither listens nor dials"),
         ("x=pull listen=here", "is not an address"),
-        ("x=pull listen=tcp://127.0.0.1:0 sequence", "'sequence' is no word of a pull stream"),
-        ("x=sub dial=tcp://127.0.0.1:1 colour=red", "'colour=red' is no word of a sub stream"),
-        ("'x", "is no stream: No closing quotation"),
+        ("x=pull listen=tcp://127.0.0.1:0 sequence", "'sequence' is not a word of a pull stream"),
+        ("x=sub dial=tcp://127.0.0.1:1 colour=red", "'colour=red' is not a word of a sub stream"),
+        ("'x", "is not a stream: No closing quotation"),
     ],
 )
-def test_a_stream_that_is_none_is_refused(tmp_path: Path, stream: str, says: str) -> None:
+def test_an_invalid_stream_is_rejected(tmp_path: Path, stream: str, says: str) -> None:
     assert_fails(nngkit("record", str(tmp_path / "j"), "--stream", stream), 2, "--stream", says)
     assert not (tmp_path / "j").exists()
 
 
-def test_two_recorders_on_one_partition(tmp_path: Path) -> None:
+def test_a_second_recorder_of_a_partition_is_rejected(tmp_path: Path) -> None:
     stream = f"t=pull listen={ANY}"
     with recorder(tmp_path / "j", stream) as running:
         running.addresses()
@@ -133,7 +133,7 @@ def test_two_recorders_on_one_partition(tmp_path: Path) -> None:
             other.addresses()
 
 
-def test_ls_stats_and_verify(journal: Path) -> None:
+def test_ls_stats_and_verify_describe_a_journal(journal: Path) -> None:
     rows = [
         valid(line, "journal-ls.json") for line in nngkit("journal", "ls", str(journal), "--json").stdout.splitlines()
     ]
@@ -152,7 +152,7 @@ def test_ls_stats_and_verify(journal: Path) -> None:
     assert nngkit("journal", "verify", str(journal)).stdout == "3 files, 15 records good\n"
 
 
-def test_verify_names_what_is_damaged_and_changes_nothing(journal: Path) -> None:
+def test_verify_names_damaged_files_and_changes_nothing(journal: Path) -> None:
     log = next(folder(journal).glob("*.log"))
     segment = next(folder(journal).glob("*.parquet"))
     for path in (log, segment):
@@ -177,7 +177,7 @@ def test_verify_names_what_is_damaged_and_changes_nothing(journal: Path) -> None
     assert [lost.first for lost in open_journal(journal).manifest(0).lost] == [12]
 
 
-def test_export_gives_the_records(journal: Path, tmp_path: Path) -> None:
+def test_export_writes_the_records(journal: Path, tmp_path: Path) -> None:
     done = nngkit("journal", "export", str(journal), "--from-offset", "9", "--to-offset", "11")
     first, second = (valid(line, "journal-export.json") for line in done.stdout.splitlines())
     assert (first["offset"], first["topic"], base64.b64decode(first["value"])) == (9, "topic", b"9")
@@ -195,7 +195,7 @@ def test_export_gives_the_records(journal: Path, tmp_path: Path) -> None:
     assert parquet.read_table(target).num_rows == 15
 
 
-def test_replay_sends_what_was_recorded(journal: Path) -> None:
+def test_replay_sends_the_recorded_messages(journal: Path) -> None:
     with Pull(listen=ANY) as pull:
         done = nngkit("replay", str(journal), "push", "--dial", pull.address, "--speed", "max", "--json")
         fields = valid(done.stdout, "replay.json")
@@ -214,7 +214,7 @@ def test_replay_sends_what_was_recorded(journal: Path) -> None:
     assert fields["late_p50"] is not None
 
 
-def test_what_a_replay_could_not_send_by_its_end_is_said(journal: Path) -> None:
+def test_messages_unsent_at_the_end_of_a_replay_are_reported(journal: Path) -> None:
     options = ("--dial", "tcp://127.0.0.1:1", "--peers", "0", "--speed", "max", "--linger", "0.1", "--json")
     done = nngkit("replay", str(journal), "push", *options)
     records = valid(done.stdout, "replay.json")["records"]
@@ -224,7 +224,7 @@ def test_what_a_replay_could_not_send_by_its_end_is_said(journal: Path) -> None:
     assert done.stderr.splitlines()[-1] == f"nngkit replay: {told}"
 
 
-def test_replay_ends_at_a_signal_and_says_how_far_it_came(journal: Path) -> None:
+def test_replay_ends_at_a_signal_with_its_progress(journal: Path) -> None:
     with Running("replay", str(journal), "pub", "--listen", ANY, "--json", "--speed", "0.001") as running:
         with Sub(dial=running.addresses()[0], topics=b"") as sub:
             assert sub.recv(WAIT) == b"0"
@@ -249,14 +249,14 @@ def test_replay_ends_at_a_signal_and_says_how_far_it_came(journal: Path) -> None
         (("journal", "ls", "gopher://x/y"), 2, ("gopher",)),
     ],
 )
-def test_wrong_usage_is_one_line(
+def test_wrong_usage_is_a_one_line_error(
     journal: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, says: tuple[str, ...]
 ) -> None:
     filled = [each.format(journal=journal, nowhere=tmp_path / "nowhere") for each in arguments]
     assert_fails(nngkit(*filled), code, *says)
 
 
-def test_an_offset_that_is_gone_is_named_with_the_earliest(journal: Path) -> None:
+def test_a_deleted_offset_is_reported_with_the_earliest(journal: Path) -> None:
     with recorder(journal, f"t=pull listen={ANY}", options=("--keep-age", "3600")) as running:
         running.addresses()
         running.end()
@@ -266,7 +266,7 @@ def test_an_offset_that_is_gone_is_named_with_the_earliest(journal: Path) -> Non
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system of 1 MB takes root")
 @pytest.mark.needs_program("mount", package="mount")
-def test_on_a_full_disk_nothing_is_acknowledged_that_is_not_there(tmp_path: Path) -> None:
+def test_a_full_disk_acknowledges_only_stored_records(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], check=True)
@@ -297,7 +297,7 @@ def test_on_a_full_disk_nothing_is_acknowledged_that_is_not_there(tmp_path: Path
 
 
 @pytest.mark.needs_program("strace", package="strace")
-def test_a_sync_that_fails_is_reported_and_survived(tmp_path: Path) -> None:
+def test_a_failed_sync_is_reported_and_survived(tmp_path: Path) -> None:
     trace = [
         "strace",
         "-f",
@@ -324,7 +324,7 @@ def test_a_sync_that_fails_is_reported_and_survived(tmp_path: Path) -> None:
                     assert b"Input/output error" in reply
                     refused += 1
     finally:
-        # strace passes no signal on: the recorder is its only child
+        # strace forwards no signal: the recorder is its only child
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(children[0]), signal.SIGTERM)
         said = process.communicate(timeout=WAIT)[1]
@@ -335,7 +335,7 @@ def test_a_sync_that_fails_is_reported_and_survived(tmp_path: Path) -> None:
     assert json.loads((folder(tmp_path / "j") / "manifest.json").read_text())["end"] == len(acknowledged)
 
 
-async def test_the_rounds_of_a_discovery_daemon_are_kept(tmp_path: Path) -> None:
+async def test_the_rounds_of_a_discovery_daemon_are_recorded(tmp_path: Path) -> None:
     journal = tmp_path / "j"
     with discoverd("--journal", str(journal), "--json") as running:
         async with Service("answer", "tcp://127.0.0.1:9000", discovery=[running.surveys]):
@@ -357,7 +357,7 @@ async def test_the_rounds_of_a_discovery_daemon_are_kept(tmp_path: Path) -> None
     assert (event["name"], event["was"], event["state"]) == ("answer", "joining", "up")
 
 
-def test_a_manifest_is_made_from_the_segments_and_the_old_one_kept(journal: Path) -> None:
+def test_a_manifest_is_rebuilt_from_segments_and_the_old_one_kept(journal: Path) -> None:
     where = folder(journal)
     (where / "manifest.json").write_bytes(b"{")
     assert_fails(nngkit("journal", "ls", str(journal)), 1, "manifest.json", "rebuild-manifest")
@@ -371,7 +371,7 @@ def test_a_manifest_is_made_from_the_segments_and_the_old_one_kept(journal: Path
     assert again.stdout.startswith("partition 0: 1 segments, 10 records; the old manifest is manifest.json.")
 
 
-def test_export_says_what_it_skips(journal: Path) -> None:
+def test_export_reports_skipped_records(journal: Path) -> None:
     segment = next(folder(journal).glob("*.parquet"))
     segment.unlink()
     done = nngkit("journal", "export", str(journal), "--skip-missing")
@@ -387,7 +387,7 @@ def test_export_says_what_it_skips(journal: Path) -> None:
     assert "10 records were skipped" in done.stderr
 
 
-def test_stats_count_what_they_skip_for_each_partition(journal: Path) -> None:
+def test_stats_count_skipped_records_by_partition(journal: Path) -> None:
     next(folder(journal).glob("*.parquet")).unlink()
     assert_fails(nngkit("journal", "stats", str(journal)), 1, "the file is missing")
     done = nngkit("journal", "stats", str(journal), "--skip-missing", "--json")

@@ -1,4 +1,4 @@
-"""The command as a whole: help, version, wrong usage, exit codes, and what it does not load."""
+"""The command as a whole: help, version, wrong usage, exit codes, loaded modules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import nngkit as package
-from nngkit.cli.main import COMMANDS, STAND_INS, exit_code, main, only
+from nngkit.cli.commands import COMMANDS, STAND_INS
+from nngkit.cli.exit_codes import exit_code, only
+from nngkit.cli.main import main
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from tests.cli.commands import ROOT, WAIT, assert_fails, command, discoverd, environment, nngkit
 from tests.discovery.peers import program
@@ -22,12 +24,12 @@ def test_version() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"nngkit {package.__version__}\n", "")
 
 
-def test_help_lists_the_commands_and_each_has_its_own() -> None:
+def test_help_lists_the_commands_and_each_has_a_help() -> None:
     done = nngkit("--help")
     assert (done.returncode, done.stderr) == (0, "")
     for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
-        if name in STAND_INS:  # their helps are not ours to shape: test_stand_ins.py
+        if name in STAND_INS:  # their format is the originals': test_stand_ins.py
             continue
         own = nngkit(name, "--help")
         assert (own.returncode, own.stderr) == (0, "")
@@ -45,7 +47,7 @@ def test_help_lists_the_commands_and_each_has_its_own() -> None:
         (["discover", "--jsn"], "unrecognized arguments: --jsn; did you mean --json?"),
         (["doc", "cat", "x", "--stor", "y"], "nngkit doc cat: unrecognized arguments: --stor y; did you mean --store?"),
         (["doc", "ca", "x"], "did you mean cat?"),
-        (["spark", "run", "silneces"], "was expected; did you mean silences?"),
+        (["spark", "run", "silneces"], "; did you mean silences?"),
         (["doc", "cat", ""], "nngkit doc cat: document name: '': is empty"),
         (["--json"], "no command '--json'"),
         (["discover", "--bogus"], "unrecognized arguments: --bogus"),
@@ -53,7 +55,7 @@ def test_help_lists_the_commands_and_each_has_its_own() -> None:
         (["discover", "--timeout", "5s"], "argument --timeout: '5s' is not a number of seconds"),
         (["discover", "--timeout", "nan"], "argument --timeout: 'nan' is not a number of seconds"),
         (["discover", "--all", "--rounds"], "not allowed with argument"),
-        (["discover", "--rounds", "answer"], "--rounds: is not about a NAME"),
+        (["discover", "--rounds", "answer"], "--rounds: takes no NAME"),
         (["discover", "--daemon", "localhost"], "argument --daemon: 'localhost' is not an address"),
         (["discover", "--daemon", "pgm://a:1"], "no transport 'pgm'"),
         (["discover", "a|b"], "NAME: name has a '|'"),
@@ -64,7 +66,7 @@ def test_help_lists_the_commands_and_each_has_its_own() -> None:
         (["discoverd", "--listen", "here"], "argument --listen: 'here' is not an address"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
+def test_wrong_usage_is_a_one_line_error_and_exit_code_2(arguments: list[str], says: str) -> None:
     assert_fails(nngkit(*arguments), 2, says)
 
 
@@ -77,21 +79,21 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], says: str
         ),
         (
             ["record", "j", "--stream", "a=sub dial=tls+tcp://127.0.0.1:1"],
-            "--cacert: a dialler over TLS needs it, or --insecure",
+            "--cacert: a dialer over TLS needs it, or --insecure",
         ),
         (
             ["doc", "cat", "minutes", "--dial", "wss://127.0.0.1:1"],
-            "--cacert: a dialler over TLS needs it, or --insecure",
+            "--cacert: a dialer over TLS needs it, or --insecure",
         ),
         (
             ["doc", "cat", "minutes", "--listen", "tcp://127.0.0.1:0", "--discovery", "tls+tcp://127.0.0.1:1"],
-            "--cacert: a dialler over TLS needs it, or --insecure",
+            "--cacert: a dialer over TLS needs it, or --insecure",
         ),
         (["pull", "--listen", "tls+tcp://127.0.0.1:0"], "--cert: a listener over TLS needs it, and --key"),
         (["discoverd", "--listen", "tls+tcp://127.0.0.1:0"], "--cert: a listener over TLS needs it, and --key"),
     ],
 )
-def test_what_tls_needs_is_said_in_options(arguments: list[str], says: str, tmp_path: Path) -> None:
+def test_missing_tls_settings_are_named_by_options(arguments: list[str], says: str, tmp_path: Path) -> None:
     arguments = [str(tmp_path / "journal") if each == "j" else each for each in arguments]
     assert_fails(nngkit(*arguments), 2, says)
 
@@ -110,12 +112,12 @@ def test_what_tls_needs_is_said_in_options(arguments: list[str], says: str, tmp_
         ("resolve", {"DISCOVERY_HOST": "a b"}, "DISCOVERY_HOST: 'a b' is not a host"),
     ],
 )
-def test_an_unreadable_variable_is_one_line_that_names_it(name: str, variables: dict[str, str], says: str) -> None:
+def test_an_invalid_variable_is_a_one_line_error_that_names_it(name: str, variables: dict[str, str], says: str) -> None:
     done = nngkit(name, *(["answer"] if name == "resolve" else []), **variables)
     assert_fails(done, 2, f"nngkit {name}: ", says)
 
 
-def test_a_reader_that_goes_away_is_no_news() -> None:
+def test_a_closed_output_ends_it_silently() -> None:
     listing = subprocess.Popen(
         [*command("--help")], cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -126,7 +128,7 @@ def test_a_reader_that_goes_away_is_no_news() -> None:
         assert (listing.wait(30), listing.stderr.read()) == (141, "")
 
 
-def test_a_full_disk_is_one_line() -> None:
+def test_a_full_disk_is_a_one_line_error() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             command("--version"),
@@ -156,7 +158,7 @@ def test_errors_have_exit_codes_also_in_groups(error: NngkitError, code: int) ->
     assert only(ExceptionGroup("", [error, ValueError()])) is None
 
 
-def test_the_way_to_the_version_loads_no_event_loop() -> None:
+def test_version_loads_no_event_loop() -> None:
     script = "import sys; from nngkit.cli.main import main; main(['--version']); print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
     for heavy in ("trio", "asyncio", "pynng", "cbor2", "nngkit.discovery"):
@@ -169,8 +171,8 @@ def test_main_returns_the_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
 
 
-def test_interrupted_is_130() -> None:
-    # a daemon that accepts and never answers: the wait is what is interrupted
+def test_an_interrupt_is_exit_code_130() -> None:
+    # a daemon that accepts and never replies: the signal interrupts the wait
     script = (
         "import signal, sys, threading, os; from nngkit.cli.main import main; "
         "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start(); "
@@ -182,8 +184,8 @@ def test_interrupted_is_130() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_an_interrupt_where_python_cannot_raise_is_130_too() -> None:
-    # as at the end of each import, whose callback is one of those that Python lets raise nothing
+def test_an_interrupt_where_python_cannot_raise_is_130() -> None:
+    # as at the end of each import, in a callback whose exceptions Python ignores
     deaf = """
 import signal, sys, types
 from nngkit.cli.main import main
@@ -197,22 +199,20 @@ def command(name, arguments):
     print("goes on", flush=True)
     return 0
 
-sys.modules["nngkit.cli.cat"] = types.SimpleNamespace(command=command)
+sys.modules["nngkit.cli.cat.cat"] = types.SimpleNamespace(command=command)
 sys.exit(main())
 """
     done = subprocess.run([sys.executable, "-c", deaf, "push"], cwd=ROOT, capture_output=True, text=True, timeout=WAIT)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_an_interrupt_that_a_nursery_has_wrapped_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_wrapped_by_a_nursery_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     wrapped = BaseExceptionGroup("", [BaseExceptionGroup("", [KeyboardInterrupt()])])
     monkeypatch.setattr("nngkit.cli.main._run", raiser(wrapped))
     assert main(["resolve"]) == 130
 
 
-def test_a_timeout_is_no_trouble_with_the_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_timeout_is_not_an_output_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("nngkit.cli.main._run", raiser(TimedOut("too late")))  # TimedOut is an OSError too
     assert main(["resolve"]) == 4
     assert capsys.readouterr().err == "nngkit resolve: too late\n"
@@ -225,7 +225,7 @@ def raiser(error: BaseException) -> Callable[[str, list[str]], int]:
     return run
 
 
-def test_a_name_that_the_terminal_has_no_letters_for() -> None:
+def test_characters_missing_in_the_terminals_encoding_are_escaped() -> None:
     with discoverd() as daemon, program("provider", "köln", "tcp://10.0.0.1:9000", daemon.surveys):
         assert daemon.line()
         done = nngkit("discover", "--daemon", daemon.answers, PYTHONIOENCODING="ascii")
@@ -233,7 +233,7 @@ def test_a_name_that_the_terminal_has_no_letters_for() -> None:
         assert "k\\xf6ln" in done.stdout
 
 
-def test_with_stderr_closed_nothing_else_comes_on_stdout() -> None:
+def test_diagnostics_never_go_to_stdout_if_stderr_is_closed() -> None:
     script = f"{sys.executable} -m nngkit nothing 2>&-"
     done = subprocess.run(["/bin/sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout) == (2, "")

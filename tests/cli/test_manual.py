@@ -1,4 +1,4 @@
-"""What is made of the table of options: helps, manual pages, docs/command.md, completion. They cannot disagree."""
+"""Texts made of the table of options agree: help, manual pages, docs/command.md, completion."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.cat_options import ROWS, SHORTHANDS, rows_of
-from nngkit.cli.catalogue import actions, choices, help_of, markdown
-from nngkit.cli.main import COMMANDS
-from nngkit.cli.man import page
+from nngkit.cli.cat.option_table import OPTIONS, options_of
+from nngkit.cli.commands import COMMANDS, SHORTHANDS
+from nngkit.cli.tools.catalogue import actions, choices, help_of, markdown
+from nngkit.cli.tools.man import page
 from tests.cli.commands import assert_fails, nngkit
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "command.md"
@@ -34,9 +34,9 @@ def test_every_command_has_its_section() -> None:
 
 def test_no_two_options_have_the_same_name() -> None:
     for command in ("cat", "nngcat", "nanocat"):
-        names = [name for row in rows_of(command) for name in row.names(command)]
+        names = [name for row in options_of(command) for name in row.names(command)]
         assert len(names) == len(set(names))
-    keys = [row.key for row in ROWS]
+    keys = [row.key for row in OPTIONS]
     assert len(keys) == len(set(keys))
 
 
@@ -58,7 +58,7 @@ def test_the_actions_of_a_command_are_in_its_page() -> None:
     assert actions("sub") == actions("discover") == {}
 
 
-def test_an_option_that_makes_no_sense_for_a_protocol_is_not_in_its_shorthands_help() -> None:
+def test_options_that_do_not_apply_are_missing_in_a_shorthands_help() -> None:
     assert "--subscribe" not in help_of("pub")
     assert "--subscribe" in help_of("sub")
     assert "--exec" not in help_of("req")
@@ -66,7 +66,7 @@ def test_an_option_that_makes_no_sense_for_a_protocol_is_not_in_its_shorthands_h
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 @pytest.mark.needs_program("groff", package="groff-base")
-def test_groff_takes_the_page_without_a_word(command: str) -> None:
+def test_groff_renders_the_page_without_warnings(command: str) -> None:
     done = subprocess.run(
         ["groff", "-man", "-Tascii", "-ww"], input=page(command), capture_output=True, text=True, timeout=30
     )

@@ -1,4 +1,4 @@
-"""Every option of the stand-ins with every protocol: exit code, stdout and stderr are the originals'."""
+"""Every option of the stand-ins with every protocol: exit code, stdout and stderr equal the originals'."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ recorded: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text())
 
 
 def deviates(program: str, line: str) -> bool:
-    """Return True for what the list of deviations in docs/command.md names."""
+    """Return True for the deviations listed in docs/command.md."""
     words = line.split()
     if program == "nngcat":
         return "--pair" in words and "--bind" in words  # the original finds no protocol
@@ -28,14 +28,14 @@ def deviates(program: str, line: str) -> bool:
 
 
 def refused(outcome: dict[str, Any]) -> bool:
-    """Return True if the original refused the arguments, addresses included, before it waited for anything."""
+    """Return True if the original rejected the arguments or addresses before any wait."""
     return outcome["code"] in (1, 3) and not outcome["stderr"].startswith(
         ("Unable to", "Send error", "Receive error", "Can't send", "Can't recv")
     )
 
 
 @pytest.mark.parametrize("program", ["nngcat", "nanocat"])
-def test_the_stand_in_refuses_what_the_original_refuses(
+def test_the_stand_in_rejects_the_same_lines_as_the_original(
     program: str, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir("/")
@@ -50,7 +50,7 @@ def test_the_stand_in_refuses_what_the_original_refuses(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("program", [pytest.param(each, marks=needed(each)) for each in ("nngcat", "nanocat")])
-def test_the_whole_matrix_differs_from_the_original_by_the_deviations_alone(program: str) -> None:
+def test_the_whole_matrix_differs_only_by_the_listed_deviations(program: str) -> None:
     expected = {line: recorded[program][line] for line in lines(program) if not deviates(program, line)}
 
     def longest(line: str) -> float:

@@ -1,4 +1,4 @@
-"""What the ten scripts that nngcat is tested by (nng/src/tools/nngcat/*_test.sh) demand, of the stand-in, at both ends.
+"""The requirements of nngcat's ten test scripts (nng/src/tools/nngcat/*_test.sh), for the stand-in at both ends.
 
 Each test is named after its script. They are to hold however busy the machine is::
 
@@ -24,7 +24,7 @@ WAIT = 30
 
 @pytest.fixture
 def path() -> Iterator[str]:
-    """Where a socket may be."""
+    """Return a folder for sockets."""
     with tempfile.TemporaryDirectory(prefix="nngkit") as folder:
         yield f"{folder}/a"
 
@@ -35,7 +35,7 @@ def nngcat(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def listening(path: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """nngcat listening there; it is up when the block begins."""
+    """Run nngcat with a listener, which is up when the block begins."""
     with subprocess.Popen(
         [*command("nngcat", "--listen", f"ipc://{path}"), *arguments],
         cwd=ROOT,
@@ -62,15 +62,15 @@ def test_ambiguous() -> None:
 
 
 def test_async(path: str) -> None:
-    # the dialler is there first, and says what it has to say when somebody listens
+    # the dialer starts first, and sends once there is a listener
     dials = command("nngcat", "--async", "--connect", f"ipc://{path}", "--pub0", "--data", "abc", "--interval", "1")
-    with subprocess.Popen(dials, cwd=ROOT, env=environment(), stderr=subprocess.PIPE) as dialler:
+    with subprocess.Popen(dials, cwd=ROOT, env=environment(), stderr=subprocess.PIPE) as dialer:
         try:
             with listening(path, "--sub0", "--quoted", "--count", "2", "--recv-timeout", "30") as listener:
                 assert ended(listener) == (b'"abc"\n"abc"\n', b"", 0)
-            assert dialler.poll() is None
+            assert dialer.poll() is None
         finally:
-            dialler.kill()
+            dialer.kill()
 
 
 def test_dup_proto() -> None:

@@ -1,4 +1,4 @@
-"""`nngkit ping` against real answerers, and against nobody."""
+"""`nngkit ping` with real repliers, and without any."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAIT = 20.0
 
 @contextmanager
 def answering(socket: Any, reply: bytes = b"pong") -> Iterator[Any]:
-    """The socket, which answers all that it is asked until the block ends."""
+    """Reply to every request on the socket until the block ends."""
 
     def answer() -> None:
         for question in socket:
@@ -50,7 +50,7 @@ def ping(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
     return [valid(line, "ping.json") for line in done.stdout.splitlines()]
 
 
-def test_a_reader_that_does_not_read_stops_no_question() -> None:
+def test_a_stalled_reader_does_not_delay_requests() -> None:
     asking = ("--interval", "0", "--count", "300", "--json")
     with (
         answering(Rep(listen=ANY)) as rep,
@@ -63,7 +63,7 @@ def test_a_reader_that_does_not_read_stops_no_question() -> None:
     assert [each["event"] for each in lines] == ["reply"] * 300 + ["summary"]
 
 
-def test_round_trips_of_a_rep() -> None:
+def test_round_trips_to_a_rep_are_measured() -> None:
     with answering(Rep(listen=ANY)) as rep:
         *replies, summary = ping(rep.address, "--count", "50")
     assert [each["number"] for each in replies] == list(range(1, 51))
@@ -75,7 +75,7 @@ def test_round_trips_of_a_rep() -> None:
     assert summary["min"] <= summary["p50"] <= summary["p90"] <= summary["p99"] <= summary["max"]
 
 
-def test_a_survey_of_two_that_dial() -> None:
+def test_a_survey_measures_each_respondent() -> None:
     with tempfile.TemporaryDirectory() as folder:
         address = f"ipc://{folder}/s"
         with (
@@ -86,7 +86,7 @@ def test_a_survey_of_two_that_dial() -> None:
             found = [valid(running.line(), "ping.json") for _ in range(6)]
             assert {each["event"] for each in found} == {"reply"}
             numbers = [each["number"] for each in found]
-            assert max(numbers.count(number) for number in numbers) == 2  # both answer one question
+            assert max(numbers.count(number) for number in numbers) == 2  # both respond to one survey
             running.end()
             *_, last = running.rest()[0].splitlines()
             summary = valid(last, "ping.json")
@@ -94,7 +94,7 @@ def test_a_survey_of_two_that_dial() -> None:
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=needed(name)) for name in ("nngcat", "nanocat")])
-def test_the_programs_people_have(name: str, tmp_path: Any) -> None:
+def test_nngcat_and_nanocat_reply_to_a_ping(name: str, tmp_path: Any) -> None:
     with (
         place("tcp", tmp_path) as address,
         Program(name, "--rep", "--bind", address, "--data", "42", "--quoted") as program,
@@ -104,7 +104,7 @@ def test_the_programs_people_have(name: str, tmp_path: Any) -> None:
         assert program.line() == '"are you there"'
 
 
-def test_what_is_asked_and_how_large() -> None:
+def test_data_and_size_set_the_request() -> None:
     with Rep(listen=ANY) as rep, Running("ping", rep.address, "--size", "1000") as running:
         request = rep.recv(WAIT)
         assert request.body == bytes(1000)
@@ -113,16 +113,16 @@ def test_what_is_asked_and_how_large() -> None:
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_nobody_answers_is_exit_code_4(answers: bool) -> None:
+def test_no_reply_is_exit_code_4(answers: bool) -> None:
     with (Rep if answers else Pull)(listen=ANY) as listener:
         *lost, summary = ping(listener.address, "--count", "2", "--timeout", "0.2", code=4)
     assert [each["event"] for each in lost] == ["lost", "lost"]
-    assert [each["why"] for each in lost] == ["no reply" if answers else "nobody connected"] * 2
+    assert [each["why"] for each in lost] == ["no reply" if answers else "no peer connected"] * 2
     assert (summary["asked"], summary["answered"], summary["min"]) == (2, 0, None)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_it_says_what_it_measured(number: int, code: int) -> None:
+def test_an_interrupt_prints_the_results_so_far(number: int, code: int) -> None:
     with answering(Rep(listen=ANY)) as rep, Running("ping", rep.address, "--interval", "0.01") as running:
         assert running.line().startswith("reply 1: ")
         assert running.line().startswith("reply 2: ")
@@ -131,7 +131,7 @@ def test_interrupted_it_says_what_it_measured(number: int, code: int) -> None:
         assert re.fullmatch(r"\d+ asked, \d+ answered: min [\d.]+, avg .*, max [\d.]+ ms", last)
 
 
-def test_on_a_terminal_it_is_one_line_that_changes() -> None:
+def test_a_terminal_shows_one_updated_line() -> None:
     ours, theirs = pty.openpty()
     try:
         with (
@@ -154,7 +154,7 @@ def test_on_a_terminal_it_is_one_line_that_changes() -> None:
     assert text.count(b"\r") == 6  # one each, and the terminal's own before the newline
 
 
-def test_a_late_reader_who_leaves_ends_it() -> None:
+def test_a_reader_that_closes_late_ends_it() -> None:
     reading, writing = os.pipe()
     with answering(Rep(listen=ANY)) as rep, Running("ping", rep.address, "--interval", "0", stdout=writing) as running:
         os.close(writing)
@@ -171,13 +171,13 @@ def test_a_late_reader_who_leaves_ends_it() -> None:
         (["tcp://127.0.0.1:0"], 2, "URL: tcp://127.0.0.1:0: dial needs a port"),
         (["pgm://a:1"], 2, "URL: pgm://a:1: no transport 'pgm'"),
         ([ANY, "--count", "0"], 2, "argument --count: '0' is not a whole number"),
-        ([ANY, "--data", "x", "--size", "3"], 2, "--size: and --data exclude each other"),
-        (["tls+tcp://a:1"], 2, "--cacert: a dialler over TLS needs it, or --insecure"),
+        ([ANY, "--data", "x", "--size", "3"], 2, "--size: conflicts with --data"),
+        (["tls+tcp://a:1"], 2, "--cacert: a dialer over TLS needs it, or --insecure"),
     ],
 )
-def test_wrong_usage_is_one_line(arguments: list[str], code: int, says: str) -> None:
+def test_wrong_usage_is_a_one_line_error(arguments: list[str], code: int, says: str) -> None:
     assert_fails(nngkit("ping", *arguments), code, says)
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(json.loads((SCHEMAS / "ping.json").read_text()))

@@ -1,4 +1,4 @@
-"""The bar on standard error: on a terminal alone, and gone before a result is written."""
+"""The progress bar: only on a terminal, and erased before results are written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import pytest
 import trio
 
-from nngkit.cli import progress
+from nngkit.cli.tools import progress
 from tests.cli.terminals import Screen
 
 
@@ -18,10 +18,10 @@ class Terminal:
         return True
 
 
-async def test_a_bar_that_is_being_drawn_at_the_end_does_not_run_into_the_result(
+async def test_a_bar_drawn_at_the_end_is_erased_before_the_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A slow terminal: the bar arrives 0.1 s after it was begun, if nothing was written before."""
+    """Simulate a slow terminal: the bar is written 0.1 s late, if nothing was written before."""
     written, begun, wiped = [], threading.Event(), threading.Event()
 
     def write(fd: int, data: bytes) -> int:

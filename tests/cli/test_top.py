@@ -1,4 +1,4 @@
-"""`nngkit top` beside real publishers, buses, pushers and a daemon."""
+"""`nngkit top` with real publishers, buses, pushers and a daemon."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUICK = ("--interval", "0.1")
 
 @contextmanager
 def saying(socket: Any, *messages: bytes) -> Iterator[Any]:
-    """The socket, which says these again and again until the block ends."""
+    """Send the messages on the socket repeatedly until the block ends."""
     over = threading.Event()
 
     def say() -> None:
@@ -48,13 +48,13 @@ def saying(socket: Any, *messages: bytes) -> Iterator[Any]:
 
 
 def until(running: Running, true: Any) -> dict[str, Any]:
-    """The first line for which that holds; the test's own timeout bounds it."""
+    """Return the first line that fulfils the condition; the test's timeout bounds the wait."""
     while not true(found := valid(running.line(), "top.json")):
         pass
     return found
 
 
-def test_a_publishers_topics() -> None:
+def test_topics_of_a_publisher_are_counted() -> None:
     with (
         saying(Pub(listen=ANY), b"weather.oslo 3", b"weather.rome 19", b"news") as pub,
         Running("top", "--sub", pub.address, "--words", "--json", *QUICK) as top,
@@ -70,19 +70,19 @@ def test_a_publishers_topics() -> None:
         assert top.end() == 130
 
 
-def test_only_some_topics_and_gaps_in_numbered_messages() -> None:
+def test_selected_topics_and_gaps_are_counted() -> None:
     with (
         saying(Pub(listen=ANY, sequence=True), b"a1", b"b1") as pub,
         Running("top", "--sub", pub.address, "--topic", "a", "--sequence", "--json", *QUICK) as top,
     ):
         found = until(top, lambda fields: fields["messages"] > 5)
         assert [row["topic"] for row in found["rows"]] == ["a"]
-        # numbers run per topic= of the publisher, and these two share one: each b is a gap
+        # numbering is by the publisher's topic=, which these two share: each b is a gap
         assert found["lost"] > 0
         assert found["dropped"] == 0  # what is of other topics was never wanted
 
 
-def test_a_bus_and_those_who_dial() -> None:
+def test_a_bus_and_dialing_peers_are_shown() -> None:
     with tempfile.TemporaryDirectory() as folder:
         address = f"ipc://{folder}/s"
         with (
@@ -104,7 +104,7 @@ def test_pulling_takes_and_batches_are_unpacked() -> None:
         assert (found["kind"], found["rows"][0]["largest"], found["dropped"]) == ("pull", 5, None)
 
 
-def test_once_in_a_pipe_and_nothing_that_comes() -> None:
+def test_once_prints_one_table_and_no_message_is_exit_code_4() -> None:
     with saying(Pub(listen=ANY), b"hello") as pub:
         done = nngkit("top", "--sub", pub.address, "--once", "--interval", "1")
         assert (done.returncode, done.stderr) == (0, "")
@@ -118,7 +118,7 @@ def test_once_in_a_pipe_and_nothing_that_comes() -> None:
         assert (done.returncode, done.stderr) == (4, "")
 
 
-def test_a_daemons_services() -> None:
+def test_the_services_of_a_daemon_are_shown() -> None:
     with discoverd() as daemon, program("provider", "answer", "tcp://10.0.0.1:9000", daemon.surveys):
         assert daemon.line()
         addresses = ("--daemon", daemon.answers, "--daemon", "tcp://127.0.0.1:1", "--timeout", "1")
@@ -129,12 +129,12 @@ def test_a_daemons_services() -> None:
         assert (service["name"], service["address"], service["state"]) == ("answer", "tcp://10.0.0.1:9000", "up")
         assert [each["answers"] for each in found["daemons"]] == [True, False]
         text = nngkit("top", *addresses, "--once").stdout
-        assert "tcp://127.0.0.1:1  no answer" in text
+        assert "tcp://127.0.0.1:1  no reply" in text
         assert "answer  tcp://10.0.0.1:9000  up" in text
     assert_fails(nngkit("top", "--daemon", "tcp://127.0.0.1:1", "--once", "--timeout", "0.2"), 3, "no discovery daemon")
 
 
-def test_on_a_terminal_the_table_is_drawn_anew() -> None:
+def test_a_terminal_redraws_the_table() -> None:
     ours, theirs = pty.openpty()
     try:
         with (
@@ -152,7 +152,7 @@ def test_on_a_terminal_the_table_is_drawn_anew() -> None:
     assert b"PEER" in text
 
 
-def test_a_reader_that_does_not_read_stops_no_look() -> None:
+def test_a_stalled_reader_does_not_delay_updates() -> None:
     with (
         unread() as (output, read),
         saying(Pub(listen=ANY), b"hello") as pub,
@@ -160,7 +160,7 @@ def test_a_reader_that_does_not_read_stops_no_look() -> None:
     ):
         eventually(lambda: pub.stats.joined == 1)
         before = pub.stats.sent
-        eventually(lambda: pub.stats.sent > before + 100)  # half a second and more, in which nothing is read
+        eventually(lambda: pub.stats.sent > before + 100)  # at least half a second without reading
         read_all = Background(read)
         assert top.end() == 130
         top.process.wait(WAIT)
@@ -171,7 +171,7 @@ def test_a_reader_that_does_not_read_stops_no_look() -> None:
     assert [each["seconds"] for each in looks] == pytest.approx([0.05 * n for n in range(1, len(looks) + 1)], abs=0.5)
 
 
-def test_a_reader_that_never_reads_does_not_keep_it_from_ending() -> None:
+def test_a_stalled_reader_does_not_prevent_the_end() -> None:
     with (
         unread() as (output, _),
         saying(Pub(listen=ANY), b"hello") as pub,
@@ -181,7 +181,7 @@ def test_a_reader_that_never_reads_does_not_keep_it_from_ending() -> None:
         assert top.end() == 130
 
 
-def test_a_reader_that_goes_away_ends_it() -> None:
+def test_a_closed_output_ends_it() -> None:
     reading, writing = os.pipe()
     with saying(Pub(listen=ANY), b"x") as pub, Running("top", "--sub", pub.address, *QUICK, stdout=writing) as top:
         os.close(writing)
@@ -194,16 +194,16 @@ def test_a_reader_that_goes_away_ends_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ([], 2, "--sub: one of --sub, --bus, --pull and --daemon is watched"),
+        ([], 2, "--sub: one of --sub, --bus, --pull and --daemon is required"),
         (["--sub", ANY, "--bus", ANY], 2, "--bus: one of --sub"),
-        (["--bus", ANY, "--topic", "x"], 2, "--topic: does not go with --bus"),
-        (["--daemon", ANY, "--words"], 2, "--words: does not go with --daemon"),
+        (["--bus", ANY, "--topic", "x"], 2, "--topic: conflicts with --bus"),
+        (["--daemon", ANY, "--words"], 2, "--words: conflicts with --daemon"),
         (["--sub", "here"], 2, "argument --sub: 'here' is not an address"),
         (["--sub", ANY], 2, "--sub: tcp://127.0.0.1:0: dial needs a port"),
         (["--sub", ANY, "--rows", "0"], 2, "argument --rows: '0' is not"),
     ],
 )
-def test_wrong_usage_is_one_line(arguments: list[str], code: int, says: str) -> None:
+def test_wrong_usage_is_a_one_line_error(arguments: list[str], code: int, says: str) -> None:
     assert_fails(nngkit("top", *arguments), code, says)
 
 
@@ -212,5 +212,5 @@ def test_an_address_in_use_is_exit_code_3() -> None:
         assert_fails(nngkit("top", "--pull", pull.address, "--listen"), 3, "cannot listen: address in use")
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(json.loads((SCHEMAS / "top.json").read_text()))

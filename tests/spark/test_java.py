@@ -94,7 +94,6 @@ def test_unwritable_cache_falls_back_to_a_temporary_folder(tmp_path: Path, monke
 
 
 def test_java_and_doctor_import_no_pyspark() -> None:
-    script = (
-        "import sys; sys.modules['pyspark'] = None; import nngkit.spark.java, nngkit.spark.doctor, nngkit.cli.spark"
-    )
+    names = "nngkit.spark.java, nngkit.spark.doctor, nngkit.cli.journal.spark"
+    script = f"import sys; sys.modules['pyspark'] = None; import {names}"
     assert subprocess.run([sys.executable, "-c", script], timeout=30).returncode == 0

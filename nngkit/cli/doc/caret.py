@@ -1,4 +1,4 @@
-"""What a key does to a text and to the cursor in it. Pure.
+"""The effect of a key on a text and its cursor. Pure.
 
 >>> caret = Caret("hello", 5)
 >>> caret.press(Typed("!"), Size(80, 24))
@@ -6,8 +6,7 @@
 >>> caret.text, caret.at
 ('hello!', 6)
 
-An edit is (position, deleted, inserted). The caret has made it in its own copy of the text; whoever asked makes it in
-the document.
+An edit is (position, deleted, inserted). The caret applies it to its own copy of the text, the caller to the document.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["Caret", "Size"]
 
 
 class Size(NamedTuple):
-    """Columns and rows for the text."""
+    """Columns and rows of the text on the screen."""
 
     columns: int
     rows: int
@@ -32,14 +31,14 @@ class Size(NamedTuple):
 
 @dataclass(slots=True)
 class Caret:
-    """A text and the cursor before code point `at`. `goal`: the column that up and down try to keep."""
+    """A text, and a cursor before code point `at`. `goal` is the column that up and down keep."""
 
     text: str
     at: int
     goal: int | None = None
 
     def press(self, event: Event, size: Size) -> list[Splice]:
-        """Do what it says; a key that is not about the text does nothing here."""
+        """Apply the key and return its edits; other keys than those of editing do nothing."""
         if not isinstance(event, Key):
             return self._edit(self.at, self.at, event.text)
         match event.name:
@@ -76,7 +75,7 @@ class Caret:
                 place = None if place == start and not name.startswith("page") else place
                 break
             place = start = following
-        if place is None:  # the first row, or the last: its beginning or end
+        if place is None:  # in the first or last row: move to its start or end
             self.at = 0 if name == "up" else len(self.text)
         else:
             self.at = layout.at_column(self.text, place, self.goal, columns)
@@ -98,7 +97,7 @@ class Caret:
 
 
 def _word(text: str, at: int, step: int) -> int:
-    """Over what is between words, then over a word."""
+    """Skip what is between words, then a word."""
 
     def there() -> bool:
         return at > 0 if step < 0 else at < len(text)

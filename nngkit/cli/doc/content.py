@@ -1,13 +1,13 @@
-"""Bringing a document to a content, in one transaction that changes as little as can be.
+"""Change a document to a given content, in one transaction with minimal edits.
 
 ::
 
     check(content)
     changed = bring(document, {"body": "hello", "rows": [{"name": "Ada"}]})
 
-Texts are changed code point by code point, lists item by item, maps key by key, as deep as there are shared types; what
-is new and has items or keys becomes a shared type, so that others can edit it in its parts. A root that is not in the
-content is emptied: a document has no way to take one out.
+Texts are changed by code points, lists by items, maps by keys, as deep as there are shared types. New lists and maps
+become shared types, so that others can edit their parts. A root missing from the content is emptied: roots cannot be
+removed from a document.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS: Final[dict[type, str]] = {str: "a text", list: "a list", dict: "a map"}
 
 
 def check(content: Mapping[str, Any], have: Mapping[str, Any]) -> None:
-    """Raise ValueError or TypeError, saying where, for what a document that has `have` cannot be brought to."""
+    """Raise ValueError or TypeError if a document with content `have` cannot be changed to `content`."""
     for name, value in content.items():
         check_root(name)
         if type(value) not in KINDS:
@@ -39,7 +39,7 @@ def check(content: Mapping[str, Any], have: Mapping[str, Any]) -> None:
 
 
 def bring(document: Document, content: Mapping[str, Any], have: Mapping[str, Any]) -> bool:
-    """Make it so; whether that changed anything. `have`: what it has now, as `document.plain()` says."""
+    """Change the document; return True if it changed. `have` is its content now (`document.plain()`)."""
     before = document.digest()
     with document.transaction(origin="import"):
         for name in sorted({*have, *content}):
@@ -55,13 +55,13 @@ def bring(document: Document, content: Mapping[str, Any], have: Mapping[str, Any
 
 
 def set_text(text: Text, new: str) -> None:
-    """In as few edits as can be, from the end on: what is before stays where it is."""
+    """Change a text in minimal edits, from the end, so that earlier positions stay valid."""
     for at, deleted, inserted in reversed(edits(str(text), new)):
         text.splice(at, deleted, inserted)
 
 
 def _fits(part: Any, value: Any) -> bool:
-    """Whether a shared type that is there can be changed into the value."""
+    """Return True if an existing shared type can be changed to the value."""
     kinds = ((Text, str), (Array, list), (Map, dict))
     return any(isinstance(part, shared) and isinstance(value, plain) for shared, plain in kinds)
 
@@ -110,7 +110,7 @@ def _plain(value: Any) -> Any:
 
 
 def _new(value: Any, instead: Any = None) -> Any:
-    """A new value; what stands instead of a plain list or map is plain as that was."""
+    """Return the value as a shared type, unless it replaces a plain list or map."""
     if isinstance(instead, list | dict):
         return value
     if isinstance(value, dict):
@@ -121,5 +121,5 @@ def _new(value: Any, instead: Any = None) -> Any:
 
 
 def _key(value: Any) -> str:
-    """Equal for equal values: 1 and True are not."""
+    """Return a key that is equal for equal values; 1 and True differ."""
     return json.dumps(to_json(value), sort_keys=True)

@@ -1,13 +1,13 @@
-"""From one text to another in few edits of code points, and one's own edits past those of others. Pure.
+"""Minimal edits between two texts, in code points, and rebasing edits over those of others. Pure.
 
 >>> edits("sea lion", "See lions")
 [(0, 1, 'S'), (2, 1, 'e'), (8, 0, 's')]
 >>> applied("sea lion", edits("sea lion", "See lions"))
 'See lions'
 
-An edit is (position, deleted, inserted); positions are those of the old text, and do not overlap. The smallest number
-of code points is found if it is up to MOST (by the algorithm of E. Myers, 1986); beyond that whole lines, and then all
-between the first difference and the last: it is bounded for every pair of texts.
+An edit is (position, deleted, inserted); positions are those of the old text, and do not overlap. Up to MOST differing
+code points the result is minimal (E. Myers' algorithm, 1986); beyond that whole lines are compared, and then everything
+between the first and the last difference is replaced: the cost is bounded for every pair of texts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep, Spli
 
 __all__ = ["applied", "edits", "joined", "matches", "rebased"]
 
-MOST: Final = 600  # differences that are looked for: their number squared, in steps and in memory; a tenth of a second
+MOST: Final = 600  # differences searched: steps and memory grow with the square; 0.1 s
 
 
 def edits(old: str, new: str) -> list[Splice]:
-    """What makes `new` of `old`, in order of position."""
+    """Return the edits that turn `old` into `new`, in order of position."""
     start, end = _alike(old, new)
     before, after = old[start : len(old) - end], new[start : len(new) - end]
     found: list[Splice] = []
@@ -39,7 +39,7 @@ def edits(old: str, new: str) -> list[Splice]:
 
 
 def _alike(old: str, new: str) -> tuple[int, int]:
-    """How many characters are the same at the beginning, and at the end."""
+    """Return the lengths of the common start and end."""
     start = _same_start(old, new)
     most = min(len(old), len(new)) - start
     end = _same_start(old[len(old) - most :][::-1], new[len(new) - most :][::-1])
@@ -48,7 +48,7 @@ def _alike(old: str, new: str) -> tuple[int, int]:
 
 def _same_start(one: str, other: str) -> int:
     low, high = 0, min(len(one), len(other))
-    while low < high:  # comparing slices is C; halving it is faster than any loop over characters
+    while low < high:  # bisection compares slices in C, faster than a loop over characters
         middle = (low + high + 1) // 2
         if one[low:middle] == other[low:middle]:
             low = middle
@@ -82,8 +82,8 @@ def _by_lines(old: list[str], new: list[str], same: list[tuple[int, int]]) -> li
 
 
 def matches(old: Sequence[Any], new: Sequence[Any]) -> list[tuple[int, int]] | None:
-    """Pairs of places with the same item, as many as can be in order; None if over MOST items differ."""
-    reach = {1: 0}  # by diagonal (place in old minus place in new): how far along old
+    """Return index pairs of a longest common subsequence; None if more than MOST items differ."""
+    reach = {1: 0}  # by diagonal (old index minus new index): furthest old index
     trace: list[dict[int, int]] = []
     for count in range(MOST + 1):
         trace.append(dict(reach))
@@ -116,14 +116,14 @@ def _walked(trace: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]
 
 
 def applied(text: str, made: Sequence[Splice]) -> str:
-    """`text` after those edits, whose positions are all in `text` as it is."""
+    """Return `text` after the edits, whose positions refer to the original text."""
     for at, deleted, inserted in reversed(made):
         text = text[:at] + inserted + text[at + deleted :]
     return text
 
 
 def joined(old: str, made: Sequence[Splice]) -> list[Splice]:
-    """Edits as people make them: those that keep no more between them than either changes are one.
+    """Join neighbouring edits that keep no more between them than either changes.
 
     >>> joined("four", [(0, 1, "h"), (3, 1, "se")]), joined("four", [(0, 1, "p"), (3, 1, "")])
     ([(0, 1, 'h'), (3, 1, 'se')], [(0, 1, 'p'), (3, 1, '')])
@@ -145,9 +145,9 @@ def _belong(one: Splice, other: Splice) -> bool:
 
 
 def rebased(made: Sequence[Splice], theirs: Delta) -> list[Splice]:
-    """Edits of a text as edits of what others made of it meanwhile (`theirs`), again in order of position.
+    """Rebase edits of a text over the concurrent change `theirs`; return them in order of position.
 
-    What both deleted is gone once; what either inserted is there; at the same place theirs comes first.
+    Text deleted by both is deleted once, insertions of both are kept, theirs first at the same place.
     """
     found: list[Splice] = []
     walk = _Walk(theirs)
@@ -164,7 +164,7 @@ def rebased(made: Sequence[Splice], theirs: Delta) -> list[Splice]:
 
 
 class _Walk:
-    """Where each code point of the old text is in the new one, as runs."""
+    """Map positions of the old text to the new one, by runs."""
 
     def __init__(self, theirs: Delta) -> None:
         self._runs: list[tuple[int, int, int]] = []  # old start, old end, new start
@@ -181,7 +181,7 @@ class _Walk:
         self._runs.append((old, 1 << 62, new))
 
     def place(self, at: int) -> int:
-        """Before what `at` was before; behind what others put there."""
+        """Return the new position of `at`, after insertions of others there."""
         for start, end, new in self._runs:
             if at < start:
                 return new
@@ -190,7 +190,7 @@ class _Walk:
         raise AssertionError("the last run has no end")
 
     def delete(self, at: int, count: int) -> list[tuple[int, int]]:
-        """The pieces of the new text that were so many code points from `at` on: place and length."""
+        """Return position and length of the pieces left of `count` code points from `at`."""
         pieces = []
         for start, end, new in self._runs:
             low, high = max(at, start), min(at + count, end)

@@ -1,13 +1,14 @@
-"""Documents as files of one folder: names as paths, and writing that never leaves the folder.
+"""Documents as files of one folder: names to paths, and writing that never leaves the folder.
 
 ======================  ===================================================
-DIR/minutes.json        all that is in the document "minutes"
+DIR/minutes.json        the whole document "minutes"
 DIR/minutes.txt         its text "body"
 DIR/minutes.texts/a.txt its text "a"; "a/b" is a%2Fb.txt
 ======================  ===================================================
 
-A name with a slash has folders. What would make two documents one file, or hide it, is written as %XX. Every folder on
-the way is opened by itself and never through a link; a file is written beside its place and then renamed to it.
+Slashes in a name make folders. Characters that would map two documents to one file, or hide it, are written as %XX.
+Every folder of a path is opened separately and never through a link; a file is written under a temporary name in its
+folder, and renamed.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ ENDINGS: Final = (".json", ".txt", ".texts")
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Found = tuple[str, str | None, Path]
-"""A document's name, the text that the file has of it (None: all of the document), and the file."""
+"""A document's name, the root that the file contains (None: the whole document), and the file."""
 
 
 def path_of(name: str, root: str | None = None) -> str:
-    """Where a document goes (`root`: that text of it), below the folder. Raises ConfigError for a name that is none.
+    """Return the path of a document, or of its text `root`, below the folder. Raises ConfigError for an invalid name.
 
     >>> path_of("minutes/2026"), path_of("minutes/2026", "body"), path_of("minutes", "../a")
     ('minutes/2026.json', 'minutes/2026.txt', 'minutes.texts/..%2Fa.txt')
@@ -72,7 +73,7 @@ def _text_file(root: str) -> str:
 
 
 def name_of(path: str) -> tuple[str, str | None] | None:
-    """The document that a path below the folder is of, and which text of it; None for a file that is none of ours."""
+    """Return the document of a path below the folder, and its root; None for other files."""
     *folders, last = path.split("/")
     stem, dot, kind = last.rpartition(".")
     if not (dot and stem) or kind not in ("json", "txt"):
@@ -85,7 +86,7 @@ def name_of(path: str) -> tuple[str, str | None] | None:
 
 
 def walk(folder: Path) -> Iterator[Found]:
-    """The documents in a folder, in order; links are left out. Raises ConfigError for a name that no document has."""
+    """Yield the documents in a folder, in order, without links. Raises ConfigError for an invalid name."""
     for at, folders, files in os.walk(folder, onerror=_raise):
         folders.sort()
         for file in sorted(files):
@@ -103,7 +104,7 @@ def _raise(error: OSError) -> None:
 
 
 def write(folder: Path, path: str, content: bytes) -> None:
-    """Put a file below the folder. Raises OSError, also where a link stands in the way."""
+    """Write a file below the folder. Raises OSError, also if its path has a link."""
     *folders, last = path.split("/")
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

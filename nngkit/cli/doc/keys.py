@@ -1,10 +1,10 @@
-"""What a terminal sends, as keys and text. Pure; bytes may be cut anywhere.
+"""Decode the input of a terminal into keys and text. Pure; the input may be split anywhere.
 
 >>> decoder = Decoder()
 >>> decoder.feed(b"a\\xc3"), decoder.feed(b"\\xa9\\x1b["), decoder.feed(b"A\\x1b[200~x\\ry\\x1b[201~")
 ([Typed('a')], [Typed('é')], [Key('up'), Pasted('x\\ny')])
 
-A lone escape cannot be told from the beginning of a key: after a moment of silence, `flush` says that it was one.
+A single escape may be the start of a key: call `flush` after a moment without input, to end the wait for more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BREAKS: Final = {0x09: "\t", 0x0A: "\n", 0x0D: "\n"}
 FINALS: Final = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
 NUMBERS: Final = {1: "home", 3: "delete", 4: "end", 5: "page up", 6: "page down", 7: "home", 8: "end"}
 FAR: Final = {"left": "word left", "right": "word right", "home": "top", "end": "bottom"}  # with Ctrl or Alt
-LONGEST: Final = 64  # bytes of a sequence; a longer one is none
+LONGEST: Final = 64  # bytes of an escape sequence
 BEGIN: Final = b"\x1b[200~"
 END: Final = b"\x1b[201~"
 ESCAPE: Final = 0x1B
@@ -53,7 +53,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """Text from the keyboard, line ends as \\n."""
+    """Text from the keyboard, newlines as \\n."""
 
     text: str
 
@@ -63,7 +63,7 @@ class Typed:
 
 @dataclass(frozen=True, slots=True)
 class Pasted:
-    """Text that came at once, as far as it has come."""
+    """Pasted text, as far as it has arrived."""
 
     text: str
 
@@ -75,7 +75,7 @@ Event = Key | Typed | Pasted
 
 
 class Decoder:
-    """`more`: sequences of the terminal at hand, and the names of their keys."""
+    """Incremental decoder. `more`: further sequences of the terminal, and the names of their keys."""
 
     def __init__(self, more: Mapping[bytes, str] | None = None) -> None:
         self._more = {sequence: name for sequence, name in (more or {}).items() if sequence[:1] == b"\x1b"}
@@ -86,16 +86,16 @@ class Decoder:
 
     @property
     def pending(self) -> bool:
-        """Whether something has begun, and may not go on."""
+        """Return True if a sequence is incomplete."""
         return bool(self._buffer) and not self._pasting
 
     def flush(self) -> list[Event]:
-        """It does not go on: an escape by itself is nothing here."""
+        """End the wait for the rest of a sequence; a single escape is dropped."""
         rest, self._buffer = self._buffer[1:], b""
         return self.feed(rest) if rest else []
 
     def feed(self, data: bytes) -> list[Event]:
-        """The keys and the text that are complete."""
+        """Return the complete keys and texts."""
         self._buffer += data
         self._events = []
         while self._buffer:
@@ -105,7 +105,7 @@ class Decoder:
 
     def _paste(self) -> bool:
         at = self._buffer.find(END)
-        if at < 0:  # the end may have come by half, and a line's end too
+        if at < 0:  # the end mark, or a line end, may be incomplete
             half = (b"\r", *(END[:n] for n in range(1, len(END))))
             at = len(self._buffer) - max((len(each) for each in half if self._buffer.endswith(each)), default=0)
             rest = self._buffer[at:]
@@ -115,7 +115,7 @@ class Decoder:
         self._buffer = rest
         if pasted:
             pasted = pasted.replace("\r\n", "\n").replace("\r", "\n")
-            self._say(Pasted("".join(each for each in pasted if each >= " " or each in "\n\t")))
+            self._add(Pasted("".join(each for each in pasted if each >= " " or each in "\n\t")))
         return not self._pasting
 
     def _next(self) -> bool:
@@ -123,28 +123,28 @@ class Decoder:
         if first == ESCAPE:
             return self._sequence()
         if first in BREAKS:
-            self._say(Typed(BREAKS[first]))
+            self._add(Typed(BREAKS[first]))
         elif first < 0x20 or first == 0x7F:
             if first in CONTROLS:
-                self._say(Key(CONTROLS[first]))
+                self._add(Key(CONTROLS[first]))
         else:
             end = next((at for at, byte in enumerate(self._buffer) if byte < 0x20 or byte == 0x7F), len(self._buffer))
             if text := self._text.decode(self._buffer[:end]):
-                self._say(Typed(text))
+                self._add(Typed(text))
             self._buffer = self._buffer[end:]
             return True
         self._buffer = self._buffer[1:]
         return True
 
-    def _say(self, event: Event) -> None:
+    def _add(self, event: Event) -> None:
         last = self._events[-1] if self._events else None
         if isinstance(event, Typed) and isinstance(last, Typed):
-            self._events[-1] = Typed(last.text + event.text)  # what comes at once is one edit
+            self._events[-1] = Typed(last.text + event.text)  # text that arrives together is one edit
         else:
             self._events.append(event)
 
     def _sequence(self) -> bool:
-        """One that begins with an escape; False: it is not all here."""
+        """Decode an escape sequence; return False if it is incomplete."""
         buffer = self._buffer
         for sequence, name in self._more.items():
             if buffer.startswith(sequence):
@@ -167,13 +167,13 @@ class Decoder:
 
     def _key(self, name: str, size: int) -> bool:
         if name:
-            self._say(Key(name))
+            self._add(Key(name))
         self._buffer = self._buffer[size:]
         return True
 
 
 def _control(parameters: str, final: str) -> str:
-    """The key that `ESC [ parameters final` is, "" for none of ours."""
+    """Return the key of `ESC [ parameters final`, "" if unknown."""
     numbers = [int(each) if each.isdigit() and len(each) < 4 else 1 for each in parameters.split(";")]
     name = NUMBERS.get(numbers[0], "") if final == "~" else FINALS.get(final, "")
     if len(numbers) > 1 and numbers[1] in (3, 5, 7):

@@ -1,4 +1,4 @@
-"""What the options of `nngkit doc` speak of: a peer, with whom it meets, and a store.
+"""The peer, document and store that the options of `nngkit doc` name.
 
 ::
 
@@ -19,34 +19,45 @@ from typing import Any
 
 import trio
 
-from nngkit.cli.main import say
 from nngkit.cli.signals import until_signal
+from nngkit.cli.stderr import say
 from nngkit.cli.tls import tls_of
 from nngkit.cli.tokens import joining
 from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.store import Store
-from nngkit.errors import NotFound
+from nngkit.errors import ConfigError, NotFound
 
-__all__ = ["found", "in_trio", "is_new", "meets_others", "opened", "settings", "stored", "user", "warnings"]
+__all__ = [
+    "checked_root",
+    "found",
+    "in_trio",
+    "is_new",
+    "meets_others",
+    "opened",
+    "settings",
+    "stored",
+    "user",
+    "warnings",
+]
 
 
 def user(arguments: argparse.Namespace) -> str:
-    """Who sits here: --name, or the login."""
+    """Return the name of the user: --name, or the login."""
     if arguments.me:
         return str(arguments.me)
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, as containers have it
+    except (KeyError, OSError):  # a user id without a name, as in containers
         return f"user {os.getuid()}"
 
 
 def meets_others(arguments: argparse.Namespace) -> bool:
-    """Whether somebody was named who has to be there."""
+    """Return True if the options name peers to connect to."""
     return bool(arguments.dial or arguments.join or arguments.discovery)
 
 
 def settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The arguments for DocumentPeer. Raises ConfigError."""
+    """Return the arguments for DocumentPeer. Raises ConfigError."""
     token, join = joining(arguments.join, arguments.token, "--join")
     return {
         "listen": arguments.listen,
@@ -62,7 +73,7 @@ def settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 @asynccontextmanager
 async def opened(arguments: argparse.Namespace, *, new: bool = False) -> AsyncIterator[DocumentPeer]:
-    """The peer. `new`: its store may be made. Raises what entering one raises, and NotFound."""
+    """Run the peer. With `new`, its store is created if missing. Raises NotFound, and the errors of DocumentPeer."""
     if arguments.store is not None and not new and not meets_others(arguments) and not arguments.listen:
         existing(arguments.store)
     async with DocumentPeer(store=arguments.store, **settings(arguments)) as peer:
@@ -70,16 +81,16 @@ async def opened(arguments: argparse.Namespace, *, new: bool = False) -> AsyncIt
 
 
 def existing(path: str) -> str:
-    """A store that is there: whoever only reads makes no new one. Raises NotFound."""
+    """Return the path of an existing store: commands that only read create none. Raises NotFound."""
     if not Path(path).exists():
         raise NotFound(f"--store: there is no {path}")
     return path
 
 
 async def found(peer: DocumentPeer, name: str, arguments: argparse.Namespace, *, new: bool = False) -> Document:
-    """The document, once all is here that those have who were named and can be reached. Raises TimedOut, AccessDenied.
+    """Open the document, and wait until it has all edits of the named peers that can be reached.
 
-    NotFound where neither the store nor anybody else has anything of it, unless it may be `new`.
+    Raises TimedOut, AccessDenied, and, unless `new`, NotFound if neither the store nor a peer has any edit of it.
     """
     document = peer.open(name)
     if meets_others(arguments):
@@ -90,13 +101,21 @@ async def found(peer: DocumentPeer, name: str, arguments: argparse.Namespace, *,
 
 
 def is_new(document: Document) -> bool:
-    """Whether nobody has ever written anything in it, as far as is known here."""
+    """Return True if the local copy has no edit at all."""
     return document.engine.state() == Document(document.name).engine.state()
+
+
+def checked_root(document: Document, root: str) -> str:
+    """Return `root`. Raises ConfigError if it exists and is not a text."""
+    value = document.plain().get(root)
+    if value is not None and not isinstance(value, str):
+        raise ConfigError("--text", f"{root!r} of {document.name!r} is not a text", root)
+    return root
 
 
 @contextmanager
 def stored(path: str) -> Iterator[Store]:
-    """The store at `path`, without a peer. Raises NotFound, ConfigError, StoreDamaged."""
+    """Open the store at `path`, without a peer. Raises NotFound, ConfigError, StoreDamaged."""
     store = Store.open(existing(path))
     try:
         yield store
@@ -104,25 +123,28 @@ def stored(path: str) -> Iterator[Store]:
         store.close()
 
 
-def in_trio(work: Callable[[], Awaitable[None]], tell: Callable[[str], None] | None = None) -> int:
-    """Run `work` under trio, until it ends or a signal comes; the exit code. Warnings go to `tell`, or to stderr."""
-    with warnings(tell or (lambda text: say("nngkit doc", text))):
+def in_trio(work: Callable[[], Awaitable[None]], warn: Callable[[str], None] | None = None) -> int:
+    """Run `work` under trio until it ends or a signal arrives; return the exit code.
+
+    Warnings go to `warn`, by default to standard error.
+    """
+    with warnings(warn or (lambda text: say("nngkit doc", text))):
         return trio.run(until_signal, work)
 
 
-class _Told(logging.Handler):
-    def __init__(self, tell: Callable[[str], None]) -> None:
+class _Forwarding(logging.Handler):
+    def __init__(self, warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._tell = tell
+        self._warn = warn
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._tell(record.getMessage())
+        self._warn(record.getMessage())
 
 
 @contextmanager
-def warnings(tell: Callable[[str], None]) -> Iterator[None]:
-    """Have warnings of the documents room (what was refused, a disk that fails) told by `tell` meanwhile."""
-    log, handler = logging.getLogger("nngkit.documents"), _Told(tell)
+def warnings(warn: Callable[[str], None]) -> Iterator[None]:
+    """Pass warnings of nngkit.documents (refusals, a failing disk) to `warn` while the block runs."""
+    log, handler = logging.getLogger("nngkit.documents"), _Forwarding(warn)
     before, log.propagate = log.propagate, False
     log.addHandler(handler)
     try:

@@ -1,4 +1,4 @@
-"""The terminal: curses draws, and what comes from the keyboard is read as bytes. Given back as it was, always.
+"""The terminal: curses draws, the keyboard is read as bytes. Its state is always restored.
 
 ::
 
@@ -6,8 +6,7 @@
         screen.draw(frame)
         events = decoder.feed(os.read(0, 65536))
 
-`curses.wrapper` would do most of it, but not bracketed paste, and its reading loses what is cut inside a character.
-Knows no document.
+`curses.wrapper` has no bracketed paste, and its input loses characters that arrive in parts. Knows no document.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from nngkit.cli.doc.view import Frame, Span
 
 __all__ = ["Screen", "can_edit", "sequences"]
 
-PASTE: Final = (b"\x1b[?2004h", b"\x1b[?2004l")  # have pasted text marked as such, and no more
+PASTE: Final = (b"\x1b[?2004h", b"\x1b[?2004l")  # switch bracketed paste on and off
 KEYS: Final = {
     "kcuu1": "up",
     "kcud1": "down",
@@ -36,24 +35,24 @@ KEYS: Final = {
     "knp": "page down",
     "kdch1": "delete",
 }
-FEW: Final = (1, 2, 3, 4, 5, 6, 3, 6)  # of a terminal with eight colours: its own are not told apart from ours
-MANY: Final = (203, 114, 221, 75, 176, 80, 215, 147)  # of 256: light enough for black letters
+FEW: Final = (1, 2, 3, 4, 5, 6, 3, 6)  # for terminals with eight colours
+MANY: Final = (203, 114, 221, 75, 176, 80, 215, 147)  # of 256: light enough for black text
 BLACK: Final = 16
 
 
 def can_edit() -> bool:
-    """Whether there is a terminal on which a cursor can be placed."""
+    """Return True if there is a terminal with a movable cursor."""
     if os.environ.get("TERM", "dumb") == "dumb" or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     try:
         curses.setupterm(fd=sys.stdout.fileno())
-    except curses.error:  # a name that nobody knows: initscr would end the process
+    except curses.error:  # unknown TERM: initscr would exit
         return False
     return bool(curses.tigetstr("cup") and curses.tigetstr("clear"))
 
 
 def sequences() -> dict[bytes, str]:
-    """What this terminal sends for keys. `setupterm` was called."""
+    """Return the terminal's key sequences. Requires `setupterm`."""
     found = {}
     for capability, name in KEYS.items():
         if sequence := curses.tigetstr(capability):
@@ -62,10 +61,10 @@ def sequences() -> dict[bytes, str]:
 
 
 class Screen:
-    """In force from entering to leaving."""
+    """Context manager that takes over the terminal."""
 
     def __enter__(self) -> Self:
-        with suppress(locale.Error):  # curses writes in the terminal's encoding only then
+        with suppress(locale.Error):  # for curses to write in the terminal's encoding
             locale.setlocale(locale.LC_CTYPE, "")
         self._window = curses.initscr()
         try:
@@ -84,7 +83,7 @@ class Screen:
         self._restore()
 
     def _restore(self) -> None:
-        with suppress(OSError):  # the terminal may be gone
+        with suppress(OSError):  # the terminal may have closed
             os.write(1, PASTE[1])
         with suppress(curses.error):
             self._window.keypad(False)
@@ -101,18 +100,18 @@ class Screen:
             curses.use_default_colors()
         many = curses.COLORS >= 256
         for number, colour in enumerate(MANY if many else FEW):
-            # drawn in reverse, so that a terminal without colours shows the same
+            # drawn in reverse, as on terminals without colours
             curses.init_pair(number + 1, colour, BLACK if many else curses.COLOR_BLACK)
         return True
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows."""
+        """Return columns and rows."""
         rows, columns = self._window.getmaxyx()
         return columns, rows
 
     def resized(self) -> None:
-        """Look at how large it is now."""
+        """Read the new size."""
         try:
             columns, rows = os.get_terminal_size(1)
         except OSError:
@@ -121,14 +120,14 @@ class Screen:
         self._window.clearok(True)
 
     def redraw(self) -> None:
-        """All of it the next time: something else has written on it."""
+        """Redraw everything the next time."""
         self._window.clearok(True)
 
     def draw(self, frame: Frame) -> None:
-        """Show it; only what is another than before is sent."""
+        """Draw the frame; only changes are sent to the terminal."""
         self._window.erase()
         for number, row in enumerate(frame.rows):
-            with suppress(curses.error):  # behind the last column of the last row the cursor cannot stand
+            with suppress(curses.error):  # the last cell of the last row cannot be written
                 self._window.move(number, 0)
                 for span in row:
                     self._window.addstr(self._encodable(span.text), self._attributes(span))

@@ -1,7 +1,7 @@
-"""`nngkit doc status`: who is there, which documents are where, on how many disks, and what was lost and repaired.
+"""`nngkit doc status`: peers, their documents, durability, and counts of losses and repairs.
 
-It is a peer itself for as long as it looks, as nobody can be asked for another's counters: what it counts is what came
-here. A NAME is opened, so all of it comes here; without names only the documents' names are told.
+It joins as a peer itself: counters are not available from others, so it counts its own messages. Named documents are
+opened, and so transferred completely; without names only the documents' names are listed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from nngkit.cli.output import columns, json_line, out, utc
 from nngkit.documents import Document, DocumentPeer
 from nngkit.errors import ConfigError, TimedOut
 
-__all__ = ["disks", "status"]
+__all__ = ["disks", "run"]
 
-ASKED: Final = 2.0  # seconds that others have to say what they have on their disks
+ASKED: Final = 2.0  # seconds for peers to report durability
 COUNTERS: Final = ("said", "heard", "edits", "delivered", "duplicates", "held", "gaps", "asked", "failed", "refused")
 
 
-def status(arguments: argparse.Namespace) -> int:
-    """Look, once or again and again."""
+def run(arguments: argparse.Namespace) -> int:
+    """Print the status, once or repeatedly."""
     if arguments.store is None and not meets_others(arguments) and not arguments.listen:
-        raise ConfigError("--store", "there is nothing to look at: say a store, or whom to meet (--join, --dial)")
+        raise ConfigError("--store", "there is nothing to show: give a store, or peers (--join, --dial)")
     kept = None if arguments.store is None else _kept(arguments)
 
     async def work() -> None:
@@ -46,7 +46,7 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def _kept(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the store has, looked at before a peer has it open."""
+    """Return the status of the store, read before the peer opens it."""
     documents = []
     with stored(arguments.store) as store:
         for name in store.names():
@@ -126,7 +126,7 @@ def _kind(value: object) -> str:
 
 
 async def disks(document: Document, most: int, within: float = ASKED) -> int:
-    """On how many others' disks all of it is that is here now; as far as they say so in that time."""
+    """Return the number of peers, up to `most`, that report all local edits durable within `within` seconds."""
     found = 0
     with trio.move_on_after(within):
         for count in range(1, most + 1):

@@ -1,6 +1,6 @@
-"""What is in a document as JSON, and back. Pure.
+"""Convert a document's content to JSON and back. Pure.
 
-JSON has no bytes and no infinity. They become an object with one key, and an object that looks like that is wrapped::
+JSON has no bytes and no infinity: they become objects with one key. Objects that look like these are wrapped::
 
     >>> to_json({"icon": b"\\x00\\xff", "rate": float("inf")})
     {'icon': {'$bytes': 'AP8='}, 'rate': {'$number': 'Infinity'}}
@@ -23,11 +23,11 @@ __all__ = ["change_fields", "delta_text", "from_json", "part_fields", "part_text
 
 MARKS: Final = ("$bytes", "$number", "$object")
 NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-SHOWN: Final = 40  # characters of an insertion in a line for people
+SHOWN: Final = 40  # characters of an insertion in text output
 
 
 def to_json(value: Any) -> Any:
-    """A document's value as JSON has it."""
+    """Convert a document's value to JSON."""
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, float) and not math.isfinite(value):
@@ -41,7 +41,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The document's value. ValueError for an object with one of the marks that `to_json` would not have written."""
+    """Convert JSON to a document's value. Raises ValueError for an invalid object with one of the marks."""
     if isinstance(value, list):
         return [from_json(each) for each in value]
     if not isinstance(value, dict):
@@ -62,19 +62,19 @@ def from_json(value: Any) -> Any:
     return {key: from_json(each) for key, each in value.items()}
 
 
-def change_fields(parts: Sequence[Part], peer: str | None, who: str | None, when: str) -> dict[str, Any]:
-    """A change; docs/schemas/doc-change.json."""
+def change_fields(parts: Sequence[Part], peer: str | None, author: str | None, when: str) -> dict[str, Any]:
+    """Return a change as JSON; docs/schemas/doc-change.json."""
     return {
         "event": "change",
         "time": when,
         "peer": peer,
-        "name": who,
+        "name": author,
         "parts": [part_fields(part) for part in parts],
     }
 
 
 def part_fields(part: Part) -> dict[str, Any]:
-    """What changed in one text, array or map."""
+    """Return the change of one text, array or map as JSON."""
     if isinstance(part, MapChange):
         keys = {
             key: {
@@ -101,7 +101,7 @@ def _step(step: Keep | Insert | Delete) -> dict[str, Any]:
 
 
 def part_text(part: Part) -> str:
-    """The same in a line for people: `body @12 +"hello" -3`."""
+    """Format the change of one part as text: `body @12 +"hello" -3`."""
     path = "/".join(map(str, part.path))
     if isinstance(part, MapChange):
         said = (
@@ -112,7 +112,7 @@ def part_text(part: Part) -> str:
 
 
 def delta_text(delta: Delta) -> str:
-    """Where, and what: positions are those of the text as it is then."""
+    """Format a delta; positions are those of the text at that moment."""
     said, at, told = [], 0, -1
     for step in delta:
         if isinstance(step, Keep):

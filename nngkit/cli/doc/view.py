@@ -1,13 +1,13 @@
-"""What stands where on the screen: the part of a text that is seen, others' cursors and names, a line below. Pure.
+"""The content of the screen: visible text, others' cursors and names, status line, hint. Pure.
 
 ::
 
     frame = framed("hello", at=5, top=0, columns=80, rows=24, others=[Other(2, "Ada", 1)], status="...", hint="...")
     frame.rows[0]      # [Span("he", PLAIN), Span("l", Style(colour=1, reverse=True)), Span("lo", PLAIN), ...]
     frame.cursor       # (0, 5): row and column
-    frame.top          # the place at which the first row begins, to be handed in the next time
+    frame.top          # position of the first row, to pass in the next time
 
-What is drawn has no control characters, whatever the text has, and no row is wider than the screen.
+The frame has no control characters, whatever the text has, and no row is wider than the screen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST: Final = 16  # columns of a name
 
 
 class Style(NamedTuple):
-    """`colour`: of eight, by number; None: the terminal's own."""
+    """A text style. `colour`: one of eight, by number, or None for the terminal's."""
 
     colour: int | None = None
     reverse: bool = False
@@ -32,14 +32,14 @@ class Style(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A piece of a row."""
+    """Text of a row in one style."""
 
     text: str
     style: Style
 
 
 class Other(NamedTuple):
-    """Somebody else's cursor, the name and the colour that go with it."""
+    """The cursor of another user, with name and colour."""
 
     at: int
     name: str
@@ -53,7 +53,7 @@ HINT: Final = Style(dim=True)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """All rows of the screen from the top, the cursor as (row, column), and the place of the first row in the text."""
+    """The rows of the screen, the cursor as (row, column), and the position of the first row in the text."""
 
     rows: list[list[Span]]
     cursor: tuple[int, int]
@@ -70,8 +70,8 @@ def framed(
     status: Iterable[Span] = (),
     hint: str = "",
 ) -> Frame:
-    """The screen. `top` is moved as little as is needed to have the cursor in sight."""
-    below = min(2, max(0, rows - 1))  # the status and the hint, as far as there is room
+    """Return the frame. `top` moves as little as needed to show the cursor."""
+    below = min(2, max(0, rows - 1))  # status and hint, if there is room
     height = max(1, rows - below)
     columns = max(1, columns)
     top, starts = _seen(text, at, top, columns, height)
@@ -84,13 +84,13 @@ def framed(
 
 
 def _seen(text: str, at: int, top: int, columns: int, height: int) -> tuple[int, list[int]]:
-    """Where the first row begins, and where all that are seen do."""
+    """Return the start of the first visible row, and of all visible rows."""
     cursor, _ = layout.row(text, at, columns)
     top, _ = layout.row(text, min(max(top, 0), len(text)), columns)
     if cursor < top:
         top = cursor
     starts = _from(text, top, columns, height)
-    if cursor > starts[-1]:  # up from the cursor, which is on the last row then
+    if cursor > starts[-1]:  # the cursor moves to the last row
         top = cursor
         for _ in range(height - 1):
             if (above := layout.previous_row(text, top, columns)) is None:
@@ -108,7 +108,7 @@ def _from(text: str, top: int, columns: int, height: int) -> list[int]:
 
 
 def _line(text: str, start: int, columns: int, others: Sequence[Other]) -> list[Span]:
-    """One row: its characters, marked where somebody else's cursor is, and their names at the right."""
+    """Return a row: its text, others' cursors, and their names at the right."""
     _, end = layout.row(text, start, columns)
     here = {other.at: other for other in others if layout.row(text, other.at, columns)[0] == start}
     spans: list[Span] = []
@@ -120,7 +120,7 @@ def _line(text: str, start: int, columns: int, others: Sequence[Other]) -> list[
         other = next((here[place] for place in range(at, following) if place in here), None)
         _add(spans, shown, PLAIN if other is None else Style(other.colour, reverse=True))
         at = following
-    if end in here and used < columns:  # behind the last character of a line
+    if end in here and used < columns:  # after the last character of a line
         _add(spans, " ", Style(here[end].colour, reverse=True))
         used += 1
     return _named(spans, used, columns, [here[place] for place in sorted(here)])
@@ -137,7 +137,7 @@ def _cell(chars: str, used: int, columns: int) -> tuple[str, int]:
 def _named(spans: list[Span], used: int, columns: int, here: Sequence[Other]) -> list[Span]:
     names = [Span(f" {cut(other.name, LONGEST)} ", Style(other.colour, reverse=True)) for other in here]
     size = sum(map(_width_of, names))
-    while names and used + 1 + size > columns:  # the text comes first
+    while names and used + 1 + size > columns:  # the text takes precedence
         size -= _width_of(names.pop())
     if names:
         _add(spans, " " * (columns - used - size), PLAIN)
@@ -156,7 +156,7 @@ def _add(spans: list[Span], text: str, style: Style) -> None:
 
 
 def cut(text: str, columns: int) -> str:
-    """As much of a line as has room, with what a terminal would act on replaced."""
+    """Cut a line to `columns`, with control characters replaced."""
     shown, used = "", 0
     for char in text:
         wide = layout.width(char)
@@ -167,7 +167,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def _filled(spans: Iterable[Span], columns: int, style: Style) -> list[Span]:
-    """A row of spans, cut or filled to the whole width but one column: some terminals scroll at the last."""
+    """Return a row of spans, cut or filled to the width but one column: some terminals scroll at the last."""
     found: list[Span] = []
     left = columns - 1
     for span in spans:

@@ -1,0 +1,1 @@
+"""Commands of service discovery: discoverd, discover, resolve."""

@@ -1,0 +1,51 @@
+"""Queries to several discovery daemons at once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from nngkit.discovery.client import DaemonClient
+from nngkit.discovery.settings import ClientSettings
+from nngkit.errors import NngkitError
+from nngkit.protocols import TLS
+
+__all__ = ["ask_all", "settings_of"]
+
+T = TypeVar("T")
+
+
+def settings_of(arguments: argparse.Namespace) -> ClientSettings:
+    """Return the daemons and the zone, from the options or else from the environment."""
+    return ClientSettings.from_environment(daemons=tuple(dict.fromkeys(arguments.daemon or ())))
+
+
+async def ask_all(
+    daemons: tuple[str, ...],
+    timeout: float,
+    ask: Callable[[DaemonClient], Awaitable[T]],
+    *,
+    first: bool = False,
+    tls: TLS | None = None,
+) -> tuple[dict[str, T], list[NngkitError]]:
+    """Query all daemons; return the replies by address, and the errors. With `first`, return after one reply."""
+    answers: dict[str, T] = {}
+    errors: list[NngkitError] = []
+
+    async def one(address: str, enough: trio.CancelScope) -> None:
+        try:
+            async with DaemonClient(address, timeout=timeout, tls=tls) as client:
+                answers[address] = await ask(client)
+        except NngkitError as error:
+            errors.append(error)
+        else:
+            if first:
+                enough.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for address in daemons:
+            nursery.start_soon(one, address, nursery.cancel_scope)
+    return answers, errors

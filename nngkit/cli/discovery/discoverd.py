@@ -1,0 +1,169 @@
+"""`nngkit discoverd`: run the discovery daemon. Prints a line for each change of state; diagnostics go to stderr.
+
+::
+
+    $ nngkit discoverd
+    2026-01-31T12:00:00.123Z  answer  tcp://127.0.0.1:9000  up (answered)
+    2026-01-31T12:00:07.456Z  answer  tcp://127.0.0.1:9000  down (pipe lost)
+
+A thread writes the lines, so that a reader that stalls does not stop the surveys. 65,536 changes are queued for it; at
+an overflow, a line on stderr says so, and the current view is printed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from nngkit.cli import options
+from nngkit.cli.discovery.fields import event_fields
+from nngkit.cli.exit_codes import BROKEN_PIPE
+from nngkit.cli.output import json_line, state_text, utc, wants_colour
+from nngkit.cli.stderr import say
+from nngkit.cli.tls import add_tls, tls_or_variables
+from nngkit.errors import Full
+
+if TYPE_CHECKING:  # --help loads no event loop
+    from nngkit.cli.discovery.round_journal import RoundJournal
+    from nngkit.discovery.daemon import Daemon
+    from nngkit.discovery.provider import Event
+    from nngkit.discovery.settings import DaemonSettings
+    from nngkit.protocols import TLS
+
+__all__ = ["EPILOG", "add_arguments", "run"]
+
+NAME: Final = "nngkit discoverd"
+EPILOG: Final = """\
+Environment: PORT, DEADLINE and INTERVAL (milliseconds) as in the article that this follows, NNGKIT_PORT and so on,
+NNGKIT_LISTEN, NNGKIT_QUERY, NNGKIT_CERT; options take precedence. docs/discovery.md lists them all."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL"}
+    parser.add_argument("--listen", **url, help="survey here, may be repeated (default: tcp://127.0.0.1:5555)")
+    parser.add_argument("--query", **url, help="answer queries here, may be repeated (default: the next port)")
+    number: dict[str, Any] = {"type": options.more_than_no_seconds, "metavar": "S"}
+    parser.add_argument("--deadline", **number, help="seconds that a round waits for responses (default: 5)")
+    number["type"] = options.seconds
+    parser.add_argument("--interval", **number, help="seconds of pause after a round (default: 2)")
+    parser.add_argument("--no-text", action="store_true", help="send no surveys in the article's text form")
+    parser.add_argument("--journal", metavar="JOURNAL", help="record every round in this journal (docs/journal.md)")
+    parser.add_argument(
+        "--partition",
+        type=options.partition,
+        default=0,
+        metavar="N",
+        help="partition of the journal, one for each recorder (default: 0)",
+    )
+    options.add(parser, "json")
+    add_tls(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the daemon until a signal arrives or the reader of its output has gone."""
+    import trio
+
+    from nngkit.discovery.settings import DaemonSettings
+
+    settings = DaemonSettings.from_environment()
+    given = {
+        "listen": arguments.listen and tuple(arguments.listen),
+        "query": arguments.query and tuple(arguments.query),
+        "deadline": arguments.deadline,
+        "interval": arguments.interval,
+        "text": False if arguments.no_text else None,
+        "warnings": () if arguments.listen else None,
+    }
+    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    tls = tls_or_variables(arguments, settings.certificates, "listen", *settings.listen, *settings.query)
+    return trio.run(_serve, settings, arguments, tls)
+
+
+async def _serve(settings: DaemonSettings, arguments: argparse.Namespace, tls: TLS | None) -> int:
+    async with AsyncExitStack() as opened:
+        journal = None
+        if arguments.journal is not None:
+            from nngkit.cli.discovery.round_journal import RoundJournal
+            from nngkit.journal.recorder import Recorder
+
+            journal = RoundJournal(
+                await opened.enter_async_context(Recorder(arguments.journal, partition=arguments.partition))
+            )
+        return await _serve_and_record(settings, bool(arguments.json), journal, tls)
+
+
+async def _serve_and_record(
+    settings: DaemonSettings, as_json: bool, journal: RoundJournal | None, tls: TLS | None
+) -> int:
+    import trio
+
+    from nngkit.discovery.daemon import Daemon
+
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with Daemon(settings, on_round=None if journal is None else journal.round, tls=tls) as daemon:
+            for warning in settings.warnings:
+                say(NAME, f"warning: {warning}")
+            surveys, queries = " ".join(daemon.discovery.addresses), " ".join(daemon.query_addresses)
+            say(NAME, f"surveys at {surveys}, answers at {queries}")
+            code = 0
+            async with trio.open_nursery() as nursery:
+
+                async def print_changes() -> None:
+                    nonlocal code
+                    try:
+                        await _print_changes(daemon, as_json)
+                    except BrokenPipeError:
+                        code = BROKEN_PIPE
+                        nursery.cancel_scope.cancel()
+                    except OSError as error:
+                        say(NAME, f"cannot write the output: {error.strerror or error}")
+                        code = 1
+                        nursery.cancel_scope.cancel()
+
+                if journal is not None:
+                    journal.daemon = daemon
+                    nursery.start_soon(daemon.run, journal.event)
+                nursery.start_soon(print_changes)
+                async for number in signals:
+                    code = 128 + number
+                    nursery.cancel_scope.cancel()
+                    break
+            return code
+
+
+async def _print_changes(daemon: Daemon, as_json: bool) -> None:
+    import trio
+
+    colour = wants_colour(sys.stdout)
+    while True:
+        try:
+            events: AsyncGenerator[Event, None] = daemon.discovery.events()
+            async with aclosing(events) as changes:
+                async for event in changes:
+                    # events carry the daemon's monotonic clock
+                    at = time.time() - (daemon.discovery.now() - event.time)
+                    line = json_line(event_fields(event, at)) if as_json else event_text(event, at, colour)
+                    # not through sys.stdout: a thread blocked in it would keep the process from ending
+                    await trio.to_thread.run_sync(_write, line.encode() + b"\n", abandon_on_cancel=True)
+            return
+        except Full as behind:
+            say(NAME, f"the output is not read: {behind}; the current state follows")
+
+
+def _write(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def event_text(event: Event, at: float, colour: bool) -> str:
+    """Format a change of state, at `at` seconds since 1970, as a line for people."""
+    state = state_text(event.new, colour)
+    return f"{utc(at)}  {event.name}  {event.provider.address}  {state} ({event.reason.value})"

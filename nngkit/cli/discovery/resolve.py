@@ -1,0 +1,62 @@
+"""`nngkit resolve NAME`: print the address of one provider, chosen by the first daemon that knows one."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from nngkit.cli import options
+from nngkit.cli.output import json_line, out, provider_fields
+from nngkit.cli.tls import add_tls, tls_or_variables
+from nngkit.errors import ConfigError, ServiceNotFound
+
+if TYPE_CHECKING:  # --help loads no event loop
+    from nngkit.discovery.client import DaemonClient
+    from nngkit.discovery.provider import Provider
+    from nngkit.protocols import TLS
+
+__all__ = ["EPILOG", "add_arguments", "run"]
+
+EPILOG: Final = "Exit codes: 0 ok, 1 no such NAME, 2 usage, 3 no daemon found, 4 no daemon replied in time."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("name", metavar="NAME", help="the service")
+    parser.add_argument(
+        "--zone", metavar="ZONE", help="prefer a provider of this zone, if there is one (default: NNGKIT_ZONE)"
+    )
+    options.add(parser, "daemon", "timeout", "json")
+    add_tls(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Query the daemons once and print the provider."""
+    import trio
+
+    from nngkit.cli.discovery.daemons import settings_of
+    from nngkit.discovery.provider import check_name
+
+    try:
+        check_name(arguments.name)
+    except ValueError as error:
+        raise ConfigError("NAME", str(error), arguments.name) from error
+    settings = settings_of(arguments)
+    zone: str = settings.zone if arguments.zone is None else arguments.zone
+    tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)
+    found = trio.run(_resolve, settings.daemons, arguments.name, zone, arguments.timeout, tls)
+    out(json_line(provider_fields(found)) if arguments.json else found.address)
+    return 0
+
+
+async def _resolve(daemons: tuple[str, ...], name: str, zone: str, timeout: float, tls: TLS | None) -> Provider:
+    from nngkit.cli.discovery.daemons import ask_all
+
+    async def ask(client: DaemonClient) -> Provider:
+        return await client.resolve(name, zone)
+
+    answers, errors = await ask_all(daemons, timeout, ask, first=True, tls=tls)
+    for found in answers.values():
+        return found
+    # "there is no such service" is a reply, and counts more than a daemon that did not reply
+    raise next((error for error in errors if isinstance(error, ServiceNotFound)), errors[0])

@@ -1,0 +1,45 @@
+"""`nngkit doc compact`: merge the log of each document in a store into one snapshot."""
+
+from __future__ import annotations
+
+import argparse
+
+from nngkit.cli.doc.log import plural
+from nngkit.cli.doc.opening import in_trio, stored
+from nngkit.cli.output import json_line, out
+from nngkit.documents.engine.interface import load_engine
+from nngkit.documents.store import Store
+from nngkit.errors import NotFound
+
+__all__ = ["run"]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compact the named documents, or all of the store."""
+
+    async def work() -> None:
+        with stored(arguments.store) as store:
+            for name in _selected(arguments.names, store):
+                done = await store.compact(name, load_engine())
+                fields = {
+                    "event": "compacted",
+                    "document": name,
+                    "records": done.records,
+                    "before": done.before,
+                    "after": done.after,
+                }
+                out(
+                    json_line(fields)
+                    if arguments.json
+                    else f"{name}: {plural(done.records, 'record')}, {done.before} bytes, now {done.after}"
+                )
+
+    return in_trio(work)
+
+
+def _selected(names: list[str], store: Store) -> list[str]:
+    known = store.names()
+    for name in names:
+        if name not in known:
+            raise NotFound(f"there is no document {name!r}")
+    return names or known

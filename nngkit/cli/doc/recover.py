@@ -1,0 +1,43 @@
+"""`nngkit doc recover`: copy the intact parts of a damaged store into a new one."""
+
+from __future__ import annotations
+
+import argparse
+
+from nngkit.cli.output import json_line, out
+from nngkit.documents.store import recover
+
+__all__ = ["run"]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Recover the store and report; return 1 if anything is missing."""
+    report = recover(arguments.damaged, arguments.to)
+    if not arguments.json:
+        out(str(report))
+        return 0 if report.whole else 1
+    out(
+        json_line(
+            {
+                "event": "recovered",
+                "from": report.path,
+                "to": report.to,
+                "whole": report.whole,
+                "unaccounted": report.unaccounted,
+                "same_origin": report.same_origin,
+                "documents": [
+                    {
+                        "document": each.name,
+                        "kept": each.kept,
+                        "lost": each.lost,
+                        "left_out": each.left_out,
+                        "saved": each.saved,
+                        "saved_lost": each.saved_lost,
+                        "why": each.why,
+                    }
+                    for each in report.documents
+                ],
+            }
+        )
+    )
+    return 0 if report.whole else 1

@@ -1,0 +1,72 @@
+"""Percentiles of many measurements in bounded memory. Pure.
+
+::
+
+    histogram = Histogram()
+    for seconds in measured: histogram.add(seconds)
+    histogram.least, histogram.mean, histogram.at(0.99), histogram.most
+
+Measurements are counted in buckets, each 1 % wider than the one before: some 3,200 of them from a nanosecond to a day.
+A percentile is off by at most 1 %; least, most and mean are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+__all__ = ["Histogram", "milliseconds"]
+
+FLOOR: Final = 1e-9  # seconds: less counts as this; no clock here resolves less
+STEP: Final = math.log(1.01)
+
+
+class Histogram:
+    """Distribution of measurements in seconds."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.least = math.inf
+        self.most = 0.0
+        self._buckets: dict[int, int] = {}
+
+    def add(self, seconds: float) -> None:
+        """Count a measurement."""
+        seconds = max(FLOOR, seconds)
+        self.count += 1
+        self.total += seconds
+        self.least = min(self.least, seconds)
+        self.most = max(self.most, seconds)
+        bucket = math.floor(math.log(seconds / FLOOR) / STEP)
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+
+    @property
+    def mean(self) -> float:
+        """Return the average; 0 without measurements."""
+        return self.total / self.count if self.count else 0.0
+
+    def at(self, share: float) -> float:
+        """Return the percentile of `share` (0.99), by nearest rank, within 1 %; 0 without measurements."""
+        rank, passed = max(1, math.ceil(share * self.count)), 0
+        for bucket in sorted(self._buckets):
+            passed += self._buckets[bucket]
+            if passed >= rank:
+                middle = FLOOR * math.exp((bucket + 0.5) * STEP)
+                return min(max(middle, self.least), self.most)
+        return 0.0
+
+    def fields(self, *shares: float) -> dict[str, float | None]:
+        """Return min, avg, a p for each share (0.999 is p999), and max for JSON; null without measurements."""
+        found = {"min": self.least, "avg": self.mean}
+        found |= {f"p{f'{share * 100:g}'.replace('.', '')}": self.at(share) for share in shares}
+        found["max"] = self.most
+        return {name: round(value, 9) if self.count else None for name, value in found.items()}
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Format seconds as milliseconds with three significant digits."""
+    if seconds is None:
+        return "-"
+    value = seconds * 1000
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"

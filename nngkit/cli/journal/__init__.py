@@ -1,0 +1,1 @@
+"""Commands on journals: record, replay, journal, spark."""

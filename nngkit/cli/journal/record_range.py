@@ -1,0 +1,80 @@
+"""Options that select records, shared by `replay` and `journal`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from nngkit.cli import options
+from nngkit.cli.stderr import say
+
+if TYPE_CHECKING:
+    from nngkit.journal.selection import Skipped
+
+__all__ = ["Skips", "add_journal", "add_range", "micros", "range_of"]
+
+
+def add_journal(parser: argparse.ArgumentParser) -> None:
+    """Add JOURNAL and the folder of its logs."""
+    parser.add_argument("journal", metavar="JOURNAL", help="its folder, or a URI of shared storage")
+    parser.add_argument("--spool", metavar="DIR", help="for shared storage: the folder of the recorder's logs")
+
+
+def add_range(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may be repeated")
+    parser.add_argument("--partition", type=options.partition, metavar="N", help="only this partition (default: all)")
+    offset: dict[str, Any] = {"type": lambda text: options.whole(text, 0, (1 << 63) - 1), "metavar": "N"}
+    parser.add_argument("--from-offset", **offset, help="start at this offset (default: the earliest)")
+    parser.add_argument("--to-offset", **offset, help="end before this offset (default: the current end)")
+    parser.add_argument("--from-time", type=micros, metavar="TIME", help="start at this time, as 2026-01-31T12:00:00Z")
+    parser.add_argument(
+        "--to-time", type=micros, metavar="TIME", help="end before this time; UTC unless given otherwise"
+    )
+    parser.add_argument("--skip-missing", action="store_true", help="skip missing and damaged records")
+
+
+def range_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the range as arguments of `nngkit.journal.read`."""
+    return {
+        "topics": arguments.topic,
+        "partition": arguments.partition,
+        "start": arguments.from_offset,
+        "end": arguments.to_offset,
+        "start_time": arguments.from_time,
+        "end_time": arguments.to_time,
+        "missing": "skip" if arguments.skip_missing else "raise",
+    }
+
+
+class Skips:
+    """Reports skipped records on stderr, one line for each gap, and counts them in `rows`."""
+
+    def __init__(self, where: str) -> None:
+        self.rows = 0
+        self._where = where
+
+    def __call__(self, skipped: Skipped) -> None:
+        self.rows += skipped.rows
+        say(self._where, str(skipped))
+
+    def finish(self) -> None:
+        """Report the total."""
+        if self.rows:
+            say(self._where, f"{self.rows} records were skipped")
+
+
+def micros(text: str) -> int:
+    """Parse a time in ISO 8601 or in seconds since 1970; return microseconds since 1970."""
+    try:
+        return round(float(text) * 1e6)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time like 2026-01-31T12:00:00Z") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)

@@ -1,0 +1,115 @@
+"""The options of all commands, for man pages, completion and docs/command.md.
+
+Those of the cat commands come from their table, those of others from their parsers, whose modules are loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Final, NamedTuple
+
+from nngkit.cli.cat import help_text as helps
+from nngkit.cli.cat.option_table import FORMATS, GROUPS, options_of
+from nngkit.cli.commands import COMMANDS, SHORTHANDS, module_of
+
+__all__ = ["Choice", "actions", "choices", "help_of", "markdown", "words"]
+
+OWN_VALUES: Final = {"format": FORMATS}
+
+
+class Choice(NamedTuple):
+    """An option for completion: its names, the placeholder of its value, and the known values."""
+
+    names: tuple[str, ...]
+    takes: str
+    help: str
+    values: tuple[str, ...] = ()
+
+
+def choices(command: str) -> list[Choice]:
+    """Return the options of a command."""
+    if command in ("cat", "nngcat", "nanocat"):
+        return [
+            Choice(option.names(command), option.takes, option.help, OWN_VALUES.get(option.key, ()))
+            for option in options_of(command)
+        ]
+    if command in SHORTHANDS:
+        options = helps.options_for(SHORTHANDS[command])
+        return [
+            Choice(option.names("cat"), option.takes, option.help, OWN_VALUES.get(option.key, ())) for option in options
+        ]
+    found = {choice.names: choice for choice in _parsed(help_of(command))}  # actions share options
+    return list(found.values())
+
+
+def actions(command: str) -> dict[str, str]:
+    """Return a command's actions with their summaries; empty for most commands."""
+    if command in ("cat", "nngcat", "nanocat") or command in SHORTHANDS:
+        return {}
+    found: dict[str, str] = getattr(import_module(module_of(command)), "ACTIONS", {})
+    return found
+
+
+def words(command: str) -> dict[str, tuple[str, ...]]:
+    """Return the fixed words that may follow a command ("") or its actions."""
+    if command == "device":
+        from nngkit.devices.kinds import KINDS
+
+        return {"": tuple(KINDS)}
+    found = {"": tuple(named)} if (named := actions(command)) else {}
+    if command == "spark":
+        from nngkit.spark.jobs.registry import JOBS
+
+        found["run"] = tuple(JOBS)
+    return found
+
+
+def _parsed(text: str) -> Iterator[Choice]:
+    """Yield the options of an argparse help: `  -h, --help  text`, or with the text on the next line."""
+    for match in re.finditer(r"^  (-[^\n]*?)(?:  +|\n +)(\S[^\n]*)", text, re.MULTILINE):
+        names = tuple(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", match[1]))
+        takes = re.search(r" ([A-Z]+|\{(.+?)\})", match[1])
+        values = tuple(takes[2].split(",")) if takes and takes[2] else ()
+        if names:
+            yield Choice(names, "" if takes is None else "VALUE" if values else takes[1], match[2], values)
+
+
+def help_of(command: str) -> str:
+    """Return the --help text of a command and of its actions."""
+    if command == "nngcat":
+        return helps.nngcat_help()
+    if command == "nanocat":
+        return helps.nanocat_help("nanocat")
+    if command == "cat" or command in SHORTHANDS:
+        return helps.cat_help(command)
+    from nngkit.cli.options import parser_for
+
+    module = import_module(module_of(command))
+    parser = parser_for(command, COMMANDS[command], module.EPILOG)
+    module.add_arguments(parser)
+    own: list[str] = [each.format_help() for each in getattr(module, "parsers", list)()]
+    return "\n\n".join([parser.format_help(), *own])
+
+
+def markdown() -> str:
+    """Return the table of the cat commands' options for docs/command.md."""
+    lines = []
+    for group, title in GROUPS.items():
+        lines += [f"**{title}**", "", "| nngkit cat | nngcat | nanocat | |", "|---|---|---|---|"]
+        options = [
+            option
+            for command in ("cat", "nngcat", "nanocat")
+            for option in options_of(command)
+            if option.group == group
+        ]
+        for option in dict.fromkeys(options):
+            cells = [_names(option.names(command), option.takes) for command in ("cat", "nngcat", "nanocat")]
+            lines.append(f"| {' | '.join(cells)} | {option.help.replace('|', '/')} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _names(names: tuple[str, ...], takes: str) -> str:
+    return ", ".join(f"`{name} {takes}`" if takes else f"`{name}`" for name in names) or "-"

@@ -1,0 +1,288 @@
+"""`nngkit device`: forward messages between two addresses until a signal.
+
+::
+
+    $ nngkit device queue --front-listen tcp://0.0.0.0:6000 --back-listen tcp://0.0.0.0:6001
+    nngkit device: queue: front (Rep) listens at tcp://0.0.0.0:6000; back (Req) listens at tcp://0.0.0.0:6001
+
+Statistics are printed to stdout at the end, every `--stats` seconds, and on SIGUSR1. Threads write them and
+`--capture`, so that slow readers do not delay the device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from nngkit.cli import options
+from nngkit.cli.exit_codes import BROKEN_PIPE
+from nngkit.cli.option_errors import named
+from nngkit.cli.output import json_line, utc
+from nngkit.cli.stderr import say
+from nngkit.cli.tls import add_tls, check_tls, tls_of
+from nngkit.devices.kinds import KINDS
+from nngkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nngkit.cli.line_writer import LineWriter
+    from nngkit.devices.device import Device, TappedMessage
+    from nngkit.protocols import TLS, Socket
+
+__all__ = ["EPILOG", "add_arguments", "passed_fields", "run", "stats_fields"]
+
+EPILOG: Final = """\
+kinds:
+{}
+
+Messages enter at the front. Each side may listen, dial, or both, at several addresses.
+SIGUSR1 prints statistics. TLS options of one side (--front-cert ...) override those of both (--cert ...).
+docs/devices.md has the limits and losses of a device.""".format(
+    "\n".join(f"  {kind.name:9}  {kind.what}" for kind in KINDS.values())
+)
+NAME: Final = "nngkit device"
+SIDES: Final = ("front", "back")
+CAPTURE_BUFFER: Final = 64 << 20  # bytes of records queued for the disk
+STATS_BUFFER: Final = 1 << 20  # bytes of statistics queued for a slow reader
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("kind", metavar="KIND", choices=list(KINDS), help="see below")
+    url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL", "default": []}
+    for side, peers in (("front", "senders and requesters"), ("back", "receivers and repliers")):
+        parser.add_argument(f"--{side}-listen", **url, help=f"listen for {peers}; may be repeated")
+        parser.add_argument(f"--{side}-dial", **url, help=f"dial {peers}; may be repeated")
+    parser.add_argument("--topic", action="append", metavar="TEXT", help="forwarder: only these topics (default: all)")
+    parser.add_argument(
+        "--request-timeout",
+        type=options.more_than_no_seconds,
+        metavar="S",
+        help="queue: seconds until a request is abandoned (default: 60)",
+    )
+    parser.add_argument(
+        "--in-flight",
+        type=lambda text: options.whole(text, 1, 65536),
+        metavar="N",
+        help="queue: concurrent requests (default: 1024)",
+    )
+    parser.add_argument(
+        "--hold",
+        type=lambda text: options.whole(text, 1, 8192),
+        metavar="N",
+        help="messages that each side may queue (default: see docs/protocols.md)",
+    )
+    parser.add_argument("--capture", metavar="FILE", help="append a JSON line for each incoming message")
+    parser.add_argument(
+        "--stats", type=options.more_than_no_seconds, metavar="S", help="print statistics every S seconds"
+    )
+    parser.add_argument(
+        "--linger", type=options.seconds, default=1.0, metavar="S", help="seconds that closing may take (default: 1)"
+    )
+    options.add(parser, "max-size", "json")
+    add_tls(parser, "front", "back")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Forward until a signal; return the exit code."""
+    import trio
+
+    for side in SIDES:
+        if not getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial"):
+            raise ConfigError(f"--{side}-listen", f"the {side} needs an address, here or in --{side}-dial")
+    kind = KINDS[arguments.kind]
+    for option, only, value in (
+        ("--topic", "forwarder", arguments.topic),
+        ("--request-timeout", "queue", arguments.request_timeout),
+        ("--in-flight", "queue", arguments.in_flight),
+    ):
+        if value is not None and kind.name != only:
+            raise ConfigError(option, f"is for a {only} only")
+    capture = None
+    if arguments.capture is not None:
+        try:
+            capture = os.open(arguments.capture, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise ConfigError("--capture", f"{arguments.capture}: {error.strerror}") from error
+    try:
+        return trio.run(_serve, arguments, capture)
+    finally:
+        if capture is not None:
+            os.close(capture)
+
+
+def _open(side: str, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
+    from nngkit import protocols
+
+    listen, dial = getattr(arguments, f"{side}_listen"), getattr(arguments, f"{side}_dial")
+    given: dict[str, Any] = {}
+    name = getattr(KINDS[arguments.kind], side)
+    if name == "Sub":
+        given["topics"] = arguments.topic if arguments.topic is not None else b""
+    if name == "Req":
+        given["resend"] = None  # the requesters resend themselves
+    if arguments.hold is not None:
+        given |= {"recv_buffer": arguments.hold, "send_buffer": arguments.hold}
+    try:
+        socket: Socket = getattr(protocols, name)(
+            listen=listen, dial=dial, recv_max_size=arguments.max_size, linger=arguments.linger, tls=tls, **given
+        )
+    except ConfigError as error:
+        raise named(error, f"--{side}-{error.what}", side) from error
+    return socket
+
+
+async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
+    import trio
+
+    from nngkit.cli.line_writer import LineWriter
+    from nngkit.devices.device import IN_FLIGHT, TIMEOUT, Device
+
+    sides = {side: getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial") for side in SIDES}
+    check_tls(arguments, *sides["front"], *sides["back"])
+    tls = {side: tls_of(arguments, *addresses, side=side) for side, addresses in sides.items()}
+    records = None if capture is None else LineWriter(capture, CAPTURE_BUFFER)
+    prints = LineWriter(1, STATS_BUFFER)
+    tap: Callable[[TappedMessage], None] | None = None
+    if records is not None:
+        put = records.put
+
+        def tap(passed: TappedMessage) -> None:
+            put(json_line(passed_fields(passed, time.time())))
+
+    code = 0
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) as signals:
+        async with _open("front", arguments, tls["front"]) as front, _open("back", arguments, tls["back"]) as back:
+            device = Device(
+                front,
+                back,
+                tap=tap,
+                timeout=arguments.request_timeout or TIMEOUT,
+                in_flight=arguments.in_flight or IN_FLIGHT,
+            )
+            say(NAME, f"{arguments.kind}: {_where('front', front, arguments)}; {_where('back', back, arguments)}")
+            started = time.monotonic()
+
+            def show() -> None:
+                fields = stats_fields(device, time.monotonic() - started, time.time(), records)
+                prints.put(json_line(fields) if arguments.json else stats_text(fields))
+
+            async with trio.open_nursery() as helpers:
+                if records is not None:
+                    helpers.start_soon(_captured, records, arguments.capture)
+
+                async def printed() -> None:
+                    nonlocal code
+                    try:
+                        await prints.write_all()
+                    except BrokenPipeError:
+                        code = BROKEN_PIPE
+                    except OSError as error:
+                        say(NAME, f"cannot write the output: {error.strerror or error}")
+                        code = 1
+                    device.stop(arguments.linger)
+
+                helpers.start_soon(printed)
+                async with trio.open_nursery() as working:
+
+                    async def handle_signals() -> None:
+                        nonlocal code
+                        async for number in signals:
+                            if number == signal.SIGUSR1:
+                                show()
+                            elif code:  # a second signal: at once
+                                device.stop(0.0)
+                            else:
+                                code = 128 + number
+                                device.stop(arguments.linger)
+
+                    working.start_soon(handle_signals)
+                    if arguments.stats is not None:
+                        working.start_soon(_every, arguments.stats, show)
+                    await device.run()
+                    working.cancel_scope.cancel()
+                if records is not None:
+                    await records.finish(arguments.linger)
+                show()
+                await prints.finish(arguments.linger)
+                helpers.cancel_scope.cancel()
+                if prints.dropped and code not in (1, BROKEN_PIPE):  # else reported already, or without a reader
+                    say(NAME, f"{prints.dropped} lines of statistics were not read in time, and dropped")
+    return code
+
+
+async def _captured(records: LineWriter, path: str) -> None:
+    try:
+        await records.write_all()
+    except OSError as error:  # forwarding matters more than its record
+        say(NAME, f"--capture: {path}: {error.strerror or error}; messages are forwarded without capture")
+
+
+async def _every(seconds: float, show: Callable[[], None]) -> None:
+    import trio
+
+    while True:
+        await trio.sleep(seconds)
+        show()
+
+
+def _where(side: str, socket: Socket, arguments: argparse.Namespace) -> str:
+    ways = [f"listens at {address}" for address in socket.addresses]
+    ways += [f"dials {address}" for address in getattr(arguments, f"{side}_dial")]
+    return f"{side} ({type(socket).__name__}) {', '.join(ways)}"
+
+
+def passed_fields(passed: TappedMessage, at: float) -> dict[str, Any]:
+    """Return a record of `--capture`; docs/schemas/device-capture.json."""
+    return {
+        "time": utc(at),
+        "side": passed.side,
+        "what": passed.what,
+        "number": passed.number,
+        "peer": passed.peer,
+        "size": len(passed.body),
+        "data": base64.b64encode(passed.body).decode(),
+    }
+
+
+def stats_fields(device: Device, seconds: float, at: float, records: LineWriter | None) -> dict[str, Any]:
+    """Return the statistics; docs/schemas/device.json."""
+    return {
+        "time": utc(at),
+        "seconds": round(seconds, 3),
+        "kind": device.kind.name,
+        "up": asdict(device.up),
+        "down": asdict(device.down),
+        "in_flight": device.in_flight,
+        "unanswered": device.unanswered,
+        "lost": device.lost,
+        "front": {"addresses": list(device.front.addresses), **asdict(device.front.stats)},
+        "back": {"addresses": list(device.back.addresses), **asdict(device.back.stats)},
+        "captured": 0 if records is None else records.written,
+        "uncaptured": 0 if records is None else records.dropped,
+    }
+
+
+def stats_text(fields: dict[str, Any]) -> str:
+    """Format the statistics as one line, without zero counts."""
+    words = [f"{fields['seconds']:.1f} s {fields['kind']}"]
+    for way in ("up", "down"):
+        flow = fields[way]
+        if flow["received"]:
+            words.append(f"{way} {flow['passed']} of {flow['received']} messages, {flow['size']} bytes")
+    words += [
+        f"{name.replace('_', ' ')} {fields[name]}" for name in ("in_flight", "unanswered", "lost") if fields[name]
+    ]
+    for side in ("front", "back"):
+        counted = fields[side]
+        found = [
+            f"{name} {counted[name]}" for name in ("dropped", "broken", "too_large", "bad", "lost") if counted[name]
+        ]
+        words.append(", ".join([f"{side} {counted['pipes']} peers", *found]))
+    words += [f"{name} {fields[name]}" for name in ("captured", "uncaptured") if fields[name]]
+    return "; ".join(words)

@@ -1,0 +1,67 @@
+"""Progress bar on standard error for work of known length; nothing if that is not a terminal.
+
+A thread draws it, so that a stalled terminal (Ctrl-S, a slow line) does not delay the work. The end waits for a drawing
+in progress and erases the bar, so that results never follow it on the same line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+__all__ = ["bar", "shown"]
+
+WIDTH = 20
+PATIENCE = 0.2  # seconds that a stalled terminal may delay the end
+TICK = 0.1  # seconds between two drawings
+
+
+def bar(label: str, passed: float, seconds: float) -> str:
+    """Return the bar after `passed` of `seconds`."""
+    done = min(1.0, passed / seconds)
+    return f"[{'#' * int(WIDTH * done):<{WIDTH}}] {label} {min(passed, seconds):.1f} of {seconds:g} s"
+
+
+@asynccontextmanager
+async def shown(label: str, seconds: float) -> AsyncIterator[None]:
+    """Show a bar while the block runs, and erase it, if standard error is a terminal that supports it."""
+    stream = sys.stderr
+    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+
+    async def show() -> None:
+        start = trio.current_time()
+        while True:
+            await draw(bar(label, trio.current_time() - start, seconds))
+            await trio.sleep(TICK)
+
+    drawing, ended = threading.Lock(), False
+
+    def write(text: str) -> None:
+        with drawing:
+            if not (text and ended):
+                os.write(2, f"\r\033[K{text}".encode())
+
+    async def draw(text: str) -> None:
+        await trio.to_thread.run_sync(write, text, abandon_on_cancel=True)
+
+    failed: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(show)
+        try:
+            yield
+        except Exception as error:  # raised unwrapped, not in the nursery's group
+            failed = error
+        finally:
+            nursery.cancel_scope.cancel()
+            ended = True
+            with trio.move_on_after(PATIENCE, shield=True):
+                await draw("")
+    if failed is not None:
+        raise failed
