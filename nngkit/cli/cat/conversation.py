@@ -49,7 +49,7 @@ class Conversation:
         self._failed: NngkitError | None = None
         self._turn = threading.Lock()  # held while a batch is sent
         self._over = False
-        self._linger: float | None = None  # seconds that closing may take, by default the socket's
+        self._linger: protocols.Timeout = protocols.DEFAULT  # seconds that closing may take
         options: dict[str, Any] = {
             "recv_max_size": plan.recv_max_size,
             "name": plan.name,
