@@ -53,7 +53,8 @@ def test_one_socket_serves_loop_after_loop_and_keeps_nothing_of_them(runner: Run
         before = descriptors()
         for _ in range(50):
             assert runner(ask) == b"hello"
-        assert descriptors() <= before + 1  # what the last loop watched is taken down by the next
+        # what the last loop watched is taken down by the next; the answering thread opens two when it first waits
+        assert descriptors() <= before + 3
 
 
 @runs
