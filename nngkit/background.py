@@ -1,4 +1,4 @@
-"""What is behind an object that is used with `async with`: its tasks, and what it says when it is used otherwise.
+"""Base of the classes that are used with `async with`: their background tasks, and the errors of other uses.
 
 The tasks of a `Background` end with the object, and stay out of its user's way.
 

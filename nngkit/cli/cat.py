@@ -224,7 +224,7 @@ class Given:
         )
 
     def credentials(self) -> Credentials | None:
-        """What a look at a TLS listener shows and demands; None if it was read from standard input."""
+        """Return the TLS options for probing a listener; None if a file was read from standard input, which is gone."""
         from nngkit.cli.probing import Credentials
 
         ca, cert, key, name = (

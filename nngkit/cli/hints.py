@@ -60,7 +60,7 @@ def hints(
     topics: Sequence[bytes],
     credentials: Callable[[], Credentials | None],
 ) -> Iterator[str]:
-    """What keeps `socket` from getting anywhere; nothing if it does. `protocol`: as in `nngkit doctor --protocol`."""
+    """Yield hints at why `socket` makes no progress; none if it does. `protocol`: as in `nngkit doctor --protocol`."""
     stats = socket.stats
     if stats.joined:
         if protocol == "sub" and stats.read and not stats.received:

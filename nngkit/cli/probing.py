@@ -84,7 +84,7 @@ def look(address: Address, mine: str | None, credentials: Credentials, timeout: 
 
 
 def reach(address: Address, timeout: float) -> Seen:
-    """Whether a connection to `address` comes about, in `timeout` seconds. Nothing is sent or read."""
+    """Connect to `address`, for at most `timeout` seconds, and return the outcome. Sends and reads nothing."""
     try:
         with _connect(address, timeout):
             return Seen(address)

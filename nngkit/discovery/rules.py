@@ -32,7 +32,7 @@ class Standing(Protocol):
 
     @property
     def stale(self) -> bool:
-        """Whether it was silent in a mass loss: still up, but one that has answered is the better bet."""
+        """Return True after silence in a mass loss: it still counts as up, but providers that replied are preferred."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Where may I join, and what is there? `store`: the origin that has to answer; None: whoever does."""
+    """Request to join, for the BUS addresses and documents. `store`: origin of the only store to answer; None: any."""
 
     sender: Stream
     token: str | None = None

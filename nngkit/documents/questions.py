@@ -1,4 +1,4 @@
-"""What a replica knows of other peers, and what it asks them. Values; pure. `replica.py` decides."""
+"""State of other peers as a replica knows it, and the questions it asks them. Values; pure. `replica.py` decides."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Ask = AskEdits | AskAll | Offer
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What is to be done. `look`: call `settled` with the content's digest. `wake`: when to evaluate again."""
+    """Actions to perform. `look`: call `settled` with the content's digest. `wake`: when to evaluate again."""
 
     asks: list[Ask]
     look: bool
