@@ -153,13 +153,18 @@ def contents(where: Path) -> Files:
     return {path.name: path.read_bytes() for path in folder(where).iterdir() if path.name != "lock"}
 
 
+def lay_out(made: Made, files: Files, where: Path) -> None:
+    """Make the folder of a journal with these files in its partition."""
+    folder(where).mkdir(parents=True)
+    (where / "journal.json").write_bytes(made.journal)
+    for name, data in files.items():
+        (folder(where) / name).write_bytes(data)
+
+
 def survives(made: Made, where: Path, seed: int, way: str) -> None:
     left, kinds = manipulated(made, random.Random(seed))
     shutil.rmtree(where, ignore_errors=True)
-    folder(where).mkdir(parents=True)
-    (where / "journal.json").write_bytes(made.journal)
-    for name, data in left.files.items():
-        (folder(where) / name).write_bytes(data)
+    lay_out(made, left.files, where)
     case = f"seed {seed}, {way}: {', '.join(kinds)}"
     intact = [data for data in left.files.values() if data in made.held]
     partition: Partition | None = None
@@ -205,11 +210,7 @@ def test_recorder_without_its_manifest_keeps_all_records_and_logs_it(
     made: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     where = tmp_path / "j"
-    folder(where).mkdir(parents=True)
-    (where / "journal.json").write_bytes(made.journal)
-    for name, data in made.lefts[-1].files.items():
-        if name != "manifest.json":
-            (folder(where) / name).write_bytes(data)
+    lay_out(made, {name: data for name, data in made.lefts[-1].files.items() if name != "manifest.json"}, where)
     with pytest.raises(Damaged, match=r"manifest\.json.*missing.*rebuild-manifest"):
         list(read(where))
     with caplog.at_level(logging.WARNING):
@@ -222,10 +223,7 @@ def test_damaged_unlisted_segment_is_renamed_and_kept(
     made: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     where = tmp_path / "j"
-    folder(where).mkdir(parents=True)
-    (where / "journal.json").write_bytes(made.journal)
-    for name, data in made.lefts[-1].files.items():
-        (folder(where) / name).write_bytes(data)
+    lay_out(made, made.lefts[-1].files, where)
     damaged = min(made.held)[:-9]
     (folder(where) / f"{900:020}-{930:020}.parquet").write_bytes(damaged)
     with caplog.at_level(logging.WARNING):
