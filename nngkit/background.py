@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Base for objects that are used with `async with` under trio: background tasks, wake-ups, and checks of their use.
-=======
-"""Base of the classes that are used with `async with`: their background tasks, and the errors of other uses.
->>>>>>> main
 
 `Background` runs tasks that end with the object. A nursery alone would wrap whatever the body raises into an exception
 group, so that `except ServiceNotFound` around `async with ServiceDiscovery(...)` would never match. Here the body's own
