@@ -1,0 +1,27 @@
+"""Values of either version of nngkit as plain JSON, by the names of their fields."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+
+def described(value: Any) -> Any:
+    """Return `value` as JSON has it: records as maps, bytes as hexadecimal digits, sets sorted."""
+    if dataclasses.is_dataclass(value):
+        return {each.name: described(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return described(value.value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if hasattr(value, "_asdict"):
+        return described(value._asdict())
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else str(key): described(each) for key, each in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(map(described, value))
+    if isinstance(value, tuple | list):
+        return [described(each) for each in value]
+    return value
