@@ -20,6 +20,7 @@ from nngkit.documents import DocumentPeer
 from nngkit.documents.store import Store
 from nngkit.documents.sync import wire
 from nngkit.journal import Recorder, open_journal, read
+from tests.upgrading import against
 from tests.upgrading.described import described
 
 FIXTURES = Path(__file__).parent / "upgrading"
@@ -156,3 +157,12 @@ async def test_a_store_is_created_in_the_format_of_the_version_before(tmp_path: 
             connection.close()
 
     assert markers(path) == markers(FIXTURES / "store.sqlite")
+
+
+# ---- processes of two versions ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["DocumentPeer with a store", "daemon with Service and Resolver"])
+def test_the_programs_for_two_versions_pass_with_this_version_alone(name: str, tmp_path: Path) -> None:
+    roles = [(each.split()[0], against.NEW) for each in against.TOGETHER[name]]
+    assert against.together(roles, str(tmp_path)) == []
