@@ -4,13 +4,15 @@
 
 OLD is a checkout with its own .venv, or one whose dependencies this Python has. Each case runs both ways round. In a
 case of processes at the same time, the first one listens. In a case of processes one after another, each continues
-the files of the one before it. Exit code: the number of failed runs.
+the files of the one before it. Without CASE, the output of commands on the fixtures is compared too. Exit code: the
+number of failures.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,8 @@ from pathlib import Path
 from typing import Final
 
 NEW: Final = Path(__file__).resolve().parents[2]
-ENDS: Final = Path(__file__).with_name("ends.py")
+FIXTURES: Final = Path(__file__).resolve().parent
+ENDS: Final = FIXTURES / "ends.py"
 WAIT: Final = 60.0  # seconds for a process to end
 
 # name: roles with the version that plays each in the first run; the second run exchanges the versions
@@ -48,14 +51,21 @@ ONE_AFTER_ANOTHER: Final = {
     "store of documents, continued": ("store_0 A", "store_1 B", "store_2 A"),
 }
 
+# Commands on copies of the fixtures beside this file; both versions print the same bytes.
+SAME_OUTPUT: Final = (
+    *("journal ls journal", "journal ls journal --json", "journal stats journal --json"),
+    *("journal verify journal --json", "journal export journal", "journal export journal --format raw"),
+    *("doc log minutes --store store.sqlite --json", "doc versions minutes --store store.sqlite --json"),
+    *("doc cat minutes --store store.sqlite", "doc cat lists/shopping --store store.sqlite --json"),
+)
+
 
 class End:
     """A process with one role, in one version."""
 
     def __init__(self, checkout: Path, role: str, folder: str, *addresses: str) -> None:
-        python = checkout / ".venv" / "bin" / "python"
         self.process = subprocess.Popen(
-            [python if python.exists() else sys.executable, "-B", ENDS, role, folder, *addresses],
+            [python_of(checkout), "-B", ENDS, role, folder, *addresses],
             env={**os.environ, "PYTHONPATH": str(checkout)},
             cwd=folder,
             stdin=subprocess.PIPE,
@@ -98,6 +108,41 @@ def one_after_another(roles: list[tuple[str, Path]], folder: str) -> list[str]:
     return [failure for role, checkout in roles if (failure := End(checkout, role, folder).finish())]
 
 
+def python_of(checkout: Path) -> Path | str:
+    own = checkout / ".venv" / "bin" / "python"
+    return own if own.exists() else sys.executable
+
+
+def output(checkout: Path, arguments: str) -> str:
+    """Return what `nngkit` prints, and its exit code. The folder has the same path for both versions."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(FIXTURES / "journal", Path(folder, "journal"))
+        shutil.copy(FIXTURES / "store.sqlite", folder)
+        done = subprocess.run(
+            [python_of(checkout), "-B", "-m", "nngkit", *arguments.split()],
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+        )
+        return f"{done.returncode}\n{done.stdout.replace(folder, '')}"
+
+
+def compare_output(old: Path) -> int:
+    """Print a table of the commands, and return how many of them differ."""
+    print("\n| command | output |\n|---|---|")
+    differ = 0
+    for arguments in SAME_OUTPUT:
+        before, now = output(old, arguments), output(NEW, arguments)
+        same = before == now and before.startswith("0\n")
+        differ += not same
+        print(f"| `nngkit {arguments}` | {'same' if same else 'differs'} |", flush=True)
+        if not same:
+            print(before, now, sep="\n", file=sys.stderr)
+    return differ
+
+
 def main(old: Path, names: list[str]) -> int:
     failed = 0
     print("| case | A = before, B = this | A = this, B = before |\n|---|---|---|")
@@ -117,7 +162,7 @@ def main(old: Path, names: list[str]) -> int:
         for failure in failures:
             print(failure, file=sys.stderr)
         failed += len(failures)
-    return failed
+    return failed + (0 if names else compare_output(old))
 
 
 if __name__ == "__main__":

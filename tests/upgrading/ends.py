@@ -16,6 +16,7 @@ from typing import Any
 
 import trio
 
+import nngkit
 from nngkit import protocols as p
 
 HERE = "tcp://127.0.0.1:0"
@@ -350,4 +351,5 @@ for _done in range(3):
 
 
 if __name__ == "__main__":
+    check(str(Path(nngkit.__file__).parents[1]), os.environ["PYTHONPATH"])  # the version under test
     trio.run(ROLES[sys.argv[1]], *sys.argv[2:])
