@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -15,15 +16,16 @@ from typing import Any
 import pytest
 
 import nngkit
-from nngkit import devices, discovery, documents, journal, protocols
+from nngkit import devices, discovery, documents, journal, protocols, recording
+from nngkit.protocols import sp
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]}
 SNIPPETS = {path.stem: path for path in sorted((DOCS / "snippets").glob("*.py"))}
 COMMANDS = importlib.import_module("nngkit.cli.main").COMMANDS
-PACKAGES = (nngkit, protocols, discovery, documents, devices, journal)
-MIGRATIONS = ("from-articles", "from-nats", "from-pynng", "from-pyzmq")
+PACKAGES = (nngkit, protocols, discovery, documents, devices, journal, recording, sp)
+MIGRATIONS = ("from-articles", "from-nats", "from-pynng", "from-pyzmq", "upgrading")
 # The modules of nngkit that have no page in the reference: nothing in them is for users.
 INTERNAL = {"background", "cbor", "cli", "envelope", "loop_waits", "loops", "portal", "web"}
 
@@ -121,6 +123,14 @@ def test_the_names_in_the_tables_of_a_migration_page_exist(page: str) -> None:
         for command in re.findall(r"`nngkit (\w+)`", cell(row)):
             assert command in COMMANDS, f"{page}: nngkit {command}"
     assert checked > 10
+
+
+def test_the_new_modules_and_names_of_upgrading_exist() -> None:
+    rows = re.findall(r"^\|(.*)\|$", PAGES["docs/upgrading.md"], re.MULTILINE)
+    found = [name for row in rows for name in re.findall(r"`(nngkit(?:\.\w+)+)`", cell(row))]
+    assert len(found) > 30
+    for name in found:
+        pkgutil.resolve_name(name)
 
 
 def cell(row: str) -> str:
