@@ -48,6 +48,7 @@ TOGETHER: Final = {
 }
 ONE_AFTER_ANOTHER: Final = {
     "journal with an open log, continued": ("record_0 A", "record_1 B", "record_2 A"),
+    "journal of documents, restored": ("documents_0 A", "documents_1 B", "documents_2 A"),
     "store of documents, continued": ("store_0 A", "store_1 B", "store_2 A"),
 }
 

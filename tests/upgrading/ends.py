@@ -345,7 +345,31 @@ async def write_store(folder: str, expected: int) -> None:
     print("passed", flush=True)
 
 
+async def record_documents(folder: str, expected: int) -> None:
+    """Restore a document from its journal, check the `expected` edits in it, and record one more."""
+    from nngkit.documents import DocumentPeer
+    from nngkit.journal import Recorder, read
+    from nngkit.recording import DocumentRecorder, parse
+
+    async with (
+        Recorder(folder) as recording,
+        DocumentRecorder(recording, listen=HERE) as kept,
+        DocumentPeer(dial=kept.addresses) as peer,
+    ):
+        doc = peer.open("minutes")
+        await peer.wait_for_peers(1, WAIT)
+        if expected:
+            await doc.joined(timeout=WAIT)
+        check(str(doc.text("body")), "".join(f"session {number}. " for number in range(expected)))
+        doc.text("body").insert(len(str(doc.text("body"))), f"session {expected}. ")
+        await doc.synced(1, timeout=WAIT)
+        check({parse(record).doc for record in read(folder)}, {"minutes"})
+        check(len(list(read(folder))), expected + 1)
+    print("passed", flush=True)
+
+
 for _done in range(3):
+    ROLES[f"documents_{_done}"] = partial(record_documents, expected=_done)
     ROLES[f"record_{_done}"] = partial(record, expected=_done * MANY)
     ROLES[f"store_{_done}"] = partial(write_store, expected=_done)
 
