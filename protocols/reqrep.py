@@ -176,7 +176,7 @@ class Req(Socket):
         """Resend the requests that a lost peer had taken. On the thread that noticed."""
         if event.kind == "joined":
             return
-        for call in self._asking.askers():
+        for call in self._asking.requesters():
             if isinstance(call, _Call) and call.peer is not None and call.peer.number == event.pipe.id:
                 call.resend_at = 0.0
                 call.waiter.wake()
@@ -185,7 +185,7 @@ class Req(Socket):
         now = time.monotonic()
         due = [
             (call.resend_at, call)
-            for call in self._asking.askers()
+            for call in self._asking.requesters()
             if isinstance(call, _Call) and call.resend_at is not None
         ]
         for at, call in due:

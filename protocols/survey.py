@@ -7,7 +7,7 @@
         for query in respondent:
             query.reply(b"here")
         ...                                       # in another:
-        result = surveyor.survey(b"who is there?", timeout=0.5)
+        result = surveyor.survey(b"status?", timeout=0.5)
         result.replies, result.expected, result.answered
 
 Many surveys may be in progress on one socket. Each keeps the replies that were not taken yet, up to ``recv_buffer``
@@ -296,7 +296,7 @@ class Surveyor(Socket):
 
     def _peer(self, event: PeerEvent) -> None:
         if event.kind == "left":
-            for collector in self._asking.askers():
+            for collector in self._asking.requesters():
                 if isinstance(collector, _Collector):
                     collector.peer_left(event.pipe.id)
 

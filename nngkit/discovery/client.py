@@ -149,7 +149,7 @@ class DaemonClient(UnderTrio):
             return await self._req.arequest(body, timeout=seconds)
         except TimedOut as late:
             if not self._met:
-                raise Unreachable(self.address, f"no discovery daemon answers there, tried for {seconds:g} s") from late
+                raise Unreachable(self.address, f"no discovery daemon answered within {seconds:g} s") from late
             raise TimedOut(f"{self.address}: no answer in {seconds:g} s", seconds) from late
 
     def _unexpected(self, reply: object) -> BadMessage:

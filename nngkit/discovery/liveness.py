@@ -38,7 +38,7 @@ class LivenessRules:
 class RegistryLimits:
     """Caps on the memory and work that peers can cause, and the abuse that each stops.
 
-    Over a cap, known providers stay; new ones are refused and counted ("over cap"), so a flood evicts nobody.
+    Over a cap, known providers stay; new ones are refused and counted ("over cap"), so a flood evicts no provider.
 
     providers        rows in total, down ones included (the oldest of those are evicted): a flood that fills memory.
                      At 2 KiB a row, the worst case is 32 MiB.

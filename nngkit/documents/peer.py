@@ -118,7 +118,7 @@ class DocumentPeer(UnderTrio):
             raise ConfigError("storage", "cannot be combined with store=", store)
         for address in self._listen:
             if token is not None and not address.startswith("ws"):
-                why = "anyone who can connect receives a BUS; with a token it has to be on ws:// or wss://"
+                why = "every peer that can connect receives a BUS; with a token it has to be on ws:// or wss://"
                 raise ConfigError("listen", f"{address}: {why}", address)
         self._options = HostOptions(token, relay, accept, settings or Settings(), heartbeat[1])
         self._background = Background()
@@ -297,7 +297,16 @@ class DocumentPeer(UnderTrio):
         exchange = self._exchange
         counts = [known.copy.replica.counts for known in self._host.open_documents.values()]
         of_replicas = ("delivered", "duplicates", "held", "gaps", "overflow", "old", "differed")
-        of_exchange = ("said", "heard", "bytes_said", "bytes_heard", "asked", "failed", "bytes_asked", "elsewhere")
+        of_exchange = (
+            "sent",
+            "received",
+            "bytes_sent",
+            "bytes_received",
+            "requests",
+            "failed",
+            "request_bytes",
+            "not_open",
+        )
         return PeerStats(
             edits=self._host.edits,
             answered=dict(exchange.repair_server.answered),

@@ -36,7 +36,7 @@ from typing import Any, Final, Self
 
 import trio
 
-from nngkit.background import UnderTrio
+from nngkit.background import UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStored, TimedOut, TooLarge
 from nngkit.journal.ingest import IngestRequest, Stored, encode_refusal, encode_stored, parse_request
 from nngkit.journal.log import Entry, LogStats
@@ -147,10 +147,10 @@ class Recorder(UnderTrio):
         self._streams: list[StreamStats] = []
         self._puts: dict[tuple[str, str], StreamStats] = {}
         self._origins: dict[tuple[str, str, str | None], bytes] = {}
-        self._drained = trio.Event()
 
     async def __aenter__(self) -> Self:
         self._entering()
+        self._drained = WakeUp()
         self._token = trio.lowlevel.current_trio_token()
         self._partition = await trio.to_thread.run_sync(self._open)
         return self
@@ -385,8 +385,7 @@ class Recorder(UnderTrio):
             self._token.run_sync_soon(self._delivered, calls)
 
     def _delivered(self, calls: list[Callable[[], None]]) -> None:
-        self._drained.set()
-        self._drained = trio.Event()
+        self._drained.wake()
         for call in calls:
             call()
 

@@ -251,7 +251,7 @@ class _JournalStorage:
     async def synced(self) -> None:
         """Wait until all records are on disk. Raises the first failure."""
         if self._failure is not None:
-            raise type(self._failure)(str(self._failure)) from self._failure
+            raise self._failure.again() from self._failure
         await self._recorder.flush()
 
 

@@ -607,7 +607,7 @@ def test_daemon_resolves_a_name_or_replies_not_found() -> None:
     found = ask(registry, ResolveQuery("even"))
     assert isinstance(found, ResolveReply)
     assert found.provider.name == "even"
-    assert ask(registry, ResolveQuery("nobody")) == RefusedReply("daemon-1", "not found", "service not found: nobody")
+    assert ask(registry, ResolveQuery("absent")) == RefusedReply("daemon-1", "not found", "service not found: absent")
 
 
 def test_daemon_replies_with_its_rounds() -> None:

@@ -76,8 +76,8 @@ async def test_killed_provider_is_dropped_without_polling() -> None:
 async def test_find_raises_after_its_timeout() -> None:
     async with Daemon(SETTINGS) as daemon, Resolver(daemon.query_addresses) as resolver:
         before = time.monotonic()
-        with pytest.raises(ServiceNotFound, match="service not found: nobody"):
-            await resolver.find("nobody", timeout=0.1)
+        with pytest.raises(ServiceNotFound, match="service not found: absent"):
+            await resolver.find("absent", timeout=0.1)
         assert time.monotonic() - before < WAIT / 2
 
 

@@ -51,7 +51,7 @@ class RefusedPeers:
 # ---- admission -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reading", [True, False], ids=["somebody receives", "nobody receives"])
+@pytest.mark.parametrize("reading", [True, False], ids=["a caller receives", "no caller receives"])
 def test_messages_of_a_refused_peer_are_neither_received_nor_counted(reading: bool) -> None:
     unknown_peers = RefusedPeers()
     with Pull(listen=TCP, admit=unknown_peers.admit) as pull:

@@ -56,7 +56,7 @@ class StoreDocumentLog:
         while self._late and self._failure is None:
             await self._caught_up.wait()
         if self._failure is not None:
-            raise type(self._failure)(str(self._failure)) from self._failure
+            raise self._failure.again() from self._failure
         await self._store.synced(self._store.ticket())
 
     async def flush(self) -> None:

@@ -105,7 +105,7 @@ export class Replica {
   /** A BUS message about this document: an update, or its part of a heartbeat of `from`. */
   received(message, now, from = null) {
     if (message.kind === "update") this.#take(message, now);
-    else if (this.#home && from === this.#home.stream) this.#heard(message, now);
+    else if (this.#home && from === this.#home.stream) this.#heartbeatReceived(message, now);
   }
 
   connected(home, maxUpdate, now) {
@@ -356,7 +356,7 @@ export class Replica {
   }
 
   /** The home's heartbeat. */
-  #heard({ versionsDigest: theirs, contentDigest, heads }, now) {
+  #heartbeatReceived({ versionsDigest: theirs, contentDigest, heads }, now) {
     this.#homeHas(heads);
     raise(this.#known, [...heads].filter(([stream]) => stream !== this.stream && !isOld(stream, this.versions)));
     if (theirs === null) this.#home.differsSince = null;
