@@ -26,7 +26,9 @@ a caller: they are the ``__cause__`` where there was one.
 
 from __future__ import annotations
 
-from typing import Self
+TYPE_CHECKING = False  # importing typing would make `import nngkit` slower
+if TYPE_CHECKING:
+    from typing import Self
 
 __all__ = [
     "AccessDenied",

@@ -254,7 +254,7 @@ class Registry:
         return tuple(self._figures)
 
     def resolve(self, name: str, rng: RandomSource, zone: str = "") -> Provider:
-        """Return a provider of `name`: of `zone` if it has any, of the lowest priority, at random by weight.
+        """Return a provider of `name`: in `zone` if possible, then of the lowest priority, at random by weight.
 
         Chooses among those that are up or, if there is none, the suspects. Raises ServiceNotFound.
         """

@@ -176,7 +176,7 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class DaemonSettings:
-    """Settings of a daemon. `listen`, `query`: addresses; `deadline`, `interval`: seconds; `warnings`: to be shown."""
+    """Settings of a daemon. `listen`, `query`: addresses; `deadline`, `interval`: seconds; `warnings`: for the log."""
 
     listen: tuple[str, ...] = ("tcp://127.0.0.1:5555",)
     query: tuple[str, ...] = ()

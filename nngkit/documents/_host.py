@@ -243,7 +243,7 @@ class PeerHost:
             raise TimedOut(f"{document.name}: on the disks of {len(done)} of {peers} peers after {timeout} s", timeout)
 
     async def joined(self, document: Document, timeout: float | None) -> None:
-        """Wait until everything is here that any reachable peer had at the call. Raises TimedOut, AccessDenied."""
+        """Wait until this peer has all edits that a reachable peer had at the call. Raises TimedOut, AccessDenied."""
         known = self.open_documents[document.name]
         replica = known.copy.replica
         since = replica.catch_up(trio.current_time())

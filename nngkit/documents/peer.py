@@ -51,11 +51,11 @@ LEAVING: Final = 2.0  # seconds for the last messages to peers that do not read;
 class DocumentPeer(UnderTrio):
     """A peer; use it with `async with`, under trio. All arguments are keywords. For threads: nngkit.blocking.
 
-    listen, dial   BUS addresses: ours, and those of other peers. Any two peers need a connection, or a relay between
+    listen, dial   BUS addresses, own and of other peers. Any two peers need a connection, or a relay between them
     join           REP addresses of other peers, which are asked for their BUS addresses
-    repair         REP addresses of ours; default: beside the BUS (tcp: a free port of that host; ipc: the path with
-                   ".repair"; ws: the path with "/repair"). A peer that only dials other hosts has no REP: it cannot be
-                   asked, and pushes its edits instead
+    repair         own REP addresses; default: beside the BUS (tcp: a free port of that host; ipc: the path with
+                   ".repair"; ws: the path with "/repair"). A peer that only dials other hosts has no REP:
+                   it pushes its edits instead
     store          path of the SQLite file; without it, documents end with the process
     storage        a StorageBackend in place of that file
     token          shared secret, required in every request; the BUS is then on ws or wss, at a path derived from it
@@ -70,7 +70,7 @@ class DocumentPeer(UnderTrio):
     faults         simulated loss, delay and partitions, for tests
 
     Entering raises ConfigError (a setting; a store that another process has open), Unreachable (an address),
-    StoreDamaged. Leaving says bye and writes everything to disk, also when cancelled; bounded in time.
+    StoreDamaged. Leaving sends a bye and writes all edits to disk, also when cancelled, in bounded time.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class DocumentPeer(UnderTrio):
             await self._background.close(kind, value, traceback)
 
     async def aclose(self) -> None:
-        """Say bye, write everything to disk, and disconnect before the block ends; also when cancelled."""
+        """Send a bye, write all edits to disk, and disconnect before the block ends; also when cancelled."""
         if not self._left:
             with trio.CancelScope(shield=True):
                 for document in self.documents.values():
@@ -249,7 +249,7 @@ class DocumentPeer(UnderTrio):
 
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
-        """Peers that were heard within the last three seconds."""
+        """Peers from which a message was received within the last three seconds."""
         return tuple(
             PeerInfo(
                 member.stream,
@@ -281,7 +281,7 @@ class DocumentPeer(UnderTrio):
         raise TimedOut(f"{there} of {n} peers are present after {timeout} s", timeout)
 
     def dial(self, address: str) -> None:
-        """Dial another BUS address; once is enough. Raises ConfigError."""
+        """Dial another BUS address; it is reconnected when lost. Raises ConfigError."""
         self._exchange.dial(address)
 
     # ------------------------------------------------------------------ counters

@@ -72,12 +72,11 @@ def read(
     distinct: bool = False,
     skipped: Callable[[Skipped], object] = log_skipped,
 ) -> Iterator[Record]:
-    """Yield the records on disk now, partition by partition, in offset order.
+    """Yield the records on disk, partition by partition, in offset order.
 
     `start`, `end`: offset range, `end` exclusive. `start_time`, `end_time`: the same in time. `distinct`: yield only
     the first record of each message id and topic. Without `start`, expired records are no error. `skipped`: called for
-    each damage that `missing="skip"` leaves out; by default logs a warning.
-    Raises ConfigError, OffsetGone, Damaged.
+    each damaged range that `missing="skip"` skips; default: log a warning. Raises ConfigError, OffsetGone, Damaged.
     """
     from nngkit.journal.ingest import ID
     from nngkit.journal.schema import records_of

@@ -153,7 +153,7 @@ def test_largest_record_is_under_two_kib() -> None:
     assert len(cbor2.dumps(largest().as_map())) < 2048
 
 
-def test_first_byte_tells_the_form() -> None:
+def test_first_byte_determines_the_form() -> None:
     assert messages.is_cbor(SurveyQuery("d", 1).encode())
     assert messages.is_cbor(SurveyReply("s").encode())
     assert not messages.is_cbor(messages.TEXT_QUERY)

@@ -220,7 +220,7 @@ async def test_own_zone_is_preferred() -> None:
         assert {resolver.resolve("answer", zone="").zone for _ in range(50)} == {"a", "b"}
 
 
-async def test_resolver_opens_without_a_daemon_and_waits_for_one(places: Callable[[], DaemonSettings]) -> None:
+async def test_resolver_opens_without_a_daemon_and_waits_for_the_first(places: Callable[[], DaemonSettings]) -> None:
     here = places()
     before = time.monotonic()
     async with Resolver(here.query, timeout=0.1) as resolver, trio.open_nursery() as nursery:

@@ -109,7 +109,7 @@ async def test_change_names_its_author() -> None:
         assert seen[0].peer == str(a.me)
 
 
-async def test_late_peer_gets_everything() -> None:
+async def test_late_peer_gets_all_edits() -> None:
     async with DocumentPeer(listen=HERE) as a:
         doc = a.open("minutes")
         doc.text("body").insert(0, "long ago")
@@ -204,7 +204,7 @@ async def test_partition_heals() -> None:
         assert sorted(str(docs[0].text("body")).split()) == ["before", "left", "right"]
 
 
-async def test_chain_of_relays_forwards_everything() -> None:
+async def test_chain_of_relays_forwards_all_edits() -> None:
     async with AsyncExitStack() as stack:
         peers: list[DocumentPeer] = []
         for _ in range(4):

@@ -164,7 +164,7 @@ def test_messages_sent_before_close_arrive(wire: Wire, closer: Caller, sender_li
         closing.result()
 
 
-def test_close_lingers_for_a_slow_peer_until_it_has_everything() -> None:
+def test_close_lingers_until_a_slow_peer_has_all_messages() -> None:
     total = 200  # of 64 KiB, far more than the network's buffers take
     with Push(listen=TCP, send_buffer=1000) as push, RawPeer(push.address, PULL) as slow:
         push.wait_for_peers(1, WAIT)

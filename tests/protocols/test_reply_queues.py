@@ -221,7 +221,7 @@ def test_close_sends_accepted_replies() -> None:
 
 @pytest.mark.parametrize("wire", ["tcp", "ws", "inproc"], indirect=True)
 @pytest.mark.parametrize("pattern", ["reqrep", "survey"], indirect=True)
-def test_close_does_not_wait_for_askers_that_left(pattern: Pattern, wire: Wire) -> None:
+def test_close_does_not_wait_for_requesters_that_left(pattern: Pattern, wire: Wire) -> None:
     with pattern.connected(wire) as (requester, answerer):
         pattern.carry(BLOCKING, requester, answerer, [b"question"])
         requester.close()

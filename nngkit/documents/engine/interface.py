@@ -80,7 +80,7 @@ class ArrayChange:
 class MapChange:
     """`keys`: the old and the new value of each changed key, MISSING for none.
 
-    A new shared type is given as its plain value; a replaced or deleted one as None, as it has no content any more.
+    A new shared type is given as its plain value, a replaced or deleted one as None.
     """
 
     path: tuple[str | int, ...]

@@ -122,7 +122,7 @@ class Exchange:
         self._clients: dict[str, int] = {}
         self._wakes: dict[str, float] = {}
         self._dirty: set[str] = set()
-        self._dialled: set[str] = set()
+        self._dialed: set[str] = set()
         self._loop = trio.lowlevel.current_trio_token()
         # The queues bound a burst: BUS drops what is beyond, and it has to be repaired.
         self.bus = Bus(
@@ -189,8 +189,8 @@ class Exchange:
 
     def dial(self, address: str) -> None:
         """Dial a BUS address, once."""
-        if address not in self._dialled and address not in self.bus.addresses:
-            self._dialled.add(address)
+        if address not in self._dialed and address not in self.bus.addresses:
+            self._dialed.add(address)
             self.bus.dial(address)
 
     # ------------------------------------------------------------------ documents

@@ -39,10 +39,10 @@ OTHERS: Final = 4  # further streams in each heartbeat: all 1,024 are sent withi
 class Settings:
     """Limits of a replica.
 
-    `quiet`: seconds without a change before digests are compared. `order`: seconds that a missing edit may arrive by
-    itself before it is requested. `few`: up to so many missing edits are requested one by one, so the reply is a few
-    messages long. `log_*`: recent edits kept to answer peers. `held_*`: edits held back. Bytes are memory including
-    dependencies, as a hostile peer may send many of those.
+    `quiet`: seconds without a change before digests are compared. `order`: seconds to wait for a missing edit before it
+    is requested. `few`: up to this number, missing edits are requested by number, so the reply is a few messages long.
+    `log_*`: recent edits kept to answer peers. `held_*`: edits held back. Bytes are memory including dependencies, as a
+    hostile peer may send many of those.
     """
 
     quiet: float = 0.25
