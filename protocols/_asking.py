@@ -1,7 +1,7 @@
 """Asking side of REQ/REP and SURVEY: ids, and the delivery of replies to their callers.
 
-The thread that reads replies delivers them, so no task or thread is spent on them and none waits for another. The
-waiting callers of a loop are woken in one call, however many got a reply.
+The thread that reads replies delivers them, so no task or thread is spent on them and none waits for another. All
+callers of a loop that got a reply are woken in one call.
 
 May not know: the difference between requests and surveys.
 """
@@ -34,7 +34,7 @@ class Requester(Protocol):
         """Waiter of the caller."""
 
     def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
-        """Note a reply; return True to wake the waiter. The same ``message`` may come twice and counts once."""
+        """Note a reply; return True to wake the waiter. A ``message`` passed twice counts once."""
 
 
 class Asking:

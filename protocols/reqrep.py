@@ -1,4 +1,4 @@
-"""REQREP: a request goes to one of the peers, and its reply comes back.
+"""REQREP: a request goes to one of the peers, which returns a reply.
 
 ::
 

@@ -75,8 +75,8 @@ class Round:
 class RoundResult:
     """Outcome of a round and the actions that follow.
 
-    `ask_again`: start a round with ``reask=True`` now, without the interval. `silent_pipes`: pipes whose every row has
-    just gone down by silence; the caller may disconnect them, so that half-open connections are not kept.
+    `ask_again`: start a round with ``reask=True`` now, without the interval. `silent_pipes`: pipes of which all rows
+    have just gone down by silence; the caller may disconnect them, so that half-open connections are not kept.
     """
 
     figures: RoundFigures

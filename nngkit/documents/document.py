@@ -118,16 +118,16 @@ class Document:
         return self._roots[name]
 
     def opened(self, name: str) -> Any:
-        """Return the engine's node of a root that was opened here, else None."""
+        """Return the engine's node of an opened root, else None."""
         root = self._roots.get(name)
         return None if root is None else root.node
 
     def plain(self) -> dict[str, Any]:
-        """Return all roots that have content, opened here or not, as plain values."""
+        """Return all roots that have content, opened or not, as plain values."""
         return self.engine.content()
 
     def digest(self) -> bytes:
-        """Return 16 bytes that are equal for equal content, here and in the browser. Cached until the next change."""
+        """Return 16 bytes that are equal for equal content, also in the browser. Cached until the next change."""
         return self.engine.digest()
 
     # Edits

@@ -7,7 +7,7 @@
     for batch in journal.read_batches(0, start, end): ...          # pyarrow, SCHEMA
 
 A partition consists of the segments in its manifest, followed by logs, readable up to the head. Records may move from
-a log to a segment during a read; when a file has gone, the reader loads the manifest again. An unlisted segment stays
+a log to a segment during a read; when a file is missing, the reader loads the manifest again. An unlisted segment stays
 for a minute; a slower reader gets OffsetGone.
 
 `Journal` holds no file open and can be pickled. Times are microseconds since 1970.

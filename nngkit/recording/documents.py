@@ -203,7 +203,7 @@ class DocumentRecorder(UnderTrio):
 
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
-        """Peers heard from within the last three seconds."""
+        """Peers from which a message was received within the last three seconds."""
         return self._peer.peers
 
     @property

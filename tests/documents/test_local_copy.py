@@ -169,7 +169,7 @@ def test_equal_versions_with_other_content_are_requested_from_scratch() -> None:
 def test_diff_that_claims_edits_we_have_not_made_is_rejected() -> None:
     world = World()
     world.copy.replied(AskAll(ADA, False), Diff(ADA, "minutes", b"\x80", {ME: 1}), world.now, body=b"\x80")
-    assert world.refusals == [(ADA, "it claims more edits of ours than we have made")]
+    assert world.refusals == [(ADA, "it claims more edits of this peer than exist")]
     refused = world.copy.given(Give(ADA, None, "minutes", b"\x80", {ME: 1}), world.now)
     assert isinstance(refused, Refused)
     assert refused.code == "bad"

@@ -8,7 +8,7 @@
         body.insert(0, "hello")
     other.apply(doc.changes_since(other.state()))
 
-Text positions are code points, and values are JSON plus bytes, whatever the engine uses inside. An engine needs:
+Text positions are code points, and values are JSON plus bytes, for every engine. An engine needs:
 updates as bytes with author and number, a check that an update connects, text positions that survive edits of others,
 and undo of one author's edits.
 """

@@ -12,7 +12,7 @@
     past       document, chunk  history: author, time and size of records that are in the snapshot
 
 A row ends with a *seal*: 8 bytes of BLAKE2b over table, key and content. It detects flipped bits, which SQLite does
-not, and rows under a wrong key; and it identifies a row wherever it lies in a file, which recovery is based on. Missing
+not, and rows under a wrong key; and it identifies a row at any position in a file, which recovery is based on. Missing
 rows are detected by their numbers: they have no gaps, and heads and facts tell where they end.
 """
 

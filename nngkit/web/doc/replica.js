@@ -37,7 +37,7 @@ export class Replica {
   onApplied = () => {}; // (update, Map of the versions it brought)
 
   #seq = 0;
-  #declared = new Map(); // versions of other streams declared in the deps of earlier edits of ours
+  #declared = new Map(); // versions of other streams declared in the deps of earlier own edits
   #outbox = []; // { seq, payload, deps } not yet on the BUS
   #held = new Map(); // stream -> Map from seq to { payload, deps }
   #heldCount = 0;
@@ -328,7 +328,7 @@ export class Replica {
 
   #takeDiff(update, versions, now) {
     this.#wanted = true; // until it is applied
-    if ((versions.get(this.stream) ?? 0) > this.#seq) throw new Error("edits of ours that we never made");
+    if ((versions.get(this.stream) ?? 0) > this.#seq) throw new Error("edits of this page that do not exist");
     this.engine.apply(update);
     const brought = new Map([...versions].filter(([stream, seq]) => seq > (this.versions.get(stream) ?? 0) && !isOld(stream, this.versions)));
     for (const [stream, seq] of brought) this.#advance(stream, seq, now);
