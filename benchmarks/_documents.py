@@ -127,7 +127,7 @@ class Member:
         stats = self.peer.stats
         return {
             "digest": self.doc.digest().hex(),
-            "wire": stats.bytes_said + stats.bytes_asked,
+            "wire": stats.bytes_sent + stats.request_bytes,
             "delivered": stats.delivered,
             "length": len(self.text),
             "seen": self.seen,
@@ -252,12 +252,12 @@ def deliver(task: dict[str, Any]) -> None:
 
 def delivered(controller: Controller, task: dict[str, Any], *, viewers: Sequence[int], writer: int) -> None:
     """Measure workers of which one types and the others read."""
-    everybody = range(task["others"])
+    participants = range(task["others"])
     rate, seconds = task.get("rate", 0), task["seconds"]
 
     def orders(of_writer: dict[str, Any], of_viewers: dict[str, Any]) -> list[dict[str, Any]]:
         idle = {"do": "look"}
-        return [of_writer if one == writer else of_viewers if one in viewers else idle for one in everybody]
+        return [of_writer if one == writer else of_viewers if one in viewers else idle for one in participants]
 
     kind = {"do": "type", "seconds": RUN_IN, "rate": rate}
     typed = controller.to_each(orders(kind, {"do": "look"}))[writer]["typed"]
@@ -378,7 +378,7 @@ def join_late(task: dict[str, Any]) -> None:
 
 
 def _heard(peer: DocumentPeer) -> int:
-    return peer.stats.bytes_heard + peer.stats.bytes_asked
+    return peer.stats.bytes_received + peer.stats.request_bytes
 
 
 # ---- a history -------------------------------------------------------------------------------------------------------

@@ -175,9 +175,9 @@ async def _run(planned: Plan, peers: list[DocumentPeer], patience: float) -> Run
         alike,
         typed - begin,
         end - typed,
-        sum(each.bytes_said + each.bytes_asked for each in stats),
-        sum(each.said for each in stats),
-        sum(each.asked for each in stats),
+        sum(each.bytes_sent + each.request_bytes for each in stats),
+        sum(each.sent for each in stats),
+        sum(each.requests for each in stats),
         sum(each.gaps for each in stats),
     )
 

@@ -79,7 +79,7 @@ def groups(longer: int, edits: int) -> tuple[Group, ...]:
     )
     task = {"document": DOCUMENT}
     joining = Group(
-        "a document of 10 MB, and one who comes late",
+        "a document of 10 MB, and a peer that joins late",
         (Way("joined", "_documents:join_late", "_documents:hold", "other", task=task),),
         (
             Promise("from `open` to the same digest", "joined", None, 300, 200, "p50_ms"),

@@ -1,6 +1,6 @@
 """Base for objects that are used with `async with` under trio: background tasks, wake-ups, and checks of their use.
 
-`Background` runs tasks that end with the object. A nursery alone would wrap whatever the body raises into an exception
+`Background` runs tasks that end with the object. A nursery alone would wrap exceptions of the body in an exception
 group, so that `except ServiceNotFound` around `async with ServiceDiscovery(...)` would never match. Here the body's own
 exception passes unchanged. A background task that fails (a bug: network errors are handled where they occur) cancels
 the body, and its exception is raised.

@@ -1,4 +1,4 @@
-"""The same objects for programs without an event loop: `with` instead of `async with`, and calls that block.
+"""Blocking versions of the async classes, for programs without an event loop: `with` instead of `async with`.
 
 ::
 
@@ -9,14 +9,14 @@
         print(discovery.resolve("answer").address)
         for event in discovery.events(): ...
 
-There is no second implementation: each class here lists the methods of an async class, which run under trio in one
-daemon thread, the portal. The portal starts with the first object and ends with the process, when objects still open
-are closed in order (a Service says goodbye). Names, arguments, results, errors and docstrings are those of the async
-class; type checkers and editors see the real signatures.
+Each class lists methods of an async class, which run under trio in one daemon thread, the portal. The portal starts
+with the first object and ends with the process, when open objects are closed in order (a Service says goodbye). Names,
+arguments, results, errors and docstrings are those of the async class; type checkers and editors see the real
+signatures.
 
-Any thread may call. Ctrl-C ends a wait and cancels the call, as trio would. In a thread started by an asyncio loop
+Any thread may call. Ctrl-C ends a wait and cancels the call, as in trio. In a thread started by an asyncio loop
 (`asyncio.to_thread`), a wait raises Closed when that loop ends (loop_waits.py). After fork() the parent's objects raise
-Forked in the child, which can create its own only in a new process (see docs/protocols.md).
+Forked in the child, and new ones need a new process (docs/protocols.md).
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class DaemonClient(Blocking[_client.DaemonClient]):
 
 
 class DocumentPeer(Blocking[_peer.DocumentPeer]):
-    """A peer that edits documents together with others: see nngkit.documents.DocumentPeer.
+    """A peer that edits documents concurrently with others: see nngkit.documents.DocumentPeer.
 
     `open` returns documents whose calls run in the loop's thread (nngkit/documents/threads.py): any thread may edit.
     """

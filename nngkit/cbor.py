@@ -1,7 +1,7 @@
 """CBOR decoding with every tag refused: the one list of tags that cbor2 would decode by itself.
 
 `nngkit.envelope` and `nngkit.protocols.batch` read bytes from peers through `decode_one`. A tag is code that runs in
-the reader, so none is accepted. Pure: no clock, no socket; imports nothing of ours.
+the reader, so none is accepted. Pure: no clock, no socket; imports no module of nngkit.
 """
 
 from __future__ import annotations

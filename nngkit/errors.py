@@ -1,4 +1,4 @@
-"""All errors that a caller of nngkit can see. This module imports nothing of ours.
+"""All errors that a caller of nngkit can see. Imports no module of nngkit.
 
 ::
 
@@ -14,7 +14,7 @@
     ├── NotFound          the requested object does not exist
     │   ├── ServiceNotFound   no provider of that name is up
     │   └── OffsetGone    the journal no longer keeps that offset
-    ├── Damaged           a file of ours is not as written; not a BadMessage, as no peer is at fault
+    ├── Damaged           a file of nngkit is not as written; not a BadMessage, as no peer is at fault
     │   └── StoreDamaged  a file of documents
     ├── NotStored         a recorder could not write records to disk
     ├── AccessDenied      a peer was refused, or refused us, because of its identity
@@ -25,6 +25,10 @@ a caller: they are the ``__cause__`` where there was one.
 """
 
 from __future__ import annotations
+
+TYPE_CHECKING = False  # importing typing would make `import nngkit` slower
+if TYPE_CHECKING:
+    from typing import Self
 
 __all__ = [
     "AccessDenied",
@@ -50,13 +54,15 @@ __all__ = [
 class NngkitError(Exception):
     """Root of the tree: ``except NngkitError`` catches every error that nngkit raises on purpose."""
 
+    def again(self) -> Self:
+        """Return an equal error for another caller: an exception raised twice would collect both tracebacks."""
+        equal = type(self).__new__(type(self), *self.args)
+        equal.__dict__.update(self.__dict__)
+        return equal
+
 
 class Closed(NngkitError):
     """The object was closed on this side; it can no longer send or receive."""
-
-    def again(self) -> Closed:
-        """Return an equal error for another caller: an exception raised twice would collect both tracebacks."""
-        return type(self)(*self.args)
 
 
 class Forked(Closed):

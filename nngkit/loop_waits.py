@@ -9,8 +9,8 @@ The timeout ends the task but not the thread, and asyncio does not inform the th
 joins it at its end: without this module, for ever. So each wait records the loop in whose thread its method was
 looked up, or the loop that the task's context carries (`asyncio.to_thread` copies it, `run_in_executor` does not).
 The wait ends when that loop finalizes its asynchronous generators: `asyncio.run` does so after it has cancelled the
-tasks and before it joins the threads (PEP 525, `loop.shutdown_asyncgens`). A thread that no loop started keeps waiting,
-and so does one whose loop had not used any of our objects before.
+tasks and before it joins the threads (PEP 525, `loop.shutdown_asyncgens`). A thread that was not started by a loop
+continues to wait, and so does one whose loop had used no object of nngkit before.
 
 Uses asyncio only if the program has imported it; depends on nothing else.
 """

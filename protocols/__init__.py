@@ -1,4 +1,4 @@
-"""Sockets of the six scalability protocols, one module each, both ends. They carry bytes and give them no meaning.
+"""Sockets of the six scalability protocols, one module each, both ends. They carry bytes and do not interpret them.
 
 Every socket takes keyword arguments only (see ``Socket``) and is closed by ``with`` or ``async with``. A method ``x``
 blocks and ``ax`` is awaited (``send``, ``asend``). Threads, trio tasks and asyncio tasks may use one socket at once.
@@ -10,7 +10,7 @@ blocks and ``ax`` is awaited (``send``, ``asend``). Threads, trio tasks and asyn
     Pub Sub               to all subscribers of a topic     best effort
     Bus                   to all connected peers            best effort
 
-docs/protocols.md says what each promises, queues and drops.
+docs/protocols.md has the guarantees, queues and drop policies of each.
 """
 
 from ._limits import Cut

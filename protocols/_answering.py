@@ -1,4 +1,4 @@
-"""Replying side of REQ/REP and SURVEY: many questions are open at once, and each reply goes back to its asker.
+"""Replying side of REQ/REP and SURVEY: many questions are open at once, and each reply goes back to its requester.
 
 May not know: the difference between requests and surveys.
 """
@@ -27,7 +27,7 @@ PATIENCE: Final = 0.25  # seconds without progress after which replies to a peer
 
 
 class Answers:
-    """Replies of one socket on their way to the askers; it does not keep the socket alive."""
+    """Replies of one socket on their way to the requesters; it does not keep the socket alive."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -1,7 +1,7 @@
 """Asking side of REQ/REP and SURVEY: ids, and the delivery of replies to their callers.
 
-The thread that reads replies delivers them, so no task or thread is spent on them and none waits for another. The
-waiting callers of a loop are woken in one call, however many got a reply.
+The thread that reads replies delivers them, so no task or thread is spent on them and none waits for another. All
+callers of a loop that got a reply are woken in one call.
 
 May not know: the difference between requests and surveys.
 """
@@ -24,7 +24,7 @@ from ._waiters import TaskWaiter, ThreadWaiter, Waiter
 from .sp import TOP_BIT, split_reply
 
 
-class Asker(Protocol):
+class Requester(Protocol):
     """A caller that waits for replies to the id ``number``, which is 0 before ``Asking.enter``."""
 
     number: int
@@ -34,11 +34,11 @@ class Asker(Protocol):
         """Waiter of the caller."""
 
     def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
-        """Note a reply; return True to wake the waiter. The same ``message`` may come twice and counts once."""
+        """Note a reply; return True to wake the waiter. A ``message`` passed twice counts once."""
 
 
 class Asking:
-    """Askers of one socket by id. ``late`` counts replies whose asker has left, ``received`` all.
+    """Requesters of one socket by id. ``late`` counts replies whose requester has left, ``received`` all.
 
     Ids have 31 bits and start at random, so that a restarted process does not take replies to its predecessor.
     """
@@ -49,7 +49,7 @@ class Asking:
         self._last_id = int.from_bytes(os.urandom(4), "big") & 0x7FFFFFFF
         self._entry = threading.Lock()
         # weak: a signal handler that raises can keep a caller from leaving; the end of its frame then removes it
-        self._asking: dict[int, ref[Asker]] = {}
+        self._asking: dict[int, ref[Requester]] = {}
         self._drop_dead = self._died
         self.late = 0
         self.received = 0
@@ -57,8 +57,8 @@ class Asking:
         core.inbox.unpack = self._hand_out
         core.inbox.no_receivers = True
 
-    def enter(self, asker: Asker) -> bytes:
-        """Give ``asker`` an id; return the header with it. ``leave`` undoes that."""
+    def enter(self, requester: Requester) -> bytes:
+        """Give ``requester`` an id; return the header with it. ``leave`` undoes that."""
         asking = self._asking
         with self._entry:
             number = self._last_id
@@ -66,15 +66,15 @@ class Asking:
                 number = (number + 1) & 0x7FFFFFFF | TOP_BIT
                 if number not in asking:
                     break
-            self._last_id = asker.number = number
-            asking[number] = ref(asker, self._drop_dead)
+            self._last_id = requester.number = number
+            asking[number] = ref(requester, self._drop_dead)
         return number.to_bytes(4, "big")
 
-    def leave(self, asker: Asker) -> None:
-        """Remove ``asker``. Idempotent."""
-        self._asking.pop(asker.number, None)
+    def leave(self, requester: Requester) -> None:
+        """Remove ``requester``. Idempotent."""
+        self._asking.pop(requester.number, None)
 
-    def _died(self, dead: ref[Asker]) -> None:
+    def _died(self, dead: ref[Requester]) -> None:
         for number in [*self._asking]:
             if self._asking.get(number) is dead:
                 del self._asking[number]
@@ -82,18 +82,18 @@ class Asking:
     def __len__(self) -> int:
         return len(self._asking)
 
-    def find(self, number: int) -> Asker | None:
-        """Return the asker with that id, or None."""
+    def find(self, number: int) -> Requester | None:
+        """Return the requester with that id, or None."""
         found = self._asking.get(number)
         return None if found is None else found()
 
-    def askers(self) -> list[Asker]:
-        """Return all askers. On any thread."""
+    def requesters(self) -> list[Requester]:
+        """Return all requesters. On any thread."""
         references = list(self._asking.values())  # in one step of C
-        return [asker for reference in references if (asker := reference()) is not None]
+        return [requester for reference in references if (requester := reference()) is not None]
 
     def _hand_out(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
-        """Deliver each reply to its asker. Under the core's lock."""
+        """Deliver each reply to its requester. Under the core's lock."""
         asking, answered = self._asking, self._answered
         for index in range(connection.seen, len(messages)):
             message = messages[index]
@@ -106,10 +106,10 @@ class Asking:
             if len(body) > self._largest:
                 self._core.inbox.too_large += 1
                 self.received -= 1
-            elif (found := asking.get(number)) is None or (asker := found()) is None:
+            elif (found := asking.get(number)) is None or (requester := found()) is None:
                 self.late += 1
-            elif asker.take(message, body, connection):
-                answered += (asker.waiter,)
+            elif requester.take(message, body, connection):
+                answered += (requester.waiter,)
             connection.seen = index + 1
         if answered:
             self._core.call_later(self._wake)
@@ -139,8 +139,8 @@ class Asking:
 
     def wake_all(self) -> None:
         """Wake all callers that wait for replies."""
-        for asker in self.askers():
-            asker.waiter.wake()
+        for requester in self.requesters():
+            requester.waiter.wake()
 
 
 def _call_all(calls: list[Callable[[], None]]) -> None:

@@ -193,7 +193,7 @@ class Batcher:
             deque(itertools.starmap(operator.call, [*steps, (setattr, open_batch, "armed", True)]), 0)
 
     def _offer(self, open_batch: OpenBatch, *, full: bool) -> None:
-        """Queue a full batch or, with ``full=False``, whatever there is. Never waits."""
+        """Queue a full batch or, with ``full=False``, a partial one. Never waits."""
         count = len(open_batch.items)
         if not count or (full and count < open_batch.capacity):
             return

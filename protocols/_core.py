@@ -174,7 +174,7 @@ class Core:
     # ------------------------------------------------------------------ joining
 
     def complete_handshake(self, connection: Connection) -> None:
-        """Ask ``admit`` about a peer that has said hello, and let it join. Without the lock, on an NNG thread."""
+        """Ask ``admit`` about a peer after its hello, and let it join. Without the lock, on an NNG thread."""
         with self.lock:
             if connection.stage != ASKING:
                 return  # its stream is closed
@@ -297,7 +297,7 @@ class Core:
         return tuple(one.pipe for one in list(self.present.values()) if one.pipe is not None)
 
     def follow(self, callback: Callable[[PeerEvent], None]) -> Callable[[], None]:
-        """Call ``callback`` for every event, without the lock; return a function that stops that."""
+        """Call ``callback`` for every event, without the lock; return a function that unregisters it."""
         key = object()
         self._followers[key] = callback
 

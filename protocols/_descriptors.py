@@ -3,12 +3,12 @@
 ::
 
     by_names(local, remote)         TCP: the one socket between these two endpoints
-    newcomer(path, dialed=True)     Unix: the only socket to ``path`` that is new since the last look
+    newcomer(path, dialed=True)     Unix: the only socket to ``path`` that is new since the last search
 
-A TCP socket is looked for at the lowest descriptor that was free before it came, then just below the lowest free one
-now, then among all of the process; a Unix socket among all. In a process with more than ``MOST`` descriptors they are
-not all searched. The descriptor belongs to NNG: it is only polled, and NNG reads. One that is not found costs speed
-only.
+A TCP socket is searched for at the lowest descriptor that was free before it was opened, then just below the lowest
+free one now, then among all of the process; a Unix socket among all. In a process with more than ``MOST`` descriptors
+they are not all searched. The descriptor belongs to NNG: it is only polled, and NNG reads. One that is not found costs
+speed only.
 
 Linux only, like /proc/self/fd and epoll. May not know: NNG, connections.
 """
@@ -47,7 +47,7 @@ MOST_PATHS: Final = 1024  # paths in `_seen`; after a reset the next connection 
 def by_names(local: Endpoint, remote: Endpoint, expected: int | None = None) -> int | None:
     """Return the descriptor of the TCP connection between two endpoints; None if it is not found.
 
-    ``expected``: the result of ``lowest_free`` before the connection came.
+    ``expected``: the result of ``lowest_free`` before the connection was opened.
     """
 
     def fits(one: sockets.socket) -> bool:

@@ -1,4 +1,4 @@
-"""Dialers: connect to an address, again and again. May not know: SP, messages, sockets of ours."""
+"""Dialers: connect to an address, and reconnect. Independent of SP, messages and nngkit's sockets."""
 
 from __future__ import annotations
 

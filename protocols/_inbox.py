@@ -147,7 +147,7 @@ class Inbox:
                 connection.dropped += 1
 
     def _note_source(self, connection: Connection) -> None:
-        """Note that items from now on come from ``connection``, in case their pipes are asked for later."""
+        """Record that further items are from ``connection``, for later queries of their pipes."""
         runs = self._runs
         first = self.added - len(self.ready)
         while runs and runs[0][0] <= first:
@@ -242,7 +242,7 @@ class Inbox:
         return False
 
     def _refill(self) -> bool:
-        """Read from connections that were held back, in turn; return True if messages came."""
+        """Read from connections that were held back, in turn; return True if messages arrived."""
         self._bytes_ahead = 0
         if not self._held_back:
             return False

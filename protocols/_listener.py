@@ -1,6 +1,6 @@
 """Listeners: NNG's, which accept streams, and ours, several of which may share one port for WebSocket.
 
-May not know: SP, messages, sockets of ours.
+Independent of SP, messages and nngkit's sockets.
 """
 
 from __future__ import annotations

@@ -60,11 +60,11 @@ class Owner:
         raise NotImplementedError
 
     def ending(self) -> None:
-        """Stay alive until ``ended``: callbacks are still to come."""
+        """Stay alive until ``ended``: callbacks are pending."""
         _ending[self.number] = self
 
     def ended(self, *aios: Any) -> None:
-        """Free the aios: no callback is to come, except the one that may be calling this."""
+        """Free the aios: no callback is pending, except one that may be calling this."""
         for aio in aios:
             lib.nng_aio_reap(aio)
         _owners.pop(self.number, None)

@@ -52,7 +52,7 @@ class Outbox(SharedQueue, PeerQueues):
     def add_batch(self, packed: bytes, items: list[bytes], count: int, counter: BatchCounter) -> bool:
         """Accept ``packed``, which holds the first ``count`` of ``items``; remove these from the list.
 
-        Return False if there is no room, whatever the policy, with nothing changed. Raises Closed.
+        Return False, without a change, if there is no room, for any policy. Raises Closed.
         """
         core = self._core
         try:

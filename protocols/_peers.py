@@ -59,9 +59,10 @@ class Peers:
         return self._core.disconnect(pipe)
 
     def on_peer(self, callback: Callable[[PeerEvent], None]) -> Callable[[], None]:
-        """Call ``callback(event)`` for each peer that joins or leaves; return a function that stops that.
+        """Call ``callback(event)`` for each peer that joins or leaves; return a function that unregisters it.
 
-        It runs on the thread that noticed (NNG's, ours or a caller's). It must be quick and must not close sockets.
+        It runs on the thread that detected the change: NNG's, nngkit's or a caller's. It must be quick and must not
+        close sockets.
         """
         return self._core.follow(callback)
 

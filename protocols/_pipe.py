@@ -8,12 +8,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Pipe:
-    """One connection: an id that is unique in the process, and what is known of the other end.
+    """Handle of a connection: an id that is unique in the process, and the properties of the peer.
 
-    ``address`` is the remote address as a URL (for ipc and inproc the one both ends share). ``dialed``: this side
-    connected. ``pid`` is the other process on ipc and abstract. Under TLS ``verified`` says that the peer's certificate
-    was checked, ``peer_name`` is its common name, and ``alt_names`` are its subject alternative names. On an accepted
-    WebSocket ``path`` and ``origin`` are those of the request.
+    ``address`` is the remote address as a URL (for ipc and inproc, the address of both ends). ``dialed``: this side
+    connected. ``pid`` is the peer's process id on ipc and abstract. Under TLS ``verified`` is True if the peer's
+    certificate was checked, ``peer_name`` is its common name, and ``alt_names`` are its subject alternative names. On
+    an accepted WebSocket ``path`` and ``origin`` are from the HTTP request.
     """
 
     id: int
@@ -41,7 +41,7 @@ class PeerEvent:
 class PipeStats:
     """Message counters of one connection: ``read``, ``written``, ``queued`` for it and not written, ``dropped``.
 
-    ``dropped`` counts messages for which its send queue had no room, and received ones that were dropped.
+    ``dropped`` counts sent messages for which its queue had no room, and received messages that were dropped.
     """
 
     read: int = 0

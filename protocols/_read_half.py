@@ -53,7 +53,7 @@ class ReadHalf(Transfer):
         self._receiving = False  # messages are taken: `on_peer` callbacks know of this peer
 
     def start_reading(self) -> None:
-        """Take the messages that came with the hello and read on, by polling if the descriptor is known."""
+        """Take the messages that arrived with the hello and read on, by polling if the descriptor is known."""
         self._receiving = True
         self.core.inbox.take_from(self)
         if self.rx_state == IDLE and self.descriptor is not None and self.sync_io and self.core.poller.add(self):

@@ -194,7 +194,7 @@ class _Iteration(Generic[Item]):
 
 
 class Message(bytes):
-    """A received message with the ``pipe`` it came from; None if that is no longer known."""
+    """A received message and the ``pipe`` that it came from; None if that is no longer known."""
 
     pipe: Pipe | None
 

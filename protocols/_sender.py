@@ -168,7 +168,7 @@ class Sender:
         return self._outbox.add_many(frames)
 
     def flush(self, timeout: Timeout = DEFAULT) -> None:
-        """Queue all batches, full or not, waiting for room. Without ``batch=`` there is nothing to do.
+        """Queue all batches, full or not, waiting for room. Without ``batch=`` it does nothing.
 
         Raises TimedOut, Closed; accepted messages stay accepted.
         """

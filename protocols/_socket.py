@@ -50,7 +50,7 @@ class _Signature:
 
 
 class Socket(Closing, Peers):
-    """Base of all sockets. All arguments are keywords.
+    """Base class of all sockets. All arguments are keyword-only.
 
     ``listen``, ``dial``: one address or several. ``name``: for messages and logs. ``recv_max_size``: bytes of the
     largest message accepted; UNLIMITED (0) is 1 GiB. ``recv_timeout``, ``send_timeout``: seconds, None for ever.
@@ -58,11 +58,11 @@ class Socket(Closing, Peers):
     ``send_buffer``, ``send_window``: messages and bytes queued for sending. ``when_full``: "block", "drop",
     "drop_oldest" or "raise", as the protocol allows. ``tls``: for tls+tcp and wss. ``reconnect``: maximum seconds
     between tries of a dialer. ``linger``: seconds that close may take to send accepted messages, None for ever.
-    ``admit``: called on an NNG thread with each new Pipe; a false result refuses the connection. ``handshake_timeout``:
-    seconds for a handshake. ``idle_timeout``: seconds that a peer may pause within a message; None for ever.
-    ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``batch``: many messages in
-    one, True or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size``
-    then limits each of them, and the buffers count batches.
+    ``admit``: called on an NNG thread with each new Pipe; it refuses the connection by returning a false value.
+    ``handshake_timeout``: seconds for a handshake. ``idle_timeout``: seconds that a peer may pause within a message;
+    None for ever. ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``batch``: many
+    messages in one, True or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``);
+    ``recv_max_size`` then limits each of them, and the buffers count batches.
 
     Raises ConfigError for an unusable value or URL, Unreachable if it cannot listen, Forked.
     """
@@ -248,7 +248,7 @@ class Socket(Closing, Peers):
         return bound
 
     def dial(self, url: str) -> None:
-        """Connect to ``url`` in the background, again and again, whether or not a listener is there yet."""
+        """Connect to ``url`` in the background; retry until a listener accepts, and reconnect after a loss."""
         address = parse("dial", url)
         self._check_open()
         self._core.dial(address, self._tls, self._pause)

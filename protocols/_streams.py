@@ -1,6 +1,6 @@
 """NNG's byte streams: their options, their descriptors, and what is known of the other end.
 
-docs/nng.md has the findings about NNG behind this module. May not know: SP, messages, sockets of ours.
+docs/nng.md has the findings about NNG behind this module. Independent of SP, messages and nngkit's sockets.
 """
 
 from __future__ import annotations

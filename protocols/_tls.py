@@ -31,8 +31,8 @@ class TLS:
     """Certificates that one side presents and requires. Bad files or PEM text raise ConfigError when used.
 
     ``ca``, ``cert``, ``key``: PEM text, or the path of a PEM file (``cert`` may be a chain, own certificate first).
-    ``password``: of the key. ``server_name``: the name a dialer requires of the listener; by default the host in the
-    URL. ``verify``: False accepts any peer, which protects against eavesdropping only.
+    ``password``: password of the key. ``server_name``: the name that the listener's certificate must have; default: the
+    host in the URL. ``verify``: False accepts any certificate, which protects against passive eavesdropping only.
     """
 
     ca: Pem | None = None

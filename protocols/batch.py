@@ -48,8 +48,8 @@ _U32 = struct.Struct(">I")
 class Batch:
     """When a batch is sent: at ``items`` messages, at ``size`` bytes, or ``delay`` seconds after its first message.
 
-    docs/benchmarks.md has the rates by batch size; the defaults are where they level off. A message of more than
-    ``size`` bytes is sent alone. Raises ConfigError.
+    At the defaults the message rate no longer grows with the size of a batch (docs/benchmarks.md). A message of more
+    than ``size`` bytes is sent alone. Raises ConfigError.
     """
 
     items: int = 1024
@@ -58,7 +58,7 @@ class Batch:
 
     @property
     def overhead(self) -> int:
-        """Bytes that heads and a topic may add to ``size``."""
+        """Maximum bytes that headers and a topic add to ``size``."""
         return HEAD * (self.items + 1) + MOST_TOPIC
 
     def __post_init__(self) -> None:

@@ -28,10 +28,11 @@ __all__ = ["Bus"]
 
 
 class Bus(Broadcaster, MessageReceiver, Socket):
-    """A node of a bus. ``send_buffer`` is the queue of each peer, ``recv_buffer`` the one for all (1 to 8192).
+    """Exchange messages with all directly connected peers. Both buffers hold 1 to 8192 messages.
 
-    ``send`` never waits. A full send queue drops the newest message, with ``when_full="drop_oldest"`` the oldest. A
-    full receive queue keeps the oldest messages.
+    ``send_buffer`` caps the queue of each peer, ``recv_buffer`` the one receive queue. ``send`` never waits: a full
+    send queue drops the newest message, or with ``when_full="drop_oldest"`` the oldest. A full receive queue drops new
+    messages.
     """
 
     _protocol: ClassVar[int] = BUS

@@ -40,10 +40,10 @@ class Push(Sender, Socket):
 
 
 class Pull(MessageReceiver, Socket):
-    """Receive from all peers, fairly. ``recv_buffer`` (default 128) messages are read ahead.
+    """Receive from all peers in turn. ``recv_buffer`` (default 128) messages are read ahead.
 
-    A worker that is slow with each message should set ``recv_buffer=1``, so that its peers get the rest. The network's
-    buffers still hold small messages for it.
+    A slow worker should set ``recv_buffer=1``, so that other workers get the messages that it has no time for. Small
+    messages still queue in the buffers of the network.
     """
 
     _protocol: ClassVar[int] = PULL

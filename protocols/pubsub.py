@@ -57,12 +57,12 @@ _TOPICS = (bytes, bytearray, memoryview, str)
 
 
 class Pub(Broadcaster, Socket):
-    """Publish to all subscribers. ``send_buffer`` is the queue of each of them (1 to 8192). ``send`` never waits.
+    """Publish to all subscribers. ``send_buffer`` caps the queue of each, 1 to 8192. ``send`` never waits.
 
     A full queue drops its oldest message, with ``when_full="drop"`` the newest; both are counted.
 
-    ``sequence``: number the messages of each topic; subscribers then need ``sequence=True`` too. With ``batch`` a batch
-    holds messages of one ``topic=``, against which subscriptions are matched: give it there and not in the data.
+    ``sequence``: number the messages of each topic; subscribers then need ``sequence=True`` too. With ``batch``, the
+    messages of a batch have the same ``topic=``; subscriptions match this argument, not the data.
     """
 
     _protocol: ClassVar[int] = PUB
@@ -142,10 +142,10 @@ class Pub(Broadcaster, Socket):
 class Sub(MessageReceiver, Socket):
     """Receive messages that begin with a subscribed topic.
 
-    ``b""`` is everything, and without a topic nothing is received. ``recv_buffer`` (default 1024) messages are kept for
-    a slow reader, the newest; others are dropped and counted. ``topics``: one or several initial topics. ``sequence``:
-    the publishers number their messages: gaps count as ``lost``, repeated numbers as ``duplicate``; a message without a
-    trailer is dropped and counts as ``bad``.
+    ``b""`` matches every message; without a topic no message is received. ``recv_buffer`` (default 1024): the newest
+    messages kept for a slow reader; older ones are dropped and counted. ``topics``: one or several initial topics.
+    ``sequence``: the publishers number their messages; gaps count as ``lost``, repeated numbers as ``duplicate``; a
+    message without a trailer is dropped and counts as ``bad``.
     """
 
     _protocol: ClassVar[int] = SUB
@@ -175,7 +175,7 @@ class Sub(MessageReceiver, Socket):
         return tuple(sorted(self._topics.copy(), key=lambda topic: (-len(topic), topic)))
 
     def subscribe(self, topic: Topic) -> None:
-        """Receive messages that begin with ``topic`` too. Idempotent."""
+        """Add a topic: receive messages that begin with it. Idempotent."""
         with self._core.lock:
             self._core.check_open()
             self._topics.add(_topic(topic))
@@ -183,7 +183,7 @@ class Sub(MessageReceiver, Socket):
             self._change()
 
     def unsubscribe(self, topic: Topic) -> None:
-        """Stop receiving messages of ``topic``, those read ahead included.
+        """Remove a topic, and drop its messages that were read ahead.
 
         In batches and with ``sequence`` messages read ahead are still received. Raises ConfigError if it was not
         subscribed to.

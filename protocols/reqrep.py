@@ -1,4 +1,4 @@
-"""REQREP: a request goes to one of the peers, and its reply comes back.
+"""REQREP: a request goes to one of the peers, which returns a reply.
 
 ::
 
@@ -61,9 +61,11 @@ class _Call:
 
 
 class Req(Socket):
-    """Send requests. They go in turn to the peers with room, and wait while there is none.
+    """Send requests and return their replies.
 
-    ``resend``: seconds after which an unanswered request is sent again; None: only when its peer is lost.
+    Requests go in turn to the peers with room, and wait while no peer has room.
+
+    ``resend``: seconds after which a request without a reply is sent again; None: only when its peer is lost.
     """
 
     _protocol: ClassVar[int] = REQ
@@ -86,8 +88,8 @@ class Req(Socket):
     def request(self, data: Payload, timeout: Timeout = DEFAULT) -> bytes:
         """Return the reply to ``data``.
 
-        ``timeout`` (default: ``recv_timeout``) covers everything, waiting for a peer too. If interrupted or timed out,
-        the request may have run; its reply is dropped (``stats.late``). Raises TimedOut, Closed, Forked.
+        ``timeout`` (default: ``recv_timeout``) includes the wait for a peer. If interrupted or timed out, the request
+        may have been processed; its reply is dropped (``stats.late``). Raises TimedOut, Closed, Forked.
         """
         call = _Call(waiter := ThreadWaiter())
         try:
@@ -99,7 +101,7 @@ class Req(Socket):
             self._asking.leave(call)
 
     async def arequest(self, data: Payload, timeout: Timeout = DEFAULT) -> bytes:
-        """Like ``request``, for a task. If cancelled, the request may have run; its reply is dropped."""
+        """Like ``request``, for a task. If cancelled, the request may have been processed; its reply is dropped."""
         call = _Call(waiter := task_waiter())
         if isinstance(waiter, TrioWaiter):
             await waiter.checkpoint_if_cancelled()
@@ -176,7 +178,7 @@ class Req(Socket):
         """Resend the requests that a lost peer had taken. On the thread that noticed."""
         if event.kind == "joined":
             return
-        for call in self._asking.askers():
+        for call in self._asking.requesters():
             if isinstance(call, _Call) and call.peer is not None and call.peer.number == event.pipe.id:
                 call.resend_at = 0.0
                 call.waiter.wake()
@@ -185,7 +187,7 @@ class Req(Socket):
         now = time.monotonic()
         due = [
             (call.resend_at, call)
-            for call in self._asking.askers()
+            for call in self._asking.requesters()
             if isinstance(call, _Call) and call.resend_at is not None
         ]
         for at, call in due:
@@ -207,7 +209,7 @@ class Req(Socket):
 class Request(Question):
     """A received request. ``reply`` or ``areply`` answers it, in any order with others, from any thread or task.
 
-    A second reply raises RuntimeError: the peer no longer waits for it.
+    A second reply raises RuntimeError: a request has one reply.
     """
 
     __slots__ = ("_answered",)

@@ -7,7 +7,7 @@
         for query in respondent:
             query.reply(b"here")
         ...                                       # in another:
-        result = surveyor.survey(b"who is there?", timeout=0.5)
+        result = surveyor.survey(b"status?", timeout=0.5)
         result.replies, result.expected, result.answered
 
 Many surveys may be in progress on one socket. Each keeps the replies that were not taken yet, up to ``recv_buffer``
@@ -147,26 +147,26 @@ class _Collector:
 
 
 class Survey:
-    """A survey under way, started by ``Surveyor.start`` or ``astart``: its replies as they arrive, until its deadline.
+    """A survey in progress, from ``Surveyor.start`` or ``astart``: its replies as they arrive, until its deadline.
 
     Iterate over it once (``for``, or ``async for`` if a task started it), or call ``fresh`` for the replies that have
-    arrived. Close it, or use ``with``, to drop the rest.
+    arrived. Closing it, also by ``with``, drops the other replies.
     """
 
     def __init__(self, collector: _Collector) -> None:
         self._collector = collector
 
     def fresh(self) -> list[Reply]:
-        """Return the replies that have arrived and were not given out before; never wait. Raises Closed."""
+        """Return the replies that have arrived and were not returned before, without waiting. Raises Closed."""
         return self._collector.fresh()
 
     @property
     def dropped(self) -> int:
-        """Replies dropped because ``recv_buffer`` replies or ``recv_window`` bytes were waiting to be taken."""
+        """Replies dropped because ``recv_buffer`` replies or ``recv_window`` bytes were unread."""
         return self._collector.dropped
 
     def result(self) -> SurveyResult:
-        """Return the replies that neither ``fresh`` nor an iteration has given out, and the counts of all."""
+        """Return the replies that neither ``fresh`` nor an iteration has returned, and the counts of all."""
         return self._collector.result()
 
     def __iter__(self) -> Iterator[Reply]:
@@ -208,13 +208,13 @@ class Survey:
 
 
 class Surveyor(Socket):
-    """Send surveys. ``when_full`` "drop" (the default) or "drop_oldest": a survey is never held up by a slow peer.
+    """Send surveys and collect the responses. A slow peer never delays a survey.
 
-    ``recv_timeout`` is the length of a survey: 1 s if it is not given, None without end. ``send_buffer`` surveys are
-    queued for each peer; beyond that the newest, or the oldest, is dropped.
+    ``recv_timeout`` is the length of a survey: 1 s by default, None for ever. ``send_buffer`` surveys are queued for
+    each peer; over this cap the newest is dropped, or with ``when_full="drop_oldest"`` the oldest.
 
-    ``recv_buffer`` and ``recv_window`` bound the replies of each survey that were not taken yet; replies beyond are
-    dropped and counted, in ``stats.dropped`` and in ``Survey.dropped``.
+    ``recv_buffer`` and ``recv_window`` cap the unread replies of each survey; further replies are dropped, and counted
+    in ``stats.dropped`` and ``Survey.dropped``.
     """
 
     _protocol: ClassVar[int] = SURVEYOR
@@ -236,7 +236,8 @@ class Surveyor(Socket):
     def survey(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
         """Send a survey and collect replies for ``timeout`` seconds; no reply is not an error.
 
-        ``early``: return once every peer that was connected has replied or left. Raises Closed, Forked.
+        ``early``: return as soon as every peer that was connected at the start has replied or left. Raises Closed,
+        Forked.
         """
         waiter = ThreadWaiter()
         with self._begin(waiter, data, timeout, each=False, early=early) as survey:
@@ -257,7 +258,7 @@ class Surveyor(Socket):
         return collector.result()
 
     def start(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> Survey:
-        """Send a survey and return it at once, to read its replies from. Arguments as for ``survey``."""
+        """Send a survey and return it without waiting for replies. Arguments as for ``survey``."""
         return self._begin(ThreadWaiter(), data, timeout, each=True, early=early)
 
     async def astart(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> Survey:
@@ -296,7 +297,7 @@ class Surveyor(Socket):
 
     def _peer(self, event: PeerEvent) -> None:
         if event.kind == "left":
-            for collector in self._asking.askers():
+            for collector in self._asking.requesters():
                 if isinstance(collector, _Collector):
                     collector.peer_left(event.pipe.id)
 
@@ -309,7 +310,7 @@ class Surveyor(Socket):
 
 
 class Query(Question):
-    """A question of a surveyor. ``reply`` or ``areply`` may be called any number of times, or never."""
+    """A received survey. ``reply`` or ``areply`` may be called any number of times, or never."""
 
     __slots__ = ()
 

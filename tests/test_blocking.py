@@ -112,7 +112,7 @@ def test_daemon_client_and_resolver() -> None:
             assert resolver.resolve("answer") == service.provider
             assert resolver.fresh
             with pytest.raises(ServiceNotFound):
-                resolver.find("nobody", timeout=0.05)
+                resolver.find("absent", timeout=0.05)
         with DaemonClient(daemon.query_addresses[0]) as client:
             assert client.resolve("answer") == service.provider
             assert [row.provider for row in client.snapshot()] == [service.provider]
@@ -260,7 +260,7 @@ def work():  # looks up all attributes in its own thread
         "asyncio.to_thread(next, peer.open('minutes').changes())",
         "asyncio.to_thread(discovery.wait_for_peers)",
         "asyncio.to_thread(discovery.discover, deadline=1000)",
-        "asyncio.to_thread(resolver.find, 'nobody')",
+        "asyncio.to_thread(resolver.find, 'absent')",
         "asyncio.to_thread(daemon.run)",
         "asyncio.to_thread(client.watch, *state, wait=60)",
         "asyncio.to_thread(peer.open('minutes').joined)",

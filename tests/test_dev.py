@@ -231,7 +231,7 @@ def test_a_wheel_is_built_with_the_page(checkout: Path) -> None:
     assert "the browser page needs Node.js" in done.stderr
 
 
-def test_without_npm_the_error_says_what_to_install(checkout: Path) -> None:
+def test_without_npm_the_error_names_the_package_to_install(checkout: Path) -> None:
     sources = checkout / "nngkit" / "web" / "doc"
     sources.mkdir(parents=True)
     (sources / "package.json").write_text("{}")

@@ -70,12 +70,12 @@ def programs(text: str) -> list[str]:
         for found in re.findall(r"```python\n((?:(?!```).)*?)```\n\nIt prints `(.*?)`", text, re.DOTALL)
     ],
 )
-def test_a_program_prints_what_the_page_says(page: str, program: str, output: str, tmp_path: Path) -> None:
+def test_a_program_prints_the_output_on_the_page(page: str, program: str, output: str, tmp_path: Path) -> None:
     assert run(program, tmp_path) == output + "\n"
 
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if programs(text)])
-def test_the_python_of_a_page_compiles_and_imports_what_exists(page: str) -> None:
+def test_the_python_of_a_page_compiles_and_its_imports_exist(page: str) -> None:
     for program in programs(PAGES[page]):
         if program.startswith("--8<--"):
             continue

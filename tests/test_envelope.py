@@ -77,7 +77,7 @@ HOSTILE = {
     "a cycle": b"\xd8\x1c\x81\xd8\x1d\x00",
     "a set": b"\xd9\x01\x02\x81\x01",
     "a self-described value": b"\xd9\xd9\xf7\x01",
-    "a tag nobody knows": b"\xda\xff\xff\xff\xff\x01",
+    "an unknown tag": b"\xda\xff\xff\xff\xff\x01",
     "60,000 tags on each other": b"\xc1" * 60_000,
     "colliding integer keys": colliding_ints(5_000),
     "colliding float keys": colliding_floats(6_000),
@@ -123,8 +123,8 @@ def test_every_tag_is_refused() -> None:
 
 def test_a_message_over_the_limit_is_too_large_before_it_is_read() -> None:
     with pytest.raises(TooLarge) as caught:
-        envelope.decode(b"\x81" * 11, what="test message", limit=10, peer="somebody")
-    assert (caught.value.size, caught.value.limit, caught.value.peer) == (11, 10, "somebody")
+        envelope.decode(b"\x81" * 11, what="test message", limit=10, peer="peer-1")
+    assert (caught.value.size, caught.value.limit, caught.value.peer) == (11, 10, "peer-1")
 
 
 def test_an_error_repeats_a_peers_text_shortened_and_printable() -> None:
@@ -224,8 +224,8 @@ MAP = {"text": "grün", "whole": 7, "number": 1.5, "nan": math.nan, "flag": True
 )
 def test_an_invalid_field_is_a_bad_message(name: str, kind: type, bounds: dict[str, int], why: str) -> None:
     with pytest.raises(BadMessage, match=why) as caught:
-        envelope.field(MAP, name, kind, what="test message", peer="somebody", **bounds)
-    assert caught.value.peer == "somebody"
+        envelope.field(MAP, name, kind, what="test message", peer="peer-1", **bounds)
+    assert caught.value.peer == "peer-1"
 
 
 def test_a_field_is_read_with_its_type_and_its_default() -> None:

@@ -231,7 +231,7 @@ def test_every_extra_and_group_has_a_lock() -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_pins_what_the_project_asks_for(lock: str) -> None:
+def test_a_lock_pins_the_requirements_of_the_project(lock: str) -> None:
     pinned = pins(lock)
     for requirement in wanted()[lock]:
         assert requirement.name in pinned, f"{requirement.name} is not in {lock}"

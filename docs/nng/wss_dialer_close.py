@@ -1,6 +1,6 @@
 """Closing a socket that dials wss just when a try to connect ends may end the process, or hang.
 
-pynng 0.9.0 (NNG 1.11.0). Nobody listens at the address, so tries end at once and begin again.
+pynng 0.9.0 (NNG 1.11.0). The address has no listener, so each try fails at once and the next begins.
 Expected: the socket closes.
 Observed: the process ends by a signal. By chance; argument: SECONDS to try for (15).
 """

@@ -194,9 +194,9 @@ def verdict(board: Board) -> list[Check]:
 def _page(board: Board) -> list[Check]:
     if not board.reports:
         return []
-    everybody = len(FIRST) + 1
+    providers = len(FIRST) + 1
     return [
-        Check("providers in Spark's report", board.reported, everybody, least=True),
+        Check("providers in Spark's report", board.reported, providers, least=True),
         Check("Spark's report made in", board.report_seconds, REPORT, "s"),
     ]
 

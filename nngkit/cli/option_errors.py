@@ -15,7 +15,7 @@ def named(error: ConfigError, url: str, side: str = "") -> ConfigError:
             return ConfigError(url, error.why, error.value)
         case "tls" if error.why.startswith("a listener"):
             return ConfigError(f"{dashes}cert", f"a listener over TLS needs it, and {dashes}key")
-        case "tls" if error.why.startswith(("a dialler", "a dialer")):
+        case "tls" if error.why.startswith("a dialer"):
             return ConfigError(f"{dashes}cacert", f"a dialer over TLS needs it, or {dashes}insecure")
         case _:
             return error

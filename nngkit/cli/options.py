@@ -62,7 +62,7 @@ def parser_for(command: str, summary: str, epilog: str) -> Parser:
     """Return the parser of a command, without options."""
     return Parser(
         prog=f"nngkit {command}",
-        description=f"{summary.capitalize()}.",
+        description=f"{summary[0].upper()}{summary[1:]}.",
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -7,8 +7,7 @@
     pure     kinds       which two sockets make a device, and in which directions it forwards
     shell    device      forwarding: queue, forwarder, streamer, bus and pair relays
 
-docs/devices.md says what each forwards, holds and loses. Knows nothing about the messages' meaning or a command's
-output.
+docs/devices.md has the guarantees and losses of each. Independent of the content of messages and of commands.
 """
 
 from importlib import import_module

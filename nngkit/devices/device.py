@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TappedMessage:
-    """A message as the device received it: from which side, from which peer (None if it has gone), of which kind.
+    """A message as the device received it, with its side, its peer (None if disconnected) and its kind.
 
     `number` is the same for a request and its reply, and counts from 1; None for other messages.
     """
@@ -67,15 +67,15 @@ class DirectionStats:
 
 
 class Device:
-    """Forwards messages between `front` and `back`. Their owner closes them.
+    """Forward messages between `front` and `back`, which the caller closes.
 
     One socket on both sides is a reflector, like `nng_device`: a Bus forwards a message to all peers but its sender, a
     pair returns it to its peer.
 
     `tap`: called with each message as it is received; it must be quick. `timeout`: seconds after which a request is
-    given up (counted in `unanswered`); None: never. `in_flight`: cap on concurrent requests; more stay with the
-    requesters. `up` counts from front to back, `down` from back to front. Raises ConfigError for two sockets that make
-    no device.
+    dropped (counted in `unanswered`); None: never. `in_flight`: cap on concurrent requests; further ones wait at the
+    requesters. `up` counts from front to back, `down` from back to front. Raises ConfigError for two sockets that do
+    not form a device.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Device:
     async def run(self) -> None:
         """Forward until `stop`, or until one of the sockets is closed. Call it once.
 
-        Cancelling loses what the device holds: messages received and not sent on, requests without their replies. A
+        Cancelling loses messages received and not sent on, and requests without a reply. A
         full socket with ``when_full="raise"`` raises its exception here.
         """
         with self._end:
@@ -121,7 +121,7 @@ class Device:
                         nursery.start_soon(self._pump, "back", self.back, self.front, self.down)
 
     def stop(self, linger: float = 0.0) -> None:
-        """Receive no more; `run` ends once all received messages are sent on, after `linger` seconds at the latest."""
+        """Stop receiving. `run` ends when all received messages are sent on, after at most `linger` seconds."""
         self._stopping = True
         self._end.deadline = min(self._end.deadline, trio.current_time() + linger)
         for scope in self._waits:

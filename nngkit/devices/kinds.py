@@ -30,7 +30,7 @@ __all__ = ["KINDS", "Kind", "kind_of"]
 class Kind:
     """A kind of device, with the names of its two socket classes.
 
-    `what`: a description. `asks`: it sends requests, instead of forwarding one way. `both_ways`: it forwards both ways.
+    `what`: a description. `asks`: it forwards requests and their replies. `both_ways`: it forwards in both directions.
     """
 
     name: str

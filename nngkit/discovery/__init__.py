@@ -1,4 +1,4 @@
-"""Service discovery by survey: a daemon asks which services are present; nothing is registered.
+"""Service discovery by survey: a daemon surveys the connected services; there is no registration.
 
 ::
 

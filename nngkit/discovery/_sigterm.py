@@ -24,7 +24,7 @@ _received = False
 
 
 def on_sigterm(call: Callable[[], None]) -> object:
-    """Register `call` to run in the main thread on SIGTERM; return the key that `gone` takes."""
+    """Register `call` to run in the main thread on SIGTERM; return the key for `gone`."""
     key = object()
     _callbacks[key] = call
     install()
@@ -32,7 +32,7 @@ def on_sigterm(call: Callable[[], None]) -> object:
 
 
 def gone(key: object) -> None:
-    """Unregister a callback, done or not needed. If SIGTERM has come, the last one ends the process."""
+    """Unregister a callback, done or not needed. After a SIGTERM, the last one ends the process."""
     if _callbacks.pop(key, None) is None or _callbacks:
         return
     if _received:

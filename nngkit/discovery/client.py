@@ -90,11 +90,11 @@ class DaemonClient(UnderTrio):
 
     @property
     def connected(self) -> bool:
-        """True while the connection stands."""
+        """True while connected."""
         return bool(self._req.pipes)
 
     def on_connection(self, call: Callable[[PeerEvent], None]) -> Callable[[], None]:
-        """Call `call`, on any thread, when the connection is made or lost; return a function that unregisters it."""
+        """Call `call`, on any thread, when the connection is established or lost; return an unregister function."""
         return self._req.on_peer(call)
 
     async def resolve(self, name: str, zone: str = "") -> Provider:
@@ -105,7 +105,7 @@ class DaemonClient(UnderTrio):
         return reply.provider
 
     async def snapshot(self, name: str | None = None, *, everything: bool = False) -> tuple[Status, ...]:
-        """Return the providers of one name or of all, with times on this side's clock.
+        """Return the providers of one name or of all; times are on the caller's clock.
 
         `everything`: include those that cannot be resolved.
         """
@@ -149,7 +149,7 @@ class DaemonClient(UnderTrio):
             return await self._req.arequest(body, timeout=seconds)
         except TimedOut as late:
             if not self._met:
-                raise Unreachable(self.address, f"no discovery daemon answers there, tried for {seconds:g} s") from late
+                raise Unreachable(self.address, f"no discovery daemon answered within {seconds:g} s") from late
             raise TimedOut(f"{self.address}: no answer in {seconds:g} s", seconds) from late
 
     def _unexpected(self, reply: object) -> BadMessage:

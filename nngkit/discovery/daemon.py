@@ -45,7 +45,7 @@ ALL_WATCHES: Final = 2048  # and of all connections
 
 
 class Daemon(UnderTrio):
-    """Discovery daemon; use it with `async with`, under trio. It surveys and answers inside the block.
+    """Discovery daemon; use it with `async with`, under trio. It surveys services and answers queries inside the block.
 
     on_round   called with each round's figures, in the loop
     tls        for both sockets; default: the certificates of `settings`

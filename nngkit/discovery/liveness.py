@@ -11,15 +11,16 @@ __all__ = ["LivenessRules", "RegistryLimits", "Round", "RoundResult", "is_mass_l
 
 @dataclass(frozen=True, slots=True)
 class LivenessRules:
-    """Thresholds for missed replies. They count surveys, not seconds: a long interval must not look like dead services.
+    """Thresholds for missed replies. They count surveys, not seconds, so a long interval does not make services seem
+    down.
 
     suspect_after   misses until a provider is suspect. 2: the survey and its quick re-ask. With 5 % of replies lost,
                     that is 1 provider in 400 a round, and the next reply clears it.
     down_after      misses until a provider is down. 8: with 5 % lost, 4e-11 for each provider and round. In time, at
                     the default deadline of 5 s and interval of 2 s: 7 rounds and a re-ask, under a minute.
-    mass_count      providers silent at once before a fault of our own network is assumed. 10: below that each is
-                    judged by itself, or a rack of three that fails would be held up as healthy.
-    mass_share      and the silent are more than this share of those that answered before.
+    mass_count      providers silent at once before a fault of the local network is assumed. 10: below that each is
+                    judged by itself, so that a failed rack of three is reported as down.
+    mass_share      and the share of silent providers among those that answered before, to be exceeded as well.
     """
 
     suspect_after: int = 2
@@ -36,9 +37,9 @@ class LivenessRules:
 
 @dataclass(frozen=True, slots=True)
 class RegistryLimits:
-    """Caps on the memory and work that peers can cause, and the abuse that each stops.
+    """Caps on the memory and CPU time that peers can use, each with the abuse that it prevents.
 
-    Over a cap, known providers stay; new ones are refused and counted ("over cap"), so a flood evicts nobody.
+    Over a cap, known providers stay; new ones are refused and counted ("over cap"), so a flood evicts no provider.
 
     providers        rows in total, down ones included (the oldest of those are evicted): a flood that fills memory.
                      At 2 KiB a row, the worst case is 32 MiB.
@@ -74,8 +75,8 @@ class Round:
 class RoundResult:
     """Outcome of a round and the actions that follow.
 
-    `ask_again`: start a round with ``reask=True`` now, without the interval. `silent_pipes`: pipes whose every row has
-    just gone down by silence; the caller may disconnect them, so that half-open connections are not kept.
+    `ask_again`: start a round with ``reask=True`` now, without the interval. `silent_pipes`: pipes of which all rows
+    have just gone down by silence; the caller may disconnect them, so that half-open connections are not kept.
     """
 
     figures: RoundFigures

@@ -130,15 +130,15 @@ def _check_number(what: str, value: object, low: int, high: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One provider of one service, as it describes itself. Raises ValueError for a field over its limit.
+    """One provider of one service, with the values that it reports. Raises ValueError for a field over its limit.
 
     name        of the service: 1-128 bytes, printable, no `|`
-    address     where callers dial: scheme://..., at most 256 bytes
-    id          1-64 of A-Z a-z 0-9 . _ : @ - ; "" if known by the text form only, epoch is 0 then
-    epoch       higher at each start of the process: milliseconds since 1970 will do; 0 to 2**63-1
+    address     that callers dial: scheme://..., at most 256 bytes
+    id          1-64 of A-Z a-z 0-9 . _ : @ - ; "" and epoch 0 if it replies in the text form only
+    epoch       higher at each start of the process, such as milliseconds since 1970; 0 to 2**63-1
     version     of the service, for people; at most 64 bytes
-    zone        location; callers of the same zone are sent here first; at most 64 bytes
-    priority    1 to 16, the lowest is tried first; give a standby a higher one than 8
+    zone        location; callers of the same zone prefer it; at most 64 bytes
+    priority    1 to 16, the lowest is tried first; a standby has one over the default, 8
     weight      share among equals, 0 to 65535; 0 is chosen only if all have 0
     tags        for people and filters: at most 16 of at most 64 bytes
     load        load as reported by the provider, 0 to 1e9, in its own units
@@ -237,10 +237,10 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One change of one provider: from `old` to `new`, its reason, its time (seconds, the registry's clock), its round.
+    """One change of one provider: states `old` and `new`, reason, time (seconds on the registry's clock), and round.
 
-    `provider` is the record as it is after the change. `old` is JOINING for one not known before. `old` equals `new`
-    only with Reason.CHANGED: the record changed (weight, zone, tags ...; a changed load is no event).
+    `provider` is the record after the change. `old` is JOINING for an unknown provider. `old` equals `new` only with
+    Reason.CHANGED: the record changed (weight, zone, tags, but not the load).
     """
 
     name: str
@@ -254,11 +254,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of one provider, for people. Times are seconds on the clock of this object's owner.
+    """State of one provider, for display. Times are seconds on the clock of the object that returned it.
 
-    `since`: when `state` began, and `reason` why. `misses`: surveys unanswered in a row. `last_reply` and `rtt`
-    (seconds from query to reply): None before the first. `stale`: it was silent together with most others, and the miss
-    was not counted. `pipes`: the connections that carry it. `round`: the last it answered.
+    `since`: time at which `state` began, for `reason`. `misses`: consecutive surveys without a reply. `last_reply` and
+    `rtt` (seconds from query to reply): None before the first. `stale`: it was silent together with most others, and
+    the miss was not counted. `pipes`: the connections that carry it. `round`: the last one that it answered.
     """
 
     provider: Provider
@@ -324,8 +324,8 @@ class Status:
 class RoundFigures:
     """Figures of one round. `asked` and `answered` count pipes; `due`, `missed` and `held` count providers.
 
-    `due`: those that had to answer this round. `missed`: those of them that were silent. `held`: those whose miss was
-    not counted, because most were silent at once. `started`, `ended`: seconds, the registry's clock.
+    `due`: expected to reply. `missed`: due, but silent. `held`: misses not counted, because most providers were silent
+    at once. `started`, `ended`: seconds, the registry's clock.
     """
 
     number: int

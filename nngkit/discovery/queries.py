@@ -251,7 +251,7 @@ def parse_daemon_reply(body: bytes, now: float, peer: str | None = None) -> Daem
 def page(rows: Iterable[Status], after: Key | None) -> tuple[tuple[Status, ...], Key | None]:
     """Return the first PAGE of `rows` after the key `after`, in order, and the key that requests the next page.
 
-    The position is a key and not a number, so rows that come and go between two pages shift nothing.
+    The position is a key and not a number, so rows added or removed between two pages do not shift the position.
     """
     rest = sorted((row for row in rows if after is None or row.provider.key > after), key=lambda row: row.provider.key)
     first = tuple(rest[:PAGE])
@@ -281,7 +281,7 @@ def answer_query(registry: Registry, query: DaemonQuery, daemon: str, rng: Rando
 def answer_query_bytes(
     registry: Registry, body: bytes, daemon: str, rng: RandomSource, now: float, peer: str | None = None
 ) -> bytes:
-    """Answer an encoded query for the daemon's REP socket. Whatever cannot be parsed is refused; nothing raises."""
+    """Answer an encoded query for the daemon's REP socket. Unparsable requests get a refusal; no input raises."""
     try:
         query = parse_daemon_query(body, peer)
     except (BadMessage, TooLarge) as error:

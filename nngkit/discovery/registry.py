@@ -44,7 +44,7 @@ are never chosen.
 
 Rounds
 ------
-A round is one `Round`, however many surveys its shell sends. At its end a row is silent if it was asked (one of its
+A round is one `Round` and may consist of several surveys. At its end a row is silent if it was asked (one of its
 pipes was connected at the start) and has given no sign of life *since the start*; a late reply to an earlier round is
 such a sign. Silence is counted once: a round that began before the last miss was counted is ignored. A re-ask counts
 misses only of its targets, and is never followed by another.
@@ -54,8 +54,8 @@ that round, and the silent rows are labelled stale until they answer or a miss i
 as more than half stay silent. Stale rows stay up and in the snapshot; `resolve` prefers rows that have answered.
 
 Text form: `name|address` makes a row without id. On a pipe whose process has answered in CBOR only CBOR counts, and
-text is at most a sign of life; except behind a relay, where text belongs to another process unless it names the same
-address. Text rows are never withdrawn: they end by silence or with their pipe.
+text shows only that the process is alive; except behind a relay, where text belongs to another process unless it names
+the same address. Text rows are never withdrawn: they end by silence or with their pipe.
 
 Down rows are kept for `view` (RegistryLimits.keep_down, RegistryLimits.max_down), then forgotten.
 
@@ -68,7 +68,7 @@ Invariants (tests/discovery/test_registry.py)
  5. Bytes from a pipe affect only rows that this pipe carries afterwards or carried before.
  6. The caps of `RegistryLimits` hold.
  7. Each reply is counted once as a reply; a refused one, also under the kind of its refusal.
- 8. No input raises, whatever its bytes and order; time that goes backwards stands still.
+ 8. No input raises, in any order; time that goes backwards stands still.
  9. A round with mass loss moves no row.
 """
 
@@ -254,7 +254,7 @@ class Registry:
         return tuple(self._figures)
 
     def resolve(self, name: str, rng: RandomSource, zone: str = "") -> Provider:
-        """Return a provider of `name`: of `zone` if it has any, of the lowest priority, at random by weight.
+        """Return a provider of `name`: in `zone` if possible, then of the lowest priority, at random by weight.
 
         Chooses among those that are up or, if there is none, the suspects. Raises ServiceNotFound.
         """

@@ -8,9 +8,9 @@
         async for event in resolver.events(): ...
 
 Changes arrive by long polling: each daemon is asked to reply once something has changed (watch.py), then for its
-snapshot. That is as fast as a push, nothing pushed can get lost, and nothing is polled while nothing happens.
-merged_view.py has the rules for daemons that disagree, restart or vanish. With all of them gone, `resolve` continues
-with the last known view.
+snapshot. So changes arrive as fast as by a push, no notification can be lost, and there is no traffic without changes.
+merged_view.py has the rules for daemons that disagree, restart or fail. Without any daemon, `resolve` continues with
+the last known view.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ RETRY: Final = 0.5
 
 
 class Resolver(UnderTrio):
-    """View of the providers, from the daemons' query addresses. Use it with `async with`, under trio.
+    """View of all providers, kept current from the daemons' query addresses. Use it with `async with`, under trio.
 
     timeout   seconds for a reply of a daemon; None: for ever. Entering waits that long for the first daemon to reply
     zone      zone of the caller: its providers are tried first, whatever their priority
     watch     seconds, see WATCH
 
-    Entering raises ConfigError for an invalid address. A daemon that is not there is no error; it may come later.
+    Entering raises ConfigError for an invalid address. An unreachable daemon is no error; it is used once it is
+    reachable.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Resolver(UnderTrio):
     async def find(self, name: str, timeout: float | None = None, zone: str | None = None) -> Provider:
         """Return `resolve`'s choice, waiting up to `timeout` seconds (None: for ever) until there is a provider.
 
-        Raises ServiceNotFound when the time is over.
+        Raises ServiceNotFound after `timeout` seconds.
         """
         feed = self._feed
         with trio.move_on_after(float("inf") if timeout is None else timeout):
@@ -144,7 +145,7 @@ class Resolver(UnderTrio):
 
     @property
     def fresh(self) -> bool:
-        """True while a daemon answers; False while the view is only the last known one."""
+        """True while a daemon answers; False while the view may be outdated."""
         return self._views.fresh
 
     def answers(self, daemon: str) -> bool:

@@ -64,7 +64,7 @@ class ServiceStats:
 class Service(UnderTrio):
     """One provider of the service `name` at `address`. Use it with `async with`, under trio.
 
-    discovery   addresses of all daemons; they may come and go in any order
+    discovery   addresses of all daemons; they may start and stop in any order
     id          fixed id, kept over restarts; default: new at every start
     version, zone, priority, weight, tags: see Provider
     load        a number, or a quick function called for one at every reply
@@ -184,7 +184,7 @@ class Service(UnderTrio):
         load: float | Callable[[], float] | None = None,
         draining: bool | None = None,
     ) -> None:
-        """Change the given fields; connected daemons learn of it at once. Raises ConfigError."""
+        """Change the given fields, and report the change to connected daemons at once. Raises ConfigError."""
         changes: dict[str, Any] = {
             "version": version,
             "zone": zone,
@@ -203,7 +203,7 @@ class Service(UnderTrio):
         self._changed.wake()
 
     def drain(self) -> None:
-        """Accept no new callers; those that have the address may continue. Text queries are left unanswered."""
+        """Announce that no new callers are accepted; known callers may continue. Text queries get no reply."""
         self.update(draining=True)
 
     # Queries

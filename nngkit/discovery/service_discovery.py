@@ -184,15 +184,16 @@ class ServiceDiscovery(UnderTrio):
     # State
 
     def resolve(self, name: str, zone: str = "") -> Provider:
-        """Return a provider of `name`: of `zone` if it has any, of the lowest priority, at random by weight.
+        """Return a provider of `name`: in `zone` if possible, then of the lowest priority, at random by weight.
 
-        Chooses among those that are up or, if there is none, the suspects. Any thread may call. Raises ServiceNotFound.
+        Chooses among the providers that are up, or if there is none, among the suspect ones. Any thread may call.
+        Raises ServiceNotFound.
         """
         with self._surveys.lock:
             return self._registry.resolve(name, self._rng, zone)
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:
-        """Return the providers that `resolve` chooses from, by name. A name without any is not in it."""
+        """Return the providers that `resolve` chooses from, by name, without names that have none."""
         with self._surveys.lock:
             return dict(self._registry.snapshot(self._clock()))
 
@@ -237,15 +238,15 @@ class ServiceDiscovery(UnderTrio):
                 yield event
 
     async def wait_for_change(self, version: int) -> None:
-        """Wait until the count of changes is past `version`. May return early: check, and call again."""
+        """Wait until there were more than `version` changes. May return early: check the condition and call again."""
         await self._surveys.feed.wait(version)
 
     def wake(self) -> None:
-        """Make every `wait_for_change` return, so that its callers can check another condition; from any thread."""
+        """Wake all callers of `wait_for_change`, to check another condition. On any thread."""
         self._surveys.feed.wake()
 
     def now(self) -> float:
-        """Return the current time on `clock`, which all times are on."""
+        """Return the current time of `clock`."""
         return self._clock()
 
     # Rounds
@@ -253,10 +254,10 @@ class ServiceDiscovery(UnderTrio):
     async def discover(self, *, early: bool = False, deadline: Timeout = DEFAULT) -> dict[str, frozenset[Provider]]:
         """Survey all connected services; return the `snapshot` after `deadline` seconds.
 
-        `deadline`: DEFAULT is this object's own, None waits for ever. `early`: return once every asked connection has
-        answered and none has said that it relays for others; at once without connections. Replies count as they arrive.
-        Services that connect meanwhile are asked too. Providers that were silent are asked once more, after the return.
-        When cancelled, the replies received count, and no misses do. Raises Closed.
+        `deadline`: DEFAULT is this object's own, None waits for ever. `early`: return once every connection has
+        answered, unless one is a relay; without connections, return at once. Replies count as they arrive. Services
+        that connect meanwhile are surveyed too. Silent providers are surveyed once more after the return. If cancelled,
+        received replies count, and misses do not. Raises Closed.
         """
         if isinstance(deadline, Default):
             deadline = self.deadline

@@ -102,7 +102,7 @@ class _Environment:
         cacert, cert, key = (self.value(f"NNGKIT_{name}")[0] for name in ("CACERT", "CERT", "KEY"))
         if bool(cert) != bool(key):
             one, other = ("NNGKIT_CERT", "NNGKIT_KEY") if cert else ("NNGKIT_KEY", "NNGKIT_CERT")
-            raise ConfigError(one, f"goes together with {other}", cert or key)
+            raise ConfigError(one, f"requires {other}", cert or key)
         return Certificates(cacert, cert, key)
 
     def yes(self, name: str) -> bool:
@@ -176,7 +176,7 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class DaemonSettings:
-    """Settings of a daemon. `listen`, `query`: addresses; `deadline`, `interval`: seconds; `warnings`: to be shown."""
+    """Settings of a daemon. `listen`, `query`: addresses; `deadline`, `interval`: seconds; `warnings`: for the log."""
 
     listen: tuple[str, ...] = ("tcp://127.0.0.1:5555",)
     query: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ from typing import Final
 
 import trio
 
-from nngkit.background import Background
+from nngkit.background import Background, WakeUp
 from nngkit.documents.awareness import RENEW
 from nngkit.documents.document import Document
 from nngkit.documents.engine.interface import Engine
@@ -58,7 +58,7 @@ class HostOptions:
 
 
 class _OpenDocument:
-    """A document, its local copy and its log. `changed` is set and replaced whenever something happens to it."""
+    """A document, its local copy and its log. `changed` wakes the waiters for a change of it."""
 
     __slots__ = ("changed", "copy", "document", "log")
 
@@ -66,7 +66,7 @@ class _OpenDocument:
         self.document = document
         self.copy = copy
         self.log = log
-        self.changed = trio.Event()
+        self.changed = WakeUp()
 
 
 class PeerHost:
@@ -243,7 +243,7 @@ class PeerHost:
             raise TimedOut(f"{document.name}: on the disks of {len(done)} of {peers} peers after {timeout} s", timeout)
 
     async def joined(self, document: Document, timeout: float | None) -> None:
-        """Wait until everything is here that any reachable peer had at the call. Raises TimedOut, AccessDenied."""
+        """Wait until this peer has all edits that a reachable peer had at the call. Raises TimedOut, AccessDenied."""
         known = self.open_documents[document.name]
         replica = known.copy.replica
         since = replica.catch_up(trio.current_time())
@@ -302,8 +302,7 @@ class PeerHost:
     def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
         """Wake the waiters for a change of the document."""
         known = self.open_documents[copy.name]
-        known.changed.set()
-        known.changed = trio.Event()
+        known.changed.wake()
 
     def receive_awareness(self, message: Aware) -> bool:
         """Take an awareness message. Returns True if it should be relayed; renewals count."""

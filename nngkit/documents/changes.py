@@ -52,7 +52,7 @@ class Change:
     """One transaction.
 
     `origin`: the argument of `transaction(origin)`; the Undo for what it undid or redid; else None. `peer`: the sender,
-    None for a local edit. `parts`: changes in the roots that are opened here; empty if only other roots changed.
+    None for a local edit. `parts`: changes of the opened roots; empty if only other roots changed.
     """
 
     origin: object
@@ -63,7 +63,7 @@ class Change:
 class Broadcast(Generic[T]):
     """Passes items to its readers.
 
-    `active` is called with True when the first reader comes, False when the last one goes.
+    `active` is called with True for the first reader, and with False after the last one has left.
     """
 
     def __init__(self, active: Callable[[bool], None] = lambda _: None) -> None:

@@ -57,7 +57,7 @@ class _Remote:
 
 
 class Document:
-    """See the first lines of this module. `client_id`: our id in the engine, random if None.
+    """A document and its shared types. `client_id`: id of the local author in the engine, random if None.
 
     `read_only`: edits raise ConfigError, `merge` does not; used for saved versions.
     """
@@ -94,7 +94,7 @@ class Document:
     # Shared types
 
     def text(self, name: str) -> Text:
-        """Return the root text of that name, empty at first. Opening a root is no edit.
+        """Return the root text of that name, empty at first. Opening a root is not an edit.
 
         TypeError if it has another type.
         """
@@ -118,16 +118,16 @@ class Document:
         return self._roots[name]
 
     def opened(self, name: str) -> Any:
-        """Return the engine's node of a root that was opened here, else None."""
+        """Return the engine's node of an opened root, else None."""
         root = self._roots.get(name)
         return None if root is None else root.node
 
     def plain(self) -> dict[str, Any]:
-        """Return all roots that have content, opened here or not, as plain values."""
+        """Return all roots that have content, opened or not, as plain values."""
         return self.engine.content()
 
     def digest(self) -> bytes:
-        """Return 16 bytes that are equal for equal content, here and in the browser. Cached until the next change."""
+        """Return 16 bytes that are equal for equal content, also in the browser. Cached until the next change."""
         return self.engine.digest()
 
     # Edits
@@ -224,10 +224,10 @@ class Document:
         await self._demand_host().synced(self, n, timeout)
 
     async def joined(self, timeout: float | None = None) -> None:
-        """Wait until everything is here that any reachable peer had at the call; at least one must have the document.
+        """Wait until this peer has all edits that a reachable peer had at the call.
 
-        A peer that cannot be asked is judged by its next heartbeat. Raises TimedOut after `timeout` seconds,
-        AccessDenied.
+        At least one reachable peer must have the document. For a peer without a REP endpoint, its next heartbeat
+        decides. Raises TimedOut after `timeout` seconds, AccessDenied.
         """
         await self._demand_host().joined(self, timeout)
 

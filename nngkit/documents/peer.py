@@ -51,11 +51,11 @@ LEAVING: Final = 2.0  # seconds for the last messages to peers that do not read;
 class DocumentPeer(UnderTrio):
     """A peer; use it with `async with`, under trio. All arguments are keywords. For threads: nngkit.blocking.
 
-    listen, dial   BUS addresses: ours, and those of other peers. Any two peers need a connection, or a relay between
+    listen, dial   BUS addresses, own and of other peers. Any two peers need a connection, or a relay between them
     join           REP addresses of other peers, which are asked for their BUS addresses
-    repair         REP addresses of ours; default: beside the BUS (tcp: a free port of that host; ipc: the path with
-                   ".repair"; ws: the path with "/repair"). A peer that only dials other hosts has no REP: it cannot be
-                   asked, and pushes its edits instead
+    repair         own REP addresses; default: beside the BUS (tcp: a free port of that host; ipc: the path with
+                   ".repair"; ws: the path with "/repair"). A peer that only dials other hosts has no REP:
+                   it pushes its edits instead
     store          path of the SQLite file; without it, documents end with the process
     storage        a StorageBackend in place of that file
     token          shared secret, required in every request; the BUS is then on ws or wss, at a path derived from it
@@ -70,7 +70,7 @@ class DocumentPeer(UnderTrio):
     faults         simulated loss, delay and partitions, for tests
 
     Entering raises ConfigError (a setting; a store that another process has open), Unreachable (an address),
-    StoreDamaged. Leaving says bye and writes everything to disk, also when cancelled; bounded in time.
+    StoreDamaged. Leaving sends a bye and writes all edits to disk, also when cancelled, in bounded time.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class DocumentPeer(UnderTrio):
             raise ConfigError("storage", "cannot be combined with store=", store)
         for address in self._listen:
             if token is not None and not address.startswith("ws"):
-                why = "anyone who can connect receives a BUS; with a token it has to be on ws:// or wss://"
+                why = "every peer that can connect receives a BUS; with a token it has to be on ws:// or wss://"
                 raise ConfigError("listen", f"{address}: {why}", address)
         self._options = HostOptions(token, relay, accept, settings or Settings(), heartbeat[1])
         self._background = Background()
@@ -188,7 +188,7 @@ class DocumentPeer(UnderTrio):
             await self._background.close(kind, value, traceback)
 
     async def aclose(self) -> None:
-        """Say bye, write everything to disk, and disconnect before the block ends; also when cancelled."""
+        """Send a bye, write all edits to disk, and disconnect before the block ends; also when cancelled."""
         if not self._left:
             with trio.CancelScope(shield=True):
                 for document in self.documents.values():
@@ -249,7 +249,7 @@ class DocumentPeer(UnderTrio):
 
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
-        """Peers that were heard within the last three seconds."""
+        """Peers from which a message was received within the last three seconds."""
         return tuple(
             PeerInfo(
                 member.stream,
@@ -281,7 +281,7 @@ class DocumentPeer(UnderTrio):
         raise TimedOut(f"{there} of {n} peers are present after {timeout} s", timeout)
 
     def dial(self, address: str) -> None:
-        """Dial another BUS address; once is enough. Raises ConfigError."""
+        """Dial another BUS address; it is reconnected when lost. Raises ConfigError."""
         self._exchange.dial(address)
 
     # ------------------------------------------------------------------ counters
@@ -297,7 +297,16 @@ class DocumentPeer(UnderTrio):
         exchange = self._exchange
         counts = [known.copy.replica.counts for known in self._host.open_documents.values()]
         of_replicas = ("delivered", "duplicates", "held", "gaps", "overflow", "old", "differed")
-        of_exchange = ("said", "heard", "bytes_said", "bytes_heard", "asked", "failed", "bytes_asked", "elsewhere")
+        of_exchange = (
+            "sent",
+            "received",
+            "bytes_sent",
+            "bytes_received",
+            "requests",
+            "failed",
+            "request_bytes",
+            "not_open",
+        )
         return PeerStats(
             edits=self._host.edits,
             answered=dict(exchange.repair_server.answered),

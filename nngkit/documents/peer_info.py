@@ -11,7 +11,7 @@ __all__ = ["PeerInfo", "PeerStats", "Refusal"]
 
 @dataclass(frozen=True, slots=True)
 class PeerInfo:
-    """Another peer that was heard recently.
+    """Another peer from which a message was received recently.
 
     `address`: the remote address of its connection. `documents`: the open documents it has announced. `round_trip`:
     smoothed seconds per answer. `askable`: it has a REP endpoint, so missing edits can be requested from it. `relay`:
@@ -41,17 +41,17 @@ class Refusal:
 class PeerStats:
     """Counters of a peer since it was opened: BUS messages, edits, requests, and bytes of messages.
 
-    `said`, `heard`: BUS messages sent and received. `bytes_said` counts each message once per connected peer.
-    `edits`: local edits. `delivered`, `duplicates`, `held`, `gaps`, `overflow`, `old`, `differed`: see
-    history.Counts. `asked`, `failed`: our requests; `answered`: requests of other peers, by kind; `bytes_asked`: our
-    requests and their replies. `early`: messages on a connection before its first heartbeat. `elsewhere`: messages
-    about documents that are not open here. `refused`: rejected input, by kind.
+    `sent`, `received`: BUS messages. `bytes_sent` counts each message once per connected peer. `edits`: local edits.
+    `delivered`, `duplicates`, `held`, `gaps`, `overflow`, `old`, `differed`: see history.Counts. `requests`: own
+    repair requests, of which `failed` got no reply; `request_bytes`: the bytes of these requests and their replies.
+    `answered`: requests of other peers, by kind. `early`: messages on a connection before its first heartbeat.
+    `not_open`: messages about documents that are not open here. `refused`: rejected input, by kind.
     """
 
-    said: int
-    heard: int
-    bytes_said: int
-    bytes_heard: int
+    sent: int
+    received: int
+    bytes_sent: int
+    bytes_received: int
     edits: int
     delivered: int
     duplicates: int
@@ -60,10 +60,10 @@ class PeerStats:
     overflow: int
     old: int
     differed: int
-    asked: int
+    requests: int
     failed: int
-    bytes_asked: int
+    request_bytes: int
     answered: dict[str, int]
     early: int
-    elsewhere: int
+    not_open: int
     refused: dict[str, int]

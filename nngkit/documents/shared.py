@@ -158,9 +158,9 @@ class Text(Shared):
                 node.insert(index, text)
 
     def cursor(self, index: int, *, before: bool = False) -> bytes:
-        """Return a position, as bytes for `index_of` at any peer, that stays at its character while others edit.
+        """Return a position that stays at its character while peers edit: bytes for `index_of` at any peer.
 
-        It is bound to the character after `index`, with `before` to the one before it.
+        It is bound to the character after `index`, or with `before` to the character before it.
         """
         return self._own.cursor(self._at(index, len(self)), before)
 
@@ -187,7 +187,7 @@ class Text(Shared):
 
 
 class Map(Shared, MutableMapping[str, Any]):
-    """Map of str keys to values. If two peers set a key concurrently, one value wins everywhere."""
+    """Map of str keys to values. If two peers set a key concurrently, all peers keep the same one of the values."""
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__({_key(key): value for key, value in (values or {}).items()})
@@ -339,7 +339,7 @@ class Array(Shared, MutableSequence[Any]):
         return value
 
     def move(self, index: int, to: int) -> None:
-        """Remove item `index` and insert it before what is then item `to`, in one update.
+        """Remove item `index`, then insert it before item `to` of the remaining list, in one update.
 
         Two peers that move the same item concurrently duplicate it: the engine has no move. TypeError for a shared
         type.

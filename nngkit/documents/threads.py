@@ -358,7 +358,7 @@ class Document:
 
 
 class _Block:
-    """A transaction, entered and left in the loop; left only if it was entered, whatever interrupts the thread."""
+    """A transaction, entered and left in the loop; left only if it was entered, also when the thread is interrupted."""
 
     def __init__(self, inner: _document.Document, origin: object) -> None:
         self._block = inner.transaction(origin)

@@ -71,7 +71,7 @@ class Undo:
         return self._undo.redo()
 
     def stop_capturing(self) -> None:
-        """Begin a new step with the next edit, however soon it comes: after a line, or when the cursor has moved."""
+        """Begin a new step with the next edit, even within `window`: after a line, or when the cursor has moved."""
         self._clock.skip()
 
     def clear(self) -> None:

@@ -210,7 +210,7 @@ def _may_be(name: str, orphans: bool) -> bool:
 
 
 def _differs(storage: Storage, partition: int, file: str, segment: Segment, logs: Path) -> str | None:
-    """Return why a segment does not match the logs here: a record in both differs. None if it matches."""
+    """Return the reason why a segment does not match the local logs: a record in both differs. None if it matches."""
     found = logs_in(logs)
     for number, (first, path) in enumerate(found):
         border = found[number + 1][0] if number + 1 < len(found) else segment.end

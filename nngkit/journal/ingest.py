@@ -121,7 +121,7 @@ def _whole(number: int) -> bytes:
 
 
 def encode_refusal(why: str) -> bytes:
-    """Return the reply for records that were not stored, or whose fate is unknown."""
+    """Return the reply for records that were not stored, or of which that is unknown."""
     return envelope.encode([_REFUSED, envelope.shown(why)])
 
 

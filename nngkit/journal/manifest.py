@@ -23,9 +23,9 @@ RETIRE: Final = 60.0  # seconds for readers to finish with an unlisted segment
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Parquet file with the records `first` to `end` - 1: `rows` of them, fewer if damage took some.
+    """Parquet file with the records `first` to `end` - 1: `rows` of them, fewer after damage.
 
-    Times are microseconds since 1970; `topics` counts rows by topic; `crc32c` is the checksum of the file.
+    Times are microseconds since 1970. `topics`: rows by topic. `crc32c`: checksum of the file.
     """
 
     file: str

@@ -7,7 +7,7 @@
     for batch in journal.read_batches(0, start, end): ...          # pyarrow, SCHEMA
 
 A partition consists of the segments in its manifest, followed by logs, readable up to the head. Records may move from
-a log to a segment during a read; when a file has gone, the reader loads the manifest again. An unlisted segment stays
+a log to a segment during a read; when a file is missing, the reader loads the manifest again. An unlisted segment stays
 for a minute; a slower reader gets OffsetGone.
 
 `Journal` holds no file open and can be pickled. Times are microseconds since 1970.
@@ -72,12 +72,11 @@ def read(
     distinct: bool = False,
     skipped: Callable[[Skipped], object] = log_skipped,
 ) -> Iterator[Record]:
-    """Yield the records on disk now, partition by partition, in offset order.
+    """Yield the records on disk, partition by partition, in offset order.
 
     `start`, `end`: offset range, `end` exclusive. `start_time`, `end_time`: the same in time. `distinct`: yield only
     the first record of each message id and topic. Without `start`, expired records are no error. `skipped`: called for
-    each damage that `missing="skip"` leaves out; by default logs a warning.
-    Raises ConfigError, OffsetGone, Damaged.
+    each damaged range that `missing="skip"` skips; default: log a warning. Raises ConfigError, OffsetGone, Damaged.
     """
     from nngkit.journal.ingest import ID
     from nngkit.journal.schema import records_of

@@ -41,7 +41,7 @@ def rebuild_manifest(
 ) -> Rebuilt:
     """Create a partition's manifest from its segments. The old file is kept, renamed to `.replaced`.
 
-    If the old manifest can be read, its retention and lost ranges are kept. Offsets in no segment and no log are
+    Retention and lost ranges of the old manifest are kept if it is readable. Offsets in no segment and no log are
     listed as lost. Raises ConfigError if a recorder is running, Damaged, OSError.
     """
     storage = open_storage(journal)

@@ -72,7 +72,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 class Record(NamedTuple):
-    """Record of a journal. `timestamp`: microseconds since 1970, when the recorder received it."""
+    """Record of a journal. `timestamp`: time of receipt by the recorder, in microseconds since 1970."""
 
     key: bytes | None
     value: bytes

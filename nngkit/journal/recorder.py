@@ -36,7 +36,7 @@ from typing import Any, Final, Self
 
 import trio
 
-from nngkit.background import UnderTrio
+from nngkit.background import UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStored, TimedOut, TooLarge
 from nngkit.journal.ingest import IngestRequest, Stored, encode_refusal, encode_stored, parse_request
 from nngkit.journal.log import Entry, LogStats
@@ -147,10 +147,10 @@ class Recorder(UnderTrio):
         self._streams: list[StreamStats] = []
         self._puts: dict[tuple[str, str], StreamStats] = {}
         self._origins: dict[tuple[str, str, str | None], bytes] = {}
-        self._drained = trio.Event()
 
     async def __aenter__(self) -> Self:
         self._entering()
+        self._drained = WakeUp()
         self._token = trio.lowlevel.current_trio_token()
         self._partition = await trio.to_thread.run_sync(self._open)
         return self
@@ -202,8 +202,8 @@ class Recorder(UnderTrio):
     ) -> bool:
         """Queue `value` to be recorded, without waiting. Return False if the buffer is full; then it counts as dropped.
 
-        `force`: accept it even if the buffer is full, for a caller that cannot hold it back; it must then await
-        `wait_for_room` before its next one. `flush` waits until it is on disk.
+        `force`: accept it even if the buffer is full, for a caller that cannot delay it; the caller then awaits
+        `wait_for_room` before its next record. `flush` waits until it is on disk.
         """
         stream = self._put_stream(topic, protocol)
         entry = self._entry(value, topic, protocol, key, headers, peer, timestamp)
@@ -250,7 +250,7 @@ class Recorder(UnderTrio):
             await trio.lowlevel.checkpoint()
 
     async def wait_for_room(self) -> None:
-        """Wait until half of the buffer is free: returns at once unless the disk is behind or failing."""
+        """Wait until half of the buffer is free. Returns at once unless the disk is slow or failing."""
         while self._opened.log.waiting > self._buffer_bytes // 2:
             await self._drained.wait()
 
@@ -267,9 +267,9 @@ class Recorder(UnderTrio):
     async def record(self, socket: Sub | Pull | Bus | Pair0 | Pair1 | Rep, topic: str, *, plain: bool = False) -> None:
         """Record what `socket` receives under `topic`, until it is closed or this is cancelled. Does not close it.
 
-        Takes SUB, PULL, BUS, PAIR, and REP, whose requests are those of `ingest.py`, or with `plain` one value each.
-        If cancelled, it continues until nothing has arrived for 0.05 s, for one second at most, so that messages sent
-        before are recorded; pending requests get no reply. Raises ConfigError.
+        `socket`: SUB, PULL, BUS, PAIR, or REP with requests in the format of `ingest.py` (with `plain`, one value
+        each). If cancelled, it continues until nothing has arrived for 0.05 s, for one second at most, so that messages
+        sent before are recorded; pending requests get no reply. Raises ConfigError.
         """
         protocol = PROTOCOLS.get(type(socket))
         if protocol is None:
@@ -385,8 +385,7 @@ class Recorder(UnderTrio):
             self._token.run_sync_soon(self._delivered, calls)
 
     def _delivered(self, calls: list[Callable[[], None]]) -> None:
-        self._drained.set()
-        self._drained = trio.Event()
+        self._drained.wake()
         for call in calls:
             call()
 

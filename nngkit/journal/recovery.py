@@ -2,7 +2,7 @@
 
 Any log may have a torn end, if its process was killed during a write. Intact records are kept; bytes after the last
 one were never acknowledged. Damage is recognised in three ways: intact records behind it, a head that claims more
-synced records, or an offset that no log has. Damage stops a recorder unless it is told to `salvage`. Then the missing
+synced records, or an offset that no log has. Damage stops a recorder unless `salvage` is set. Then the missing
 records are listed as lost in the manifest, and everything else is kept.
 """
 

@@ -82,8 +82,8 @@ async def replay(
     """Send the records that `read` yields, by PUB, PUSH, BUS, PAIR, or REQ (a request each, one at a time).
 
     `speed`: 1.0 is the recorded pace, None as fast as the socket accepts. `progress` is updated while it runs.
-    If cancelled, each record has been sent whole or not at all; `progress` may miss the last 256. Raises the errors
-    of `read` and of the socket, ConfigError.
+    If cancelled, each record has been sent completely or not at all; `progress` may lack the last 256. Raises the
+    errors of `read` and of the socket, ConfigError.
     """
     if type(socket) not in SENDERS:
         known = ", ".join(kind.__name__ for kind in SENDERS)

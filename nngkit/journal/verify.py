@@ -38,7 +38,7 @@ class Finding:
 
     @property
     def bad(self) -> bool:
-        """Return True if stored records are gone."""
+        """Return True if stored records are lost."""
         return self.state in ("damaged", "missing")
 
 

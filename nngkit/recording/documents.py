@@ -203,7 +203,7 @@ class DocumentRecorder(UnderTrio):
 
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
-        """Peers heard from within the last three seconds."""
+        """Peers from which a message was received within the last three seconds."""
         return self._peer.peers
 
     @property
@@ -251,7 +251,7 @@ class _JournalStorage:
     async def synced(self) -> None:
         """Wait until all records are on disk. Raises the first failure."""
         if self._failure is not None:
-            raise type(self._failure)(str(self._failure)) from self._failure
+            raise self._failure.again() from self._failure
         await self._recorder.flush()
 
 

@@ -32,7 +32,7 @@ PROVIDED: Final = frozenset({"pyspark", "py4j"})  # part of every Spark
 
 
 def needed(names: Iterable[str] = NEEDED, extras: Sequence[str] = EXTRAS) -> list[str]:
-    """Return the distributions to send: `names` and their dependencies, as installed here.
+    """Return the distributions to send: `names` and their dependencies, as installed on this machine.
 
     Raises ConfigError for one that is not installed.
     """

@@ -1,4 +1,4 @@
-"""Checks of `nngkit spark doctor`: everything that Spark needs here, each with advice if it is missing.
+"""Checks of `nngkit spark doctor`: the requirements of Spark on this machine, each with advice if it is missing.
 
 Imports no PySpark, as it must run without it.
 """

@@ -6,7 +6,7 @@
 
 A retried task writes the same rows of the same partition of the same batch, so its messages have the same ids, and a
 receiver that keeps the first message of each id gets each message once. This holds if the rows come in the same order
-again: they do when they come from a journal, and not always after a shuffle. A DataFrame with ids of its own provides
+again: they do when read from a journal, and not always after a shuffle. A DataFrame with ids of its own provides
 them in a column ``id``.
 """
 

@@ -3,13 +3,13 @@
 ::
 
     recorder = OwnRecorder("checkpoint/nng-journal", RecorderOptions("pull", "tcp://127.0.0.1:7000", None, "pull", ""))
-    recorder.ensure()      # starts it, or finds the one left by a previous driver; raises if it cannot run
-    recorder.release()     # it exits by itself 10 seconds later
+    recorder.ensure()      # start it, or find the one of a previous driver; raises if it cannot run
+    recorder.release()     # it exits 10 seconds later
 
-NNG cannot replay, so the recorder must outlive whatever Spark restarts. It is therefore neither a thread of the driver
-nor a child killed with it. It runs in a session of its own while a file, the lease, is touched, which a thread here
-does. A driver that is killed and restarted within the lease finds its recorder running and misses nothing; one that
-does not come back leaves no process behind.
+NNG cannot replay, so the recorder must outlive the processes that Spark restarts. It is therefore neither a thread of
+the driver nor a child killed with it: it runs in a session of its own as long as a thread of the driver touches a file,
+the lease. A driver that is killed and restarted within the lease finds its recorder running and loses no message; if
+the driver does not return, the recorder exits.
 
 Opens no socket and does not import NNG: the recorder does, in its process.
 """
@@ -38,7 +38,7 @@ LEASE: Final = 10.0  # seconds until the recorder exits without a touch; the sam
 TOUCH: Final = 1.0  # seconds between touches: nine may fail or be late
 START_TIMEOUT: Final = 20.0  # seconds: a previous recorder may hold the partition for the lease's 10
 PAUSE: Final = 0.05  # seconds between checks for readiness
-READY: Final = b", from offset "  # part of its message once it receives
+READY: Final = b", from offset "  # in the line that `nngkit record` prints when its sockets are open
 USAGE: Final = 2  # exit code for invalid arguments: retrying is useless
 
 
@@ -52,54 +52,54 @@ class OwnRecorder:
         self.listening = listening
         # Beside the journal, as its folder holds only files of the journal.
         self.lease = self.journal.with_name(self.journal.name + ".lease")
-        self._words = self.journal.with_name(self.journal.name + ".recorder.log")
+        self._output = self.journal.with_name(self.journal.name + ".recorder.log")
         self._child: subprocess.Popen[bytes] | None = None
-        self._keeper: threading.Thread | None = None
+        self._toucher: threading.Thread | None = None
         self._released = threading.Event()
-        self._heard = self._said()
+        self._logged = self._output_size()
 
     def ensure(self) -> None:
-        """Ensure that it runs and that its journal exists. Log what it prints meanwhile, such as a full disk.
+        """Ensure that the recorder runs and that its journal exists. Log its new output, such as a full disk.
 
         Raises Broken with the recorder's last lines if it cannot run, ConfigError if its options are invalid.
         """
         self.journal.parent.mkdir(parents=True, exist_ok=True)
-        if self._keeper is None:
+        if self._toucher is None:
             self._touch()
-            self._keeper = threading.Thread(target=self._keep, name="nngkit-lease", daemon=True)
-            self._keeper.start()
+            self._toucher = threading.Thread(target=self._touch_always, name="nngkit-lease", daemon=True)
+            self._toucher.start()
         if self._running() and self._ready():
-            self._pass_on()
+            self._log_output()
             return
         deadline = time.monotonic() + START_TIMEOUT
         while not (self._running() and self._ready()):
             if not self._running():
                 code = None if self._child is None else self._child.poll()
                 if code == USAGE:
-                    raise ConfigError("recorder", self._last_words())
+                    raise ConfigError("recorder", self._last_lines())
                 if time.monotonic() > deadline:
-                    raise Broken(f"the recorder of {self.journal} does not run: {self._last_words()}")
+                    raise Broken(f"the recorder of {self.journal} does not run: {self._last_lines()}")
                 if code is not None:
                     time.sleep(10 * PAUSE)  # the obstacle may be temporary
                 self._start()
             elif time.monotonic() > deadline:
                 raise Broken(
-                    f"the recorder of {self.journal} is not ready after {START_TIMEOUT:g} s: {self._last_words()}"
+                    f"the recorder of {self.journal} is not ready after {START_TIMEOUT:g} s: {self._last_lines()}"
                 )
             time.sleep(PAUSE)
-        self._heard = self._said()
+        self._logged = self._output_size()
 
-    def _said(self) -> int:
-        return self._words.stat().st_size if self._words.exists() else 0
+    def _output_size(self) -> int:
+        return self._output.stat().st_size if self._output.exists() else 0
 
-    def _pass_on(self) -> None:
+    def _log_output(self) -> None:
         """Log the recorder's new output, which reports problems with its disk, in the driver's log."""
-        if self._said() <= self._heard:
+        if self._output_size() <= self._logged:
             return
-        with open(self._words, "rb") as said:
-            said.seek(self._heard)
-            new = said.read()
-        self._heard += len(new)
+        with open(self._output, "rb") as output:
+            output.seek(self._logged)
+            new = output.read()
+        self._logged += len(new)
         for line in new.decode(errors="replace").splitlines():
             if line:
                 log.warning("%s", line)
@@ -109,15 +109,15 @@ class OwnRecorder:
         self._released.set()
 
     def _ready(self) -> bool:
-        """Return True if it receives. A new one says so once its sockets are open; a found one has long done so."""
+        """Return True if the recorder receives: its sockets are open. A found one has been ready before."""
         if not (self.journal / "partition-00000" / "head").exists():
             return False
-        return self._child is None or READY in self._words.read_bytes()
+        return self._child is None or READY in self._output.read_bytes()
 
     def _running(self) -> bool:
         if self._child is not None and self._child.poll() is None:
             return True
-        try:  # one started by a previous driver
+        try:  # started by a previous driver
             pid = int(json.loads(self.lease.read_text())["pid"])
             command = Path("/proc", str(pid), "cmdline").read_bytes()
         except (OSError, ValueError, KeyError, TypeError):
@@ -125,18 +125,18 @@ class OwnRecorder:
         return os.fsencode(self.lease) in command
 
     def _start(self) -> None:
-        told = self.listening
-        words = [f"{told.topic}={told.protocol}"]
-        for name, value in (("listen", told.listen), ("dial", told.dial), ("subscribe", told.prefix)):
+        options = self.listening
+        words = [f"{options.topic}={options.protocol}"]
+        for name, value in (("listen", options.listen), ("dial", options.dial), ("subscribe", options.prefix)):
             words += [f"{name}={value}"] if value else []
         stream = shlex.join(words)
         command = [sys.executable, "-m", "nngkit", "record", str(self.journal), "--stream", stream]
-        with open(self._words, "wb") as said:
+        with open(self._output, "wb") as output:
             self._child = subprocess.Popen(
                 [*command, "--lease", str(self.lease)],
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,  # Ctrl-C is for the driver
                 close_fds=True,  # such as Spark's sockets
             )
@@ -144,7 +144,7 @@ class OwnRecorder:
         draft.write_text(json.dumps({"pid": self._child.pid}))
         os.replace(draft, self.lease)
 
-    def _keep(self) -> None:
+    def _touch_always(self) -> None:
         while not self._released.wait(TOUCH):
             try:
                 self._touch()
@@ -157,9 +157,9 @@ class OwnRecorder:
         except FileNotFoundError:
             self.lease.touch()
 
-    def _last_words(self) -> str:
+    def _last_lines(self) -> str:
         try:
-            lines = self._words.read_text(errors="replace").strip().splitlines()
+            lines = self._output.read_text(errors="replace").strip().splitlines()
         except OSError:
             lines = []
         return " / ".join(lines[-3:]) or "no output"

@@ -13,7 +13,7 @@ The processes in which these objects live limit them:
 
 So a reader holds only options. A stream's own recorder (own_recorder.py) is started when the first offset is requested,
 and is not pickled with the reader. `initialOffset` is not called for a query that resumes from its checkpoint, so
-nothing depends on it. No socket is opened here.
+nothing depends on it. This module opens no socket.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """URL for a browser on this machine, or wherever `host` resolves to it."""
+        """URL for a browser on this machine, or on another one where `host` resolves to it."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}/"
 

@@ -26,7 +26,7 @@ VALUES = {  # values of options; others get 1
     "cacert": "/etc/passwd",
     "cert": "/etc/passwd",
     "data": "again",
-    "dial": "inproc://nobody",
+    "dial": "inproc://absent",
     "dial_ipc": "/nonexistent/x",
     "dial_port": "1",
     "file": "/etc/hostname",

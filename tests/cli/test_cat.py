@@ -417,13 +417,13 @@ def test_each_data_is_a_message(here: str) -> None:
 def test_a_timeout_after_a_reply_is_success(name: str, answer: list[str], here: str) -> None:
     with (
         running(name, "--listen", here, *answer, "--recv-timeout", "1") as process,
-        Req(dial=here) if name == "rep" else Surveyor(dial=here) as asker,
+        Req(dial=here) if name == "rep" else Surveyor(dial=here) as requester,
     ):
-        if isinstance(asker, Req):
-            assert asker.request(b"well?", timeout=WAIT).strip() == b"yes"
+        if isinstance(requester, Req):
+            assert requester.request(b"well?", timeout=WAIT).strip() == b"yes"
         else:
-            asker.wait_for_peers(1, WAIT)
-            assert [reply.body.strip() for reply in asker.survey_iter(b"well?", WAIT, early=True)] == [b"yes"]
+            requester.wait_for_peers(1, WAIT)
+            assert [reply.body.strip() for reply in requester.survey_iter(b"well?", WAIT, early=True)] == [b"yes"]
         assert ended(process) == (b"well?\n", "", 0)
 
 

@@ -68,14 +68,16 @@ def answerer() -> Iterator[Callable[[str], Rep]]:
 # ---- forwarding ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asker", PROGRAMS)
+@pytest.mark.parametrize("requester", PROGRAMS)
 @pytest.mark.parametrize("replier", PROGRAMS)
-def test_a_queue_connects_nngcat_and_nanocat(asker: str, replier: str) -> None:
+def test_a_queue_connects_nngcat_and_nanocat(requester: str, replier: str) -> None:
     with device("queue") as queue:
         front, back = queue.addresses()
         with Program(replier, "--rep", "--connect", back, "--data", "42", "--quoted") as answers:
             for number in range(3):
-                with Program(asker, "--req", "--connect", front, "--data", f"question {number}", "--quoted") as asks:
+                with Program(
+                    requester, "--req", "--connect", front, "--data", f"question {number}", "--quoted"
+                ) as asks:
                     assert asks.line() == '"42"'
                 assert answers.line() == f'"question {number}"'
 

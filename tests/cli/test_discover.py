@@ -97,7 +97,7 @@ def test_resolve_prints_an_address() -> None:
         found = valid(nngkit("resolve", "answer", "--json", "--daemon", daemon.answers).stdout, "resolve.json")
         assert found["address"] == "tcp://10.0.0.1:9000"
         assert_fails(
-            nngkit("resolve", "nobody", "--daemon", daemon.answers), 1, "nngkit resolve: service not found: nobody"
+            nngkit("resolve", "absent", "--daemon", daemon.answers), 1, "nngkit resolve: service not found: absent"
         )
 
 
@@ -193,7 +193,7 @@ ASK = ("resolve", "answer", "--daemon", "tls+tcp://127.0.0.1:1")
             f"--cacert: {NO_CACERT}",
         ),
         ((*LISTEN, "--cert", "a"), {}, "--cert: requires --key"),
-        (LISTEN, {"NNGKIT_CERT": "a"}, "NNGKIT_CERT: goes together with NNGKIT_KEY"),
+        (LISTEN, {"NNGKIT_CERT": "a"}, "NNGKIT_CERT: requires NNGKIT_KEY"),
         (ASK, {"NNGKIT_CACERT": "/nowhere/ca.pem"}, "NNGKIT_CACERT: /nowhere/ca.pem: No such file or directory"),
         (
             (*ASK, "--cacert", "/nowhere/it.pem"),
@@ -239,7 +239,7 @@ def test_the_reply_of_one_of_several_daemons_is_enough() -> None:
             both = ["--daemon", other.answers, "--daemon", silent, "--daemon", daemon.answers, "--timeout", "1"]
             done = nngkit("resolve", "answer", *both)
             assert (done.returncode, done.stdout, done.stderr) == (0, "tcp://10.0.0.1:9000\n", "")
-            assert_fails(nngkit("resolve", "nobody", *both), 1, "service not found: nobody")
+            assert_fails(nngkit("resolve", "absent", *both), 1, "service not found: absent")
             done = nngkit("discover", "--json", *both)
             assert done.returncode == 0
             assert [valid(line, "discover.json")["name"] for line in done.stdout.splitlines()] == ["answer"]
@@ -251,9 +251,7 @@ def test_the_reply_of_one_of_several_daemons_is_enough() -> None:
 def test_no_daemon_is_exit_code_3_and_a_silent_one_4(what: list[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nowhere = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    assert_fails(
-        nngkit(*what, "--daemon", nowhere, "--timeout", "0.2"), 3, nowhere, "no discovery daemon answers there"
-    )
+    assert_fails(nngkit(*what, "--daemon", nowhere, "--timeout", "0.2"), 3, nowhere, "no discovery daemon answered")
     mute = (
         "import sys; from nngkit.protocols import Rep; rep = Rep(listen='tcp://127.0.0.1:0'); "
         "print(rep.address, flush=True); sys.stdin.read()"

@@ -137,7 +137,7 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, int]:
     return out, err, process.returncode
 
 
-def test_async_dials_before_there_is_a_listener(here: str) -> None:
+def test_async_dials_before_the_listener_exists(here: str) -> None:
     with start("nngcat", "--async", "--dial", here, "--push", "--data", "abc") as process:
         try:
             with Pull(listen=here) as pull:
@@ -152,7 +152,7 @@ def test_without_async_dialing_fails_without_a_listener(here: str) -> None:
     assert (done.returncode, done.stderr) == (1, f"Unable to dial on {here}: Connection refused\n")
 
 
-def test_compat_dials_before_there_is_a_listener_and_has_pair_version_0(here: str) -> None:
+def test_compat_dials_before_the_listener_exists_and_has_pair_version_0(here: str) -> None:
     with start("nngcat", "--compat", "--dial", here, "--pair", "--data", "abc") as process:
         try:
             with Pair0(listen=here) as pair:

@@ -1,6 +1,6 @@
 """Measurements of the guarantees in docs/discovery.md: no false misses at scale, and fast removal of dead providers."""
 
-# ruff: noqa: T201 - the figures are printed, for those who run it with -s
+# ruff: noqa: T201 - the figures are printed, for runs with -s
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_largest_record_is_under_two_kib() -> None:
     assert len(cbor2.dumps(largest().as_map())) < 2048
 
 
-def test_first_byte_tells_the_form() -> None:
+def test_first_byte_determines_the_form() -> None:
     assert messages.is_cbor(SurveyQuery("d", 1).encode())
     assert messages.is_cbor(SurveyReply("s").encode())
     assert not messages.is_cbor(messages.TEXT_QUERY)
@@ -607,7 +607,7 @@ def test_daemon_resolves_a_name_or_replies_not_found() -> None:
     found = ask(registry, ResolveQuery("even"))
     assert isinstance(found, ResolveReply)
     assert found.provider.name == "even"
-    assert ask(registry, ResolveQuery("nobody")) == RefusedReply("daemon-1", "not found", "service not found: nobody")
+    assert ask(registry, ResolveQuery("absent")) == RefusedReply("daemon-1", "not found", "service not found: absent")
 
 
 def test_daemon_replies_with_its_rounds() -> None:

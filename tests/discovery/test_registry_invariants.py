@@ -159,7 +159,7 @@ class Anything(RuleBasedStateMachine):
     @precondition(lambda self: self.voices)
     @rule(silent=st.sets(IDS), reask=st.booleans())
     def survey(self, silent: set[int], reask: bool) -> None:
-        """A round as it should be: who has a voice says the same as always, unless it is silent today."""
+        """A round without faults: each provider repeats its usual reply, unless it is silent in this round."""
         self.ask(reask)
         for pipe, voice in self.voices.items():
             if pipe not in silent:

@@ -76,8 +76,8 @@ async def test_killed_provider_is_dropped_without_polling() -> None:
 async def test_find_raises_after_its_timeout() -> None:
     async with Daemon(SETTINGS) as daemon, Resolver(daemon.query_addresses) as resolver:
         before = time.monotonic()
-        with pytest.raises(ServiceNotFound, match="service not found: nobody"):
-            await resolver.find("nobody", timeout=0.1)
+        with pytest.raises(ServiceNotFound, match="service not found: absent"):
+            await resolver.find("absent", timeout=0.1)
         assert time.monotonic() - before < WAIT / 2
 
 
@@ -220,7 +220,7 @@ async def test_own_zone_is_preferred() -> None:
         assert {resolver.resolve("answer", zone="").zone for _ in range(50)} == {"a", "b"}
 
 
-async def test_resolver_opens_without_a_daemon_and_waits_for_one(places: Callable[[], DaemonSettings]) -> None:
+async def test_resolver_opens_without_a_daemon_and_waits_for_the_first(places: Callable[[], DaemonSettings]) -> None:
     here = places()
     before = time.monotonic()
     async with Resolver(here.query, timeout=0.1) as resolver, trio.open_nursery() as nursery:

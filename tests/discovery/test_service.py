@@ -156,7 +156,7 @@ async def test_load_function_is_called_for_every_reply(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("how", ["leaving", "cancelled", "failing", "closed"])
-async def test_service_says_goodbye_however_its_block_ends(how: str) -> None:
+async def test_service_says_goodbye_at_any_end_of_its_block(how: str) -> None:
     async with (
         ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         trio.open_nursery() as nursery,

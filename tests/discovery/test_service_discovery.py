@@ -197,15 +197,15 @@ async def test_resolve_chooses_at_random_among_providers_that_are_up() -> None:
 
 async def test_unknown_name_raises_not_found_and_adds_no_key() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=0.05) as discovery:
-        with pytest.raises(ServiceNotFound, match="service not found: nobody"):
-            discovery.resolve("nobody")
+        with pytest.raises(ServiceNotFound, match="service not found: absent"):
+            discovery.resolve("absent")
         assert await discovery.discover() == {}
 
 
 async def test_exception_of_the_body_is_not_wrapped() -> None:
     with pytest.raises(ServiceNotFound):
         async with ServiceDiscovery(listen=ANY) as discovery:
-            discovery.resolve("nobody")
+            discovery.resolve("absent")
 
 
 async def test_killed_provider_leaves_resolve_while_the_loop_is_busy() -> None:

@@ -44,7 +44,7 @@ class Browser:
             self._process.kill()
             self._process.stdout.close()
 
-    def tell(self, **command: Any) -> dict[str, Any]:
+    def command(self, **command: Any) -> dict[str, Any]:
         """Send one command; return its reply."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -74,7 +74,9 @@ class Page:
         for node in world.nodes:
             for copy in node.copies.values():
                 copy._relay = True
-        self._tell("start", doc=DOC, origin=ORIGIN.hex(), epoch=1, client=self.rng.getrandbits(52) + 1, seed=world.seed)
+        self._command(
+            "start", doc=DOC, origin=ORIGIN.hex(), epoch=1, client=self.rng.getrandbits(52) + 1, seed=world.seed
+        )
         self._connect()
         self._pulse()
 
@@ -92,8 +94,8 @@ class Page:
         self.home_me = self.home.me
         self.load += 1
         self.home.copies[DOC].replica.joined(self.me, False)
-        self.world.note(f"the page comes to {self.home.number}")
-        self._tell("connected", home=[self.home.origin.hex(), self.home.epoch], max_update=4 << 20)
+        self.world.note(f"the page connects to {self.home.number}")
+        self._command("connected", home=[self.home.origin.hex(), self.home.epoch], max_update=4 << 20)
 
     def _disconnect(self) -> None:
         home, self.home = self.home, None
@@ -102,8 +104,8 @@ class Page:
         self.load += 1
         if home.alive and home.me == self.home_me:
             home.copies[DOC].replica.left(self.me)
-        self.world.note("the page is alone")
-        self._tell("disconnected")
+        self.world.note("the page is disconnected")
+        self._command("disconnected")
         self.world.trouble(self.rng.uniform(0.0, 0.3), self._connect)
 
     def lost(self, node: Node) -> None:
@@ -114,7 +116,7 @@ class Page:
         """Send a heartbeat; reconnect if disconnected."""
         if self.home is None and not self.world.troubles:
             self._connect()
-        self._tell("beat")
+        self._command("heartbeat")
         self.world.at(self.world.now + 0.2, self._pulse)
 
     # ------------------------------------------------------------------ actions
@@ -127,9 +129,9 @@ class Page:
             self._disconnect()
             self.epoch += 1
             self.world.note("the page is loaded again")
-            self._tell("restart", epoch=self.epoch, client=rng.getrandbits(52) + 1, crash=rng.random() < 0.5)
+            self._command("restart", epoch=self.epoch, client=rng.getrandbits(52) + 1, crash=rng.random() < 0.5)
         elif chance < 0.2:
-            self._tell("kept")
+            self._command("kept")
             versions = self._state()["versions"]
             ours = self.world.acknowledged[DOC]
             for origin, epoch, seq in versions:
@@ -138,11 +140,11 @@ class Page:
         else:
             self.world.edits += 1
             self.world.note("the page edits")
-            self._tell("edit", edit=["random"])
+            self._command("edit", edit=["random"])
 
     def overhear(self, sender: Node, data: bytes) -> None:
         if sender is self.home and self.rng.random() >= LOSS:
-            self._later(lambda: self._tell("deliver", message=data.hex()))
+            self._later(lambda: self._command("deliver", message=data.hex()))
 
     def _later(self, what: Callable[[], object], seconds: float = 0.005) -> None:
         """Run `what` later, unless the connection ends. The delay is constant: a connection keeps the order."""
@@ -154,11 +156,11 @@ class Page:
 
         self.world.at(self.world.now + seconds, now)
 
-    def _tell(self, do: str, **more: Any) -> dict[str, Any]:
+    def _command(self, do: str, **more: Any) -> dict[str, Any]:
         """Send a command, and handle its results."""
-        answer = self.browser.tell(do=do, now=self.world.now, **more)
+        answer = self.browser.command(do=do, now=self.world.now, **more)
         for message in answer["bus"]:
-            self._later(partial(self._say, bytes.fromhex(message)))
+            self._later(partial(self._publish, bytes.fromhex(message)))
         for ask in answer["ask"]:
             self._later(partial(self._ask, ask["id"], bytes.fromhex(ask["message"])))
         if answer["wake"] is not None and not self.world.now < self.due <= answer["wake"]:
@@ -169,9 +171,9 @@ class Page:
     def _tick(self) -> None:
         if self.world.now == self.due:
             self.due = float("inf")
-            self._tell("tick")
+            self._command("tick")
 
-    def _say(self, data: bytes) -> None:
+    def _publish(self, data: bytes) -> None:
         home = self.home
         if home is None or not home.alive:
             return
@@ -188,16 +190,16 @@ class Page:
         home = self.home
         assert home is not None
         if self.rng.random() < self.world.conditions.refuse:
-            self._later(lambda: self._tell("reply", id=number, message=None), 0.5)
+            self._later(lambda: self._command("reply", id=number, message=None), 0.5)
             return
         answer = home.answer(data)
         home.step()
-        self._later(lambda: self._tell("reply", id=number, message=answer.hex()))
+        self._later(lambda: self._command("reply", id=number, message=answer.hex()))
 
     # ------------------------------------------------------------------ content
 
     def _state(self) -> dict[str, Any]:
-        return self._tell("state")
+        return self._command("state")
 
     def agrees(self) -> bool:
         """Return True if versions and content are those of the other peers, which agree."""

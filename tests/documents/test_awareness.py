@@ -172,7 +172,7 @@ def test_cursor_stays_at_its_character_through_concurrent_edits(seed: int, befor
 
 
 @pytest.mark.parametrize("content", ["", "abc", "aé😀b"])
-def test_cursors_at_the_end_and_the_beginning_stay_there(content: str) -> None:
+def test_cursors_at_the_end_and_the_beginning_do_not_move(content: str) -> None:
     doc = Document("d")
     text = doc.text("t")
     text += content

@@ -51,14 +51,14 @@ async def whole(how: str, pace: int, times: int) -> int:
 
 @pytest.mark.parametrize("how", ["join", "dial"])
 @pytest.mark.parametrize("pace", [0, 33])
-async def test_joined_during_edits_has_everything(how: str, pace: int) -> None:
+async def test_joined_during_edits_has_all_edits(how: str, pace: int) -> None:
     assert await whole(how, pace, 4) == 4
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", ["join", "dial"])
-async def test_joined_has_everything_200_of_200_times(how: str) -> None:
+async def test_joined_has_all_edits_200_of_200_times(how: str) -> None:
     times = [34] * 4 + [32] * 2
     found = [await whole(how, pace, count) for pace, count in zip(PACES, times, strict=True)]
     assert (sum(times), found) == (200, times)
@@ -73,7 +73,7 @@ async def test_each_joined_brings_the_state_of_its_call() -> None:
             assert str(theirs.text("body")) == str(ours.text("body"))
 
 
-async def test_joined_brings_everything_of_several_peers() -> None:
+async def test_joined_brings_all_edits_of_several_peers() -> None:
     cut: set[bytes] = set()
     async with AsyncExitStack() as stack:
         ada = await stack.enter_async_context(DocumentPeer(listen=HERE, faults=NetworkFaults(cut=cut)))

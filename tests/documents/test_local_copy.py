@@ -98,9 +98,9 @@ def test_received_edit_is_applied_before_it_is_reported() -> None:
     assert world.content.versions() == world.replica.versions == world.disk.load()[0] == {ADA: 1}
     update, versions = world.copy.difference(Want(BOB, None, "minutes", None, {}))
     assert versions == {ADA: 1}
-    asker = Plain(world.saw)
-    asker.apply(update)
-    assert asker.versions() == versions
+    requester = Plain(world.saw)
+    requester.apply(update)
+    assert requester.versions() == versions
 
 
 def test_merged_update_releases_held_edits() -> None:
@@ -169,7 +169,7 @@ def test_equal_versions_with_other_content_are_requested_from_scratch() -> None:
 def test_diff_that_claims_edits_we_have_not_made_is_rejected() -> None:
     world = World()
     world.copy.replied(AskAll(ADA, False), Diff(ADA, "minutes", b"\x80", {ME: 1}), world.now, body=b"\x80")
-    assert world.refusals == [(ADA, "it claims more edits of ours than we have made")]
+    assert world.refusals == [(ADA, "it claims more edits of this peer than exist")]
     refused = world.copy.given(Give(ADA, None, "minutes", b"\x80", {ME: 1}), world.now)
     assert isinstance(refused, Refused)
     assert refused.code == "bad"
@@ -222,7 +222,7 @@ def test_given_update_with_missing_dependencies_is_refused() -> None:
     assert isinstance(reply, Refused)
     assert reply.code == "behind"
     assert world.content.versions() == world.replica.versions == {}
-    assert not world.refusals, "nobody did wrong"
+    assert not world.refusals, "no peer sent invalid input"
 
 
 def test_peer_without_rep_pushes_edits_that_others_do_not_report() -> None:

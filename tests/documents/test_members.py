@@ -108,7 +108,7 @@ def test_member_leaves_with_its_last_connection() -> None:
     assert world.members.known == {}
 
 
-def test_late_messages_of_a_closed_connection_revive_nobody() -> None:
+def test_late_messages_of_a_closed_connection_revive_no_peer() -> None:
     world = World()
     world.meet(Heartbeat(ADA), 1)
     world.members.left(1)

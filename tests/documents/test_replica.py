@@ -610,7 +610,7 @@ def test_edits_in_our_stream_are_refused() -> None:
 def test_edits_that_depend_on_our_unwritten_edits_are_refused() -> None:
     world = World()
     world.replica.edited(b"x", world.now)
-    assert world.hear(ADA, 1, deps={ME: 2}) == "it depends on edits of ours that do not exist"
+    assert world.hear(ADA, 1, deps={ME: 2}) == "it depends on edits of this peer that do not exist"
     assert world.hear(ADA, 1, deps={ME: 1}) is None
     assert world.delivered() == [(ADA, 1)]
     world.claim(BOB, me=1000)

@@ -48,9 +48,9 @@ class Node:
 class Question:
     """A request in flight."""
 
-    def __init__(self, asker: Node, copy: LocalCopy, ask: Ask, request: SyncRequest) -> None:
-        self.asker, self.copy, self.ask = asker, copy, ask
-        self.epoch = asker.epoch
+    def __init__(self, requester: Node, copy: LocalCopy, ask: Ask, request: SyncRequest) -> None:
+        self.requester, self.copy, self.ask = requester, copy, ask
+        self.epoch = requester.epoch
         self.data = encode(request)
 
 
@@ -221,10 +221,10 @@ class Anything(RuleBasedStateMachine):
             node.copies[message.doc].heard(message, sender, self.now)
         self._step(node)
 
-    @rule(seconds=st.sampled_from([0.0, 0.001, 0.01, 0.05, 0.3, 2.0]), beats=st.sets(WHO))
-    def wait(self, seconds: float, beats: set[int]) -> None:
+    @rule(seconds=st.sampled_from([0.0, 0.001, 0.01, 0.05, 0.3, 2.0]), heartbeats=st.sets(WHO))
+    def wait(self, seconds: float, heartbeats: set[int]) -> None:
         self.now += seconds
-        for number in sorted(beats):
+        for number in sorted(heartbeats):
             self._heartbeat(self.nodes[number])
         for node in self.nodes:
             self._step(node)
@@ -243,18 +243,18 @@ class Anything(RuleBasedStateMachine):
     @rule(at=st.integers(0, 10**6), works=st.sampled_from([True, True, True, False]))
     def answer(self, at: int, works: bool) -> None:
         question = self.questions.pop(at % len(self.questions))
-        asker = question.asker
-        if not asker.alive or asker.epoch != question.epoch:
+        requester = question.requester
+        if not requester.alive or requester.epoch != question.epoch:
             return
         other = self.nodes[question.ask.peer.origin[0]]
-        if works and other.me == question.ask.peer and self._linked(asker, other):
+        if works and other.me == question.ask.peer and self._linked(requester, other):
             reply = decode_reply(self._reply(other, question.data))
             body = reply.body if isinstance(reply, Diff) else None
             assert body is None or isinstance(body, bytes)
             question.copy.replied(question.ask, reply, self.now, body=body)
         else:
             question.copy.failed(question.ask, self.now)
-        self._step(asker)
+        self._step(requester)
 
     def _reply(self, node: Node, data: bytes) -> bytes:
         request = decode_request(data)
@@ -301,7 +301,7 @@ class Anything(RuleBasedStateMachine):
         asking = {peer: known for peer, known in replica._peers.items() if known.asked_at is not None}
         askable = [peer for peer, known in replica._peers.items() if known.askable]
         if replica.missing and askable:
-            assert asking or step.wake < float("inf"), "nobody is asked, and nobody will be"
+            assert asking or step.wake < float("inf"), "no request is open, and none will be made"
         assert step.wake > self.now or asking, "it is due for ever"
         # 4
         mine = [q for q in self.questions if q.copy is node.copies[doc] and q.epoch == node.epoch]
@@ -342,7 +342,7 @@ class Anything(RuleBasedStateMachine):
         for copy, since, _ in self.joining:
             if any(copy is node.copies[doc] for node in self.nodes for doc in DOCS):
                 standing = copy.replica.catch_up_status(since, self.now)
-                assert None not in standing, "somebody waits for ever"
+                assert None not in standing, "a waiter waits for ever"
         for doc in DOCS:
             assert self.nodes[0].contents[doc].names >= self.acknowledged[doc], "what was acknowledged is lost"
 

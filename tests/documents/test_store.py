@@ -47,7 +47,7 @@ def some_records(count: int) -> list[Record | Merge]:
     for number in range(1, count + 1):
         update = chance.randbytes(chance.choice((0, 1, 30, 30, 30, 700, 5_000, 90_000)))
         if chance.random() < 0.1:
-            records.append(Merge(update, {EditStream(b"somebody", number): number, BOB: seqs[BOB] + 1}))
+            records.append(Merge(update, {EditStream(b"stranger", number): number, BOB: seqs[BOB] + 1}))
             seqs[BOB] += 1
             continue
         stream, other = chance.sample((ADA, BOB), 2)

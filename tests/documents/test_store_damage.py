@@ -294,7 +294,7 @@ def test_after_a_gap_only_independent_records_are_kept(tmp_path: Path) -> None:
         edit(3),  # its stream has a gap now
         edit(3, BOB, deps={ADA: 2}),  # depends on a lost record
         edit(4, BOB),  # continues a record that is left out
-        Merge(b"diff", {EditStream(b"somebody", 1): 5}),  # may depend on anything before it
+        Merge(b"diff", {EditStream(b"stranger", 1): 5}),  # may depend on anything before it
         edit(1, EditStream(b"newcomer", 1), deps={BOB: 2}),
     ]
     path = small(tmp_path, records)

@@ -122,5 +122,5 @@ def test_patience_is_bounded_and_forgotten_with_the_peer() -> None:
     assert trips.patience("near") == LEAST
     assert trips.patience("far") == MOST
     trips.forget("far")
-    trips.forget("nobody")
+    trips.forget("absent")
     assert trips.usual("far") == UNKNOWN

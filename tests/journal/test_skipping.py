@@ -46,7 +46,7 @@ def flip(journal: Journal, group: int, column: str = "value") -> None:
 
 
 @pytest.mark.parametrize("batch_rows", [7, 100, 65_536])
-def test_flipped_bit_costs_one_row_group_however_the_read_is_split(journal: Journal, batch_rows: int) -> None:
+def test_flipped_bit_costs_one_row_group_for_any_split_of_the_read(journal: Journal, batch_rows: int) -> None:
     flip(journal, 3)
     flip(journal, 7)
     damaged = {*range(300, 400), *range(700, 800)}

@@ -65,7 +65,7 @@ def tls() -> TLS:
     )
 
 
-def pair(everybody: TLS, folder: str) -> tuple[Any, Any]:
+def pair(identity: TLS, folder: str) -> tuple[Any, Any]:
     """Return two sockets that are about to connect."""
     scheme = chance.choice(SCHEMES)
     url = {
@@ -74,7 +74,7 @@ def pair(everybody: TLS, folder: str) -> tuple[Any, Any]:
         "ws": "ws://127.0.0.1:0/brick",
         "wss": "wss://127.0.0.1:0/brick",
     }.get(scheme, f"{scheme}://{folder}/{chance.random()}")
-    both: dict[str, Any] = {"linger": 0.0, "tls": everybody if scheme in ("tls+tcp", "wss") else None}
+    both: dict[str, Any] = {"linger": 0.0, "tls": identity if scheme in ("tls+tcp", "wss") else None}
     kind, ours, other, theirs = chance.choice(PAIRS)
     one = kind(listen=url, **both, **ours)
     return one, other(dial=one.address, **both, **theirs)

@@ -23,9 +23,9 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture(scope="session")
-def everybody(authority: trustme.CA) -> TLS:
+def shared_tls(authority: trustme.CA) -> TLS:
     """Settings for both ends of a TLS wire: each presents a certificate for localhost and requires one."""
-    certificate = authority.issue_cert("localhost", common_name="everybody")
+    certificate = authority.issue_cert("localhost", common_name="shared")
     return TLS(
         ca=authority.cert_pem.bytes(),
         cert=certificate.cert_chain_pems[0].bytes(),
@@ -42,8 +42,8 @@ def sockets() -> Iterator[Path]:
 
 
 @pytest.fixture(params=TRANSPORTS)
-def wire(request: pytest.FixtureRequest, sockets: Path, everybody: TLS) -> Wire:
-    return Wire(request.param, sockets, everybody if request.param in ("wss", "tls+tcp") else None)
+def wire(request: pytest.FixtureRequest, sockets: Path, shared_tls: TLS) -> Wire:
+    return Wire(request.param, sockets, shared_tls if request.param in ("wss", "tls+tcp") else None)
 
 
 @pytest.fixture

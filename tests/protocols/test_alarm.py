@@ -7,19 +7,19 @@ import threading
 from nngkit.protocols._alarm import Alarm
 from tests.protocols.wires import WAIT, Background
 
-RINGS = 8_000
+CALLS = 8_000
 
 
 class Often:
     """Called again after two microseconds, which are over before, or just after, the thread goes to sleep."""
 
     def __init__(self) -> None:
-        self.rung = 0
+        self.calls = 0
         self.done = threading.Event()
 
     def due(self) -> float | None:
-        self.rung += 1
-        if self.rung == RINGS:
+        self.calls += 1
+        if self.calls == CALLS:
             self.done.set()
             return None
         return 2e-6
@@ -37,7 +37,7 @@ def test_an_alarm_set_for_a_moment_is_called() -> None:
     alarm = Alarm(often.due)
     try:
         alarm.set(0.0)
-        assert often.done.wait(2 * WAIT), f"silent after {often.rung}"
+        assert often.done.wait(2 * WAIT), f"silent after {often.calls}"
     finally:
         stop.set()
         busy.result()

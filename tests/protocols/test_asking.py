@@ -86,8 +86,8 @@ def test_a_reply_without_room_waits() -> None:
 
 def test_a_reply_to_a_peer_that_left_is_dropped_and_counted() -> None:
     with Rep(listen=TCP) as rep:
-        with RawPeer(rep.address, REQ) as asker:
-            asker.send(WORD.pack(0x80000000) + b"question")
+        with RawPeer(rep.address, REQ) as requester:
+            requester.send(WORD.pack(0x80000000) + b"question")
             request = rep.recv(timeout=WAIT)
         eventually(lambda: not rep.pipes)
         request.reply(b"answer")

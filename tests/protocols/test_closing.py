@@ -99,7 +99,7 @@ ENDINGS = {
     threading.Thread(target=trio.run, args=(in_trio,), daemon=True).start()
     running.acquire(), running.acquire()
 """,
-    "messages nobody takes": """
+    "messages without a receiver": """
     push = ours[4]
     theirs[4].close()
     push.send_many([b"x" * 1000] * 100)
@@ -110,10 +110,10 @@ OVER_WS = """
     for one, other in ((Pair0, Pair0), (Pair1, Pair1), (Push, Pull), (Rep, Req), (Bus, Bus), (Pub, Sub),
                        (Surveyor, Respondent)):
         listener = one(listen="ws://127.0.0.1:0/brick")
-        dialler = other(dial=listener.address)
+        dialer = other(dial=listener.address)
         listener.wait_for_peers(1, 15)
         ours.append(listener)
-        theirs.append(dialler)
+        theirs.append(dialer)
     takers += [sock for sock in ours[11:] + theirs[11:] if hasattr(sock, "arecv")]
 """
 QUIET_THREADS = """
@@ -164,7 +164,7 @@ def test_messages_sent_before_close_arrive(wire: Wire, closer: Caller, sender_li
         closing.result()
 
 
-def test_close_lingers_for_a_slow_peer_until_it_has_everything() -> None:
+def test_close_lingers_until_a_slow_peer_has_all_messages() -> None:
     total = 200  # of 64 KiB, far more than the network's buffers take
     with Push(listen=TCP, send_buffer=1000) as push, RawPeer(push.address, PULL) as slow:
         push.wait_for_peers(1, WAIT)

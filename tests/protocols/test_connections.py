@@ -51,7 +51,7 @@ class RefusedPeers:
 # ---- admission -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reading", [True, False], ids=["somebody receives", "nobody receives"])
+@pytest.mark.parametrize("reading", [True, False], ids=["a caller receives", "no caller receives"])
 def test_messages_of_a_refused_peer_are_neither_received_nor_counted(reading: bool) -> None:
     unknown_peers = RefusedPeers()
     with Pull(listen=TCP, admit=unknown_peers.admit) as pull:
@@ -185,7 +185,7 @@ def reasons(ours: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("wire", ["tcp", "ipc", "ws", "wss", "tls+tcp", "inproc"], indirect=True)
-def test_an_event_says_why_a_peer_has_left(wire: Wire) -> None:
+def test_an_event_has_the_reason_why_a_peer_left(wire: Wire) -> None:
     with Pull(listen=wire.address(), recv_max_size=1000, **wire.options) as pull:
         why = reasons(pull)
         with Push(dial=pull.address, reconnect=0.02, linger=0.0, **wire.options) as push:
@@ -293,7 +293,7 @@ OUT_OF_DESCRIPTORS = """
 
 
 @pytest.mark.parametrize("wire", ["inproc", "tcp"], indirect=True)
-def test_a_dialer_without_descriptors_tries_again_until_there_are_some(wire: Wire) -> None:
+def test_a_dialer_without_descriptors_retries_until_some_are_free(wire: Wire) -> None:
     lines = said(textwrap.dedent(OUT_OF_DESCRIPTORS), wire.address()).splitlines()
     assert lines == ["no peer with 0", "no peer with 1", "connected"]
 

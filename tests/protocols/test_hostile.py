@@ -92,13 +92,13 @@ every = pytest.mark.parametrize("listener", LISTENERS, ids=lambda listener: list
 
 def works(ours: Any, peer: Any) -> None:
     """Send a message from one to the other, and a reply if it needs one. No hostile peer may share the work."""
-    for asker, answerer in ((ours, peer), (peer, ours)):
-        if isinstance(asker, (Req, Surveyor)):
+    for requester, answerer in ((ours, peer), (peer, ours)):
+        if isinstance(requester, (Req, Surveyor)):
             answering = Background(lambda one=answerer: one.recv(timeout=WAIT).reply(b"answer"))
-            if isinstance(asker, Req):
-                assert asker.request(b"question", timeout=WAIT) == b"answer"
+            if isinstance(requester, Req):
+                assert requester.request(b"question", timeout=WAIT) == b"answer"
             else:
-                with asker.start(b"question", timeout=WAIT) as survey:
+                with requester.start(b"question", timeout=WAIT) as survey:
                     assert next(iter(survey)).body == b"answer"
             answering.result()
             return
@@ -388,7 +388,8 @@ def test_replies_with_unknown_ids(listener: Listener) -> None:
         with RawPeer(ours.address, listener.stranger) as stranger:
             ours.wait_for_peers(1, WAIT)
             flood = [
-                struct.pack(">I", 0x80000000 | (number * 2654435761) % 2**32) + b"to nobody" for number in range(1000)
+                struct.pack(">I", 0x80000000 | (number * 2654435761) % 2**32) + b"to no request"
+                for number in range(1000)
             ]
             for reply in flood:
                 stranger.send(reply)
@@ -399,7 +400,7 @@ def test_replies_with_unknown_ids(listener: Listener) -> None:
                 asking = Background(ours.survey, b"question", timeout=WAIT, early=True)
             number = WORD.unpack(stranger.recv()[:4])[0]
             for other in (number ^ 1, 0x80000000, 0xFFFFFFFF):
-                stranger.send(WORD.pack(other) + b"to nobody")
+                stranger.send(WORD.pack(other) + b"to no request")
             stranger.send(WORD.pack(number) + b"answer")
             result = asking.result()
             assert (result if listener.kind is Req else result.replies[0].body) == b"answer"

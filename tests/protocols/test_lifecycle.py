@@ -185,11 +185,11 @@ def test_every_timeout_may_be_zero_or_an_int() -> None:
 # ---- after close -----------------------------------------------------------------------------------------------------
 
 
-SOMEBODY = Pipe(1, "tcp://127.0.0.1:1", True)
+A_PEER = Pipe(1, "tcp://127.0.0.1:1", True)
 COMMON: dict[str, tuple[Any, ...]] = {
     "listen": (TCP,),
     "dial": ("tcp://127.0.0.1:1",),
-    "disconnect": (SOMEBODY,),
+    "disconnect": (A_PEER,),
     "wait_for_peers": (),
     "await_for_peers": (),
 }
@@ -346,28 +346,28 @@ def test_close_ends_the_peer_events(tcp: Wire) -> None:
 def test_close_ends_requests_in_progress(tcp: Wire) -> None:
     with Rep(listen=tcp.address()) as rep:
         req = Req(dial=rep.address)
-        askers = [caller.start(req.request, b"?") for caller in CALLERS for _ in range(2)]
-        assert [rep.recv(timeout=WAIT).body for _ in askers] == [b"?"] * len(askers)
+        requesters = [caller.start(req.request, b"?") for caller in CALLERS for _ in range(2)]
+        assert [rep.recv(timeout=WAIT).body for _ in requesters] == [b"?"] * len(requesters)
         req.close()
-        assert [type(asker.error()) for asker in askers] == [Closed] * len(askers)
+        assert [type(requester.error()) for requester in requesters] == [Closed] * len(requesters)
 
 
 def test_close_ends_requests_that_wait_for_a_peer() -> None:
     req = Req(listen=TCP)
-    askers = [caller.start(req.request, b"?") for caller in CALLERS]
-    eventually(lambda: waiting(req) == 2 * len(askers))  # each for a peer, and for its reply
+    requesters = [caller.start(req.request, b"?") for caller in CALLERS]
+    eventually(lambda: waiting(req) == 2 * len(requesters))  # each for a peer, and for its reply
     req.close()
-    assert [type(asker.error()) for asker in askers] == [Closed] * len(askers)
+    assert [type(requester.error()) for requester in requesters] == [Closed] * len(requesters)
 
 
 def test_close_ends_a_survey_in_progress(tcp: Wire) -> None:
     with Respondent(listen=tcp.address()) as respondent:
         surveyor = Surveyor(dial=respondent.address)
         surveyor.wait_for_peers(1, WAIT)
-        askers = [caller.start(surveyor.survey, b"?", timeout=WAIT * 2) for caller in CALLERS]
-        assert [respondent.recv(timeout=WAIT).body for _ in askers] == [b"?"] * len(askers)
+        requesters = [caller.start(surveyor.survey, b"?", timeout=WAIT * 2) for caller in CALLERS]
+        assert [respondent.recv(timeout=WAIT).body for _ in requesters] == [b"?"] * len(requesters)
         surveyor.close()
-        assert [type(asker.error()) for asker in askers] == [Closed] * len(askers)
+        assert [type(requester.error()) for requester in requesters] == [Closed] * len(requesters)
 
 
 def test_waiting_iterations_end_with_close() -> None:
@@ -409,14 +409,14 @@ def test_a_dialer_is_back_within_200_ms_of_its_listeners_return(tcp: Wire) -> No
 def test_a_request_made_before_the_listener_exists_is_answered_later(kind: Any, tcp: Wire) -> None:
     answering: Any = {Req: Rep, Surveyor: Respondent}[kind]
     asking: Any = None
-    with tcp.reserved() as address, kind(dial=address) as asker:
+    with tcp.reserved() as address, kind(dial=address) as requester:
         if kind is Req:
-            asking = Background(asker.request, b"early", timeout=WAIT)
-            eventually(lambda: waiting(asker))
+            asking = Background(requester.request, b"early", timeout=WAIT)
+            eventually(lambda: waiting(requester))
         with answering(listen=address) as answerer:
             if kind is Surveyor:  # without peers no peer is asked
-                asker.wait_for_peers(1, WAIT)
-                asking = Background(asker.survey, b"early", timeout=WAIT, early=True)
+                requester.wait_for_peers(1, WAIT)
+                asking = Background(requester.survey, b"early", timeout=WAIT, early=True)
             answerer.recv(timeout=WAIT).reply(b"answer")
             reply = asking.result()
             assert (reply if kind is Req else reply.replies[0].body) == b"answer"

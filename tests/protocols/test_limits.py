@@ -239,8 +239,8 @@ def test_max_pipes_counts_connections_without_a_hello_but_not_those_we_dial() ->
         with closing(connect(pull.address)) as third:
             assert was_refused(third)
         pull.dial(there.address)
-        there.send(b"dialled")
-        assert pull.recv(timeout=WAIT) == b"dialled"
+        there.send(b"dialed")
+        assert pull.recv(timeout=WAIT) == b"dialed"
 
 
 def from_host(host: str, address: str) -> socket.socket:

@@ -116,14 +116,14 @@ def test_two_loops_and_a_thread_share_one_socket_on_both_sides() -> None:
             threading.Thread(target=trio.run, args=(ask,)),
             threading.Thread(target=lambda: asked.append([req.request(b"%d" % n, timeout=WAIT) for n in range(300)])),
         ]
-        everybody = [echo(rep), *servers, *clients]
+        threads = [echo(rep), *servers, *clients]
         for thread in servers + clients:
             thread.start()
         for thread in clients:
             thread.join(WAIT)
         assert asked == [[b"%d" % count for count in range(300)]] * 3
         rep.close()
-        for thread in everybody:
+        for thread in threads:
             thread.join(WAIT)
             assert not thread.is_alive()
 

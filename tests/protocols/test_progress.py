@@ -147,18 +147,18 @@ with Pull(dial=sys.argv[1], recv_buffer=8) as pull:
 def test_a_tasks_message_is_written_at_once_though_its_loop_is_busy_afterwards(loop: str) -> None:
     with Push(listen=TCP) as push, RawPeer(push.address, PULL) as pull, Rep(listen=TCP) as rep:
         push.wait_for_peers(1, WAIT)
-        with RawPeer(rep.address, REQ) as asker:
+        with RawPeer(rep.address, REQ) as requester:
             took: list[float] = []
 
             def read() -> None:
                 start = time.monotonic()
                 for _ in range(3):
                     pull.recv()
-                    asker.recv()
+                    requester.recv()
                 took.append(time.monotonic() - start)
 
             for number in range(3):
-                asker.send(WORD.pack(0x80000000 + number) + b"?")
+                requester.send(WORD.pack(0x80000000 + number) + b"?")
 
             async def main() -> None:
                 requests = [await rep.arecv(timeout=WAIT) for _ in range(3)]

@@ -33,7 +33,7 @@ CHUNK = 256 * 1024  # bytes that may exceed a window: one reception
 
 
 @pytest.mark.parametrize("room", [8, 100, 300, None], ids=["8", "100", "300", "default"])
-def test_sub_keeps_the_newest_and_bus_the_oldest_when_the_program_does_not_receive(room: int | None) -> None:
+def test_sub_keeps_the_newest_and_bus_the_oldest_without_a_receiver(room: int | None) -> None:
     total = 3000
     with (
         Sub(listen=TCP, topics="", recv_buffer=room) as sub,

@@ -136,7 +136,7 @@ def test_a_request_that_timed_out_may_still_be_sent_and_its_reply_is_counted_as_
 def test_a_request_that_timed_out_without_a_peer_is_never_sent() -> None:
     with Req(listen=TCP, linger=0.0) as req:
         with pytest.raises(TimedOut):
-            req.request(b"nobody heard this", timeout=0.02)
+            req.request(b"unheard", timeout=0.02)
         with RawPeer(req.address, REP) as theirs:
             asking = Background(req.request, b"this", timeout=WAIT)
             message = theirs.recv()
@@ -221,10 +221,10 @@ def test_close_sends_accepted_replies() -> None:
 
 @pytest.mark.parametrize("wire", ["tcp", "ws", "inproc"], indirect=True)
 @pytest.mark.parametrize("pattern", ["reqrep", "survey"], indirect=True)
-def test_close_does_not_wait_for_askers_that_left(pattern: Pattern, wire: Wire) -> None:
-    with pattern.connected(wire) as (asker, answerer):
-        pattern.carry(BLOCKING, asker, answerer, [b"question"])
-        asker.close()
+def test_close_does_not_wait_for_requesters_that_left(pattern: Pattern, wire: Wire) -> None:
+    with pattern.connected(wire) as (requester, answerer):
+        pattern.carry(BLOCKING, requester, answerer, [b"question"])
+        requester.close()
         eventually(lambda: not answerer.pipes)
         start = time.monotonic()
         answerer.close(linger=WAIT)

@@ -43,7 +43,7 @@ def identity(authority: trustme.CA) -> Identity:
 
 
 @pytest.fixture
-def nobody(authority: trustme.CA) -> TLS:
+def anonymous(authority: trustme.CA) -> TLS:
     """Return settings that trust the authority and present no certificate."""
     return TLS(ca=authority.cert_pem.bytes(), server_name="localhost")
 
@@ -93,16 +93,16 @@ def test_a_certificate_needs_no_common_name(transport: str, identity: Identity) 
 
 @transports
 def test_a_client_without_a_certificate_is_refused_by_a_server_with_a_ca(
-    transport: str, identity: Identity, nobody: TLS
+    transport: str, identity: Identity, anonymous: TLS
 ) -> None:
-    stays_out(transport, identity("server"), nobody)
+    stays_out(transport, identity("server"), anonymous)
 
 
 @transports
 def test_a_client_without_a_certificate_is_served_by_a_server_without_a_ca(
-    transport: str, identity: Identity, nobody: TLS
+    transport: str, identity: Identity, anonymous: TLS
 ) -> None:
-    of_client, of_server = gets_in(transport, identity("server", ca=None), nobody)
+    of_client, of_server = gets_in(transport, identity("server", ca=None), anonymous)
     assert (of_client.peer_name, of_client.alt_names, of_client.verified) == (None, (), False)
     assert (of_server.peer_name, of_server.verified) == ("server", True)
 
@@ -113,8 +113,8 @@ def test_a_client_with_another_authority_is_refused(transport: str, identity: Id
 
 
 @transports
-def test_a_server_with_another_authority_is_refused(transport: str, identity: Identity, nobody: TLS) -> None:
-    stays_out(transport, identity("server", issuer=trustme.CA(), ca=None), nobody)
+def test_a_server_with_another_authority_is_refused(transport: str, identity: Identity, anonymous: TLS) -> None:
+    stays_out(transport, identity("server", issuer=trustme.CA(), ca=None), anonymous)
 
 
 @transports
@@ -205,7 +205,7 @@ def test_the_protocol_is_tls(identity: Identity, authority: trustme.CA) -> None:
 
 @pytest.mark.parametrize("form", [str, Path], ids=["path as text", "Path"])
 def test_certificates_may_be_files(form: Callable[[Any], Any], identity: Identity, tmp_path: Path) -> None:
-    given = identity("somebody")
+    given = identity("client")
     paths = {}
     for what in ("ca", "cert", "key"):
         content = getattr(given, what)
@@ -217,13 +217,13 @@ def test_certificates_may_be_files(form: Callable[[Any], Any], identity: Identit
 
 
 def test_certificates_may_be_text(identity: Identity) -> None:
-    given = identity("somebody")
+    given = identity("client")
     text = {what: getattr(given, what).decode() for what in ("ca", "cert", "key")}
     gets_in("tls+tcp", given, TLS(**text, server_name="localhost"))
 
 
 def test_a_key_may_have_a_password(identity: Identity) -> None:
-    plain = identity("somebody")
+    plain = identity("client")
     assert isinstance(plain.key, bytes)
     locked = load_pem_private_key(plain.key, None).private_bytes(
         Encoding.PEM, PrivateFormat.TraditionalOpenSSL, BestAvailableEncryption(b"sesame")
@@ -241,7 +241,7 @@ def listening(settings: dict[str, Any]) -> None:
 
 @pytest.fixture
 def good(identity: Identity) -> dict[str, Any]:
-    given = identity("somebody")
+    given = identity("client")
     return {"ca": given.ca, "cert": given.cert, "key": given.key}
 
 
@@ -274,7 +274,7 @@ def test_invalid_pem_is_refused(what: str, good: dict[str, Any]) -> None:
         listening(good | {what: b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n"})
 
 
-def test_incomplete_settings_are_refused(good: dict[str, Any], everybody: TLS) -> None:
+def test_incomplete_settings_are_refused(good: dict[str, Any], shared_tls: TLS) -> None:
     for lacking, why in (("cert", "must be given together"), ("key", "must be given together")):
         with pytest.raises(ConfigError, match=why):
             listening(good | {lacking: None})
@@ -286,12 +286,12 @@ def test_incomplete_settings_are_refused(good: dict[str, Any], everybody: TLS) -
         for url in ("tls+tcp://127.0.0.1:1", "wss://127.0.0.1:1/"):
             with pytest.raises(ConfigError, match="needs tls="):
                 Push(**{way: url})  # type: ignore[arg-type]
-    with Push(listen="tcp://127.0.0.1:0", tls=everybody) as push:  # which tcp ignores
+    with Push(listen="tcp://127.0.0.1:0", tls=shared_tls) as push:  # which tcp ignores
         assert push.address.startswith("tcp://")
 
 
 def test_secrets_are_not_shown(identity: Identity) -> None:
-    given = identity("somebody", password="sesame")
+    given = identity("client", password="sesame")
     assert isinstance(given.key, bytes)
     assert "sesame" not in repr(given)
     assert given.key.decode() not in repr(given)

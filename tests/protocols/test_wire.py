@@ -171,7 +171,7 @@ def test_a_request_has_an_id_with_the_top_bit_set_and_so_has_its_reply() -> None
             message = theirs.recv()
             assert message[4:] == body
             ids.append(WORD.unpack(message[:4])[0])
-            theirs.send(WORD.pack(ids[-1] ^ 1) + b"to nobody")
+            theirs.send(WORD.pack(ids[-1] ^ 1) + b"to no request")
             theirs.send(message[:4] + body[::-1])
             assert asking.result() == body[::-1]
         assert all(number & 0x80000000 for number in ids)
@@ -186,7 +186,7 @@ def test_a_survey_has_an_id_with_the_top_bit_set_and_takes_every_reply_with_it()
         assert (message[0] >> 7, message[4:]) == (1, b"who?")
         for reply in (b"", b"again"):
             theirs.send(message[:4] + reply)
-        theirs.send(WORD.pack(WORD.unpack(message[:4])[0] ^ 1) + b"to nobody")
+        theirs.send(WORD.pack(WORD.unpack(message[:4])[0] ^ 1) + b"to no request")
         result = asking.result()
         assert [reply.body for reply in result.replies] == [b"", b"again"]
         assert (result.expected, result.answered) == (1, 1)
@@ -321,7 +321,7 @@ def upgraded(host_listened_on: str, host_asked_for: str, path: str, subprotocol:
         ("127.0.0.1", "127.0.0.1", "/brick", "pull.sp.nanomsg.org", b"400"),
         ("127.0.0.1", "127.0.0.1", "/brick", None, b"400"),
     ],
-    ids=["as asked", "any port", "another host", "any host", "another path", "the dialler's protocol", "no protocol"],
+    ids=["as asked", "any port", "another host", "any host", "another path", "the dialer's protocol", "no protocol"],
 )
 def test_a_ws_listener_requires_its_host_path_and_protocol_and_sends_binary_frames(
     listened: str, host: str, path: str, subprotocol: str | None, status: bytes

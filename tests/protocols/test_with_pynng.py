@@ -57,7 +57,7 @@ def test_pynng_works_before_and_after_ours() -> None:
     assert said(BEGIN + program) == "done"
 
 
-def test_pynng_first_imported_after_ours_was_used() -> None:
+def test_pynng_is_first_imported_after_nngkit_was_used() -> None:
     program = """
     from nngkit.protocols import Pull, Push
     with Push(listen="tcp://127.0.0.1:0") as push, Pull(dial=push.address) as pull:
@@ -73,7 +73,7 @@ def test_pynng_first_imported_after_ours_was_used() -> None:
     assert said(program) == "done"
 
 
-def test_pynng_and_ours_exchange_messages_in_one_process() -> None:
+def test_pynng_and_nngkit_exchange_messages_in_one_process() -> None:
     program = """
     with Push(listen=TCP) as push, pynng.Pull0(dial=push.address, recv_timeout=15000) as pull:
         push.send_many([b"%d" % number for number in range(100)])
@@ -209,7 +209,7 @@ def test_both_are_awaited_under_asyncio() -> None:
     assert said(BEGIN + MIXED + program) == "done"
 
 
-def test_pynng_and_ours_exchange_messages_under_trio() -> None:
+def test_pynng_and_nngkit_exchange_messages_under_trio() -> None:
     program = """
     async def main():
         with pynng.Rep0() as rep:

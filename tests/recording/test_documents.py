@@ -117,7 +117,7 @@ async def test_recorder_resumes_at_the_end_of_the_journal(tmp_path: Path) -> Non
                 assert kept.digests == {"minutes": doc.digest()}
                 assert kept.stats.restored == (1 if start else 0)
                 assert (kept.stats.left, kept.stats.bad) == (0, 0)
-            doc.text("body").insert(0, "while nobody listens;")
+            doc.text("body").insert(0, "before a listener;")
     # No record is redundant, not even before deduplication: the recorder knew what it had.
     have: Versions = {}
     for kept_record in map(parse, read(tmp_path / "j")):
@@ -126,7 +126,7 @@ async def test_recorder_resumes_at_the_end_of_the_journal(tmp_path: Path) -> Non
         have = merge(have, brings)
     assert have == {ada.me: 62}
     text = str(applied(tmp_path / "j")["minutes"].text("body"))
-    assert "while nobody listens;" + text == str(doc.text("body"))
+    assert "before a listener;" + text == str(doc.text("body"))
 
 
 async def test_recorder_restores_a_document_lost_by_all_other_peers(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_stream_is_written_once_across_restarts(spark: SparkSession, tmp_path: P
 def test_missing_peer_raises_timed_out(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(1).selectExpr("'x' as value")
     for protocol in ("push", "pub", "req"):
-        out = rows.write.format("nng").option("protocol", protocol).option("dial", f"ipc://{tmp_path}/nobody")
+        out = rows.write.format("nng").option("protocol", protocol).option("dial", f"ipc://{tmp_path}/absent")
         text = error_of(lambda out=out: out.option("timeout", "0.5").mode("append").save())  # type: ignore[misc]
         assert "TimedOut" in text, protocol
 

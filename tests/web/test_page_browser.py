@@ -192,7 +192,7 @@ async def network(page: Page, *, there: bool) -> None:
     await page.do(lambda: page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", conditions))
 
 
-async def test_wrong_key_is_refused_and_a_right_one_admitted(browser: webdriver.Chrome) -> None:
+async def test_wrong_key_is_refused_and_the_right_key_admitted(browser: webdriver.Chrome) -> None:
     async with peer() as home, serving(home) as server:
         doc = home.open("minutes")
         doc.text("body").insert(0, "secret")

@@ -325,7 +325,7 @@ async def test_many_clients_are_served_concurrently(folder: Path) -> None:
         assert server.stats.connections == 200
 
 
-async def test_cancelling_closes_everything(folder: Path) -> None:
+async def test_cancelling_closes_all_connections(folder: Path) -> None:
     async with serving(folder) as server:
         stream = await trio.open_tcp_stream("127.0.0.1", server.port)
         await until(lambda: server.stats.open == 1)

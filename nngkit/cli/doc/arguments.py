@@ -109,7 +109,7 @@ class Action:
 
 ACTIONS: Final[dict[str, Action]] = {
     "edit": Action(
-        "edit a text in the terminal, together with everyone who has it open",
+        "edit a text in the terminal, at the same time as other peers",
         ("NAME", "text", "editor", "store", *NET, "json"),
         "keys: arrows, home, end, page keys; Ctrl-S waits until the text is durable; Ctrl-Z and Ctrl-Y undo and redo;\n"
         "Ctrl-Q quits. --json: one line on exit.",

@@ -219,7 +219,7 @@ class _Editor:
 
     async def _draw_always(self) -> None:
         while True:
-            self._session.notified = trio.Event()
+            self._session.notified.clear()
             self._draw()
             await trio.sleep(FRAME)
             await self._session.notified.wait()

@@ -4,7 +4,7 @@
 
     session = Session(peer, document, "body", name="Ada")
     nursery.start_soon(session.run)
-    session.others(), session.status(), session.notified    # an event, set when the screen is to be drawn again
+    session.others(), session.status(), session.notified    # a WakeUp to redraw the screen
     await session.save(timeout)                             # the message for the user
 """
 
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import trio
 
+from nngkit.background import WakeUp
 from nngkit.cli.doc.status import disks
 from nngkit.cli.doc.view import Other, Span, Style
 from nngkit.documents import Document, DocumentPeer
@@ -38,8 +39,8 @@ class Session:
         self.name = name
         self.stored = stored
         self.message = ""
-        self.notified = trio.Event()
-        self.changed = trio.Event()  # set when the document changes
+        self.notified = WakeUp()
+        self.changed = WakeUp()  # when the document changes
         self._changes = 1
         self._on_disk = 0  # number of the last change on the local disk
         self._elsewhere = (0, 0)  # number of the last change on peers' disks, and of these disks
@@ -49,12 +50,12 @@ class Session:
 
     def _changed(self, update: bytes, origin: object) -> None:
         self._changes += 1
-        self.changed.set()
+        self.changed.wake()
         self.notify()
 
     def notify(self) -> None:
         """Have the screen drawn again."""
-        self.notified.set()
+        self.notified.wake()
 
     # ------------------------------------------------------------------ others
 
@@ -161,7 +162,6 @@ class Session:
                 self._on_disk = number
                 self.notify()
                 if number == self._changes:
-                    self.changed = trio.Event()
                     await self.changed.wait()
         except NngkitError as error:
             self.message = f"the disk: {error}"

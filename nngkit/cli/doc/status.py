@@ -21,7 +21,18 @@ from nngkit.errors import ConfigError, TimedOut
 __all__ = ["disks", "run"]
 
 ASKED: Final = 2.0  # seconds for peers to report durability
-COUNTERS: Final = ("said", "heard", "edits", "delivered", "duplicates", "held", "gaps", "asked", "failed", "refused")
+COUNTERS: Final = (
+    "sent",
+    "received",
+    "edits",
+    "delivered",
+    "duplicates",
+    "held",
+    "gaps",
+    "requests",
+    "failed",
+    "refused",
+)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -17,16 +17,16 @@ import hashlib
 import struct
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 
+from nngkit.background import WakeUp
 from nngkit.cli.histogram import Histogram
 from nngkit.errors import TimedOut
-from nngkit.protocols import PeerEvent, Rep, Req, Respondent, Socket, Surveyor
+from nngkit.protocols import Rep, Req, Respondent, Socket, Surveyor
 
 __all__ = ["ENDS", "Load", "Result", "boot", "joined", "sink", "source", "until"]
 
@@ -83,17 +83,11 @@ def boot() -> int:
 
 async def until(socket: Any, true: Callable[[], Any]) -> None:
     """Wait until `true()`, checked when a peer joins or leaves: counters also show peers that did both."""
-    token, changed = trio.lowlevel.current_trio_token(), trio.Event()
-
-    def look(_: PeerEvent) -> None:  # on any thread
-        with suppress(trio.RunFinishedError):
-            token.run_sync_soon(lambda: changed.set())  # noqa: PLW0108 - `changed` is replaced meanwhile
-
-    end = socket.on_peer(look)
+    changed = WakeUp()
+    end = socket.on_peer(lambda _: changed.wake_soon())  # on any thread
     try:
         while not true():
             await changed.wait()
-            changed = trio.Event()
     finally:
         end()
 

@@ -9,9 +9,9 @@
 Traceback (most recent call last):
 ValueError: byte 4 is inside a character
 
-pycrdt counts UTF-8 bytes, and splits a character if told to, so all positions are converted here. A non-ASCII text has
-a mirror of its characters: blocks of about 1,000 code points in groups of about 100 blocks, so that an edit scans two
-short lists and encodes at most one block. An ASCII text needs none: a byte is a code point.
+pycrdt counts UTF-8 bytes, and accepts positions inside a character, so this module converts all positions. A non-ASCII
+text has a mirror of its characters: blocks of about 1,000 code points in groups of about 100 blocks, so that an edit
+scans two short lists and encodes at most one block. An ASCII text needs none: a byte is a code point.
 
 A delta describes the change of a text from its beginning: `Keep` a number of code points, `Insert` a string, `Delete` a
 number of code points; the rest stays. For arrays, with items, and a tuple of values in place of the string.

@@ -8,7 +8,7 @@
         body.insert(0, "hello")
     other.apply(doc.changes_since(other.state()))
 
-Text positions are code points, and values are JSON plus bytes, whatever the engine uses inside. An engine needs:
+Text positions are code points, and values are JSON plus bytes, for every engine. An engine needs:
 updates as bytes with author and number, a check that an update connects, text positions that survive edits of others,
 and undo of one author's edits.
 """
@@ -80,7 +80,7 @@ class ArrayChange:
 class MapChange:
     """`keys`: the old and the new value of each changed key, MISSING for none.
 
-    A new shared type is given as its plain value; a replaced or deleted one as None, as it has no content any more.
+    A new shared type is given as its plain value, a replaced or deleted one as None.
     """
 
     path: tuple[str | int, ...]

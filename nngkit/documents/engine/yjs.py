@@ -13,7 +13,7 @@ version differs):
   that connects.
 - An update that passes may still corrupt a document (two items that build on each other). This is detected, and the
   document is rebuilt from its earlier content, which is kept as one update and those since. Nested types and undo
-  histories must then be obtained again (Broken says so).
+  histories must then be obtained again; using the old ones raises Broken.
 - A Rust panic is a BaseException.
 - A root from a remote update has no type until it is opened. If it is read as one type and later opened as another,
   observing it panics. So roots that were not opened here are read from a scratch copy.

@@ -69,7 +69,7 @@ class Cursors:
         return text.sticky_index(at, pycrdt.Assoc.AFTER).encode()
 
     def locate(self, node: TextNode, cursor: bytes) -> int | None:
-        """Return the current code point of a position; None if it is invalid, or its item is not here."""
+        """Return the current code point of a position; None if it is invalid, or its item is missing."""
         try:
             kind, client, clock, after = _read(cursor)
         except ValueError:

@@ -97,7 +97,7 @@ def parse(data: bytes) -> Parsed:
 class Pairs:
     """Characters of two UTF-16 units in the items of a document, which no update may split.
 
-    The engine splits them if told to, and then encodes invalid updates (measured).
+    The engine accepts positions that split them, and then encodes invalid updates (measured).
     """
 
     def __init__(self) -> None:

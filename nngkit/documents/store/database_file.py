@@ -80,7 +80,7 @@ def translated(error: Exception, path: str) -> NngkitError:
 
 
 class Lock:
-    """Exclusive lock of a store; released when the process ends, for whatever reason.
+    """Exclusive lock of a store; the operating system releases it at the end of the process.
 
     Raises ConfigError if another process has it, this process has it already, or it cannot be created.
     """

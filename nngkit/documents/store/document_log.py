@@ -1,7 +1,8 @@
 """Log of one document in a store, for a disk that is slower than its writers, or has failed.
 
-Edits cannot be delayed or rejected: they are applied and published already. So what the store has no room for is queued
-here, in order, and `synced` waits for it too. After a failure of the store every `synced` raises; editing continues.
+Edits cannot be delayed or rejected: they are applied and published already. So edits for which the store has no room
+are queued, in order, and `synced` waits for them too. After a failure of the store every `synced` raises; editing
+continues.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class StoreDocumentLog:
         while self._late and self._failure is None:
             await self._caught_up.wait()
         if self._failure is not None:
-            raise type(self._failure)(str(self._failure)) from self._failure
+            raise self._failure.again() from self._failure
         await self._store.synced(self._store.ticket())
 
     async def flush(self) -> None:

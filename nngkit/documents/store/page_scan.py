@@ -1,8 +1,8 @@
 """Search a damaged store file for sealed rows, without SQLite. Pure: bytes in, rows out.
 
 A damaged root page makes all pages below it unreachable for SQLite, though they are intact. A row is recognizable by
-its seal wherever it lies, so the tree is not needed: each page of the database and of its log is searched for the
-pattern of a row, and whatever has a valid seal is a row::
+its seal at any position, so the tree is not needed: each page of the database and of its log is searched for the
+pattern of a row, and a match with a valid seal is a row::
 
     [bytes of payload][key][bytes of header][0][type and length of body] body ...[overflow page]
 

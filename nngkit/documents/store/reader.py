@@ -1,6 +1,6 @@
 """Reading a store: one connection, one transaction per query, every row verified.
 
-A query sees one commit, whatever is written meanwhile, and never waits for the writer. Missing or altered rows raise
+A query reads one commit, unaffected by concurrent writes, and never waits for the writer. Missing or altered rows raise
 StoreDamaged with the document and the row. Knows neither trio nor what is queued for writing.
 """
 

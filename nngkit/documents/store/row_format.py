@@ -12,7 +12,7 @@
     past       document, chunk  history: author, time and size of records that are in the snapshot
 
 A row ends with a *seal*: 8 bytes of BLAKE2b over table, key and content. It detects flipped bits, which SQLite does
-not, and rows under a wrong key; and it identifies a row wherever it lies in a file, which recovery is based on. Missing
+not, and rows under a wrong key; and it identifies a row at any position in a file, which recovery is based on. Missing
 rows are detected by their numbers: they have no gaps, and heads and facts tell where they end.
 """
 
@@ -42,7 +42,7 @@ _EDIT, _DIFF = 1, 2
 _RECORD = struct.Struct(f">BQ{ORIGIN}sQQI")  # kind, milliseconds since 1970, origin, epoch, seq, bytes of deps
 _LENGTH = struct.Struct(">I")
 _ENTRY = struct.Struct(f">{ORIGIN}sQQQQ")  # origin, epoch, seq, milliseconds, size
-_NOBODY: Final = EditStream(bytes(ORIGIN), 0)
+_NO_STREAM: Final = EditStream(bytes(ORIGIN), 0)
 _VERSIONS: Final = 64 << 20  # bytes of versions: two million streams, far beyond any document that can be opened
 
 
@@ -195,7 +195,7 @@ def encode_merge(merge: Merge, base: Mapping[EditStream, int] | None, millisecon
     """`base`: versions of the document before the merge, its dependencies; None if unknown."""
     parts = [encode_versions(merge.versions), None if base is None else encode_versions(base)]
     said = envelope.encode(parts)
-    return b"".join((_RECORD.pack(_DIFF, milliseconds, *_NOBODY, 0, len(said)), said, merge.update))
+    return b"".join((_RECORD.pack(_DIFF, milliseconds, *_NO_STREAM, 0, len(said)), said, merge.update))
 
 
 def decode_record(content: bytes) -> Record | Merge:
@@ -268,7 +268,7 @@ def decode_saved(content: bytes) -> tuple[Saved, int]:
 
 def encode_history(entries: Iterable[Entry]) -> bytes:
     def packed(entry: Entry) -> bytes:
-        return _ENTRY.pack(*(entry.stream or _NOBODY), entry.seq, round(entry.time * 1000), entry.size)
+        return _ENTRY.pack(*(entry.stream or _NO_STREAM), entry.seq, round(entry.time * 1000), entry.size)
 
     return zlib.compress(b"".join(map(packed, entries)), 1)
 

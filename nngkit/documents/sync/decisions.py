@@ -25,9 +25,9 @@ class AskEdits:
 
 @dataclass(frozen=True, slots=True)
 class AskAll:
-    """Ask `peer` for everything missing here; then call `merged` and `caught_up`, `unknown_document`, or `failed`.
+    """Ask `peer` for all missing edits; then call `merged` and `caught_up`, `unknown_document`, or `failed`.
 
-    `whole`: ask as if the document were empty here.
+    `whole`: ask as if the local document were empty.
     """
 
     peer: EditStream

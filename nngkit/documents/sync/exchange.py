@@ -122,7 +122,7 @@ class Exchange:
         self._clients: dict[str, int] = {}
         self._wakes: dict[str, float] = {}
         self._dirty: set[str] = set()
-        self._dialled: set[str] = set()
+        self._dialed: set[str] = set()
         self._loop = trio.lowlevel.current_trio_token()
         # The queues bound a burst: BUS drops what is beyond, and it has to be repaired.
         self.bus = Bus(
@@ -189,8 +189,8 @@ class Exchange:
 
     def dial(self, address: str) -> None:
         """Dial a BUS address, once."""
-        if address not in self._dialled and address not in self.bus.addresses:
-            self._dialled.add(address)
+        if address not in self._dialed and address not in self.bus.addresses:
+            self._dialed.add(address)
             self.bus.dial(address)
 
     # ------------------------------------------------------------------ documents
@@ -224,11 +224,11 @@ class Exchange:
             self.bus.send(data)
         except Closed:
             return
-        self.counts["said"] += 1
-        self.counts["bytes_said"] += len(data) * len(self.bus.pipes)
+        self.counts["sent"] += 1
+        self.counts["bytes_sent"] += len(data) * len(self.bus.pipes)
 
     def _count_bytes(self, size: int) -> None:
-        self.counts["bytes_asked"] += size
+        self.counts["request_bytes"] += size
 
     async def ask(self, peer: EditStream, request: SyncRequest, timeout: float) -> SyncReply:
         """Send a request to a peer; see `repair.RepairClient.ask`."""
@@ -296,20 +296,20 @@ class Exchange:
             if one.doc in self._copies or self._host.accepts(one.doc):
                 self._handle_document(one.doc, one, member, now)
             else:
-                self.counts["elsewhere"] += 1
+                self.counts["not_open"] += 1
         self.activity.set()
 
     def _handle_document(self, doc: str, message: Updates | DocumentHeartbeat, member: Member, now: float) -> None:
         copy = self._copies.get(doc)
         if copy is None:
-            self.counts["elsewhere"] += 1
+            self.counts["not_open"] += 1
             return
         copy.heard(message, member.stream, now)
         self.wake(doc)
 
     def _handle_awareness(self, message: Aware) -> None:
         if message.doc not in self._copies:
-            self.counts["elsewhere"] += 1
+            self.counts["not_open"] += 1
             return
         if message.sender == self.me:
             return  # our own message, back through a relay
@@ -376,7 +376,7 @@ class Exchange:
 
     async def _ask_for(self, copy: LocalCopy, question: Ask, request: SyncRequest) -> None:
         await self._host.room()  # a reply may be large
-        self.counts["asked"] += 1
+        self.counts["requests"] += 1
         body = None
         try:
             reply = await self.ask(question.peer, request, REPLY_TIMEOUT)

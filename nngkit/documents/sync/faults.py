@@ -41,7 +41,7 @@ class NetworkFaults:
     lost: int = 0
 
     def loses(self, rng: Chance) -> bool:
-        """Return True if a message is lost. Called before decoding, as a lost message must cost nothing."""
+        """Return True to drop a message. Called before decoding, as a lost message must cost nothing."""
         if self.loss and rng.random() < self.loss:
             self.lost += 1
             return True

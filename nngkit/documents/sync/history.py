@@ -39,10 +39,10 @@ OTHERS: Final = 4  # further streams in each heartbeat: all 1,024 are sent withi
 class Settings:
     """Limits of a replica.
 
-    `quiet`: seconds without a change before digests are compared. `order`: seconds that a missing edit may arrive by
-    itself before it is requested. `few`: up to so many missing edits are requested one by one, so the reply is a few
-    messages long. `log_*`: recent edits kept to answer peers. `held_*`: edits held back. Bytes are memory including
-    dependencies, as a hostile peer may send many of those.
+    `quiet`: seconds without a change before digests are compared. `order`: seconds to wait for a missing edit before it
+    is requested. `few`: up to this number, missing edits are requested by number, so the reply is a few messages long.
+    `log_*`: recent edits kept to answer peers. `held_*`: edits held back. Bytes are memory including dependencies, as a
+    hostile peer may send many of those.
     """
 
     quiet: float = 0.25
@@ -123,7 +123,7 @@ class History:
     # ------------------------------------------------------------------ edits
 
     def edited(self, payload: bytes, now: float) -> Updates:
-        """Record a local edit. Its deps are what changed here since our last edit."""
+        """Record a local edit. Its deps are the streams that changed since the last local edit."""
         seq = self.versions.get(self.me, 0) + 1
         edit = Edit(payload, {stream: self.versions[stream] for stream in self._undeclared if stream in self.versions})
         self._undeclared.clear()
@@ -209,7 +209,7 @@ class History:
         self.held_bytes -= _weight(edit)
 
     def advance(self, stream: EditStream, seq: int, now: float) -> None:
-        """Record that `stream` is here up to `seq`."""
+        """Record that all edits of `stream` up to `seq` were received."""
         new = stream not in self.versions
         self._set(stream, seq, now)
         if new:
@@ -324,7 +324,7 @@ class History:
         return {stream: missing for stream, missing in found.items() if missing}
 
     def lacking(self, stream: EditStream) -> int:
-        """Return the number of edits of `stream` that exist and are not here."""
+        """Return the number of missing edits of `stream`."""
         return max(0, self.heads.get(stream, 0) - self.versions.get(stream, 0) - len(self.held.get(stream, ())))
 
     def ranges(self, stream: EditStream) -> Iterator[Range]:

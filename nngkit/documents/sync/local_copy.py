@@ -248,7 +248,7 @@ class LocalCopy:
 
     def _merge(self, peer: EditStream, update: bytes, versions: Versions, now: float) -> bool:
         if versions.get(self.replica.me, 0) > self.replica.versions.get(self.replica.me, 0):
-            self._refused(peer, "it claims more edits of ours than we have made")
+            self._refused(peer, "it claims more edits of this peer than exist")
             self.replica.failed(peer, now)
             return False
         try:

@@ -59,7 +59,7 @@ class Members:
         self._ended: dict[int, bool] = {}
 
     def present(self) -> list[Member]:
-        """Return the members that were heard recently."""
+        """Return the members that sent a message recently."""
         return [member for member in self.known.values() if member.present]
 
     def editing(self, now: float) -> int:

@@ -155,7 +155,7 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Request everything missing here. `state`: the engine's state vector, None if the document is empty."""
+    """Request all missing edits. `state`: the engine's state vector, None if the document is empty."""
 
     sender: EditStream
     token: str | None

@@ -92,8 +92,8 @@ class BusReceiver:
 
     def receive(self, data: bytes, pipe: int, address: str) -> None:
         """Handle one message from the connection `pipe` at `address`."""
-        self._counts["heard"] += 1
-        self._counts["bytes_heard"] += len(data)
+        self._counts["received"] += 1
+        self._counts["bytes_received"] += len(data)
         if self._faults is not None and self._faults.loses(self._rng):
             return
         message: BusMessage | None = self._repeated_heartbeat(data, pipe)

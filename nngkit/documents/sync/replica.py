@@ -1,4 +1,4 @@
-"""Replica: which edits of one document are here, which are missing, and which peer is asked for them. Pure.
+"""Replica: which edits of one document were received, which are missing, and which peer is asked for them. Pure.
 
 Events change the state (`replica_state.py`); then one function, `evaluate`, decides on all actions. It knows no clock
 (`now` is given, in seconds), no socket, and nothing of the content of an edit. The caller applies delivered edits in
@@ -136,7 +136,7 @@ class Replica(ReplicaState):
         return gap.due
 
     def _who_has(self, streams: Iterable[EditStream]) -> list[EditStream]:
-        """Return the askable peers that report something missing here; all, if none does."""
+        """Return the askable peers that report missing edits; all, if none does."""
         wanted = list(streams) or list(self._gaps)
         able = [name for name, peer in self._peers.items() if peer.askable]
         found = [
@@ -203,7 +203,7 @@ class Replica(ReplicaState):
                 asks.append(Offer(name, whole=peer.failures % 2 == 1))
 
     def _ask_to_catch_up(self, now: float, asks: list[Ask]) -> Iterator[float]:
-        """Ask all peers in turn, as heartbeats report little during edits; the first reply brings the most."""
+        """Ask all peers in turn, as heartbeats report little during edits; the first reply contains most of them."""
         since = max(self._catching)
         for name, peer in self._peers.items():
             if not peer.askable or self._peer_status(peer, since, now) is not None:

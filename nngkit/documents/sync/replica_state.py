@@ -95,7 +95,7 @@ class ReplicaState:
         mine = self.versions.get(self.me, 0)
         if any(edit.deps.get(self.me, 0) > mine for edit in updates.edits):
             self.counts.refused += len(updates.edits)
-            return "it depends on edits of ours that do not exist"
+            return "it depends on edits of this peer that do not exist"
         if self.history.is_old(stream):
             self.counts.old += len(updates.edits)
             self.history.needs_snapshot = True
@@ -197,7 +197,7 @@ class ReplicaState:
         self.history.settle(now)
 
     def caught_up(self, peer: EditStream) -> None:
-        """Record that the reply of `peer` to an AskAll is applied: everything it had when asked is here."""
+        """Record that the reply of `peer` to an AskAll is applied: all edits that it had when asked were received."""
         known = self._peers.get(peer)
         if known is not None:
             known.caught_up_at = known.all_asked_at
@@ -251,9 +251,9 @@ class ReplicaState:
         self._catching.remove(since)
 
     def catch_up_status(self, since: float, now: float) -> list[bool | None]:
-        """Return a status per present peer: True if everything it had at `since` is here, None if that is open.
+        """Return a status per present peer: True if all edits that it had at `since` were received.
 
-        False if it does not have the document.
+        None if that is open, False if it does not have the document.
         """
         return [self._peer_status(peer, since, now) for peer in self._peers.values()]
 
@@ -273,7 +273,7 @@ class ReplicaState:
     # ------------------------------------------------------------------ requests of other peers
 
     def make_heartbeat(self, now: float) -> DocumentHeartbeat:
-        """Return our part of a heartbeat about this document."""
+        """Return this document's row of a heartbeat."""
         if self.is_quiet(now) and (content := self._our_content()) is not None:
             return DocumentHeartbeat(self.doc, self.history.digest(), content, {})
         return DocumentHeartbeat(self.doc, None, None, self.history.recent_heads(now))
@@ -288,7 +288,7 @@ class ReplicaState:
         return self.history.edits_missing_at({} if known is None else known.claims, size=size, many=many)
 
     def has(self, versions: Mapping[EditStream, int]) -> bool:
-        """Return True if all of `versions` is here, disregarding streams too old for the vector."""
+        """Return True if the document has all of `versions`, disregarding streams too old for the vector."""
         return all(
             self.versions.get(stream, 0) >= seq or self.history.is_old(stream) for stream, seq in versions.items()
         )

@@ -7,7 +7,7 @@
 
 A plot fills the page's width, also on a phone. The SVG holds only lines and boxes and is stretched; text is HTML beside
 it, positioned in percent, so it keeps its size. On a phone, times of the class `wide` are hidden. Colours are classes
-(c0 to c7), so the page's style decides, for light and for dark. Text is escaped here.
+(c0 to c7), so the page's style decides, for light and for dark. This module escapes text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Figures of the report: Spark's queries, and the bounded results fetched to the driver. Batch only.
 
-Spark counts all rows. The fetched results are bounded, whatever the journal holds: `ROWS` rows of each table, `POINTS`
+Spark counts all rows. The fetched results are bounded, for any journal: `ROWS` rows of each table, `POINTS`
 points for each of `COLOURS` topics, and `PARTS` intervals of each of `BARS` providers. Totals are of all rows.
 """
 

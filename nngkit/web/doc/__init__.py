@@ -1,7 +1,7 @@
 """The page that edits documents: a peer in JavaScript, and the location of its build. Its sources lie beside this file.
 
 `python3 dev.py web` builds it in a checkout; wheels built after that contain it. docs/documents.md, "In a browser",
-says what it does; the first lines of replica.js and peer.js say how. For a peer that listens on ws::
+describes it; replica.js and peer.js describe the implementation. For a peer that listens on ws::
 
     site = page_site(repair=peer.repair_addresses, bus=peer.addresses, documents=lambda: ["minutes"], store=origin)
     server = await nursery.start(nngkit.web.server.serve, site)

@@ -59,7 +59,7 @@ export class Requests {
   constructor(socket, random) {
     this.#socket = socket;
     this.#next = Math.floor(random() * MARK);
-    socket.onmessage = ({ data }) => this.#heard(data);
+    socket.onmessage = ({ data }) => this.#receive(data);
   }
 
   /** Send a request; resolve to the reply's body. Rejects with LinkLost after `timeout` seconds, or when the connection ends. */
@@ -90,7 +90,7 @@ export class Requests {
     return waiting;
   }
 
-  #heard(data) {
+  #receive(data) {
     if (!(data instanceof ArrayBuffer) || data.byteLength < 4) return;
     const word = new DataView(data).getUint32(0);
     if (word < MARK) return;

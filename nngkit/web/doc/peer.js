@@ -53,7 +53,7 @@ export class Peer {
   #failures = 0;
   #retry = null;
   #timer = null;
-  #heard = 0;
+  #lastReceived = 0;
   #probing = false;
   #lastHeartbeat = -Infinity;
 
@@ -141,7 +141,7 @@ export class Peer {
       bus.onclose = socket.onclose = () => this.#requests === requests && this.#lost("offline", "the connection has ended");
       this.#bus = bus;
       this.#requests = requests;
-      this.#heard = now();
+      this.#lastReceived = now();
       this.#failures = 0;
       this.home = { stream: welcome.stream, name: welcome.name, documents: welcome.documents, maxUpdate: Math.min(welcome.maxUpdate, GIVING) };
       this.#sendHeartbeat(now()); // messages on a BUS are ignored until a first one has named their sender
@@ -224,7 +224,7 @@ export class Peer {
     } catch (error) {
       if (!(error instanceof LinkLost || error instanceof BadMessage)) throw error;
     }
-    if (requests !== this.#requests) return; // of a lost connection; the replica has been told
+    if (requests !== this.#requests) return; // of a lost connection; the replica has been notified
     if (reply?.kind === "refused" && reply.code === "token") {
       this.#lost("refused", reply.why, reply.code);
       return;
@@ -246,7 +246,7 @@ export class Peer {
     }
     const edited = [...this.rooms.values()].some((room) => now - room.edited < RECENT);
     if (now - this.#lastHeartbeat >= (edited ? HEARTBEAT : IDLE_HEARTBEAT)) this.#sendHeartbeat(now);
-    if (now - this.#heard > SILENCE && !this.#probing) this.#probe();
+    if (now - this.#lastReceived > SILENCE && !this.#probing) this.#probe();
   }
 
   #sendHeartbeat(now) {
@@ -266,7 +266,7 @@ export class Peer {
     this.#probing = true;
     try {
       await requests.ask(this.#hello(), CONNECTING);
-      this.#heard = this.#options.now();
+      this.#lastReceived = this.#options.now();
     } catch {
       if (requests === this.#requests) this.#lost("offline", "the peer is silent");
     } finally {
@@ -300,7 +300,7 @@ export class Peer {
 
   #heardBus(data) {
     const now = this.#options.now();
-    this.#heard = now;
+    this.#lastReceived = now;
     let message;
     try {
       message = decodeBus(new Uint8Array(data));

@@ -48,7 +48,7 @@ export class Presence {
     return true;
   }
 
-  /** Remove `stream`, which has said goodbye, or if it is null all that were silent too long; return true if any left. */
+  /** Remove `stream`, which has left, or if it is null all streams that were silent too long; return true if any was removed. */
   gone(stream, now) {
     let went = false;
     for (const [other, { when }] of this.#seen) {
@@ -59,7 +59,7 @@ export class Presence {
     return went;
   }
 
-  /** Forget everybody: the connection is lost. */
+  /** Remove all users: the connection is lost. */
   forget() {
     this.others.clear();
     this.#seen.clear();

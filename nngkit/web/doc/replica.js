@@ -37,7 +37,7 @@ export class Replica {
   onApplied = () => {}; // (update, Map of the versions it brought)
 
   #seq = 0;
-  #declared = new Map(); // versions of other streams declared in the deps of earlier edits of ours
+  #declared = new Map(); // versions of other streams declared in the deps of earlier own edits
   #outbox = []; // { seq, payload, deps } not yet on the BUS
   #held = new Map(); // stream -> Map from seq to { payload, deps }
   #heldCount = 0;
@@ -105,7 +105,7 @@ export class Replica {
   /** A BUS message about this document: an update, or its part of a heartbeat of `from`. */
   received(message, now, from = null) {
     if (message.kind === "update") this.#take(message, now);
-    else if (this.#home && from === this.#home.stream) this.#heard(message, now);
+    else if (this.#home && from === this.#home.stream) this.#heartbeatReceived(message, now);
   }
 
   connected(home, maxUpdate, now) {
@@ -328,7 +328,7 @@ export class Replica {
 
   #takeDiff(update, versions, now) {
     this.#wanted = true; // until it is applied
-    if ((versions.get(this.stream) ?? 0) > this.#seq) throw new Error("edits of ours that we never made");
+    if ((versions.get(this.stream) ?? 0) > this.#seq) throw new Error("edits of this page that do not exist");
     this.engine.apply(update);
     const brought = new Map([...versions].filter(([stream, seq]) => seq > (this.versions.get(stream) ?? 0) && !isOld(stream, this.versions)));
     for (const [stream, seq] of brought) this.#advance(stream, seq, now);
@@ -356,7 +356,7 @@ export class Replica {
   }
 
   /** The home's heartbeat. */
-  #heard({ versionsDigest: theirs, contentDigest, heads }, now) {
+  #heartbeatReceived({ versionsDigest: theirs, contentDigest, heads }, now) {
     this.#homeHas(heads);
     raise(this.#known, [...heads].filter(([stream]) => stream !== this.stream && !isOld(stream, this.versions)));
     if (theirs === null) this.#home.differsSince = null;

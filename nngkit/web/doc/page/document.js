@@ -1,7 +1,7 @@
 // One document on the page: text and table, people and cursors, undo, digest.
 //
-//     const hear = showDocument({ config, peer, keep, room }, "minutes", random);    // once
-//     peer.onRoom = hear;                                                            // after every change
+//     const update = showDocument({ config, peer, keep, room }, "minutes", random);    // once
+//     peer.onRoom = update;                                                            // after every change
 
 import * as Y from "yjs";
 import { hex } from "../versions.js";
@@ -27,11 +27,11 @@ export function showDocument(view, name, random) {
   });
 
   const edited = [room.ydoc.getText("body"), room.ydoc.getArray("columns"), room.ydoc.getArray("rows")];
-  const say = introduce(peer, room, random);
+  const publishCursor = introduce(peer, room, random);
   const scroll = new ScrollAnchor({ field: at("text"), mirror: at("mirror"), table: at("table"), top: () => at("bar").getBoundingClientRect().bottom });
   const onHalf = () => notice("Your input contained an incomplete character, which a document cannot store. It was replaced by \ufffd.");
-  const text = new TextPane({ field: at("text"), mirror: at("mirror"), ytext: edited[0], scroll, onCursor: say, onHalf });
-  const table = new Table({ table: at("table"), columns: edited[1], rows: edited[2], scroll, onCursor: say, onHalf });
+  const text = new TextPane({ field: at("text"), mirror: at("mirror"), ytext: edited[0], scroll, onCursor: publishCursor, onHalf });
+  const table = new Table({ table: at("table"), columns: edited[1], rows: edited[2], scroll, onCursor: publishCursor, onHalf });
   tabling(table);
   undoing(edited);
   const changed = () => {
@@ -52,7 +52,7 @@ export function showDocument(view, name, random) {
 
   const crowd = new People({ list: at("people"), more: at("more") });
   let last = "";
-  const hear = () => {
+  const update = () => {
     const here = others(room);
     const now = JSON.stringify(here, (_, item) => (item instanceof Uint8Array ? hex(item) : item));
     if (now === last) return;
@@ -64,23 +64,23 @@ export function showDocument(view, name, random) {
   // Edits of others change the meaning of a cursor's position, and undo may move it.
   room.ydoc.on("afterTransaction", () => { last = ""; peer.onRoom(room); });
   keeping(keep, room);
-  return hear;
+  return update;
 }
 
 /** Set up the user's own name and colour; return a function that announces a cursor, or null for none. */
 function introduce(peer, room, random) {
   const hue = Math.floor(random() * HUES);
   const before = peer.name;
-  const say = (cursor) => { room.presence.local = { client: room.ydoc.clientID, user: { name: peer.name, color: hue }, cursor }; };
-  say(null);
+  const publishCursor = (cursor) => { room.presence.local = { client: room.ydoc.clientID, user: { name: peer.name, color: hue }, cursor }; };
+  publishCursor(null);
   at("me").value = peer.name;
   at("me").dataset.hue = hue;
   at("me").addEventListener("change", ({ target }) => {
     peer.name = target.value.trim().slice(0, LONGEST_NAME) || before;
     remember(localStorage, "name", peer.name);
-    say(room.presence.local.cursor);
+    publishCursor(room.presence.local.cursor);
   });
-  return say;
+  return publishCursor;
 }
 
 function tabling(table) {

@@ -45,10 +45,10 @@ async function main() {
   if (name === null || problem) showStart(view, name, problem);
   else {
     view.room = await peer.open(name, keep);
-    const hear = showDocument(view, name, random);
+    const update = showDocument(view, name, random);
     peer.onRoom = (room) => {
       showState(view);
-      hear(room);
+      update(room);
     };
   }
   peer.onState = (state, why, code) => {
@@ -128,9 +128,9 @@ function showState(view) {
   };
   // Retries are not announced one by one: "offline" stays until the page is connected.
   const state = stopped ? "refused" : peer.state === "connecting" && at("state").dataset.state === "offline" ? "offline" : peer.state;
-  const said = words[state]();
+  const text = words[state]();
   if (at("state").dataset.state !== state) at("state").dataset.state = state;
-  if (at("state-text").textContent !== said) at("state-text").textContent = said;
+  if (at("state-text").textContent !== text) at("state-text").textContent = text;
   showFault(view, stopped);
 }
 

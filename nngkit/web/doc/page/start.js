@@ -23,7 +23,7 @@ export class Start {
       if (problem) this.complain(name, problem);
       else location.hash = addressOf(name);
     });
-    field.addEventListener("input", () => this.#say(""));
+    field.addEventListener("input", () => this.#showFault(""));
   }
 
   show(names) {
@@ -39,11 +39,11 @@ export class Start {
 
   /** Explain why `name` is invalid. */
   complain(name, why) {
-    this.#say(`“${name}” is not a valid document name: it ${why}. Choose a document from the list, or another name.`);
+    this.#showFault(`“${name}” is not a valid document name: it ${why}. Choose a document from the list, or another name.`);
     this.#field.setAttribute("aria-invalid", "true");
   }
 
-  #say(text) {
+  #showFault(text) {
     this.#field.removeAttribute("aria-invalid");
     this.#why.textContent = text;
     this.#why.hidden = !text;

@@ -47,7 +47,7 @@ export class Home {
     return this.relayed.splice(0).map((message) => encode(message));
   }
 
-  heard(bytes) {
+  receive(bytes) {
     const message = decodeBus(bytes);
     if (message.kind !== "update") return;
     message.edits.forEach((edit, i) => {

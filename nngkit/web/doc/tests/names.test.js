@@ -28,5 +28,5 @@ test("the length of a name is counted in bytes", () => {
 });
 
 for (const { name, why } of process.env.NNGKIT_NAMES ? JSON.parse(readFileSync(process.env.NNGKIT_NAMES, "utf8")) : []) {
-  test(`Python says the same of ${JSON.stringify(name)}`, () => assert.equal(wrong(name), why));
+  test(`Python gives the same reason for ${JSON.stringify(name)}`, () => assert.equal(wrong(name), why));
 }

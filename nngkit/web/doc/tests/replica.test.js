@@ -29,7 +29,7 @@ class Page {
   kept() {
     return { update: Y.encodeStateAsUpdate(this.ydoc), versions: this.replica.versions, own: this.replica.own };
   }
-  hear(bytes, now) {
+  receive(bytes, now) {
     const message = decodeBus(bytes);
     if (message.kind === "update") this.replica.received(message, now);
     else for (const row of message.docs) this.replica.received(row, now, message.stream);
@@ -88,16 +88,16 @@ test("edits are held until the missing ones before them arrive, which are reques
   write(home, "b");
   write(home, "a");
   const [first, second, third] = home.sent();
-  page.hear(third, 1);
-  page.hear(second, 1);
+  page.receive(third, 1);
+  page.receive(second, 1);
   assert.deepEqual([page.text.toString(), page.replica.heldCount], ["", 2]);
   page.replica.evaluate(1);
   assert.equal(page.replica.evaluate(1.01).ask, null);
   const { ask } = page.replica.evaluate(1.03);
   assert.deepEqual([ask.kind, ask.ranges], ["nack", [{ stream: home.stream, first: 1, last: 1 }]]);
-  page.hear(first, 1.04);
+  page.receive(first, 1.04);
   assert.deepEqual([page.text.toString(), page.replica.heldCount], ["abc", 0]);
-  page.hear(first, 1.04);
+  page.receive(first, 1.04);
   assert.equal(page.replica.refused, 0);
 });
 
@@ -107,12 +107,12 @@ test("an edit waits for its deps, which are requested", () => {
   ben.join(home);
   write(home, "one ");
   const [lost] = home.sent();
-  ann.hear(lost, 1);
+  ann.receive(lost, 1);
   ann.now = 1;
   ann.text.insert(4, "two");
   const [update] = ann.replica.evaluate(1).bus;
   assert.deepEqual(deps(update), [{ [home.stream]: 1 }]);
-  ben.hear(update, 1);
+  ben.receive(update, 1);
   assert.equal(ben.text.toString(), "");
   assert.equal(ben.replica.evaluate(1).ask, null);
   const { ask } = ben.replica.evaluate(2);
@@ -130,7 +130,7 @@ test("deps omit versions that earlier edits have named", () => {
   };
   assert.deepEqual(edit(), {});
   write(home, "y");
-  home.sent().forEach((message) => page.hear(message, 0));
+  home.sent().forEach((message) => page.receive(message, 0));
   assert.deepEqual(edit(), { [home.stream]: 1 });
   assert.deepEqual(edit(), {});
 });
@@ -140,11 +140,11 @@ test("edits lost on the BUS are given, and no others", () => {
   page.join(home);
   page.now = 1;
   page.text.insert(0, "a");
-  page.replica.evaluate(1).bus.forEach((message) => home.heard(message));
+  page.replica.evaluate(1).bus.forEach((message) => home.receive(message));
   page.text.insert(1, "b");
   page.text.insert(2, "c");
   page.replica.evaluate(1); // lost
-  page.hear(home.heartbeat(), 1.1);
+  page.receive(home.heartbeat(), 1.1);
   assert.equal(page.replica.evaluate(1.3).ask, null);
   const { ask } = page.replica.evaluate(1.6);
   assert.deepEqual([ask.kind, ask.versions], ["give", new Map([[page.stream, 3]])]);
@@ -202,7 +202,7 @@ test("a lost deletion is detected by the content digests", () => {
     other.getText("body").delete(0, 1);
     return Y.encodeStateAsUpdate(other, Y.encodeStateVector(home.ydoc));
   })(), REMOTE);
-  page.hear(home.heartbeat(), 1);
+  page.receive(home.heartbeat(), 1);
   page.settle(home, 2);
   page.settle(home, 3);
   assert.deepEqual([page.text.toString(), home.ydoc.getText("body").toString()], ["b", "b"]);
@@ -230,7 +230,7 @@ test("held edits are bounded, and the rest arrives as a diff", () => {
   const [home, page] = [new Home(1), new Page(1)];
   page.join(home);
   for (let i = 0; i < 5000; i++) write(home, "x");
-  home.sent().slice(1).forEach((message) => page.hear(message, 1));
+  home.sent().slice(1).forEach((message) => page.receive(message, 1));
   assert.equal(page.replica.heldCount, 4096);
   page.settle(home, 1);
   page.settle(home, 2);
@@ -253,8 +253,8 @@ for (let seed = 1; seed <= 150; seed++) {
       queue.sort((a, b) => a.when - b.when);
       while (queue.length && queue[0].when <= now) {
         const { to, bytes } = queue.shift();
-        if (to === home) home.heard(bytes);
-        else to.hear(bytes, now);
+        if (to === home) home.receive(bytes);
+        else to.receive(bytes, now);
       }
       for (const page of pages) {
         page.now = now;

@@ -21,7 +21,7 @@
 //           ["set", map root, key, value]                ["remove", map root, key]
 //           ["push", array root, value]                  ["random"]: one of these, by the seed, in the roots
 //     {"do": "tick", "now": t}           run what is due
-//     {"do": "beat", "now": t}           put the replica's heartbeat on the BUS
+//     {"do": "heartbeat", "now": t}      put the replica's heartbeat on the BUS
 //     {"do": "restart", "now": t, "epoch": 2, "client": 8}
 //                                        a new load of the page: a new stream of the same origin, with the stored state.
 //                                        "crash": true: without the edits since the last "kept"
@@ -104,7 +104,7 @@ class Page {
       case "edit":
         this.#edit(line.edit);
         break;
-      case "beat":
+      case "heartbeat":
         bus = [encodeHeartbeat(this.stream, null, new Map([[this.doc, this.ydoc.clientID]]), [replica.heartbeat(line.now)])];
         break;
       case "kept":

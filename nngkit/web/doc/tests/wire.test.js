@@ -12,14 +12,14 @@ const OTHER = streamName(new Uint8Array(8), 1);
 const bytes = (text) => unhex(text.replaceAll(" ", ""));
 const STREAM = "82 48 0102030405060708 09";
 
-test("an update is encoded as the CDDL says, and decoded again", () => {
+test("an update is encoded as in the CDDL, and decoded again", () => {
   const edits = [{ payload: Uint8Array.of(0, 0), deps: new Map([[OTHER, 300]]) }, { payload: Uint8Array.of(7), deps: new Map() }];
   const written = wire.encodeUpdate(ME, "minutes", 2, edits);
   assert.deepEqual(written, bytes(`85 00 ${STREAM} 67 6d696e75746573 02 82 82 42 0000 81 83 48 0000000000000000 01 19012c 82 41 07 80`));
   assert.deepEqual(wire.decodeBus(written), { kind: "update", stream: ME, doc: "minutes", first: 2, edits });
 });
 
-test("a heartbeat carries no address, as a page cannot be asked", () => {
+test("a heartbeat carries no address, as a page has no REP endpoint", () => {
   const row = { doc: "d", versionsDigest: null, contentDigest: null, heads: new Map([[ME, 1]]) };
   const written = wire.encodeHeartbeat(ME, "Ann", new Map([["d", 4]]), [row]);
   assert.deepEqual(written, bytes(`84 01 ${STREAM} a3 61 76 01 64 6e616d65 63 416e6e 66 636c69656e74 81 82 61 64 04 81 84 61 64 f6 f6 81 83 48 0102030405060708 09 01`));

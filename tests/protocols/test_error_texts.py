@@ -17,7 +17,7 @@ ANY = "tcp://127.0.0.1:0"
 WAIT = 10.0
 
 
-def test_a_timeout_of_a_sub_without_topics_says_so() -> None:
+def test_a_timeout_of_a_sub_without_topics_names_the_cause() -> None:
     with Sub(listen=ANY) as sub:
         with pytest.raises(TimedOut, match="it has no topics: subscribe to b'' to receive everything"):
             sub.recv(0.01)
