@@ -286,9 +286,16 @@ def demo(arguments: list) -> list:
     return [("demo", [PYTHON, script, *arguments])]
 
 
+# Tests mostly wait: two workers per CPU keep the CPUs busy. With other arguments, which select tests or debug them, one
+# process runs them: it starts at once, and prints as it goes.
+IN_PARALLEL = ("-n", str(2 * (os.cpu_count() or 1)))
+OF_ALL_TESTS = {"--slow", "-q", "-v", "-x", "-rP"}
+
+
 def test(arguments: list) -> list:
     if "--cov" not in arguments:
-        return [("pytest", [PYTHON, "-m", "pytest", *arguments])]
+        parallel = IN_PARALLEL if OF_ALL_TESTS.issuperset(arguments) else ()
+        return [("pytest", [PYTHON, "-m", "pytest", *parallel, *arguments])]
     # On request only: tracing makes the tests two to three times slower.
     rest = [argument for argument in arguments if argument != "--cov"]
     coverage = [PYTHON, "-m", "coverage"]

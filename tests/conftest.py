@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,13 +36,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect slow tests, unless --slow, -m or a test's own name asks for them."""
+    """Deselect slow tests, unless --slow, -m or a test's own name asks for them; put long shares first."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=_longest_first)
     if config.getoption("--slow") or config.option.markexpr or any("::" in argument for argument in config.args):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
     if slow:
         items[:] = [item for item in items if item not in slow]
         config.hook.pytest_deselected(items=slow)
+
+
+# ---- tests in parallel, with pytest-xdist -----------------------------------------------------------------------------
+
+
+def _share(nodeid: str) -> str:
+    """Return the name of the share that a test belongs to. One worker runs a share: a file, or all that needs Spark.
+
+    Starting Spark takes 20 s of CPU, so its tests have one session.
+    """
+    file = nodeid.split("::")[0]
+    return "tests/spark" if file.startswith("tests/spark/") else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out whole shares, in the order of the collection."""
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class Shares(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _share(nodeid)
+
+    config.option.loadscopereorder = False
+    return Shares(config, log)
+
+
+def _longest_first(item: pytest.Item) -> int:
+    """Order the shares so that no long one begins last: Spark, then the files of this folder, then its subfolders."""
+    share = _share(item.nodeid)
+    return share.count("/") if share != "tests/spark" else 0
 
 
 @pytest.hookimpl(trylast=True)  # after the tests' own parameters, which come first in its name

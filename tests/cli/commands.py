@@ -19,7 +19,10 @@ from nngkit.discovery.settings import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "docs" / "schemas"
-OURS = {name for row in VARIABLES for name in (row.name, row.article)} | {"NO_COLOR", "TERM"}
+OURS = {name for row in VARIABLES for name in (row.name, row.article)} | {
+    *("NO_COLOR", "TERM"),
+    *("COLUMNS", "LINES"),  # set by pytest-xdist, and curses prefers them to the terminal's size
+}
 WAIT = 30
 
 
