@@ -238,7 +238,7 @@ class Network:
                 if node.step is not None:
                     node.step()
 
-        self._clock.call_at(time, wake)
+        self._clock.schedule(time, wake)
 
     # ---- partitions
 
@@ -260,13 +260,12 @@ class Network:
     def connected(self, one: str, other: str) -> bool:
         """Return True if both nodes run and no partition separates them."""
         a, b = self._nodes.get(one), self._nodes.get(other)
-        return (
-            a is not None
-            and b is not None
-            and a.running
-            and b.running
-            and not any((one in partition.side) != (other in partition.side) for partition in self._partitions)
-        )
+        return a is not None and b is not None and self._connected(one, a, other, b)
+
+    def _connected(self, one: str, a: _Node, other: str, b: _Node) -> bool:
+        if not a.running or not b.running:
+            return False
+        return not self._partitions or not any((one in cut.side) != (other in cut.side) for cut in self._partitions)
 
     # ---- messages
 
@@ -285,19 +284,20 @@ class Network:
 
         def arrive() -> None:
             target = self._nodes.get(receiver)
-            if source.life != life or not self.connected(sender, receiver) or target is None:
+            if target is None or source.life != life or not self._connected(sender, source, receiver, target):
                 stats.undeliverable += 1
                 return
             stats.delivered += 1
             if target.receive is not None:
                 target.receive(sender, message)
 
+        shortest, longest = conditions.delay
         for _ in range(1 + (rng.random() < conditions.duplication)):
             stats.sent += 1
             if rng.random() < conditions.loss:
                 stats.lost += 1
             else:
-                self._clock.call_at(self.now + rng.uniform(*conditions.delay), arrive)
+                self._clock.schedule(self._clock.now + (shortest + (longest - shortest) * rng.random()), arrive)
 
     def broadcast(self, sender: str, message: Any) -> None:
         """Send a message to every other node, each with faults of its own.
@@ -343,10 +343,10 @@ class Network:
             target = self._nodes.get(receiver)
             refused = not self.connected(sender, receiver) or self.rng.random() < self.conditions.refusal
             if refused or target is None or target.answer is None:
-                self._clock.call_at(self.now + self.conditions.failure_after, fail)
+                self._clock.schedule(self._clock.now + self.conditions.failure_after, fail)
                 return
             answer = target.answer(sender, request)
-            self._clock.call_at(self.now + self._delay(), lambda: back(answer))
+            self._clock.schedule(self._clock.now + self._delay(), lambda: back(answer))
 
         def back(answer: Any) -> None:
             if not source.running or source.life != life:
@@ -356,7 +356,7 @@ class Network:
             else:
                 fail()
 
-        self._clock.call_at(self.now + self._delay(), arrive)
+        self._clock.schedule(self._clock.now + self._delay(), arrive)
 
     def _delay(self) -> float:
         return self.rng.uniform(*self.conditions.delay)
