@@ -80,7 +80,7 @@ class Run:
             self.requests.append(network.now)
             network.request(
                 name,
-                *arguments,
+                arguments[0],
                 number,
                 reply=lambda reply: self.outcomes.append((number, reply)),
                 failure=lambda: self.outcomes.append((number, None)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import nngkit.testing
+from nngkit.errors import Closed
 from nngkit.protocols import Pull, Push, Rep, Req
 from nngkit.testing import (
     ASYNCIO,
@@ -47,8 +48,8 @@ class Lenient(Push):
 class Truncating(Push):
     """Sends the first 100 of many messages."""
 
-    def send_many(self, messages: Sequence[Any], *arguments: Any, **options: Any) -> int:
-        return super().send_many(messages[:100], *arguments, **options)
+    def send_many(self, items: Iterable[Any], *arguments: Any, **options: Any) -> int:
+        return super().send_many(list(items)[:100], *arguments, **options)
 
 
 class Flattering(Req):
@@ -66,13 +67,14 @@ class Flattering(Req):
             "in order, first end listens: pipeline over inproc, blocking",
         ),
         (replace(PIPELINE, first=Lenient), "text is refused"),
+        (replace(PIPELINE, first=Truncating), "many messages"),
         (replace(REQREP, first=Flattering), "replies to"),
         (replace(PIPELINE, second=lambda **options: Pull(**{**options, "recv_max_size": 4000})), "TimedOut"),
     ],
-    ids=["other messages", "accepts text", "other replies", "smaller limit"],
+    ids=["other messages", "accepts text", "sends 100", "other replies", "smaller limit"],
 )
 def test_a_faulty_brick_is_detected(pattern: Pattern, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nngkit.testing.callers.WAIT", 0.5)
+    monkeypatch.setattr("nngkit.testing.acceptance.WAIT", 0.5)
     monkeypatch.setattr("nngkit.testing.patterns.WAIT", 0.5)
     with pytest.raises(AssertionError, match=problem):
         check_brick(pattern, INPROC, [BLOCKING], slow=False)
@@ -130,7 +132,7 @@ def test_a_background_call_that_does_not_end_is_an_error() -> None:
         waiting = Background(rep.recv)
         with pytest.raises(AssertionError, match=r"still runs after 0\.01 s"):
             waiting.result(0.01)
-    assert waiting.error()
+    assert isinstance(waiting.error(), Closed)
 
 
 def test_the_package_is_an_attribute_of_nngkit_and_exports_its_names() -> None:
