@@ -82,11 +82,13 @@ if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
 
     def __getattr__(name: str) -> object:
         """Import a lazy name on first use; from then on it is an ordinary attribute."""
+        from importlib import import_module
+
+        if name == "testing":
+            return import_module("nngkit.testing")
         package = _LAZY.get(name)
         if package is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
         found: object = getattr(import_module(package), name)
         globals()[name] = found
         return found

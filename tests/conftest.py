@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=slow)
 
 
-# ---- tests in parallel, with pytest-xdist -----------------------------------------------------------------------------
+# ---- tests in parallel, with pytest-xdist ----------------------------------------------------------------------------
 
 
 def _share(nodeid: str) -> str:
@@ -55,7 +55,7 @@ def _share(nodeid: str) -> str:
 
     Starting Spark takes 20 s of CPU, so its tests have one session.
     """
-    file = nodeid.split("::")[0]
+    file = nodeid.split("::", maxsplit=1)[0]
     return "tests/spark" if file.startswith("tests/spark/") else file
 
 
@@ -64,12 +64,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Hand out whole shares, in the order of the collection."""
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
-    class Shares(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return _share(nodeid)
-
     config.option.loadscopereorder = False
-    return Shares(config, log)
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = _share
+    return scheduler
 
 
 def _longest_first(item: pytest.Item) -> int:

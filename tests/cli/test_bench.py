@@ -24,10 +24,10 @@ from nngkit.cli.tools.bench import PROTOCOLS
 from nngkit.cli.tools.bench_load import ENDS, boot
 from nngkit.errors import TimedOut
 from nngkit.protocols import Pub, Push, Rep
+from nngkit.testing import Background
 from tests.cli.certificates import issue
 from tests.cli.commands import ROOT, SCHEMAS, assert_fails, command, environment, nngkit, valid
 from tests.cli.processes import Running, unread
-from tests.protocols.wires import Background
 
 ANY = "tcp://127.0.0.1:0"
 SHORT = ("--seconds", "0.2")

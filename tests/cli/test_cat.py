@@ -24,8 +24,8 @@ import trustme
 from nngkit.cli.main import main
 from nngkit.errors import TimedOut
 from nngkit.protocols import TLS, Bus, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
+from nngkit.testing import Background, eventually
 from tests.cli.commands import ROOT, command, environment, valid
-from tests.protocols.wires import Background, eventually
 
 WAIT = 10
 PIPE = subprocess.PIPE

@@ -20,11 +20,11 @@ import pytest
 
 from nngkit.devices.kinds import KINDS
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Sub
+from nngkit.testing import Background
 from tests.cli.certificates import issue
 from tests.cli.commands import ROOT, SCHEMAS, assert_fails, command, environment, nngkit, valid
 from tests.cli.processes import Running
 from tests.protocols.programs import INTERVAL, Program, needed
-from tests.protocols.wires import Background
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20.0

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from nngkit.testing import eventually
 from tests.cli.commands import ROOT, command, environment, nngkit
 from tests.cli.processes import listens
-from tests.protocols.wires import eventually
 
 WAIT = 30
 

@@ -18,10 +18,10 @@ import jsonschema
 import pytest
 
 from nngkit.protocols import Pull, Rep, Respondent
+from nngkit.testing import Background, eventually
 from tests.cli.commands import SCHEMAS, assert_fails, nngkit, valid
 from tests.cli.processes import Running, unread
 from tests.protocols.programs import Program, needed, place
-from tests.protocols.wires import Background, eventually
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20.0

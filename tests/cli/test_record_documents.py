@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from nngkit.documents.versions import Versions, merge
 from nngkit.journal import open_journal, read
 from nngkit.journal.verify import verify
 from nngkit.recording import parse
+from nngkit.testing import aeventually
 from tests.cli.commands import assert_fails, nngkit, valid
 from tests.cli.processes import Running
 
@@ -33,12 +33,6 @@ KILLS = int(os.environ.get("NNGKIT_KILLS", "4"))
 def recorder(journal: Path, *words: str, token: str = "") -> Running:
     stream = " ".join(("notes=documents", *words))
     return Running("record", str(journal), "--stream", stream, "--segment-size", "60000", "--json", NNGKIT_TOKEN=token)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    with trio.fail_after(WAIT):
-        while not true():  # noqa: ASYNC110
-            await trio.sleep(0.005)
 
 
 def applied(journal: Path) -> tuple[dict[str, Document], dict[str, Versions]]:
@@ -86,7 +80,7 @@ async def test_a_killed_recorder_loses_and_duplicates_no_acknowledged_edit(tmp_p
                 due = {name: sum(acknowledged.get(name, {}).values()) + 30 for name in ("minutes", "notes")}
                 with recorder(journal, f"dial={ada.address}", f"dial={grace.address}") as running:
                     for name, least in due.items():
-                        await until(lambda: sum(acknowledged.get(name, {}).values()) > least)  # noqa: B023
+                        await aeventually(lambda: sum(acknowledged.get(name, {}).values()) > least, WAIT)  # noqa: B023
                     await trio.sleep(chance.random() * 0.3)
                     kills.append(await trio.to_thread.run_sync(running.end, signal.SIGKILL))
             assert kills == [-signal.SIGKILL] * KILLS
@@ -97,7 +91,7 @@ async def test_a_killed_recorder_loses_and_duplicates_no_acknowledged_edit(tmp_p
             with recorder(journal, f"dial={ada.address}", f"dial={grace.address}") as running:
                 stopping.set()
                 for pair in docs:
-                    await until(lambda: pair[0].digest() == pair[1].digest())  # noqa: B023
+                    await aeventually(lambda: pair[0].digest() == pair[1].digest(), WAIT)  # noqa: B023
                     await pair[0].synced(1, WAIT)
                 assert await trio.to_thread.run_sync(running.end, signal.SIGTERM) == 143
         expected = {doc.name: doc.digest() for doc, _ in docs}

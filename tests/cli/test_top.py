@@ -17,10 +17,10 @@ import jsonschema
 import pytest
 
 from nngkit.protocols import Bus, Pub, Pull, Push
+from nngkit.testing import Background, eventually
 from tests.cli.commands import SCHEMAS, assert_fails, discoverd, nngkit, valid
 from tests.cli.processes import Running, unread
 from tests.discovery.peers import program
-from tests.protocols.wires import Background, eventually
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20.0

@@ -13,6 +13,7 @@ import trio.testing
 from nngkit.devices import Device, DirectionStats, TappedMessage, forward
 from nngkit.errors import ConfigError, TimedOut
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Sub
+from nngkit.testing import aeventually
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20.0
@@ -30,13 +31,6 @@ async def running(device: Device) -> AsyncIterator[Device]:
 async def shout(rep: Rep) -> None:
     async for request in rep:
         await request.areply(request.body.upper())
-
-
-async def eventually(true: Any) -> None:
-    """Wait for a condition on counters, which have no event."""
-    with trio.fail_after(WAIT):
-        while not true():  # noqa: ASYNC110
-            await trio.sleep(0.002)
 
 
 # ---- queue -----------------------------------------------------------------------------------------------------------
@@ -70,7 +64,7 @@ async def test_queue_forwards_many_requests_at_once_and_returns_each_reply_to_it
                 asking.start_soon(ask, left, f"left {number}")
                 asking.start_soon(ask, right, f"right {number}")
             # all are in progress before the first is answered, and are then answered in another order
-            await eventually(lambda: len(kept) == 200)
+            await aeventually(lambda: len(kept) == 200)
             assert device.in_flight == 200
             for request in reversed(kept):
                 await request.areply(request.body.upper())
@@ -120,7 +114,7 @@ async def test_request_of_a_dead_replier_goes_to_the_next_one() -> None:
             await first.arecv(WAIT)
         async with Rep(dial=back.address) as second:
             await (await second.arecv(WAIT)).areply(b"second")
-            await eventually(lambda: replies == [b"second"])
+            await aeventually(lambda: replies == [b"second"])
 
 
 async def test_unanswered_request_is_given_up_and_counted() -> None:
@@ -168,7 +162,7 @@ async def test_streamer_loses_nothing_and_applies_backpressure() -> None:
     ):
         nursery.start_soon(push.asend_many, [b"%d" % number for number in range(count)])
         # without a puller the device holds its two queues' messages, and the pusher keeps the rest
-        await eventually(lambda: back.stats.sent >= 1024)
+        await aeventually(lambda: back.stats.sent >= 1024)
         assert device.up.received < count / 2
         async with Pull(dial=back.address) as pull:
             got = [int(await pull.arecv(WAIT)) for _ in range(count)]
@@ -303,7 +297,7 @@ async def test_stop_waits_for_outstanding_replies() -> None:
         request = await rep.arecv(WAIT)
         device.stop(WAIT)
         await request.areply(b"y")
-        await eventually(lambda: replies == [b"y"])
+        await aeventually(lambda: replies == [b"y"])
         assert device.lost == 0
 
 
@@ -317,7 +311,7 @@ async def test_messages_not_forwarded_by_the_end_are_counted_as_lost() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(device.run)
             await push.asend_many([b"x"] * 5)
-            await eventually(lambda: device.up.received)
+            await aeventually(lambda: device.up.received)
             device.stop(0.05)
         assert device.lost == device.up.received - device.up.passed == device.up.received > 0
 

@@ -20,6 +20,7 @@ import trio
 from nngkit.discovery import Event, Provider, Resolver, ServiceDiscovery, State
 from nngkit.discovery.messages import SurveyQuery, SurveyReply, parse_survey_query
 from nngkit.errors import ServiceNotFound
+from nngkit.testing import aeventually
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).with_name("programs")
@@ -118,13 +119,6 @@ class RawPeer:
         return taken
 
 
-async def until(true: Callable[[], object], timeout: float = WAIT) -> None:
-    """Wait for a condition that has no event."""
-    with trio.fail_after(timeout):
-        while not true():  # noqa: ASYNC110 - there is no event
-            await trio.sleep(0.002)
-
-
 def found(discovery: ServiceDiscovery, name: str = "answer") -> Callable[[], bool]:
     """Return a condition: True once `name` can be resolved."""
 
@@ -156,7 +150,7 @@ class Watcher:
 
     async def wait(self, state: State, name: str = "answer", timeout: float = WAIT) -> Event:
         """Return the first event in which `name` enters `state`."""
-        await until(lambda: any(event.new is state and event.name == name for event in self.seen), timeout)
+        await aeventually(lambda: any(event.new is state and event.name == name for event in self.seen), timeout)
         return next(event for event in self.seen if event.new is state and event.name == name)
 
 

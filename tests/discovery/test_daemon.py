@@ -16,7 +16,8 @@ from nngkit.discovery import Daemon, DaemonClient, DaemonSettings, Event, Reason
 from nngkit.discovery.daemon import WATCHES
 from nngkit.discovery.queries import PAGE, RefusedReply, ResolveQuery, RoundsReply, parse_daemon_reply
 from nngkit.protocols import Rep, Req
-from tests.discovery.peers import WAIT, RawPeer, found, record, says, until
+from nngkit.testing import aeventually
+from tests.discovery.peers import WAIT, RawPeer, found, record, says
 
 ANY = "tcp://127.0.0.1:0"
 SETTINGS = DaemonSettings(listen=(ANY,), deadline=1.0, interval=0.05)
@@ -34,7 +35,7 @@ async def test_callers_get_the_current_providers() -> None:
         with pytest.raises(ServiceNotFound, match="service not found: answer"):
             await client.resolve("answer")
         async with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0], zone="z") as service:
-            await until(found(daemon.discovery))
+            await aeventually(found(daemon.discovery))
             assert await client.resolve("answer") == service.provider
             (row,) = await client.snapshot()
             assert (row.provider, row.state) == (service.provider, State.UP)
@@ -58,7 +59,7 @@ async def test_version_1_service_gets_priority_8_and_is_logged_once(caplog: pyte
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(peer.answer_all, cbor2.dumps(old))
-        await until(lambda: daemon.discovery.stats.counters["older version"] >= 3)
+        await aeventually(lambda: daemon.discovery.stats.counters["older version"] >= 3)
         assert await client.resolve("answer") == record(priority=8)
         nursery.cancel_scope.cancel()
     (said,) = warned(caplog)
@@ -72,7 +73,7 @@ async def test_version_1_caller_gets_no_priority_and_is_logged_once(caplog: pyte
         Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0], priority=1),
         Req(dial=daemon.query_addresses[0]) as req,
     ):
-        await until(found(daemon.discovery))
+        await aeventually(found(daemon.discovery))
         for ask in ({"type": "ask-resolve", "name": "answer"}, {"type": "ask-snapshot"}):
             said = await req.arequest(cbor2.dumps({"v": 1, **ask}), timeout=WAIT)
             assert cbor2.loads(said)["v"] == 1
@@ -113,7 +114,7 @@ async def test_long_lists_are_sent_in_pages() -> None:
             peer = await RawPeer.connect(daemon.addresses[0])
             nursery.start_soon(peer.answer_all, says(*records[start : start + 60], sender=f"s{start}"))
             nursery.start_soon(close_at_the_end, peer)
-        await until(lambda: len(daemon.discovery.snapshot().get("crowd", ())) == len(records))
+        await aeventually(lambda: len(daemon.discovery.snapshot().get("crowd", ())) == len(records))
         rows = await client.snapshot("crowd")
         assert [row.provider for row in rows] == sorted(records, key=lambda each: each.key)
         nursery.cancel_scope.cancel()
@@ -130,7 +131,7 @@ async def test_rounds_and_counters_can_be_queried() -> None:
     async with daemon_and_client() as (daemon, client), await RawPeer.connect(daemon.addresses[0]) as peer:
         header, _ = await peer.cbor_query()
         await peer.send(header, b"\xa1nonsense")
-        await until(lambda: daemon.discovery.stats.counters["bad cbor"])
+        await aeventually(lambda: daemon.discovery.stats.counters["bad cbor"])
         rounds = await client.rounds(4)
         assert rounds.daemon == daemon.discovery.id
         assert rounds.counters["bad cbor"] == 1
@@ -149,10 +150,10 @@ async def test_watch_is_answered_when_the_state_changes_and_not_before() -> None
             told.append(await client.watch(state.daemon, state.version, wait=WAIT))
 
         nursery.start_soon(watch)
-        await until(lambda: daemon.stats["requests"] == 3)
+        await aeventually(lambda: daemon.stats["requests"] == 3)
         assert told == []
         async with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0]):
-            await until(lambda: told)
+            await aeventually(lambda: told)
         assert told[0].version > state.version
         assert (await client.watch("another daemon", told[0].version, wait=WAIT)).daemon == state.daemon
 
@@ -162,7 +163,7 @@ async def test_watches_over_a_callers_cap_are_answered_at_once() -> None:
         state = await client.watch("", 0, wait=0.0)
         for _ in range(WATCHES):
             nursery.start_soon(lambda: client.watch(state.daemon, state.version, wait=WAIT))
-        await until(lambda: daemon.stats["requests"] == 1 + WATCHES)
+        await aeventually(lambda: daemon.stats["requests"] == 1 + WATCHES)
         with trio.fail_after(WAIT / 2):
             assert await client.watch(state.daemon, state.version, wait=WAIT) == state
         async with DaemonClient(daemon.query_addresses[0]) as other:
@@ -177,9 +178,9 @@ async def test_watches_of_disconnected_callers_are_dropped() -> None:
         async with DaemonClient(daemon.query_addresses[0], timeout=WAIT) as client, trio.open_nursery() as nursery:
             state = await client.watch("", 0, wait=0.0)
             nursery.start_soon(lambda: client.watch(state.daemon, state.version, wait=WAIT))
-            await until(lambda: daemon._watching.total() == 1)
+            await aeventually(lambda: daemon._watching.total() == 1)
             nursery.cancel_scope.cancel()
-        await until(lambda: daemon._watching.total() == 0)
+        await aeventually(lambda: daemon._watching.total() == 0)
 
 
 async def test_invalid_requests_are_refused_and_counted() -> None:
@@ -209,9 +210,9 @@ async def test_callbacks_get_events_and_rounds() -> None:
     async with Daemon(SETTINGS, on_round=figures.append) as daemon, trio.open_nursery() as nursery:
         nursery.start_soon(daemon.run, failing)
         async with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0]):
-            await until(found(daemon.discovery))
-            await until(lambda: any(each.asked for each in figures))
-        await until(lambda: events and events[-1].new is State.DOWN)
+            await aeventually(found(daemon.discovery))
+            await aeventually(lambda: any(each.asked for each in figures))
+        await aeventually(lambda: events and events[-1].new is State.DOWN)
         assert [event.new for event in events] == [State.UP, State.DRAINING, State.DOWN]
         nursery.cancel_scope.cancel()
 
@@ -241,7 +242,7 @@ async def test_daemon_may_listen_on_several_addresses() -> None:
             Service("answer", "tcp://10.0.0.1:9000", discovery="inproc://surveys"),
             DaemonClient("inproc://queries", timeout=WAIT) as client,
         ):
-            await until(found(daemon.discovery))
+            await aeventually(found(daemon.discovery))
             assert (await client.resolve("answer")).address == "tcp://10.0.0.1:9000"
 
 

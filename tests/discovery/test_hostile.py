@@ -12,7 +12,8 @@ import trio
 from nngkit import ServiceDiscovery
 from nngkit.discovery import Reason, State
 from nngkit.discovery.messages import SurveyReply
-from tests.discovery.peers import WAIT, RawPeer, Watcher, found, record, says, until
+from nngkit.testing import aeventually
+from tests.discovery.peers import WAIT, RawPeer, Watcher, found, record, says
 
 ANY = "tcp://127.0.0.1:0"
 GOOD = record(number=1)
@@ -73,7 +74,7 @@ async def test_impossible_length_closes_only_that_connection(what: str) -> None:
             assert await bad.ended()
 
         nursery.start_soon(send)
-        await until(lambda: discovery.stats.counters["pipes left"] == 1)
+        await aeventually(lambda: discovery.stats.counters["pipes left"] == 1)
         assert await discovery.discover() == {"answer": frozenset({GOOD})}
         nursery.cancel_scope.cancel()
 
@@ -89,7 +90,7 @@ async def test_second_reply_to_a_round_is_counted_as_duplicate() -> None:
         header, _ = await peer.cbor_query()
         await peer.send(header, says(GOOD))
         await peer.send(header, says(GOOD))
-        await until(lambda: discovery.stats.counters["duplicate"] == 1)
+        await aeventually(lambda: discovery.stats.counters["duplicate"] == 1)
         assert discovery.snapshot() == {"answer": frozenset({GOOD})}
 
 
@@ -107,14 +108,14 @@ async def test_flood_of_replies_is_cut_and_counted() -> None:
         body = says(*(record("other", number) for number in range(60)), sender="bad")
         message = struct.pack(">Q", 4 + len(body)) + header + body
         await bad.send_bytes(message * 500)
-        await until(lambda: discovery.stats.counters["flood"])
-        await until(lambda: discovery.stats.counters["replies"] == 501)
+        await aeventually(lambda: discovery.stats.counters["flood"])
+        await aeventually(lambda: discovery.stats.counters["replies"] == 501)
         assert found(discovery)()
         with suppress(trio.BrokenResourceError):
             for _ in range(100):
                 await bad.send_bytes(message * 50)
         assert await bad.ended()
-        await until(lambda: discovery.stats.counters["pipes cut"] == 1)
+        await aeventually(lambda: discovery.stats.counters["pipes cut"] == 1)
         assert found(discovery)()
         nursery.cancel_scope.cancel()
 
@@ -140,7 +141,7 @@ async def test_reply_without_the_header_end_bit_closes_the_connection(number: in
         await discovery.wait_for_peers(timeout=WAIT)
         await peer.send(struct.pack(">I", number), says(GOOD))
         assert await peer.ended()
-        await until(lambda: discovery.stats.socket.cut == 1)
+        await aeventually(lambda: discovery.stats.socket.cut == 1)
         assert await discovery.discover() == {}
         assert (discovery.stats.socket.bad, discovery.stats.socket.late) == (1, 0)
 
@@ -167,7 +168,7 @@ async def test_peer_cannot_change_another_peers_provider() -> None:
             if body != says(record(draining=True), sender="bad"):
                 assert [event.new for event in watcher.seen] == [State.UP]
         await bad.__aexit__()
-        await until(found(discovery))  # the forged draining lasts until the owner's next reply
+        await aeventually(found(discovery))  # the forged draining lasts until the owner's next reply
         assert not any(event.new is State.DOWN for event in watcher.seen)
         assert all(event.reason is not Reason.BYE for event in watcher.seen)
         nursery.cancel_scope.cancel()

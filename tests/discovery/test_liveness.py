@@ -14,7 +14,8 @@ import trio
 
 from nngkit import ServiceDiscovery, ServiceNotFound
 from nngkit.discovery import RoundFigures, State
-from tests.discovery.peers import WAIT, Watcher, program, states, until
+from nngkit.testing import aeventually
+from tests.discovery.peers import WAIT, Watcher, program, states
 
 ANY = "tcp://127.0.0.1:0"
 CROWD, ROUNDS, STALL = 400, 20, 0.3
@@ -38,7 +39,7 @@ async def test_20_rounds_over_400_services_with_a_stalling_loop_cause_no_false_m
             program("fleet", "crowd", "360", port),
             program("services", "crowd", "40", discovery.address),
         ):
-            await until(lambda: len(discovery.snapshot().get("crowd", ())) == CROWD, 60)
+            await aeventually(lambda: len(discovery.snapshot().get("crowd", ())) == CROWD, 60)
             await discovery.discover()
             figures.clear()
             watcher.seen.clear()
@@ -78,7 +79,7 @@ async def test_killed_provider_is_last_resolved_within_20_ms() -> None:
         for number in range(KILLS):
             address = f"tcp://10.0.0.{number + 1}:9000"
             with program("provider", "victim", address, discovery.address) as process:
-                await until(lambda: "victim" in discovery.snapshot())
+                await aeventually(lambda: "victim" in discovery.snapshot())
                 await trio.sleep(random.uniform(0.0, 0.5))  # at a random point of the interval
                 process.kill()
                 killed = time.monotonic()
@@ -101,14 +102,14 @@ async def test_frozen_provider_leaves_resolve_within_an_interval_and_two_deadlin
             for number in range(5):
                 address = f"tcp://10.0.0.{number + 1}:9000"
                 with program("provider", "victim", address, discovery.address) as process:
-                    await until(lambda: states(discovery).get(address) is State.UP)  # noqa: B023 - called here
+                    await aeventually(lambda: states(discovery).get(address) is State.UP)  # noqa: B023 - called here
                     await trio.sleep(random.uniform(0.0, interval))
                     process.send_signal(signal.SIGSTOP)
                     stopped = time.monotonic()
                     stale.append(await resolved_until(discovery, address) - stopped)
                     assert states(discovery)[address] is State.SUSPECT  # not down: that cannot be known
                     process.send_signal(signal.SIGCONT)
-                    await until(lambda: states(discovery)[address] is State.UP)  # noqa: B023 - called here
+                    await aeventually(lambda: states(discovery)[address] is State.UP)  # noqa: B023 - called here
         nursery.cancel_scope.cancel()
     print(f"SIGSTOP: last resolved after {max(stale):.2f} s at most, {interval + 2 * deadline:.2f} promised")
     assert max(stale) <= interval + 2 * deadline + SLACK

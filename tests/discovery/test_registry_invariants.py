@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 import time
@@ -20,6 +21,7 @@ from nngkit.discovery.messages import SurveyReply, TextReply
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
 from nngkit.discovery.registry import Registry
 from nngkit.errors import ServiceNotFound
+from nngkit.testing import Conditions, Network
 
 UP, SUSPECT, DOWN, JOINING = State.UP, State.SUSPECT, State.DOWN, State.JOINING
 GARBAGE = (
@@ -73,6 +75,83 @@ def test_1000_rounds_over_400_services_with_lost_replies_cause_no_false_downs() 
     assert lost > 35_000
     assert sum(event.new is SUSPECT for event in events) > 500  # checks the test itself: there were misses
     assert took < 5 or sys.gettrace() is not None  # coverage slows it down
+
+
+# Rounds on a simulated network
+
+
+class Daemon:
+    """A registry that surveys services on a simulated network. A connection exists while the network has one."""
+
+    def __init__(self, network: Network, services: int) -> None:
+        self.network = network
+        self.registry = Registry()
+        self.events: list[Event] = []
+        self.pipes: dict[str, int] = {}
+        self.numbers = itertools.count()
+        self.voices = {
+            f"s{n}": SurveyReply(f"s{n}", (provider(n, f"service{n % 40}"),)).encode() for n in range(services)
+        }
+        network.start("daemon", receive=self.reply)
+        for name in self.voices:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start a service, which answers every query."""
+        network, voice = self.network, self.voices[name]
+        network.start(name, receive=lambda sender, number: network.send(name, "daemon", (number, voice)))
+
+    def connect(self) -> None:
+        """Report new and lost connections to the registry."""
+        connected = {name for name in self.voices if self.network.connected("daemon", name)}
+        for name in sorted(self.pipes.keys() - connected):
+            self.events += self.registry.pipe_left(self.pipes.pop(name), self.network.now)
+        for name in sorted(connected - self.pipes.keys()):
+            self.pipes[name] = next(self.numbers)
+            self.events += self.registry.pipe_joined(self.pipes[name], self.network.now)
+
+    def reply(self, sender: str, message: tuple[int, bytes]) -> None:
+        number, voice = message
+        if sender in self.pipes:
+            self.events += self.registry.reply(self.pipes[sender], number, voice, self.network.now)
+
+    def survey(self) -> None:
+        """Run a round of 0.5 seconds, and the second one if the registry wants it."""
+        for reask in (False, True):
+            self.connect()
+            this = self.registry.start_round(self.network.now, reask=reask)
+            self.network.broadcast("daemon", this.number)
+            self.network.run_until(self.network.now + 0.5)
+            end = self.registry.end_round(this, self.network.now)
+            self.events += end.events
+            if not end.ask_again:
+                break
+        self.network.run_until(self.network.now + 2.0)
+
+    def states(self) -> Counter[State]:
+        return Counter(row.state for row in self.registry.view(self.network.now))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_services_that_crash_or_are_cut_off_are_down_until_they_return(seed: int) -> None:
+    network = Network(seed, Conditions(loss=0.05, duplication=0.05, delay=(0.01, 0.4)))
+    daemon = Daemon(network, 40)
+    for _ in range(40):
+        some = network.rng.sample(sorted(daemon.voices), 8)
+        partition = network.split(some[:4])
+        for name in some[4:]:
+            network.crash(name)
+        daemon.survey()
+        down = {row.provider.id for row in daemon.registry.view(network.now) if row.state is DOWN}
+        assert down <= {f"id{name[1:]}" for name in some}
+        partition.heal()
+        for name in some[4:]:
+            daemon.start(name)
+        for _ in range(4):
+            daemon.survey()
+        assert daemon.states()[DOWN] == 0
+    assert sum(event.new is DOWN for event in daemon.events) > 200
+    assert {event.reason for event in daemon.events if event.new is DOWN} == {Reason.PIPE_LOST}
 
 
 # The invariants, under random inputs

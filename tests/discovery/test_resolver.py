@@ -13,8 +13,8 @@ import trio
 from nngkit import ConfigError, Service, ServiceNotFound
 from nngkit.discovery import Daemon, DaemonSettings, Resolver, State
 from nngkit.protocols import Rep, Request
-from tests.discovery.peers import WAIT, Watcher, program, until
-from tests.protocols.wires import Wire
+from nngkit.testing import Wire, aeventually
+from tests.discovery.peers import WAIT, Watcher, program
 
 ANY = "tcp://127.0.0.1:0"
 HERE = "tcp://10.0.0.1:9000"
@@ -39,7 +39,7 @@ def knows(resolver: Resolver, name: str = "answer") -> bool:
 
 async def test_resolver_has_the_daemons_view_from_the_start() -> None:
     async with Daemon(SETTINGS) as daemon, Service("answer", HERE, discovery=daemon.addresses) as service:
-        await until(daemon.discovery.snapshot)
+        await aeventually(daemon.discovery.snapshot)
         async with Resolver(daemon.query_addresses) as resolver:
             assert resolver.resolve("answer") == service.provider
             assert resolver.fresh
@@ -58,8 +58,8 @@ async def test_resolver_follows_changes() -> None:
         async with Service("answer", HERE, discovery=daemon.addresses) as service:
             assert await resolver.find("answer", timeout=WAIT) == service.provider
             service.update(weight=5)
-            await until(lambda: resolver.resolve("answer").weight == 5)
-        await until(lambda: not knows(resolver))
+            await aeventually(lambda: resolver.resolve("answer").weight == 5)
+        await aeventually(lambda: not knows(resolver))
         await watcher.wait(State.DOWN)
         assert watcher.seen[0].new is State.UP
         nursery.cancel_scope.cancel()
@@ -70,7 +70,7 @@ async def test_killed_provider_is_dropped_without_polling() -> None:
         with program("provider", "answer", HERE, daemon.addresses[0]) as process:
             await resolver.find("answer", timeout=WAIT)
             process.kill()
-            await until(lambda: not knows(resolver))
+            await aeventually(lambda: not knows(resolver))
 
 
 async def test_find_raises_after_its_timeout() -> None:
@@ -131,19 +131,19 @@ async def test_daemons_may_die_and_restart(places: Callable[[], DaemonSettings])
             watcher = Watcher(resolver)
             nursery.start_soon(watcher.run)
             await resolver.find("answer", timeout=WAIT)
-            await until(lambda: all(view.rows for view in resolver._views._views.values()))
+            await aeventually(lambda: all(view.rows for view in resolver._views._views.values()))
             await end_b()
-            await until(lambda: not resolver.answers(addresses[1]))
+            await aeventually(lambda: not resolver.answers(addresses[1]))
             assert resolver.fresh
             assert await resolver.find("answer", timeout=WAIT) == service.provider
             await end_a()
-            await until(lambda: not resolver.fresh)
+            await aeventually(lambda: not resolver.fresh)
             assert resolver.resolve("answer") == service.provider  # the daemons are gone, the service is up
             await nursery.start(host, here)
-            await until(lambda: resolver.fresh)
+            await aeventually(lambda: resolver.fresh)
             assert resolver.resolve("answer") == service.provider  # its empty view does not remove the service
             service.update(weight=7)
-            await until(lambda: resolver.resolve("answer").weight == 7)
+            await aeventually(lambda: resolver.resolve("answer").weight == 7)
         assert [event.new for event in watcher.seen if event.new is not event.old] == [State.UP]
         nursery.cancel_scope.cancel()
 
@@ -156,11 +156,11 @@ async def test_service_that_died_with_its_daemon_expires(places: Callable[[], Da
             async with Service("answer", HERE, discovery=daemon.addresses):
                 await resolver.find("answer", timeout=WAIT)
                 await end()
-                await until(lambda: not resolver.fresh)
+                await aeventually(lambda: not resolver.fresh)
             await nursery.start(host, here)
-            await until(lambda: resolver.fresh)
+            await aeventually(lambda: resolver.fresh)
             assert knows(resolver)
-            await until(lambda: not knows(resolver))
+            await aeventually(lambda: not knows(resolver))
         nursery.cancel_scope.cancel()
 
 
@@ -183,10 +183,10 @@ async def test_daemon_that_stopped_answering_is_ignored() -> None:
         ):
             await resolver.find("answer", timeout=WAIT)
             frozen = True
-            await until(lambda: not resolver.fresh)
+            await aeventually(lambda: not resolver.fresh)
             assert knows(resolver)
             frozen = False
-            await until(lambda: resolver.fresh)
+            await aeventually(lambda: resolver.fresh)
         nursery.cancel_scope.cancel()
 
 
@@ -214,7 +214,7 @@ async def test_own_zone_is_preferred() -> None:
         Service("answer", "tcp://10.0.0.2:1", discovery=daemon.addresses, zone="b"),
         Resolver(daemon.query_addresses, zone="b") as resolver,
     ):
-        await until(lambda: len(resolver.snapshot().get("answer", ())) == 2)
+        await aeventually(lambda: len(resolver.snapshot().get("answer", ())) == 2)
         assert {resolver.resolve("answer").zone for _ in range(20)} == {"b"}
         assert {resolver.resolve("answer", zone="a").zone for _ in range(20)} == {"a"}
         assert {resolver.resolve("answer", zone="").zone for _ in range(50)} == {"a", "b"}

@@ -17,7 +17,8 @@ from nngkit import ConfigError, Service, ServiceDiscovery
 from nngkit.discovery import Reason, State
 from nngkit.discovery.messages import TEXT_QUERY, SurveyQuery, SurveyReply, TextReply, parse_survey_reply
 from nngkit.protocols import Surveyor
-from tests.discovery.peers import ROOT, WAIT, Watcher, found, program, states, until
+from nngkit.testing import aeventually
+from tests.discovery.peers import ROOT, WAIT, Watcher, found, program, states
 
 ANY = "tcp://127.0.0.1:0"
 HERE = "tcp://127.0.0.1:9000"
@@ -80,7 +81,7 @@ async def test_invalid_queries_are_counted_and_not_answered() -> None:
         await daemon.await_for_peers(timeout=WAIT)
         for body in nonsense:
             await daemon.asurvey(body, timeout=0.0)
-        await until(lambda: service.stats.bad == len(nonsense))
+        await aeventually(lambda: service.stats.bad == len(nonsense))
         assert len(await ask(daemon, QUERY)) == 1
         assert daemon.stats.received == 1
 
@@ -94,9 +95,9 @@ async def test_oversized_survey_closes_only_that_daemons_connection() -> None:
         await service.wait_for_peers(2, timeout=WAIT)
         await bad.await_for_peers(timeout=WAIT)
         await bad.asurvey(b"x" * 10_000_000, timeout=0.0)
-        await until(lambda: bad.stats.left)
+        await aeventually(lambda: bad.stats.left)
         assert len(await ask(good, QUERY)) == 1
-        await until(lambda: service.stats.socket.left == 1)
+        await aeventually(lambda: service.stats.socket.left == 1)
 
 
 async def test_daemons_may_start_in_any_order_and_restart() -> None:
@@ -105,7 +106,7 @@ async def test_daemons_may_start_in_any_order_and_restart() -> None:
     async with Service("answer", HERE, discovery=address):
         for _ in range(2):
             async with ServiceDiscovery(listen=address, deadline=WAIT, interval=1000) as discovery:
-                await until(found(discovery))
+                await aeventually(found(discovery))
 
 
 async def test_update_reaches_the_daemon_at_once() -> None:
@@ -114,17 +115,17 @@ async def test_update_reaches_the_daemon_at_once() -> None:
         Service("answer", HERE, discovery=discovery.address) as service,
         trio.open_nursery() as nursery,
     ):
-        await until(found(discovery))
+        await aeventually(found(discovery))
         watcher = Watcher(discovery)
         nursery.start_soon(watcher.run)
         service.update(weight=7, zone="b", tags=["x"], version="2")
-        await until(lambda: discovery.resolve("answer").weight == 7)
+        await aeventually(lambda: discovery.resolve("answer").weight == 7)
         assert discovery.resolve("answer") == service.provider
         service.drain()
         await watcher.wait(State.DRAINING)
         assert not found(discovery)()
         service.update(draining=False)
-        await until(found(discovery))
+        await aeventually(found(discovery))
         nursery.cancel_scope.cancel()
 
 
@@ -166,7 +167,7 @@ async def test_service_says_goodbye_at_any_end_of_its_block(how: str) -> None:
         with trio.CancelScope() as scope:
             try:
                 async with Service("answer", HERE, discovery=discovery.address) as service:
-                    await until(found(discovery))
+                    await aeventually(found(discovery))
                     if how == "cancelled":
                         scope.cancel()
                         await trio.sleep_forever()
@@ -192,7 +193,7 @@ async def test_query_during_leaving_does_not_bring_the_service_up_again() -> Non
         watcher = Watcher(discovery)
         nursery.start_soon(watcher.run)
         async with Service("answer", HERE, discovery=discovery.address):
-            await until(found(discovery))
+            await aeventually(found(discovery))
         await watcher.wait(State.DOWN)
         after = [event.new for event in watcher.seen]
         assert after.count(State.UP) == 1
@@ -207,10 +208,10 @@ async def test_sigterm_sends_a_goodbye_and_still_ends_the_process() -> None:
         watcher = Watcher(discovery)
         nursery.start_soon(watcher.run)
         with program("services", "answer", "3", discovery.address) as process:
-            await until(lambda: len(states(discovery)) == 3)
+            await aeventually(lambda: len(states(discovery)) == 3)
             process.terminate()
             assert await trio.to_thread.run_sync(process.wait) == -signal.SIGTERM
-        await until(lambda: set(states(discovery).values()) == {State.DOWN})
+        await aeventually(lambda: set(states(discovery).values()) == {State.DOWN})
         assert {row.reason for row in discovery.view()} == {Reason.BYE}
         nursery.cancel_scope.cancel()
 
@@ -267,7 +268,7 @@ async def test_longest_name_of_the_wire_format_is_accepted() -> None:
         ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery,
         Service(name, HERE, discovery=discovery.address),
     ):
-        await until(found(discovery, name))
+        await aeventually(found(discovery, name))
 
 
 async def test_invalid_daemon_address_raises_config_error() -> None:

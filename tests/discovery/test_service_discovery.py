@@ -13,7 +13,8 @@ import trio.testing
 from nngkit import Closed, ConfigError, Provider, Service, ServiceDiscovery, ServiceNotFound, Unreachable
 from nngkit.discovery import Reason, RoundFigures, State
 from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TextReply
-from tests.discovery.peers import SURVEYOR, WAIT, RawPeer, Watcher, found, program, record, says, states, until
+from nngkit.testing import aeventually
+from tests.discovery.peers import SURVEYOR, WAIT, RawPeer, Watcher, found, program, record, says, states
 
 ANY = "tcp://127.0.0.1:0"
 
@@ -71,7 +72,7 @@ async def test_discover_without_a_deadline_waits_until_all_have_answered() -> No
         await trio.sleep(0.2)  # the object's own deadline of 0 s has long passed
         assert not results
         await late.send(header, says(record()))
-        await until(lambda: results)
+        await aeventually(lambda: results)
         assert results[0] == {"answer": frozenset({record()})}
 
 
@@ -121,7 +122,7 @@ async def test_replies_count_as_they_arrive() -> None:
     ):
         await discovery.wait_for_peers(timeout=WAIT)
         nursery.start_soon(discovery.discover)
-        await until(found(discovery), WAIT / 2)
+        await aeventually(found(discovery), WAIT / 2)
         nursery.cancel_scope.cancel()
 
 
@@ -133,9 +134,9 @@ async def test_peer_connecting_during_a_round_is_asked_too() -> None:
             result.append(await discovery.discover())
 
         nursery.start_soon(discover)
-        await until(lambda: discovery.stats.socket.sent >= 2)
+        await aeventually(lambda: discovery.stats.socket.sent >= 2)
         async with answering(discovery, says(record())):
-            await until(lambda: result)
+            await aeventually(lambda: result)
     assert result == [{"answer": frozenset({record()})}]
 
 
@@ -176,10 +177,10 @@ async def test_cbor_reply_replaces_the_text_reply_of_a_service() -> None:
         nursery.start_soon(discovery.discover)
         (first, _), (second, _) = await peer.query(), await peer.query()
         await peer.send(second, TextReply("answer", record().address).encode())
-        await until(found(discovery))
+        await aeventually(found(discovery))
         assert discovery.resolve("answer").id == ""
         await peer.send(first, says(record()))
-        await until(lambda: discovery.resolve("answer").id)
+        await aeventually(lambda: discovery.resolve("answer").id)
         assert discovery.snapshot() == {"answer": frozenset({record()})}
 
 
@@ -211,7 +212,7 @@ async def test_exception_of_the_body_is_not_wrapped() -> None:
 async def test_killed_provider_leaves_resolve_while_the_loop_is_busy() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
         with program("provider", "answer", record().address, discovery.address) as process:
-            await until(found(discovery))
+            await aeventually(found(discovery))
             process.kill()
             end = time.monotonic() + WAIT
             while found(discovery)() and time.monotonic() < end:
@@ -229,16 +230,16 @@ async def test_interval_runs_rounds_in_the_background() -> None:
         ServiceDiscovery(listen=ANY, deadline=1, interval=0.02, on_round=figures.append) as discovery,
         answering(discovery, says(record())),
     ):
-        await until(lambda: len(figures) > 5)
+        await aeventually(lambda: len(figures) > 5)
         assert found(discovery)()
         assert figures[-1].answered == 1
 
 
 async def test_new_service_is_found_at_once_and_not_an_interval_later() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery:
-        await until(lambda: discovery.rounds)
+        await aeventually(lambda: discovery.rounds)
         async with answering(discovery, says(record())):
-            await until(found(discovery))
+            await aeventually(found(discovery))
 
 
 async def test_silent_service_does_not_delay_the_discovery_of_others() -> None:
@@ -248,12 +249,12 @@ async def test_silent_service_does_not_delay_the_discovery_of_others() -> None:
     ):
         await silent.cbor_query()
         async with answering(discovery, says(record())):
-            await until(found(discovery))
+            await aeventually(found(discovery))
 
 
 async def test_many_new_connections_share_one_round() -> None:
     async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=1000) as discovery, trio.open_nursery() as nursery:
-        await until(lambda: discovery.rounds)
+        await aeventually(lambda: discovery.rounds)
 
         async def one(number: int) -> None:
             async with answering(discovery, says(record(number=number), sender=f"s{number}")):
@@ -261,7 +262,7 @@ async def test_many_new_connections_share_one_round() -> None:
 
         for number in range(50):
             nursery.start_soon(one, number)
-        await until(lambda: len(discovery.snapshot().get("answer", ())) == 50)
+        await aeventually(lambda: len(discovery.snapshot().get("answer", ())) == 50)
         assert len(discovery.rounds) < 25
         nursery.cancel_scope.cancel()
 
@@ -277,13 +278,13 @@ async def test_one_missed_survey_is_reasked_and_two_make_suspect() -> None:
         nursery.start_soon(discovery.discover)
         header, _ = await peer.cbor_query()
         await peer.send(header, says(record()))
-        await until(lambda: len(discovery.snapshot().get("answer", ())) == 2)
-        await until(lambda: discovery.rounds)
+        await aeventually(lambda: len(discovery.snapshot().get("answer", ())) == 2)
+        await aeventually(lambda: discovery.rounds)
         await discovery.discover()
         assert (await peer.cbor_query())[1].flags == {FLAG_TEXT}
         assert states(discovery)[record().address] is State.UP  # one miss changes no state
         assert (await peer.cbor_query())[1].flags == {FLAG_TEXT, FLAG_REASK}
-        await until(lambda: states(discovery)[record().address] is State.SUSPECT)
+        await aeventually(lambda: states(discovery)[record().address] is State.SUSPECT)
         assert {discovery.resolve("answer") for _ in range(50)} == {record(number=2)}
 
 
@@ -297,9 +298,9 @@ async def test_last_provider_is_resolved_although_suspect() -> None:
         nursery.start_soon(discovery.discover)
         header, _ = await peer.cbor_query()
         await peer.send(header, says(record()))
-        await until(found(discovery))
+        await aeventually(found(discovery))
         await discovery.discover()
-        await until(lambda: states(discovery)[record().address] is State.SUSPECT)
+        await aeventually(lambda: states(discovery)[record().address] is State.SUSPECT)
         assert discovery.resolve("answer") == record()
 
 
@@ -312,7 +313,7 @@ async def test_late_reply_counts_as_a_sign_of_life() -> None:
         assert await discovery.discover() == {}
         header, _ = await peer.cbor_query()
         await peer.send(header, says(record()))
-        await until(found(discovery))
+        await aeventually(found(discovery))
         assert [row.reason for row in discovery.view()] == [Reason.LATE]
         assert discovery.stats.counters["late"] == 1
 
@@ -324,7 +325,7 @@ async def test_connection_that_goes_down_by_silence_is_closed() -> None:
     ):
         header, _ = await peer.cbor_query()
         await peer.send(header, says(record()))
-        await until(found(discovery))
+        await aeventually(found(discovery))
         assert await peer.ended()
         assert states(discovery) == {record().address: State.DOWN}
         assert [row.reason for row in discovery.view()] == [Reason.MISSED]
@@ -354,7 +355,7 @@ async def test_events_start_with_the_current_state_and_continue_with_changes() -
     async with ServiceDiscovery(listen=ANY, deadline=WAIT, interval=0.05) as discovery, trio.open_nursery() as nursery:
         watcher = Watcher(discovery)
         async with answering(discovery, says(record(weight=7))):
-            await until(found(discovery))
+            await aeventually(found(discovery))
             nursery.start_soon(watcher.run)
             first = await watcher.wait(State.UP)
             assert (first.old, first.new, first.provider.weight) == (State.JOINING, State.UP, 7)
@@ -409,7 +410,7 @@ async def test_close_during_discover_raises_closed() -> None:
                     await discovery.discover()
 
             nursery.start_soon(discover)
-            await until(lambda: discovery.stats.socket.sent)
+            await aeventually(lambda: discovery.stats.socket.sent)
             await discovery.aclose()
         with pytest.raises(Closed):
             await discovery.discover()

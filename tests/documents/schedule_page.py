@@ -189,7 +189,7 @@ class Page:
     def _ask(self, number: int, data: bytes) -> None:
         home = self.home
         assert home is not None
-        if self.rng.random() < self.world.conditions.refuse:
+        if self.rng.random() < self.world.conditions.refusal:
             self._later(lambda: self._command("reply", id=number, message=None), 0.5)
             return
         answer = home.answer(data)

@@ -4,15 +4,13 @@ Real: replica, wire, transfers, the CRDT. Simulated: sockets, clock and disk; so
 milliseconds and is reproducible from its seed::
 
     python tests/documents/schedules.py 1000            seeds 0 to 999; prints a summary
-    python tests/documents/schedules.py 1 --first 4711 --trace
+    PYTHONHASHSEED=0 python tests/documents/schedules.py 1 --first 4711 --trace     the order of sets counts too
     python tests/documents/schedules.py 1000 --page     one of them is a page with Yjs, under Node (schedule_page.py)
 """
 
 from __future__ import annotations
 
 import argparse
-import heapq
-import itertools
 import sys
 import time
 from collections.abc import Callable
@@ -42,6 +40,8 @@ from nngkit.documents.sync.timing import Pace, RoundTrips
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
 from nngkit.documents.versions import Edit, EditStream, Versions, covers, merge
+from nngkit.testing import network
+from nngkit.testing.network import Network, Partition
 
 DOCS = ("minutes", "table")
 CALM = 30.0  # seconds after the last edit within which all peers must converge
@@ -67,14 +67,14 @@ class Disk:
         del self.entries[self.safe :]
 
 
-@dataclass(frozen=True)
-class Conditions:
-    """Behaviour of network and machines: probabilities per message, seconds."""
+@dataclass(frozen=True, kw_only=True)
+class Conditions(network.Conditions):
+    """Behaviour of the network, and probabilities of a crash and of a partition per action."""
 
     loss: float = 0.3
-    twice: float = 0.1
+    duplication: float = 0.1
     delay: tuple[float, float] = (0.001, 0.04)
-    refuse: float = 0.02
+    refusal: float = 0.02
     crash: float = 0.02
     split: float = 0.02
     log_edits: int = 4096
@@ -121,16 +121,20 @@ class Node:
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.number = number
+        self.name = str(number)
         self.origin = number.to_bytes(8, "big")
         self.epoch = 0
         self.rng = Random(f"{world.seed}/{number}")
         self.disks = {doc: Disk() for doc in DOCS}
-        self.alive = False
         self.start()
 
     @property
     def me(self) -> EditStream:
         return EditStream(self.origin, self.epoch)
+
+    @property
+    def alive(self) -> bool:
+        return self.name in self.world.network.nodes
 
     @property
     def askable(self) -> bool:
@@ -139,7 +143,7 @@ class Node:
 
     def start(self) -> None:
         self.epoch += 1
-        self.alive = True
+        self.world.network.start(self.name, receive=self._receive, answer=self._answer_and_step, step=self.step)
         self.pace = Pace(0.02, 0.2)
         self.pace.due = self.world.now
         self.transfers = Transfers()
@@ -174,7 +178,7 @@ class Node:
             if other is not self and other.alive:
                 self.meet(other)
                 other.meet(self)
-        self.world.wake(self, self.world.now)
+        self.world.network.wake(self.name, self.world.now)
 
     def meet(self, other: Node) -> None:
         for copy in self.copies.values():
@@ -182,7 +186,7 @@ class Node:
         self.pace.hurry(self.world.now)
 
     def crash(self) -> None:
-        self.alive = False
+        self.world.network.crash(self.name)
         self.world.note(f"{self.number} crashes")
         if self.world.page is not None:
             self.world.page.lost(self)
@@ -227,15 +231,23 @@ class Node:
                 self.pace.company(others, others)
                 self.pace.changed(now, self.rng.uniform(0.5, 1.0))
             for message in step.publish:
-                self.world.publish(self, encode(message))
+                self._publish(encode(message))
             for ask, request in step.ask:
                 self.world.request(self, copy, ask, request)
             wake = min(wake, step.wake)
         if self.pace.due <= now:
             heartbeats = tuple(copy.replica.make_heartbeat(now) for copy in self.copies.values())
-            self.world.publish(self, encode(Heartbeat(self.me, heartbeats)))
+            self._publish(encode(Heartbeat(self.me, heartbeats)))
             self.pace.sent(now, self.rng.uniform(0.7, 1.0))
-        self.world.wake(self, min(wake, self.pace.due))
+        self.world.network.wake(self.name, min(wake, self.pace.due))
+
+    def _publish(self, data: bytes) -> None:
+        if self.world.page is not None:
+            self.world.page.overhear(self, data)
+        self.world.network.broadcast(self.name, (data, self.me))
+
+    def _receive(self, sender: str, message: tuple[bytes, EditStream]) -> None:
+        self.hear(*message)
 
     def hear(self, data: bytes, via: EditStream) -> None:
         message = decode_bus(data)
@@ -247,7 +259,12 @@ class Node:
             assert isinstance(message, Updates)
             self.copies[message.doc].heard(message, via, now)
         # As in a loop: the step runs after other tasks, which may have sent requests.
-        self.world.wake(self, now + self.rng.choice((0.0, 0.001)))
+        self.world.network.wake(self.name, now + self.rng.choice((0.0, 0.001)))
+
+    def _answer_and_step(self, sender: str, data: bytes) -> bytes:
+        answer = self.answer(data)
+        self.step()
+        return answer
 
     def answer(self, data: bytes) -> bytes:
         request = decode_request(data)
@@ -275,16 +292,11 @@ class World:
     ) -> None:
         self.seed = seed
         self.conditions = conditions
-        self.rng = Random(seed)
-        self.now = 1000.0
-        self.queue: list[tuple[float, int, Callable[[], None]]] = []
-        self.counter = itertools.count()
+        self.network = Network(seed, conditions, now=1000.0)
         self.nodes: list[Node] = []
-        self.cut: set[frozenset[int]] = set()
-        self.wakes: dict[int, float] = {}
         self.problems: list[str] = []
         self.acknowledged: dict[str, Versions] = {doc: {} for doc in DOCS}
-        self.messages = self.edits = 0
+        self.edits = 0
         self.troubles = 0  # partitions that have not healed, and crashed peers
         self.calm_since = self.now
         self.trace = trace
@@ -309,94 +321,45 @@ class World:
 
         self.at(self.now + seconds, ended)
 
-    def at(self, when: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self.queue, (max(when, self.now), next(self.counter), what))
+    @property
+    def now(self) -> float:
+        return self.network.now
+
+    def at(self, when: float, what: Callable[[], object]) -> None:
+        self.network.call_at(when, what)
 
     def run_until(self, until: float, done: Callable[[], bool] | None = None) -> bool:
-        while self.queue and self.queue[0][0] <= until:
-            self.now, _, what = heapq.heappop(self.queue)
-            what()
-            if done is not None and done():
-                return True
-        self.now = until
-        return False
-
-    def wake(self, node: Node, when: float) -> None:
-        epoch = node.epoch
-        if self.wakes.get(node.number, float("inf")) <= when and self.wakes[node.number] > self.now:
-            return
-        self.wakes[node.number] = when
-
-        def wake() -> None:
-            if node.alive and node.epoch == epoch and self.wakes.get(node.number) == when:
-                del self.wakes[node.number]
-                node.step()
-
-        self.at(when, wake)
+        return self.network.run_until(until, done)
 
     # ---- the network
 
-    def linked(self, a: Node, b: Node) -> bool:
-        return a.alive and b.alive and frozenset((a.number, b.number)) not in self.cut
+    def split(self, side: set[int], seconds: float) -> None:
+        """Separate some nodes from the others for a while."""
+        self.note(f"{sorted(side)} are cut off")
+        partition: Partition = self.network.split([str(number) for number in side])
+        self.trouble(seconds, partition.heal)
 
-    def delay(self) -> float:
-        return self.rng.uniform(*self.conditions.delay)
-
-    def publish(self, sender: Node, data: bytes) -> None:
-        me = sender.me
-        if self.page is not None:
-            self.page.overhear(sender, data)
-        for node in self.nodes:
-            if node is sender:
-                continue
-            copies = 1 + (self.rng.random() < self.conditions.twice)
-            for _ in range(copies):
-                self.messages += 1
-                if self.rng.random() < self.conditions.loss:
-                    continue
-
-                def arrive(node: Node = node) -> None:
-                    if node.alive and self.linked(sender, node) and sender.me == me:
-                        node.hear(data, me)
-
-                self.at(self.now + self.delay(), arrive)
-
-    def request(self, asker: Node, copy: LocalCopy, ask: Ask, request: SyncRequest) -> None:
-        data = encode(request)
-        epoch = asker.epoch
-        self.note(f"{asker.number} asks {ask}")
+    def request(self, requester: Node, copy: LocalCopy, ask: Ask, request: SyncRequest) -> None:
+        self.note(f"{requester.number} asks {ask}")
         other = next((node for node in self.nodes if node.me == ask.peer), None)
 
-        def fail() -> None:
-            if asker.alive and asker.epoch == epoch:
-                copy.failed(ask, self.now)
-                asker.step()
+        def failed() -> None:
+            copy.failed(ask, self.now)
+            requester.step()
 
-        def arrive() -> None:
-            if other is None or not self.linked(asker, other) or self.rng.random() < self.conditions.refuse:
-                self.at(self.now + 0.5, fail)
-                return
-            answer = other.answer(data)
-            other.step()
-            self.at(self.now + self.delay(), lambda: back(answer))
-
-        def back(answer: bytes) -> None:
-            if not asker.alive or asker.epoch != epoch:
-                return
-            if other is None or not self.linked(asker, other):
-                fail()
-                return
+        def replied(answer: bytes) -> None:
             reply = decode_reply(answer)
-            if reply.sender != ask.peer or isinstance(reply, Refused):  # the peer was restarted; errors are noted there
-                fail()
+            if other is None or reply.sender != ask.peer or isinstance(reply, Refused):
+                failed()  # the peer was restarted; errors are noted there
                 return
             body = None
             if isinstance(reply, DiffReply):
                 body = self.fetch(other, reply.body) if isinstance(reply.body, Manifest) else reply.body
             copy.replied(ask, reply, self.now, body=body)
-            asker.step()
+            requester.step()
 
-        self.at(self.now + self.delay(), arrive)
+        receiver = "a restarted peer" if other is None else other.name
+        self.network.request(requester.name, receiver, encode(request), reply=replied, failure=failed)
 
     def fetch(self, other: Node, manifest: Manifest) -> bytes:
         assembly = Assembly(manifest, limit=1 << 30)
@@ -499,10 +462,7 @@ def play(
             world.trouble(rng.uniform(0, 0.5), node.start)
         elif chance < sky.crash + sky.split:
             some = set(rng.sample(range(len(world.nodes)), rng.randint(1, len(world.nodes) - 1)))
-            cut = {frozenset((a, b)) for a in some for b in range(len(world.nodes)) if b not in some}
-            world.note(f"{sorted(some)} are cut off")
-            world.cut |= cut
-            world.trouble(rng.uniform(0, 1.0), lambda cut=cut: world.cut.difference_update(cut))  # type: ignore[misc]
+            world.split(some, rng.uniform(0, 1.0))
         elif chance < sky.crash + sky.split + 0.15 and node.alive:
             node.sync()
         elif node.alive:
@@ -511,7 +471,7 @@ def play(
     done = not world.troubles and world.agreed()
     done = done or world.run_until(world.now + CALM, lambda: not world.troubles and world.agreed())
     after = world.now - world.calm_since if done else None
-    outcome = Outcome(seed, after, world.messages, world.edits, 0, world.problems)
+    outcome = Outcome(seed, after, world.network.stats.sent, world.edits, 0, world.problems)
     if not done:
         outcome.problems.append(f"seed {seed}: not the same after {CALM} s")
     for doc, acknowledged in world.acknowledged.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,17 +28,11 @@ from nngkit.documents.sync.wire import decode_reply, encode
 from nngkit.documents.versions import Edit
 from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NotFound, TimedOut
 from nngkit.protocols import Bus, Req
+from nngkit.testing import aeventually
 
 HERE = "tcp://127.0.0.1:0"
 PATIENCE = 20.0  # seconds per operation on a busy machine; events are awaited, not times
 STRANGER = EditStream(b"stranger", 1)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for a condition that has no event."""
-    with trio.fail_after(PATIENCE):
-        while not true():  # noqa: ASYNC110
-            await trio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -55,7 +49,7 @@ async def mesh(n: int, **options: Any) -> AsyncIterator[list[DocumentPeer]]:
 
 
 async def alike(*documents: Document) -> None:
-    await until(lambda: len({document.digest() for document in documents}) == 1)
+    await aeventually(lambda: len({document.digest() for document in documents}) == 1)
 
 
 # ---- edits
@@ -65,7 +59,7 @@ async def test_edit_reaches_every_peer() -> None:
     async with mesh(3) as peers:
         docs = [peer.open("minutes") for peer in peers]
         docs[0].text("body").insert(0, "hello")
-        await until(lambda: all(str(doc.text("body")) == "hello" for doc in docs))
+        await aeventually(lambda: all(str(doc.text("body")) == "hello" for doc in docs))
 
 
 async def test_concurrent_edits_converge() -> None:
@@ -77,7 +71,7 @@ async def test_concurrent_edits_converge() -> None:
                 doc.map("table")[f"cell {round_}"] = number
                 doc.array("list").append([number, round_])
             await trio.lowlevel.checkpoint()
-        await until(lambda: all(len(doc.text("body")) == 4 * 20 * 3 for doc in docs))
+        await aeventually(lambda: all(len(doc.text("body")) == 4 * 20 * 3 for doc in docs))
         await alike(*docs)
         assert len(docs[0].array("list")) == 80
 
@@ -87,9 +81,9 @@ async def test_documents_are_independent() -> None:
         a.open("one").text("body").insert(0, "1")
         a.open("two").text("body").insert(0, "2")
         one = b.open("one")
-        await until(lambda: str(one.text("body")) == "1")
+        await aeventually(lambda: str(one.text("body")) == "1")
         assert set(b.documents) == {"one"}
-        await until(lambda: b.stats.not_open > 0)
+        await aeventually(lambda: b.stats.not_open > 0)
 
 
 async def test_change_names_its_author() -> None:
@@ -136,7 +130,7 @@ async def test_edit_too_large_for_the_bus_arrives() -> None:
         await theirs.joined(PATIENCE)
         ours.text("body").insert(0, "x" * (2 << 20))
         ours.text("body").insert(0, "y")
-        await until(lambda: len(theirs.text("body")) == (2 << 20) + 1)
+        await aeventually(lambda: len(theirs.text("body")) == (2 << 20) + 1)
 
 
 async def test_peer_without_rep_pushes_lost_edits_of_a_document_too_large_to_push() -> None:
@@ -147,13 +141,13 @@ async def test_peer_without_rep_pushes_lost_edits_of_a_document_too_large_to_pus
         texts = [peer.open("minutes").text("body") for peer in (home, outside)]
         await home.wait_for_peers(1, PATIENCE)
         texts[0].append("x" * 6_000_000)  # over the limit of 4 MiB for a request
-        await until(lambda: len(texts[1]) == 6_000_000)
+        await aeventually(lambda: len(texts[1]) == 6_000_000)
         asked = outside.stats.request_bytes
         texts[1].append("y" * 400_000)  # too large for the BUS
         for _ in range(40):
             texts[1].append("z")
             await trio.sleep(0.002)
-        await until(lambda: len(texts[0]) == 6_400_040)
+        await aeventually(lambda: len(texts[0]) == 6_400_040)
         assert not home.refusals
         assert not outside.refusals
         assert 400_000 < outside.stats.request_bytes - asked < 2_000_000
@@ -175,7 +169,7 @@ async def test_lost_messages_are_repaired(loss: float) -> None:
         for number in range(60):
             docs[number % 3].text("body").insert(0, "x")
             await trio.sleep(0.002)
-        await until(lambda: all(len(doc.text("body")) == 60 for doc in docs))
+        await aeventually(lambda: all(len(doc.text("body")) == 60 for doc in docs))
         await alike(*docs)
 
 
@@ -196,7 +190,7 @@ async def test_partition_heals() -> None:
             faults.cut = halves[number < 2]
         docs[1].text("body").insert(0, "left ")
         docs[2].text("body").insert(0, "right ")
-        await until(lambda: "left" in str(docs[0].text("body")) and "right" in str(docs[3].text("body")))
+        await aeventually(lambda: "left" in str(docs[0].text("body")) and "right" in str(docs[3].text("body")))
         assert "right" not in str(docs[0].text("body"))
         for faults in weathers:
             faults.cut = set()
@@ -215,7 +209,7 @@ async def test_chain_of_relays_forwards_all_edits() -> None:
             await peer.wait_for_peers(1, PATIENCE)
         docs[0].text("body").insert(0, "from one end")
         docs[3].text("body").insert(0, "from the other ")
-        await until(lambda: all(len(doc.text("body")) == 27 for doc in docs))
+        await aeventually(lambda: all(len(doc.text("body")) == 27 for doc in docs))
         await alike(*docs)
 
 
@@ -280,11 +274,11 @@ async def test_restarted_peer_gets_its_own_edits_back(tmp_path: Path) -> None:
         async with DocumentPeer(dial=other.address, store=store) as peer:
             doc = peer.open("minutes")
             doc.text("body").insert(0, "mine")
-            await until(lambda: str(theirs.text("body")) == "mine")
+            await aeventually(lambda: str(theirs.text("body")) == "mine")
         store.unlink()  # the disk is lost: everything comes back from other peers
         async with DocumentPeer(dial=other.address, store=store) as peer:
             doc = peer.open("minutes")
-            await until(lambda: str(doc.text("body")) == "mine")
+            await aeventually(lambda: str(doc.text("body")) == "mine")
 
 
 async def test_unsent_edits_are_sent_after_a_restart(tmp_path: Path) -> None:
@@ -294,7 +288,7 @@ async def test_unsent_edits_are_sent_after_a_restart(tmp_path: Path) -> None:
     async with DocumentPeer(listen=HERE) as other, DocumentPeer(dial=other.address, store=store) as peer:
         theirs = other.open("minutes")
         peer.open("minutes")
-        await until(lambda: str(theirs.text("body")) == "unsent")
+        await aeventually(lambda: str(theirs.text("body")) == "unsent")
 
 
 async def test_saved_versions_can_be_read(tmp_path: Path) -> None:
@@ -328,7 +322,7 @@ async def test_joining_needs_an_address_and_the_token() -> None:
         [repair] = a.repair_addresses
         async with DocumentPeer(join=repair, token="secret") as friend:
             theirs = friend.open("minutes")
-            await until(lambda: str(theirs.text("body")) == "told to friends")
+            await aeventually(lambda: str(theirs.text("body")) == "told to friends")
         async with DocumentPeer(join=repair, token="wrong") as stranger:
             with pytest.raises(AccessDenied, match="token"):
                 await stranger.wait_for_peers(1, PATIENCE)
@@ -355,8 +349,8 @@ async def test_accept_opens_announced_documents() -> None:
     ):
         b.open("open/minutes").text("body").insert(0, "x")
         b.open("closed/minutes").text("body").insert(0, "x")
-        await until(lambda: "open/minutes" in a.documents)
-        await until(lambda: str(a.documents["open/minutes"].text("body")) == "x")
+        await aeventually(lambda: "open/minutes" in a.documents)
+        await aeventually(lambda: str(a.documents["open/minutes"].text("body")) == "x")
         assert "closed/minutes" not in a.documents
 
 
@@ -369,10 +363,10 @@ async def test_awareness_is_seen_by_all_and_ends_with_the_peer() -> None:
         doc.awareness.local = {"user": "Ada"}
         async with DocumentPeer(dial=a.address) as b:
             theirs = b.open("minutes")
-            await until(lambda: {"user": "Ada"} in theirs.awareness.states.values())
+            await aeventually(lambda: {"user": "Ada"} in theirs.awareness.states.values())
             theirs.awareness.local = {"user": "Grace"}
-            await until(lambda: {"user": "Grace"} in doc.awareness.states.values())
-        await until(lambda: list(doc.awareness.states.values()) == [{"user": "Ada"}])
+            await aeventually(lambda: {"user": "Grace"} in doc.awareness.states.values())
+        await aeventually(lambda: list(doc.awareness.states.values()) == [{"user": "Ada"}])
 
 
 async def test_new_peer_of_a_relay_sees_awareness_behind_it_at_once() -> None:
@@ -381,17 +375,17 @@ async def test_new_peer_of_a_relay_sees_awareness_behind_it_at_once() -> None:
         DocumentPeer(dial=home.address) as early,
     ):
         early.open("minutes").awareness.local = {"user": "Ada"}
-        await until(lambda: "minutes" in home.documents)
-        await until(lambda: {"user": "Ada"} in home.documents["minutes"].awareness.states.values())
+        await aeventually(lambda: "minutes" in home.documents)
+        await aeventually(lambda: {"user": "Ada"} in home.documents["minutes"].awareness.states.values())
         async with DocumentPeer(dial=home.address) as late:
             theirs = late.open("minutes")
             theirs.awareness.local = {"user": "Grace"}
             with trio.fail_after(5.0):  # long before the next renewal
-                await until(lambda: {"user": "Ada"} in theirs.awareness.states.values())
-            await until(lambda: {"user": "Grace"} in early.documents["minutes"].awareness.states.values())
+                await aeventually(lambda: {"user": "Ada"} in theirs.awareness.states.values())
+            await aeventually(lambda: {"user": "Grace"} in early.documents["minutes"].awareness.states.values())
             assert [peer.refusals for peer in (home, early, late)] == [(), (), ()]  # an echo is not refused
         with trio.fail_after(5.0):
-            await until(lambda: list(early.documents["minutes"].awareness.states.values()) == [{"user": "Ada"}])
+            await aeventually(lambda: list(early.documents["minutes"].awareness.states.values()) == [{"user": "Ada"}])
 
 
 async def test_relay_forwards_awareness_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,7 +398,7 @@ async def test_relay_forwards_awareness_renewals(monkeypatch: pytest.MonkeyPatch
     ):
         one.open("minutes").awareness.local = {"user": "Ada"}
         theirs = other.open("minutes")
-        await until(lambda: {"user": "Ada"} in theirs.awareness.states.values())
+        await aeventually(lambda: {"user": "Ada"} in theirs.awareness.states.values())
         watched = trio.current_time() + 2.0
         while trio.current_time() < watched:
             assert {"user": "Ada"} in theirs.awareness.states.values()
@@ -414,7 +408,7 @@ async def test_relay_forwards_awareness_renewals(monkeypatch: pytest.MonkeyPatch
 async def test_peers_report_names_and_documents() -> None:
     async with DocumentPeer(listen=HERE, name="left") as a, DocumentPeer(dial=a.address, name="right") as b:
         b.open("minutes")
-        await until(lambda: any("minutes" in peer.documents for peer in a.peers))
+        await aeventually(lambda: any("minutes" in peer.documents for peer in a.peers))
         [info] = a.peers
         assert (info.name, info.stream, info.askable) == ("right", b.me, True)
 
@@ -428,12 +422,12 @@ async def stranger(peer: DocumentPeer, me: EditStream = STRANGER) -> AsyncIterat
     async with Bus(dial=peer.address) as bus:
         await bus.await_for_peers(1, PATIENCE)
         bus.send(encode(Heartbeat(me)))
-        await until(lambda: any(info.stream == me for info in peer.peers))
+        await aeventually(lambda: any(info.stream == me for info in peer.peers))
         yield bus
 
 
 async def refused(peer: DocumentPeer, word: str) -> None:
-    await until(lambda: any(word in refusal.why for refusal in peer.refusals))
+    await aeventually(lambda: any(word in refusal.why for refusal in peer.refusals))
 
 
 async def test_garbage_is_refused_with_its_sender() -> None:
@@ -442,7 +436,7 @@ async def test_garbage_is_refused_with_its_sender() -> None:
         doc.text("body").insert(0, "safe")
         async with stranger(peer) as bus:
             bus.send(b"\xff" * 100)
-            await until(lambda: bool(peer.refusals))
+            await aeventually(lambda: bool(peer.refusals))
             assert "127.0.0.1" in peer.refusals[0].peer
             assert str(doc.text("body")) == "safe"
 
@@ -451,13 +445,13 @@ async def test_messages_in_the_name_of_another_peer_are_refused() -> None:
     async with mesh(2) as (a, b):
         doc = a.open("minutes")
         b.open("minutes").text("body").insert(0, "said by b")
-        await until(lambda: str(doc.text("body")) == "said by b")
+        await aeventually(lambda: str(doc.text("body")) == "said by b")
         async with stranger(a) as bus:
             before = doc.digest()
             bus.send(encode(Updates(b.me, "minutes", 2, (Edit(b"\0\0"),))))
             await refused(a, f"it sends for {b.me}")
             bus.send(encode(Heartbeat(b.me)))
-            await until(lambda: sum("it sends for" in one.why for one in a.refusals) == 2)
+            await aeventually(lambda: sum("it sends for" in one.why for one in a.refusals) == 2)
             assert doc.digest() == before
 
 
@@ -476,7 +470,7 @@ async def test_messages_before_the_first_heartbeat_are_ignored() -> None:
         peer.open("minutes")
         await bus.await_for_peers(1, PATIENCE)
         bus.send(encode(Updates(STRANGER, "minutes", 1, (Edit(b"\0\0"),))))
-        await until(lambda: peer.stats.early == 1)
+        await aeventually(lambda: peer.stats.early == 1)
         assert peer.stats.delivered == 0
 
 
@@ -565,7 +559,7 @@ async def test_last_edits_are_published_before_leaving() -> None:
             theirs = b.open("minutes")
             await theirs.joined(PATIENCE)
             theirs.text("body").insert(0, "good-bye")
-        await until(lambda: str(doc.text("body")) == "good-bye")
+        await aeventually(lambda: str(doc.text("body")) == "good-bye")
         assert not a.peers
 
 

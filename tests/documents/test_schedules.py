@@ -50,12 +50,12 @@ def test_schedules_that_once_failed_converge() -> None:
 @pytest.mark.parametrize(
     "conditions",
     [
-        Conditions(loss=0.0, twice=0.0, refuse=0.0, crash=0.0, split=0.0),
+        Conditions(loss=0.0, duplication=0.0, refusal=0.0, crash=0.0, split=0.0),
         Conditions(loss=0.8),
-        Conditions(loss=1.0, refuse=0.0, crash=0.0, split=0.0),
-        Conditions(refuse=0.5),
+        Conditions(loss=1.0, refusal=0.0, crash=0.0, split=0.0),
+        Conditions(refusal=0.5),
         Conditions(crash=0.2, split=0.2),
-        Conditions(twice=1.0, delay=(0.0, 0.5)),
+        Conditions(duplication=1.0, delay=(0.0, 0.5)),
         Conditions(log_edits=1),
     ],
     ids=["calm", "80 % lost", "all lost", "half refused", "falling over", "twice and late", "nothing kept"],
@@ -69,7 +69,7 @@ def test_schedules_converge_in_other_conditions(conditions: Conditions) -> None:
 
 def test_no_requests_without_loss() -> None:
     outcomes = all_agree(
-        range(10), Conditions(loss=0.0, twice=0.0, delay=(0.005, 0.005), refuse=0.0, crash=0.0, split=0.0)
+        range(10), Conditions(loss=0.0, duplication=0.0, delay=(0.005, 0.005), refusal=0.0, crash=0.0, split=0.0)
     )
     assert max(one.agreed_after or 0.0 for one in outcomes) < 0.05
 

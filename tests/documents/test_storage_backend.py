@@ -13,7 +13,8 @@ from nngkit.documents.records import Loaded, Merge, Record
 from nngkit.documents.storage_backend import DocumentLog
 from nngkit.documents.versions import Edit, Versions, merge
 from nngkit.errors import Broken, ConfigError, TimedOut
-from tests.documents.test_peer import HERE, PATIENCE, until
+from nngkit.testing import aeventually
+from tests.documents.test_peer import HERE, PATIENCE
 
 
 class MemoryBackend:
@@ -68,10 +69,10 @@ async def test_backend_stores_every_edit_and_loads_it() -> None:
         async with DocumentPeer(dial=ada.address, storage=backend) as peer:
             ours = peer.open("minutes")
             theirs.text("body").insert(0, "hello")
-            await until(lambda: str(ours.text("body")) == "hello")
+            await aeventually(lambda: str(ours.text("body")) == "hello")
             ours.text("body").insert(5, " you")
             await ours.durable()
-            await until(lambda: theirs.digest() == ours.digest())
+            await aeventually(lambda: theirs.digest() == ours.digest())
             versions = peer.versions("minutes")
     assert {one.stream for one in backend.records["minutes"] if isinstance(one, Record)} >= {peer.me}
     assert backend.load("minutes").versions == versions
@@ -92,7 +93,7 @@ async def test_failing_backend_is_not_counted_as_durable_and_editing_continues()
         for number in range(200):  # more than are received before backpressure is checked
             theirs.text("body").insert(0, f"{number}")
             await trio.lowlevel.checkpoint()
-        await until(lambda: ours.digest() == theirs.digest())
+        await aeventually(lambda: ours.digest() == theirs.digest())
         with pytest.raises(TimedOut, match="on the disks of 0 of 1"):
             await theirs.synced(1, 0.5)
         with pytest.raises(Broken, match="simulated disk failure"):

@@ -9,7 +9,7 @@ from nngkit.errors import NotStored
 from nngkit.journal.log import Entry
 from nngkit.journal.partition import Partition
 from nngkit.journal.record import LogHeader, encode_headers, encode_origin, frame
-from tests.protocols.wires import eventually
+from nngkit.testing import eventually
 
 SALT = 77
 ORIGIN = encode_origin("topic", "pull", "tcp://127.0.0.1:1")

@@ -14,8 +14,8 @@ from nngkit.journal.partition import Partition
 from nngkit.journal.record import Head, LogHeader
 from nngkit.journal.recovery import recover
 from nngkit.journal.segmentfile import crc_of
+from nngkit.testing import eventually
 from tests.journal.partitions import SALT, entry, folder, log_bytes, stored
-from tests.protocols.wires import eventually
 
 VALUES = [b"value %d " % number * (1 + number % 7) for number in range(300)]
 WHOLE = log_bytes(VALUES)

@@ -26,8 +26,8 @@ from nngkit.journal import open_journal, read
 from nngkit.journal import partition as sealing
 from nngkit.journal.partition import Partition
 from nngkit.journal.rebuild import rebuild_manifest
+from nngkit.testing import eventually
 from tests.journal.partitions import entry, folder, stored
-from tests.protocols.wires import eventually
 
 SEGMENTS = 5
 ROWS = 30

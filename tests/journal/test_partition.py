@@ -16,8 +16,8 @@ from nngkit.journal import Retention, open_journal, read
 from nngkit.journal import manifest as manifests
 from nngkit.journal.files import SharedStorage
 from nngkit.journal.partition import Partition
+from nngkit.testing import eventually
 from tests.journal.partitions import entry, folder, stored
-from tests.protocols.wires import eventually
 
 
 def test_stored_records_are_read_before_and_after_sealing(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ import trio
 from nngkit.errors import BadMessage, Closed, ConfigError, NotStored
 from nngkit.journal import Record, Recorder, Stored, encode_request, parse_reply, read
 from nngkit.protocols import Bus, Pair0, Pub, Pull, Push, Rep, Req, Sub
-from tests.journal.waiting import WAIT, eventually
+from nngkit.testing import aeventually
 
+WAIT = 30.0  # seconds: far more than anything here takes, also on a busy machine
 ANY = "tcp://127.0.0.1:0"
 
 
@@ -35,7 +36,7 @@ async def recording(
 
 
 async def on_disk(recorder: Recorder, count: int) -> None:
-    await eventually(lambda: recorder.stats.log.synced >= count)
+    await aeventually(lambda: recorder.stats.log.synced >= count)
 
 
 def values(journal: Path) -> list[bytes]:
@@ -191,7 +192,7 @@ async def test_full_buffer_drops_from_sub_and_applies_backpressure_to_pull(
             for _ in range(200):
                 await push.asend(b"y" * 20_000)
                 pushed += 1
-        await eventually(lambda: recorder.stats.streams[1].received == pushed)
+        await aeventually(lambda: recorder.stats.streams[1].received == pushed)
         nursery.cancel_scope.cancel()
         stream = recorder.stats.streams[0]
     records = list(read(tmp_path))
@@ -209,9 +210,9 @@ async def test_messages_dropped_by_the_socket_are_counted(tmp_path: Path) -> Non
         await pub.await_for_peers(1)
         for number in range(100):
             await pub.asend(b"%d" % number)
-        await eventually(lambda: sub.stats.read == 100)
+        await aeventually(lambda: sub.stats.read == 100)
         nursery.start_soon(recorder.record, sub, "s")
-        await eventually(lambda: recorder.stats.streams and recorder.stats.streams[0].received == 16)
+        await aeventually(lambda: recorder.stats.streams and recorder.stats.streams[0].received == 16)
         assert recorder.stats.streams[0].unseen == 84
         nursery.cancel_scope.cancel()
     assert [record.value for record in read(tmp_path)] == [b"%d" % number for number in range(84, 100)]
@@ -222,7 +223,7 @@ async def test_cancelled_record_drains_the_socket(tmp_path: Path) -> None:
         async with Recorder(tmp_path) as recorder, trio.open_nursery() as nursery:
             nursery.start_soon(recorder.record, pull, "t")
             await push.asend_many([b"x"] * 500)
-            await eventually(lambda: not push.stats.unwritten)
+            await aeventually(lambda: not push.stats.unwritten)
             nursery.cancel_scope.cancel()
         received = recorder.stats.streams[0].received
         assert received == 500

@@ -1,4 +1,4 @@
-"""Fixtures for tests of nngkit.protocols: each ``pattern``, ``wire`` and ``caller`` (see wires.py).
+"""Fixtures for tests of nngkit.protocols: each ``pattern``, ``wire`` and ``caller`` (see nngkit.testing).
 
 A test that needs only one of them names it: ``@pytest.mark.parametrize("wire", ["tcp"], indirect=True)``.
 """
@@ -13,7 +13,8 @@ import pytest
 import trustme
 
 from nngkit.protocols import TLS
-from tests.protocols.wires import CALLERS, PATTERNS, TRANSPORTS, Caller, Pattern, Wire
+from nngkit.testing import CALLERS, PATTERNS, TRANSPORTS, Caller, Pattern, Wire
+from nngkit.testing.wires import TLS_TRANSPORTS
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +44,7 @@ def sockets() -> Iterator[Path]:
 
 @pytest.fixture(params=TRANSPORTS)
 def wire(request: pytest.FixtureRequest, sockets: Path, shared_tls: TLS) -> Wire:
-    return Wire(request.param, sockets, shared_tls if request.param in ("wss", "tls+tcp") else None)
+    return Wire(request.param, sockets, shared_tls if request.param in TLS_TRANSPORTS else None)
 
 
 @pytest.fixture

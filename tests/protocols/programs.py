@@ -21,7 +21,8 @@ from typing import Self
 
 import pytest
 
-from tests.protocols.wires import WAIT, Wire
+from nngkit.testing import Wire
+from tests.protocols.wires import WAIT
 
 PACKAGES = {"nngcat": "nng-utils", "nanocat": "nanomsg-utils"}
 # Seconds between messages of a program that repeats them, which makes the start-up order irrelevant: a publisher that

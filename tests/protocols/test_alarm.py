@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from nngkit.protocols._alarm import Alarm
-from tests.protocols.wires import WAIT, Background
+from nngkit.testing import Background
+from tests.protocols.wires import WAIT
 
 CALLS = 8_000
 

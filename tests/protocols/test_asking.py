@@ -14,8 +14,9 @@ import trio
 
 from nngkit.errors import TimedOut
 from nngkit.protocols import Rep, Req, Respondent, Surveyor
+from nngkit.testing import Background, Wire, eventually
 from tests.protocols.raw_peer import PULL, REP, REQ, RESPONDENT, WORD, RawPeer
-from tests.protocols.wires import WAIT, Background, Wire, eventually, said
+from tests.protocols.wires import WAIT, said
 
 TCP = "tcp://127.0.0.1:0"
 SOON = 0.3  # seconds in which an unwanted message would arrive

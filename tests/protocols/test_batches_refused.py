@@ -21,8 +21,9 @@ from nngkit.protocols import (
     Sub,
     Surveyor,
 )
+from nngkit.testing import BLOCKING, CALLERS, Caller, Wire, eventually
 from tests.protocols.batches import LATER, TCP, received_messages
-from tests.protocols.wires import BLOCKING, CALLERS, WAIT, Caller, Wire, eventually
+from tests.protocols.wires import WAIT
 
 tcp_only = pytest.mark.parametrize("wire", ["tcp"], indirect=True)
 

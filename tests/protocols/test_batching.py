@@ -22,10 +22,11 @@ from nngkit.protocols import (
     Push,
     Sub,
 )
+from nngkit.testing import CALLERS, Background, Caller, Pattern, Wire, eventually
 from tests.protocols.alarms import alarms_raise
 from tests.protocols.batches import LATER, TCP, received_messages
 from tests.protocols.raw_peer import BUS, SUB, RawPeer
-from tests.protocols.wires import CALLERS, WAIT, Background, Caller, Pattern, Wire, eventually, said
+from tests.protocols.wires import WAIT, said
 
 SMALL = Batch(items=8, delay=3600.0)
 BODIES = (b"", b"x", *(b"%d" % number for number in range(3000)), b"long" * 20_000, b"\0" * 70_000, b"", b"end")

@@ -19,7 +19,8 @@ import trio.testing
 
 from nngkit.errors import Closed, TimedOut
 from nngkit.protocols import Pair0, Pull, Push
-from tests.protocols.wires import WAIT, eventually, said
+from nngkit.testing import eventually
+from tests.protocols.wires import WAIT, said
 
 SECONDS = 50.0
 

@@ -16,18 +16,10 @@ from nngkit.protocols import (
     Pull,
     Push,
 )
+from nngkit.testing import ASYNCIO, BLOCKING, TRIO, Background, Caller, Wire
 from tests.protocols.kinds_of_sockets import TCP, every_kind
 from tests.protocols.raw_peer import PAIR0, PULL, RawPeer
-from tests.protocols.wires import (
-    ASYNCIO,
-    BLOCKING,
-    TRIO,
-    WAIT,
-    Background,
-    Caller,
-    Wire,
-    run_python,
-)
+from tests.protocols.wires import WAIT, run_python
 
 LARGE = b"x" * 65536
 

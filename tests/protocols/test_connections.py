@@ -18,6 +18,7 @@ import pytest
 
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Pair0, PeerEvent, Pipe, Pull, Push
+from nngkit.testing import Wire, eventually
 from tests.protocols.raw_peer import (
     BUS,
     LENGTH,
@@ -30,7 +31,7 @@ from tests.protocols.raw_peer import (
     read,
     upgrade_request,
 )
-from tests.protocols.wires import WAIT, Wire, eventually, said
+from tests.protocols.wires import WAIT, said
 
 TCP = "tcp://127.0.0.1:0"
 

@@ -8,7 +8,8 @@ import pynng
 import pytest
 
 from nngkit.protocols import Rep, Req, Respondent, Surveyor
-from tests.protocols.wires import WAIT, Background, eventually
+from nngkit.testing import Background, eventually
+from tests.protocols.wires import WAIT
 
 TCP = "tcp://127.0.0.1:0"
 TIMEOUTS = {"recv_timeout": int(WAIT * 1000), "send_timeout": int(WAIT * 1000)}

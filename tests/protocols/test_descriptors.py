@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from nngkit.protocols import Pair0, Pull, Push, _descriptors
-from tests.protocols.wires import WAIT, eventually
+from nngkit.testing import eventually
+from tests.protocols.wires import WAIT
 
 pytestmark = pytest.mark.skipif(not _descriptors.available, reason="descriptors are looked up on Linux only")
 
@@ -117,7 +118,7 @@ def test_every_connection_is_read_by_its_descriptor(scheme: str, tmp_path: Path)
         def polled(sock: Any) -> list[int]:
             return [one.descriptor for one in sock._core.joined() if one.polled]
 
-        numbers = eventually(lambda: len(polled(pull)) == 8 and set(polled(pull)))
+        numbers = set(eventually(lambda: len(polled(pull)) == 8 and polled(pull)) or ())
         for push in pushes:
             numbers.update(eventually(partial(polled, push)))
         assert len(numbers) == 16

@@ -20,6 +20,7 @@ import pytest
 
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
+from nngkit.testing import BLOCKING, Background, Pattern, Wire, eventually
 from tests.protocols.raw_peer import (
     BUS,
     LENGTH,
@@ -39,7 +40,7 @@ from tests.protocols.raw_peer import (
     hello,
     read,
 )
-from tests.protocols.wires import BLOCKING, WAIT, Background, Pattern, Wire, eventually
+from tests.protocols.wires import WAIT
 
 TCP = "tcp://127.0.0.1:0"
 LIMIT = 1000
@@ -260,7 +261,7 @@ def test_a_message_over_the_limit_on_other_transports(pattern: Pattern, wire: Wi
         theirs.wait_for_peers(1, WAIT)
         ours.wait_for_peers(1, WAIT)
         if pattern.answered:
-            assert unanswered(partial(pattern.say(theirs), b"x" * (size + 100), timeout=0.2))
+            assert unanswered(partial(pattern.sender(theirs), b"x" * (size + 100), timeout=0.2))
         else:
             theirs.send(b"x" * (size + 100))
         eventually(lambda: ours.stats.cut >= 1)

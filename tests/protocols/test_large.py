@@ -12,9 +12,10 @@ import pytest
 
 from nngkit.errors import TimedOut
 from nngkit.protocols import PeerEvent, Pull, Push
+from nngkit.testing import Wire
 from tests.protocols.alarms import alarms_raise
 from tests.protocols.soaking import forget_peak, peak, resident
-from tests.protocols.wires import WAIT, Wire
+from tests.protocols.wires import WAIT
 
 MIB = 1 << 20
 

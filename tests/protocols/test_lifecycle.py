@@ -30,16 +30,9 @@ from nngkit.protocols import (
     Sub,
     Surveyor,
 )
+from nngkit.testing import BLOCKING, CALLERS, Background, Caller, Wire, eventually
 from tests.protocols.kinds_of_sockets import TCP, every_kind
-from tests.protocols.wires import (
-    BLOCKING,
-    CALLERS,
-    WAIT,
-    Background,
-    Caller,
-    Wire,
-    eventually,
-)
+from tests.protocols.wires import WAIT
 
 # ---- invalid addresses and options -----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nngkit.protocols import Bus, Pair1, Pub, Pull, Push, Rep, Sub
+from nngkit.testing import Wire, eventually
 from tests.protocols.raw_peer import (
     BUS,
     LENGTH,
@@ -28,7 +29,7 @@ from tests.protocols.raw_peer import (
     read,
     upgrade_request,
 )
-from tests.protocols.wires import WAIT, Wire, eventually
+from tests.protocols.wires import WAIT
 
 TCP = "tcp://127.0.0.1:0"
 SHORT = 0.2  # seconds: a short limit

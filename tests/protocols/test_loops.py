@@ -16,7 +16,8 @@ import trio
 
 from nngkit.errors import Closed
 from nngkit.protocols import Rep, Req, Respondent, Surveyor
-from tests.protocols.wires import WAIT, eventually
+from nngkit.testing import eventually
+from tests.protocols.wires import WAIT
 
 TCP = "tcp://127.0.0.1:0"
 RUNS = {"trio": trio.run, "asyncio": lambda main: asyncio.run(main())}

@@ -18,8 +18,9 @@ import pytest
 import trio
 
 from nngkit.protocols import Bus, PeerEvent, Pipe, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
+from nngkit.testing import Background, eventually
 from tests.protocols.raw_peer import PULL, REQ, WORD, RawPeer
-from tests.protocols.wires import ROOT, WAIT, Background, eventually
+from tests.protocols.wires import ROOT, WAIT
 
 TCP = "tcp://127.0.0.1:0"
 BUSY = 1.0  # seconds

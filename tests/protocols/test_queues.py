@@ -11,6 +11,7 @@ import pytest
 
 from nngkit.errors import Full, TimedOut
 from nngkit.protocols import Bus, Pair0, Pub, Push, Sub
+from nngkit.testing import Background, eventually
 from tests.protocols.queueing import LARGE, MANY, TCP, fill_network, number, numbered
 from tests.protocols.raw_peer import (
     BUS,
@@ -19,7 +20,7 @@ from tests.protocols.raw_peer import (
     SUB,
     RawPeer,
 )
-from tests.protocols.wires import WAIT, Background, eventually
+from tests.protocols.wires import WAIT
 
 
 def address_of(peer: RawPeer) -> str:

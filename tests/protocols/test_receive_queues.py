@@ -10,6 +10,7 @@ import pytest
 
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Respondent, Sub
+from nngkit.testing import eventually
 from tests.protocols.queueing import TCP, number, numbered
 from tests.protocols.raw_peer import (
     BUS,
@@ -24,7 +25,7 @@ from tests.protocols.raw_peer import (
     SURVEYOR,
     RawPeer,
 )
-from tests.protocols.wires import WAIT, eventually
+from tests.protocols.wires import WAIT
 
 CHUNK = 256 * 1024  # bytes that may exceed a window: one reception
 

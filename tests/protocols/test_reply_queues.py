@@ -9,6 +9,7 @@ import pytest
 
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Message, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
+from nngkit.testing import BLOCKING, CALLERS, Background, Caller, Pattern, Wire, eventually
 from tests.protocols.queueing import LARGE, MANY, TCP, fill_network, number, numbered
 from tests.protocols.raw_peer import (
     BUS,
@@ -25,7 +26,7 @@ from tests.protocols.raw_peer import (
     hello,
     read,
 )
-from tests.protocols.wires import BLOCKING, CALLERS, WAIT, Background, Caller, Pattern, Wire, eventually
+from tests.protocols.wires import WAIT
 
 # ---- questions and answers -------------------------------------------------------------------------------------------
 

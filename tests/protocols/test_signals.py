@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from nngkit.protocols._waiters import ThreadWaiter
-from tests.protocols.wires import WAIT, Background, said
+from nngkit.testing import Background
+from tests.protocols.wires import WAIT, said
 
 # ---- signal handlers that raise --------------------------------------------------------------------------------------
 

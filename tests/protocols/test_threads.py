@@ -16,7 +16,8 @@ import trio
 
 from nngkit.errors import Closed, TimedOut
 from nngkit.protocols import Pair1, Pull, Push, Rep, Req
-from tests.protocols.wires import BLOCKING, WAIT, Background, Wire, eventually
+from nngkit.testing import BLOCKING, Background, Wire, eventually
+from tests.protocols.wires import WAIT
 
 THREADS = 8
 EACH = 500  # messages that each thread sends

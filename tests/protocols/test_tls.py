@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from nngkit.errors import ConfigError, TimedOut
 from nngkit.protocols import TLS, Pipe, Pull, Push, Rep, Req
+from nngkit.testing import Background, eventually
 from tests.protocols.raw_peer import connect
-from tests.protocols.wires import WAIT, Background, eventually, said
+from tests.protocols.wires import WAIT, said
 
 NEVER = 0.4  # seconds in which a refused client has tried several times
 ADDRESSES = {"tls+tcp": "tls+tcp://127.0.0.1:0", "wss": "wss://127.0.0.1:0/door"}

@@ -11,6 +11,7 @@ import pytest
 
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
+from nngkit.testing import CALLERS, Background, Caller, Wire, eventually
 from tests.protocols import raw_peer
 from tests.protocols.raw_peer import (
     BUS,
@@ -31,7 +32,7 @@ from tests.protocols.raw_peer import (
     http_head,
     read,
 )
-from tests.protocols.wires import CALLERS, WAIT, Background, Caller, Wire, eventually
+from tests.protocols.wires import WAIT
 
 ALL = [
     (Pair0, PAIR0, PAIR0),

@@ -18,7 +18,7 @@ from nngkit.documents.versions import Versions, covers, merge
 from nngkit.errors import AccessDenied, ConfigError, TimedOut
 from nngkit.journal import Recorder, read
 from nngkit.recording import DocumentRecorder, parse
-from tests.journal.waiting import eventually
+from nngkit.testing import aeventually
 
 HERE = "tcp://127.0.0.1:0"
 PATIENCE = 20.0  # seconds: an upper bound for a busy machine; tests wait for events, not for times
@@ -59,7 +59,7 @@ async def test_edits_of_three_peers_under_loss_are_recorded_once_and_rebuild_the
         )
         await kept.wait_for_peers(3, PATIENCE)
         docs = [[peer.open(name) for peer in peers] for name in ("minutes", "notes")]
-        await eventually(lambda: kept.digests.keys() == {"minutes", "notes"})
+        await aeventually(lambda: kept.digests.keys() == {"minutes", "notes"})
         for number in range(60):
             for same in docs:
                 text = rng.choice(same).text("body")
@@ -68,9 +68,9 @@ async def test_edits_of_three_peers_under_loss_are_recorded_once_and_rebuild_the
                 else:
                     text.insert(rng.randint(0, len(text)), f"é{number};")
             await trio.sleep(0.002)
-        await eventually(lambda: len({doc.digest() for doc in docs[0]}) == len({doc.digest() for doc in docs[1]}) == 1)
+        await aeventually(lambda: len({doc.digest() for doc in docs[0]}) == len({doc.digest() for doc in docs[1]}) == 1)
         expected = {same[0].name: same[0].digest() for same in docs}
-        await eventually(lambda: kept.digests == expected)
+        await aeventually(lambda: kept.digests == expected)
         versions = {same[0].name: peers[0].versions(same[0].name) for same in docs}
         await kept.synced()
         # while all peers are connected: the journal is read while it is written
@@ -96,7 +96,7 @@ async def test_late_recorder_stores_a_merged_update_as_one_record(tmp_path: Path
             if number % 100 == 0:
                 await trio.lowlevel.checkpoint()
         async with Recorder(tmp_path / "j") as recorder, DocumentRecorder(recorder, dial=ada.address) as kept:
-            await eventually(lambda: kept.digests.get("minutes") == doc.digest())
+            await aeventually(lambda: kept.digests.get("minutes") == doc.digest())
             assert kept.versions("minutes") == {ada.me: 1000}
             doc.text("body").insert(0, "and on; ")
             await doc.synced(1, PATIENCE)
@@ -156,7 +156,7 @@ async def test_peer_supplies_the_whole_document_if_its_beginning_has_expired(tmp
         oldest.unlink()
         async with Recorder(tmp_path / "j") as recorder, DocumentRecorder(recorder, dial=ada.address) as kept:
             assert kept.stats.left == 1
-            await eventually(lambda: kept.digests.get("minutes") == doc.digest())
+            await aeventually(lambda: kept.digests.get("minutes") == doc.digest())
         *_, whole = (parse(record) for record in read(tmp_path / "j", missing="skip"))
     assert (whole.deps, whole.versions) == ({}, {ada.me: 101})
     alone = Document("minutes")
@@ -174,7 +174,7 @@ async def test_only_matching_documents_up_to_the_limit_are_recorded(tmp_path: Pa
         for doc in docs:
             doc.text("body").insert(0, doc.name)
         await docs[0].synced(1, PATIENCE)
-        await eventually(lambda: kept.stats.refused > 0 and len(kept.digests) == 2)
+        await aeventually(lambda: kept.stats.refused > 0 and len(kept.digests) == 2)
         with pytest.raises(TimedOut, match="on the disks of 0 of 1"):
             await docs[1].synced(1, 0.2)
         await kept.synced()
@@ -242,7 +242,7 @@ async def test_full_disk_reports_nothing_durable_and_blocks_no_peer(
         for number in range(2000):  # thirty times the buffer, while the disk is full
             doc.text("body").insert(0, f"{number}".ljust(1000))
             await trio.lowlevel.checkpoint()
-        await eventually(lambda: same.digest() == doc.digest())
+        await aeventually(lambda: same.digest() == doc.digest())
         assert recorder.stats.waiting < 1 << 20
         assert str(applied(tmp_path / "j")["minutes"].text("body")) == "kept;"
         assert "No space left on device" in (recorder.stats.failure or "")

@@ -17,7 +17,7 @@ from nngkit.spark.jobs.causal import Update, in_order
 from nngkit.spark.jobs.documents import as_of, compact, edits, updates
 from nngkit.spark.jobs.quality import distinct, duplicates, lost
 from nngkit.spark.jobs.snapshots import advance, load
-from tests.journal.waiting import eventually
+from nngkit.testing import aeventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ async def record(journal: Path) -> Recorded:
                     if number % 7 == 6:
                         del body[1:4]
                 await trio.lowlevel.checkpoint()
-            await eventually(lambda: all(one.digest() == other.digest() for one, other in both))
+            await aeventually(lambda: all(one.digest() == other.digest() for one, other in both), timeout=30.0)
 
         then, text, middle = dt.datetime.now(dt.UTC), "", 0
         await edit("before é ")
@@ -63,7 +63,7 @@ async def record(journal: Path) -> Recorded:
             dial = [ada.address, grace.address]
             async with Recorder(journal) as recorder, DocumentRecorder(recorder, dial=dial) as kept:
                 # This recorder joined late, so it gets the earlier edits as one merge.
-                await eventually(lambda: kept.digests == {doc.name: doc.digest() for doc in mine})
+                await aeventually(lambda: kept.digests == {doc.name: doc.digest() for doc in mine}, timeout=30.0)
                 await edit(f"while {start} ")
                 for doc in mine:
                     await doc.synced(1, PATIENCE)

@@ -30,6 +30,7 @@ from nngkit.errors import NngkitError
 from nngkit.journal import open_journal, read
 from nngkit.journal.verify import verify
 from nngkit.protocols import Req
+from nngkit.testing import aeventually
 from tests.cli.commands import ROOT, command, environment
 from tests.journal.ingest_client import ask
 
@@ -176,10 +177,7 @@ class Pipeline:
         return self._values
 
     async def until(self, true: Callable[[], bool], what: str) -> None:
-        deadline = trio.current_time() + PATIENCE
-        while not true():
-            assert trio.current_time() < deadline, f"{what}, not within {PATIENCE} s: {self._log.read_text()[-2000:]}"
-            await trio.sleep(0.05)
+        await aeventually(true, PATIENCE, what=lambda: f"{what}: {self._log.read_text()[-2000:]}", poll=0.05)
 
 
 KINDS = ("its own recorder", "second recorder", "driver", "source", "worker")

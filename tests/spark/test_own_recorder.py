@@ -22,7 +22,7 @@ from nngkit.protocols import Push
 from nngkit.spark.options import ReadOptions, RecorderOptions
 from nngkit.spark.own_recorder import OwnRecorder
 from nngkit.spark.source import StreamReader
-from tests.protocols.wires import eventually
+from nngkit.testing import eventually
 from tests.spark.journals import append, opened
 from tests.spark.test_source import error_of
 

@@ -17,7 +17,7 @@ from nngkit.protocols import Pull, Rep, Sub
 from nngkit.spark.ids import split
 from nngkit.spark.options import WriteOptions
 from nngkit.spark.sink import BatchSink, OutputRow, _grouped
-from tests.protocols.wires import eventually
+from nngkit.testing import eventually
 from tests.spark.journals import write
 from tests.spark.test_source import error_of
 

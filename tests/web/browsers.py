@@ -48,15 +48,6 @@ def chromium() -> Generator[webdriver.Chrome]:
         driver.quit()
 
 
-async def until(holds: Callable[[], Any], what: str) -> None:
-    """Wait for a condition on the peers under test."""
-    with trio.move_on_after(PATIENCE):
-        while not holds():  # noqa: ASYNC110  polling is the only way
-            await trio.sleep(0.02)
-        return
-    raise AssertionError(f"never: {what}")
-
-
 class Page:
     """A tab with a document's page."""
 

@@ -11,9 +11,10 @@ from selenium import webdriver
 from nngkit.documents.document import Document
 from nngkit.documents.shared import Map
 from nngkit.documents.sync.faults import NetworkFaults
+from nngkit.testing import aeventually
 from nngkit.web.doc import page_site
 from nngkit.web.server import Server, serve
-from tests.web.browsers import Page, until
+from tests.web.browsers import Page
 from tests.web.homes import KEY, NEEDED, joined, peer, port_of, serving
 
 pytestmark = NEEDED
@@ -37,23 +38,23 @@ async def test_a_page_and_a_program_edit_text_and_table_together(browser: webdri
             await page.shows_table(["item", "price"], ["tea", "3.5"])
 
             await page.types("!", at=len("Tea 👩‍🚀 at four".encode("utf-16-le")) // 2)
-            await until(lambda: str(body) == "Tea 👩‍🚀 at four!", "typed text arrives")
+            await aeventually(lambda: str(body) == "Tea 👩‍🚀 at four!", what="typed text arrives")
             body.insert(4, "中 ")
             await page.shows("Tea 中 👩‍🚀 at four!")
             await page.types("?")  # the caret stays after its letter
-            await until(lambda: str(body) == "Tea 中 👩‍🚀 at four!?", "the caret has moved with the text")
+            await aeventually(lambda: str(body) == "Tea 中 👩‍🚀 at four!?", what="the caret has moved with the text")
 
             await page.types("0", "tbody tr:nth-child(1) td:nth-child(2) input")
-            await until(lambda: rows[0]["price"] == 3.5, "3.50 is the number 3.5")
+            await aeventually(lambda: rows[0]["price"] == 3.5, what="3.50 is the number 3.5")
             await page.types("1\n", "tbody tr:nth-child(1) td:nth-child(2) input")
-            await until(lambda: rows[0]["price"] == 3.501, "a number stays a number")
+            await aeventually(lambda: rows[0]["price"] == 3.501, what="a number stays a number")
             rows.append(Map({"item": "milk"}))
             await page.shows_table(["item", "price"], ["tea", "3.501"], ["milk", ""])
             button = await page.find("#add-row")
             await page.do(button.click)
-            await until(lambda: len(rows) == 3, "a row is added")
+            await aeventually(lambda: len(rows) == 3, what="a row is added")
             await page.types(HTML, "tbody tr:nth-child(3) input")
-            await until(lambda: rows[2].get("item") == HTML, "and filled in")
+            await aeventually(lambda: rows[2].get("item") == HTML, what="and filled in")
             await page.catches_up()
             await equal(page, doc)
 
@@ -61,7 +62,7 @@ async def test_a_page_and_a_program_edit_text_and_table_together(browser: webdri
             for _ in range(6):
                 if await page.do(undo.is_enabled):
                     await page.do(undo.click)
-            await until(lambda: str(body) == "Tea 中 👩‍🚀 at four", "only the page's own edits are undone")
+            await aeventually(lambda: str(body) == "Tea 中 👩‍🚀 at four", what="only the page's own edits are undone")
             await equal(page, doc)
         assert home.refusals == ()
 
@@ -84,13 +85,13 @@ async def test_cursors_and_people_are_visible_on_both_sides(browser: webdriver.C
             )
 
             await page.types("", at=6)
-            await until(lambda: places(doc) == {("body", 5, 5)}, "its caret is visible, in code points")
+            await aeventually(lambda: places(doc) == {("body", 5, 5)}, what="its caret is visible, in code points")
             assert {state["user"]["name"] for state in doc.awareness.states.values()} == {HTML}
             doc.text("body").insert(0, "Zero ")
-            await until(lambda: places(doc) == {("body", 10, 10)}, "and stays at its letter")
+            await aeventually(lambda: places(doc) == {("body", 10, 10)}, what="and stays at its letter")
             doc.awareness.local = None
             await page.sees("return document.querySelectorAll('#people li, #mirror .caret').length", 0)
-        await until(lambda: places(doc) == set(), "a closed page says goodbye")
+        await aeventually(lambda: places(doc) == set(), what="a closed page says goodbye")
 
 
 def places(doc: Document) -> set[tuple[str, int, int]]:
@@ -127,7 +128,7 @@ async def test_offline_edits_arrive_when_the_peer_is_back(browser: webdriver.Chr
                 doc.text("body").insert(0, "desk ")
                 await page.is_in("online")
                 await page.shows("desk start page!")
-                await until(lambda: str(doc.text("body")) == "desk start page!", "offline edits arrive")
+                await aeventually(lambda: str(doc.text("body")) == "desk start page!", what="offline edits arrive")
                 assert doc.array("rows")[0]["item"] == "tea"
                 await page.sees("return document.getElementById('state-text').textContent", "All changes saved")
                 await equal(page, doc)
@@ -181,7 +182,7 @@ async def test_page_is_editable_offline_and_synchronizes_afterwards(browser: web
         assert str(doc.text("body")) == "desk one"
         await network(page, there=True)
         await page.shows("desk one page")
-        await until(lambda: str(doc.text("body")) == "desk one page", "both are in sync")
+        await aeventually(lambda: str(doc.text("body")) == "desk one page", what="both are in sync")
         await page.catches_up()
         await equal(page, doc)
 
@@ -210,7 +211,7 @@ async def test_wrong_key_is_refused_and_the_right_key_admitted(browser: webdrive
                 await page.shows("secret")
                 await page.sees("return document.getElementById('refused').hidden", True)
                 await page.types("!", at=6)
-                await until(lambda: str(doc.text("body")) == "secret!", "it may write")
+                await aeventually(lambda: str(doc.text("body")) == "secret!", what="it may write")
 
 
 async def test_key_leaves_the_address_bar_and_reaches_no_server(browser: webdriver.Chrome) -> None:
@@ -232,7 +233,7 @@ async def test_edits_lost_on_the_bus_are_given(browser: webdriver.Chrome) -> Non
         for number in range(20):
             await page.types(f"{number} ")
         text = "".join(f"{number} " for number in range(20))
-        await until(lambda: str(doc.text("body")) == text, "all of it arrives")
+        await aeventually(lambda: str(doc.text("body")) == text, what="all of it arrives")
         assert faults.lost > 5
         faults.loss = 0.0
         await page.catches_up()
@@ -267,7 +268,7 @@ async def test_long_paste_arrives_in_parts(browser: webdriver.Chrome) -> None:
             "field.dispatchEvent(new Event('input'))",
             book,
         )
-        await until(lambda: len(doc.text("body")) == len(book), "all of it arrives")
+        await aeventually(lambda: len(doc.text("body")) == len(book), what="all of it arrives")
         assert str(doc.text("body")) == book
         await page.catches_up()
         await equal(page, doc)
@@ -289,8 +290,8 @@ async def test_lone_surrogate_is_replaced_in_the_field_with_a_notice(browser: we
             await page.sees(f"return {field}.value", "a\ufffdb")
             await page.sees("return document.getElementById('notice').hidden", False)
             await page.script("document.getElementById('notice').hidden = true")
-        await until(
-            lambda: doc.plain() == {"body": "a\ufffdb", "columns": ["who"], "rows": [{"who": "a\ufffdb"}]}, "all"
+        await aeventually(
+            lambda: doc.plain() == {"body": "a\ufffdb", "columns": ["who"], "rows": [{"who": "a\ufffdb"}]}, what="all"
         )
         await page.catches_up()
         await equal(page, doc)
@@ -334,7 +335,7 @@ async def test_another_store_at_the_same_address_gets_no_edits_of_the_page(
             await page.shows("")
             assert str(other.open("minutes").text("body")) == ""
             await page.types("its own")
-            await until(lambda: str(other.open("minutes").text("body")) == "its own", "it may be edited")
+            await aeventually(lambda: str(other.open("minutes").text("body")) == "its own", what="it may be edited")
 
 
 async def test_another_store_with_another_key_is_reported_as_another_store(

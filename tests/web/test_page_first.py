@@ -6,8 +6,9 @@ import pytest
 import trio
 from selenium import webdriver
 
+from nngkit.testing import aeventually
 from nngkit.web.server import link
-from tests.web.browsers import Page, until
+from tests.web.browsers import Page
 from tests.web.homes import KEY, NEEDED, joined, peer, serving
 
 pytestmark = NEEDED
@@ -35,7 +36,7 @@ async def test_link_to_an_empty_server_leads_to_a_first_document(browser: webdri
         await page.sees("return document.querySelector('h1').textContent", "minutes/first")
         await page.is_in("online")
         await page.types("hello")
-        await until(lambda: str(home.open("minutes/first").text("body")) == "hello", "the edit arrives")
+        await aeventually(lambda: str(home.open("minutes/first").text("body")) == "hello", what="the edit arrives")
 
         await page.do((await page.find("#all")).click)
         await page.sees(NAMES, ["minutes/first"])

@@ -9,7 +9,8 @@ from selenium import webdriver
 
 from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.shared import Map
-from tests.web.browsers import Page, until
+from nngkit.testing import aeventually
+from tests.web.browsers import Page
 from tests.web.homes import KEY, NEEDED, joined, peer, serving
 
 pytestmark = NEEDED
@@ -77,7 +78,7 @@ async def test_remote_columns_and_rows_do_not_take_the_focus(browser: webdriver.
             assert await page.script(FOCUS) == ["price, row 3", "half an ed", 4, True]
             await page.script("document.activeElement.setSelectionRange(10, 10)")
             await page.do(lambda: page.driver.switch_to.active_element.send_keys("it"))
-            await until(lambda: rows[2].get("price") == "half an edit", "the edit arrives in its row")
+            await aeventually(lambda: rows[2].get("price") == "half an edit", what="the edit arrives in its row")
 
 
 async def test_typing_continues_when_a_plain_row_becomes_a_map(browser: webdriver.Chrome) -> None:
@@ -89,10 +90,10 @@ async def test_typing_continues_when_a_plain_row_becomes_a_map(browser: webdrive
             await page.shows_table(["item", "price"], ["tea", "1"])
             await page.types("s", CELL.format(1, 1))
             await page.script("window.before = document.activeElement")
-            await until(lambda: doc.array("rows")[0]["item"] == "teas", "the edit arrives")
+            await aeventually(lambda: doc.array("rows")[0]["item"] == "teas", what="the edit arrives")
             assert await page.script(FOCUS) == ["item, row 1", "teas", 4, True]
             await page.do(lambda: page.driver.switch_to.active_element.send_keys("!"))
-            await until(lambda: doc.array("rows")[0]["item"] == "teas!", "and the next one")
+            await aeventually(lambda: doc.array("rows")[0]["item"] == "teas!", what="and the next one")
 
 
 async def look(page: Page, text: str) -> float:
@@ -249,22 +250,22 @@ async def test_lone_surrogates_never_enter_the_document(browser: webdriver.Chrom
             same = "return document.getElementById('text').value"
 
             await page.script(put.replace("text] = arguments", f"] = arguments; const text = 'a' + {half}"), "#text")
-            await until(lambda: str(body) == "a\ufffd", "a lone high surrogate is replaced")
+            await aeventually(lambda: str(body) == "a\ufffd", what="a lone high surrogate is replaced")
             await page.sees(same, "a\ufffd")
             await page.script(put.replace("text] = arguments", f"] = arguments; const text = {other} + 'b'"), "#text")
-            await until(lambda: str(body) == "\ufffdb", "a lone low surrogate too")
+            await aeventually(lambda: str(body) == "\ufffdb", what="a lone low surrogate too")
             await page.sees(same, "\ufffdb")
 
             cell = CELL.format(1, 1)
             await page.script(put.replace("text] = arguments", f"] = arguments; const text = 'x' + {half}"), cell)
-            await until(lambda: rows[0].get("item") == "x\ufffd", "a cell too")
+            await aeventually(lambda: rows[0].get("item") == "x\ufffd", what="a cell too")
             await page.sees(f"return document.querySelector('{cell}').value", "x\ufffd")
 
             await page.do((await page.find("#add-column")).click)
             name = "#column-name"
             await page.script(put.replace("text] = arguments", f"] = arguments; const text = 'c' + {other}"), name)
             await page.types("\n", name)
-            await until(lambda: "c\ufffd" in list(doc.array("columns")), "a column too")
+            await aeventually(lambda: "c\ufffd" in list(doc.array("columns")), what="a column too")
 
             # some browsers deliver the halves one by one
             await page.script(
@@ -272,6 +273,6 @@ async def test_lone_surrogates_never_enter_the_document(browser: webdriver.Chrom
                 "field.value += '\\ude00'; field.setSelectionRange(3, 3); field.dispatchEvent(new Event('input'))",
                 "#text",
             )
-            await until(lambda: str(body) == "e😀", "then it is whole")
+            await aeventually(lambda: str(body) == "e😀", what="then it is whole")
             await page.catches_up()
             await page.shows_digest(doc.digest())

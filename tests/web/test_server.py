@@ -6,7 +6,7 @@ import http.client
 import json
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from nngkit.errors import ConfigError, Unreachable
+from nngkit.testing import aeventually
 from nngkit.web.server import Server, ServerLimits, link, serve
 from nngkit.web.site import Site
 
@@ -191,13 +192,6 @@ async def test_head_is_get_without_a_body_and_nothing_else_is_served(folder: Pat
             assert (status, headers["allow"]) == (405, "GET, HEAD")
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for a condition on counters, which have no event."""
-    with trio.fail_after(PATIENCE):
-        while not holds():  # noqa: ASYNC110
-            await trio.sleep(0.01)
-
-
 ELSEWHERE = [
     "/../secret.txt",
     "/..%2fsecret.txt",
@@ -293,8 +287,8 @@ async def test_client_that_does_not_read_is_disconnected(folder: Path) -> None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             await client.connect(("127.0.0.1", server.port))
             await client.send(b"GET /large.bin HTTP/1.1\r\nHost: x\r\n\r\n")
-            await until(lambda: server.stats.open == 1)
-            await until(lambda: server.stats.open == 0)
+            await aeventually(lambda: server.stats.open == 1)
+            await aeventually(lambda: server.stats.open == 0)
         assert server.stats.answers == {}
 
 
@@ -302,10 +296,10 @@ async def test_connection_over_the_limit_gets_503(folder: Path) -> None:
     async with serving(folder, connections=2) as server, contextlib.AsyncExitStack() as stack:
         for count in (1, 2):
             await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", server.port))
-            await until(lambda count=count: server.stats.open == count)  # type: ignore[misc]
+            await aeventually(lambda count=count: server.stats.open == count)  # type: ignore[misc]
         assert (await say(server, b"")).startswith(b"HTTP/1.1 503 ")
         await stack.aclose()
-        await until(lambda: server.stats.open == 0)
+        await aeventually(lambda: server.stats.open == 0)
         assert (await get(server, "/"))[0] == 200
 
 
@@ -320,7 +314,7 @@ async def test_many_clients_are_served_concurrently(folder: Path) -> None:
 
         for _ in range(40):
             nursery.start_soon(ask)
-        await until(lambda: len(answers) == 200)
+        await aeventually(lambda: len(answers) == 200)
         assert answers == [256] * 200
         assert server.stats.connections == 200
 
@@ -328,7 +322,7 @@ async def test_many_clients_are_served_concurrently(folder: Path) -> None:
 async def test_cancelling_closes_all_connections(folder: Path) -> None:
     async with serving(folder) as server:
         stream = await trio.open_tcp_stream("127.0.0.1", server.port)
-        await until(lambda: server.stats.open == 1)
+        await aeventually(lambda: server.stats.open == 1)
     async with stream:
         with trio.fail_after(PATIENCE), contextlib.suppress(trio.BrokenResourceError):
             assert await stream.receive_some(1) == b""
