@@ -11,9 +11,11 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 from typing import Any, Protocol
 
 import pynng
@@ -52,6 +54,7 @@ class Closeable(Protocol):
 
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
+_in_use = False  # at the last fork: NNG was running
 _child_of_user = False  # True in a child forked after NNG was used: using it again would abort the process
 _starting = threading.Lock()
 _started = False
@@ -92,8 +95,28 @@ def unregister(socket: Closeable) -> None:
     _open.discard(socket)
 
 
+def _is_running() -> bool:
+    """Return True if NNG runs in this process, started by us or by another user of pynng; True if that is not known."""
+    if _started or sys.platform != "linux":
+        return True
+    for thread in Path("/proc/self/task").iterdir():
+        try:
+            if thread.joinpath("comm").read_bytes().startswith(b"nng:"):
+                return True
+        except OSError:  # this thread has just ended
+            continue
+    return False
+
+
+def _before_fork() -> None:
+    global _in_use
+    _in_use = _starting.locked() or _is_running()
+
+
 def _after_fork() -> None:
     global _child_of_user
+    if not (_in_use or _child_of_user):  # NNG was loaded and not used: the child may use it
+        return
     _child_of_user = True
     reason = Forked(
         "this socket was opened before fork(), which NNG does not survive: open a new one in a spawned process"
@@ -117,4 +140,4 @@ def _close_all() -> None:
 # Registered after pynng's hook, so it runs before it: NNG may be torn down only after all sockets are closed.
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

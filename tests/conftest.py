@@ -24,6 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IN_CI = os.environ.get("NNGKIT_CI") == "1"
+LIVE_ON = ("multiprocessing.resource_tracker", "tests/preloaded.py")  # processes that end with this one
 GRACE = 2.0  # seconds a thread may take to end after the test that started it; on a loaded machine a join takes some
 
 # ---- which tests run -------------------------------------------------------------------------------------------------
@@ -191,6 +192,6 @@ def _children() -> dict[int, str]:
                 command = Path("/proc", pid, "cmdline").read_text().replace("\0", " ").strip()
             except OSError:
                 command = ""
-            if "multiprocessing.resource_tracker" not in command:  # lives as long as this process
+            if not any(name in command for name in LIVE_ON):
                 found[int(pid)] = command or "(ended, never waited for)"
     return found

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from nngkit.protocols import Req
+from tests import preloaded
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -44,11 +45,11 @@ def promised_output(path: Path) -> str:
 
 def run_long(*arguments: str | Path, seconds: float) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
+    return preloaded.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
 
 
 def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return preloaded.run(
         [sys.executable, *arguments],
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
@@ -61,7 +62,7 @@ def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProce
 @contextlib.contextmanager
 def running(*arguments: str | Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, *arguments]
-    with subprocess.Popen(command, env={**os.environ, **environment}, stdout=-1, stderr=-1, text=True) as process:
+    with preloaded.Popen(command, env={**os.environ, **environment}, stdout=-1, stderr=-1, text=True) as process:
         try:
             yield process
         finally:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import preloaded
 from tests.traces import at_the_same_place, by_one, by_several
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -34,7 +35,7 @@ BadTrace, parsed, unzipped = trace_file.BadTrace, trace_file.parsed, trace_file.
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the script."""
     command = [sys.executable, str(BENCHMARKS / "_replay_trace.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=55)
+    return preloaded.run(command, capture_output=True, text=True, timeout=55)
 
 
 def replay(

@@ -16,6 +16,7 @@ from typing import Any
 import jsonschema
 
 from nngkit.discovery.settings import VARIABLES
+from tests.preloaded import Popen, run
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "docs" / "schemas"
@@ -38,7 +39,7 @@ def command(*arguments: str) -> list[str]:
 
 def nngkit(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `nngkit ...` to its end."""
-    return subprocess.run(
+    return run(
         command(*arguments),
         cwd=ROOT,
         env=environment(**variables),
@@ -88,7 +89,7 @@ class Running:
 def discoverd(*arguments: str, stdout: int = subprocess.PIPE, **variables: str) -> Iterator[Running]:
     """Run `nngkit discoverd` until the block ends, by default with port 0 and short times."""
     given = {"NNGKIT_LISTEN": "tcp://127.0.0.1:0", "NNGKIT_DEADLINE": "500", "NNGKIT_INTERVAL": "100", **variables}
-    with subprocess.Popen(
+    with Popen(
         command("discoverd", *arguments),
         cwd=ROOT,
         env=environment(**{name: value for name, value in given.items() if value}),

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Self
 
 from tests.cli.commands import ROOT, WAIT, command, environment
+from tests.preloaded import Popen
 
 
 def listens(path: str) -> bool:
@@ -30,7 +31,7 @@ class Running:
     """`nngkit ...` under test: its output and diagnostics by lines, with bounded waits."""
 
     def __init__(self, *arguments: str, stdout: int = subprocess.PIPE, **variables: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = Popen(
             command(*arguments),
             cwd=ROOT,
             env=environment(**variables),

@@ -18,7 +18,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import termios
 import time
 import unicodedata
@@ -27,6 +26,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from tests.cli.commands import ROOT, WAIT, command, environment
+from tests.preloaded import Popen
 
 TERM = "xterm-256color"
 SEQUENCE = re.compile(r"\x1b(?:\[([?>]?)([\d;]*)([ -/]*)([@-~])|[()]([A-Za-z0-9])|([=>78MDEHc]))")
@@ -241,7 +241,7 @@ class Terminal:
         self._resize(columns, rows)
         self.before = termios.tcgetattr(theirs)
         self.theirs = theirs
-        self.process = subprocess.Popen(
+        self.process = Popen(
             argv or command(*arguments),
             cwd=ROOT,
             env=environment(**{"TERM": TERM, "LC_ALL": "C.UTF-8", "COLORTERM": "", **variables}),

@@ -289,9 +289,12 @@ def test_nngcat_can_be_a_service() -> None:
 
 @pytest.mark.needs_program("nngcat", package="nng-utils")
 def test_nngcat_can_be_the_daemon() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    with program("provider", "answer", "tcp://10.0.0.8:9000", address) as provider:
+    with contextlib.ExitStack() as stack:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            free.settimeout(WAIT)
+            address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+            provider = stack.enter_context(program("provider", "answer", "tcp://10.0.0.8:9000", address))
+            free.accept()[0].close()  # it has started, and dials again
         survey = ["nngcat", "--surveyor", "--listen", address, "--data", "service query", "--recv-timeout", "2"]
         done = subprocess.run(
             [*survey, "--delay", "2", "--ascii"], capture_output=True, text=True, timeout=WAIT, stdin=subprocess.DEVNULL

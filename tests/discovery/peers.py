@@ -21,6 +21,7 @@ from nngkit.discovery import Event, Provider, Resolver, ServiceDiscovery, State
 from nngkit.discovery.messages import SurveyQuery, SurveyReply, parse_survey_query
 from nngkit.errors import ServiceNotFound
 from nngkit.testing import aeventually
+from tests.preloaded import Popen
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).with_name("programs")
@@ -157,10 +158,10 @@ class Watcher:
 @contextmanager
 def program(name: str, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """Run one of the programs beside this file until the block ends; it prints a line when it is ready."""
-    process = subprocess.Popen(
+    process = Popen(
         [sys.executable, str(PROGRAMS / f"{name}.py"), *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

@@ -245,6 +245,38 @@ def test_multiprocessing_by_fork_raises_forked_and_ends() -> None:
     assert said(OPEN + program, timeout=2 * WAIT).splitlines() == ["exit code 7", "the parent continues"]
 
 
+@pytest.mark.parametrize("used", ["", "pynng.Pull0(listen='inproc://used').close()"], ids=["loaded", "used by pynng"])
+def test_a_child_may_use_nng_if_its_parent_only_loaded_it(used: str) -> None:
+    program = f"""
+    import multiprocessing
+    import sys
+
+    import pynng
+
+    from nngkit.errors import Forked
+    from nngkit.protocols import Pull, Push
+
+    {used}
+
+    def child():
+        try:
+            with Pull(listen="tcp://127.0.0.1:0") as pull, Push(dial=pull.address) as push:
+                push.send(b"hello")
+                print(pull.recv(timeout=15).decode(), flush=True)
+        except Forked:
+            print("Forked", flush=True)
+
+    for _ in range(2):
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join(20)
+        print("exit code", process.exitcode, flush=True)
+    child()
+"""
+    expected = ["Forked" if used else "hello", "exit code 0"] * 2 + ["hello"]
+    assert said(program, timeout=2 * WAIT).splitlines() == expected
+
+
 def test_multiprocessing_by_spawn_works(tmp_path_factory: pytest.TempPathFactory) -> None:
     module = tmp_path_factory.mktemp("spawned") / "spawning.py"
     module.write_text(SPAWNING)
