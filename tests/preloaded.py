@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from inspect import signature
 from typing import Any
@@ -149,9 +150,12 @@ def serve(connection: socket.socket) -> dict[str, Any] | None:
         reading, writing = os.pipe()
         if (between := os.fork()) == 0:
             # Its child becomes the caller's when it ends, as the caller is the subreaper now.
+            middle = os.getpid()
             if (pid := os.fork()) != 0:
                 os.write(writing, b"%d" % pid)
                 os._exit(0)
+            while os.getppid() == middle:
+                time.sleep(0.0005)
             for each in (reading, writing, connection.fileno()):
                 os.close(each)
             connection.detach()

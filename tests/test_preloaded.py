@@ -38,7 +38,7 @@ def show(tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize("session", [False, True])
 def test_a_program_finds_the_same(show: list[str], tmp_path: Path, session: bool) -> None:
     found = []
-    kinds: list[type[subprocess.Popen[Any]]] = [subprocess.Popen, preloaded.Popen]
+    kinds: list[Any] = [subprocess.Popen, preloaded.Popen]
     for start in kinds:
         given: dict[str, Any] = {"cwd": tmp_path, "env": {**os.environ, "GIVEN": "1"}, "start_new_session": session}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
