@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from nngkit.errors import ConfigError
 
@@ -157,8 +157,12 @@ class LocalStorage(_SetAside):
         source.replace(target)
         sync_folder(target.parent)
 
-    def open(self, name: str) -> IO[bytes]:
-        return (self._root / name).open("rb")
+    def open(self, name: str) -> Any:
+        # Arrow's threads release a file some time after a read has returned. Releasing a Python file takes the GIL: at
+        # interpreter exit that aborts or hangs the process (apache/arrow issues 33975, 34314, 50482).
+        from pyarrow import OSFile
+
+        return OSFile(os.fspath(self._root / name))
 
     def remove(self, name: str) -> None:
         (self._root / name).unlink(missing_ok=True)

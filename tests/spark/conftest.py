@@ -33,9 +33,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "spark" in metafunc.fixturenames:
         first = next(filter(find, JAVAS), JAVAS[0])
         kinds: list[Any] = [first]
-        if marker := metafunc.definition.get_closest_marker("every_java"):
-            later = [] if marker.kwargs.get("always") else [pytest.mark.slow]
-            kinds += [pytest.param(kind, marks=later) for kind in JAVAS if kind != first]
+        if metafunc.definition.get_closest_marker("every_java"):
+            kinds += [pytest.param(kind, marks=pytest.mark.slow) for kind in JAVAS if kind != first]
         metafunc.parametrize("spark", kinds, indirect=True, scope="session")
 
 

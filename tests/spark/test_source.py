@@ -58,7 +58,7 @@ def test_tasks_report_skipped_records_that_add_up(
 # ---- batch -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.every_java(always=True)
+@pytest.mark.every_java
 def test_sealed_and_unsealed_records_form_one_table(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     with opened(tmp_path / "j") as partition:
