@@ -67,6 +67,7 @@ def test_figures_match_the_records(spark: SparkSession) -> None:
     assert figures.skipped == 0
 
 
+@pytest.mark.slow
 def test_providers_are_sorted_by_uptime_not_by_flaps(spark: SparkSession) -> None:
     records = [seen("s", "flapping", n, n % 10 > 0) for n in range(100)]
     records += [seen("s", "gone", n, n < 20) for n in range(100)]
@@ -79,11 +80,13 @@ def test_providers_are_sorted_by_uptime_not_by_flaps(spark: SparkSession) -> Non
     ]
 
 
+@pytest.mark.slow
 def test_wrong_clock_does_not_blow_up_the_plots(spark: SparkSession) -> None:
     figures = collect(frame(spark, [{"timestamp": at(0)}, {"timestamp": dt.datetime(1970, 1, 2, tzinfo=dt.UTC)}]))
     assert [len(points) <= 122 for points in figures.by_topic.values()] == [True]
 
 
+@pytest.mark.slow
 def test_page_shows_skipped_records(spark: SparkSession, tmp_path: Path) -> None:
     rows = frame(spark, [{}, {}])
     lost = rows.withColumn("skipped", F.lit(None).cast("bigint"))
@@ -96,6 +99,7 @@ def test_page_shows_skipped_records(spark: SparkSession, tmp_path: Path) -> None
     assert "<h1>orders &amp; more: journal report</h1>" in text
 
 
+@pytest.mark.slow
 def test_totals_cover_all_rows_not_only_those_shown(spark: SparkSession) -> None:
     records: list[dict[str, Any]] = []
     for sender in range(40):  # with ever larger gaps; more ranges, topics and providers than a table shows
@@ -115,6 +119,7 @@ def test_totals_cover_all_rows_not_only_those_shown(spark: SparkSession) -> None
     assert not figures.bars_cut
 
 
+@pytest.mark.slow
 def test_flapping_provider_does_not_fill_the_drivers_memory(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,7 @@ def test_damaged_segment_is_reported_and_left_unchanged(spark: SparkSession, tmp
     assert segment.read_bytes() == changed
 
 
+@pytest.mark.slow
 def test_skipped_damage_is_returned_on_request(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 100)
     write(tmp_path / "j", 100, first=100)
@@ -324,6 +325,7 @@ def test_stream_takes_topics_and_a_start_time(spark: SparkSession, tmp_path: Pat
     ]
 
 
+@pytest.mark.slow
 def test_stream_with_an_expired_offset_reports_advice(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "one", 30)
     Run(spark, tmp_path / "one", tmp_path / "c", startingOffsets="earliest")
