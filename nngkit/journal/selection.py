@@ -6,7 +6,6 @@ read is split. Does not know: which file has which offset.
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -177,7 +176,8 @@ class Selection:
                 continue
             if column.path_in_schema == "offset":
                 begin, end = found.min, found.max + 1
-            elif self._outside(_micros(found.min), _micros(found.max)):
+            # The physical values, in microseconds: `min` and `max` are datetimes, for which pyarrow imports pandas.
+            elif self._outside(found.min_raw, found.max_raw):
                 return None
         return (begin, end, group.num_rows) if begin < stop and first < end else None
 
@@ -220,8 +220,3 @@ class Selection:
         behind = rows[-1][0] + 1
         batch = self.filtered(batch_of(rows, self.partition), first, stop)
         yield behind, self.cut(batch) if batch.num_rows else None
-
-
-def _micros(moment: Any) -> int:
-    """Convert a timestamp of row group statistics to microseconds since 1970."""
-    return int((moment - dt.datetime(1970, 1, 1, tzinfo=moment.tzinfo)) // dt.timedelta(microseconds=1))
