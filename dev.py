@@ -286,9 +286,9 @@ def demo(arguments: list) -> list:
     return [("demo", [PYTHON, script, *arguments])]
 
 
-# Tests mostly wait: two workers per CPU keep the CPUs busy. With other arguments, which select tests or debug them, one
-# process runs them: it starts at once, and prints as it goes.
-IN_PARALLEL = ("-n", str(2 * (os.cpu_count() or 1)))
+# Tests also wait, so three workers keep two CPUs busy; each takes 6 s of CPU to collect the tests. With other arguments,
+# which select tests or debug them, one process runs them: it starts at once, and prints as it goes.
+IN_PARALLEL = ("-n", str((3 * (os.cpu_count() or 1) + 1) // 2))
 OF_ALL_TESTS = {"--slow", "-q", "-v", "-x", "-rP"}
 
 

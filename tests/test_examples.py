@@ -373,7 +373,7 @@ def on_a_terminal(seconds: float, **environment: str) -> str:
     """Return what the demo writes to a terminal before it is interrupted."""
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", **environment}
-    process = subprocess.Popen([sys.executable, DEMO], stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+    process = preloaded.Popen([sys.executable, DEMO], stdin=theirs, stdout=theirs, stderr=theirs, env=env)
     os.close(theirs)
     written, interrupted = b"", False
     try:

@@ -76,6 +76,7 @@ def text_of(snapshot: bytes) -> str:
     return str(doc.get("body", type=Text))
 
 
+@pytest.mark.slow
 @pytest.mark.every_java
 def test_snapshots_equal_a_peers_content_in_any_order_of_updates(spark: SparkSession) -> None:
     rng = random.Random(1)

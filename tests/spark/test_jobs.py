@@ -64,6 +64,7 @@ def test_job_honours_topics_and_times(spark: SparkSession, journal: Path) -> Non
     assert [(row.topic, row.messages) for row in rows.collect()] == [("t", 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["edges", "report"])
 def test_job_reports_skipped_records(spark: SparkSession, tmp_path: Path, name: str) -> None:
     for first in (0, 100):

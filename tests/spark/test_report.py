@@ -129,6 +129,7 @@ def test_flapping_provider_does_not_fill_the_drivers_memory(
     assert figures.providers.rows[0][2:] == ("50.8 %", 30, 60)  # 30 of 59 s
 
 
+@pytest.mark.slow
 @pytest.mark.every_java
 def test_page_is_self_contained_and_escapes_recorded_text(spark: SparkSession, tmp_path: Path) -> None:
     write(traffic(spark), tmp_path / "report.html")

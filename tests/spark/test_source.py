@@ -304,6 +304,7 @@ def test_new_stream_begins_at_the_latest_offset(spark: SparkSession, tmp_path: P
     assert Run(spark, tmp_path / "j", tmp_path / "c").all == [30, 31, 32]
 
 
+@pytest.mark.slow
 @pytest.mark.every_java
 def test_limit_makes_several_batches_without_loss(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 90)
@@ -313,6 +314,7 @@ def test_limit_makes_several_batches_without_loss(spark: SparkSession, tmp_path:
     assert run.all == list(range(100))
 
 
+@pytest.mark.slow
 def test_stream_takes_topics_and_a_start_time(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 30, topics=("a", "b"))
     since = str(int(at(20).timestamp() * 1000))
