@@ -286,8 +286,8 @@ def demo(arguments: list) -> list:
     return [("demo", [PYTHON, script, *arguments])]
 
 
-# Tests also wait, so three workers keep two CPUs busy; each takes 6 s of CPU to collect the tests. With other arguments,
-# which select tests or debug them, one process runs them: it starts at once, and prints as it goes.
+# Tests also wait, so three workers keep two CPUs busy; each takes 6 s of CPU to collect the tests. Other arguments
+# select or debug tests: one process runs them, starts at once and prints as it goes.
 IN_PARALLEL = ("-n", str((3 * (os.cpu_count() or 1) + 1) // 2))
 OF_ALL_TESTS = {"--slow", "-q", "-v", "-x", "-rP"}
 
