@@ -51,7 +51,8 @@ def test_a_snippet_prints_the_comments_beside_its_prints(name: str, tmp_path: Pa
 def test_pages_include_snippets_that_exist_and_every_snippet_is_included() -> None:
     included = set()
     for page, text in PAGES.items():
-        for name, section in re.findall(r"docs/snippets/(\w+)\.py(?::(\w+))?", text):
+        for before, name, section in re.findall(r"(.*\n.*)docs/snippets/(\w+)\.py(?::(\w+))?", text):
+            assert before.split() == ["--8<--"], f"{page}: {name} is not included, which takes three lines"
             included.add(name)
             assert name in SNIPPETS, page
             assert f"[start:{section}]" in SNIPPETS[name].read_text() or not section, page
