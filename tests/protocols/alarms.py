@@ -9,9 +9,19 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+def stop_alarms() -> None:
+    """Make the handler of SIGALRM do nothing, and stop its timer.
+
+    A last signal may still arrive, by way of another thread. The default handler would end the process, and Python
+    reports a signal that it has noted for a handler that was taken away ("ignored due to race condition").
+    """
+    signal.signal(signal.SIGALRM, lambda number, frame: None)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 @contextmanager
 def alarms_raise(exception: type[Exception]) -> Iterator[None]:
-    """Make SIGALRM raise ``exception`` in the block; afterwards stop its timer and restore the handler.
+    """Make SIGALRM raise ``exception`` in the block; afterwards stop its timer.
 
     No garbage is collected meanwhile: cycles left by earlier tests have finalizers, in which Python swallows an
     exception of a handler and reports it.
@@ -22,10 +32,9 @@ def alarms_raise(exception: type[Exception]) -> Iterator[None]:
 
     gc.collect()
     gc.disable()
-    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.signal(signal.SIGALRM, interrupt)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        stop_alarms()
         gc.enable()

@@ -29,6 +29,7 @@ from nngkit.protocols.sp import (
     Machine,
     hello,
 )
+from tests.protocols.alarms import stop_alarms
 from tests.protocols.mutating import give, held, mutate
 from tests.protocols.sp_machines import FRAMINGS, all_of, cut, frame, opened
 
@@ -191,7 +192,7 @@ def test_signals_at_random_times_lose_and_duplicate_nothing() -> None:
                 machine.take(out)
                 return
 
-    earlier = signal.signal(signal.SIGALRM, handler)
+    signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
         until = time.monotonic() + 0.4
@@ -207,8 +208,7 @@ def test_signals_at_random_times_lose_and_duplicate_nothing() -> None:
                 assert machine.count == len(out)
             assert out == messages
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, earlier)
+        stop_alarms()
     assert interrupts > 10 or TRACED
 
 
