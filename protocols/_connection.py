@@ -62,7 +62,8 @@ class Connection(ReadHalf, WriteHalf):
         self.pipe: Pipe | None = None
 
     def __repr__(self) -> str:
-        return f"<Connection {self.number} {self.url}>"
+        state = f"stage {self.stage}, receive {self.rx_state}, send {self.tx_state}, callback {self._rx_callback_due}"
+        return f"<Connection {self.number} {self.url}: {state}>"
 
     # ------------------------------------------------------------------ callbacks, on NNG's threads
 

@@ -425,8 +425,8 @@ class Core:
             self.outbox.abandon()
         self.notify()
         numbers = [one.number for one in (*ends, *connections)]
-        if not wait_until_ended(numbers, CALLBACKS):
-            log.warning("NNG's callbacks of %d connections have not come in %g s", len(numbers), CALLBACKS)
+        if late := wait_until_ended(numbers, CALLBACKS):
+            log.warning("NNG's callbacks have not come in %g s: %s", CALLBACKS, ", ".join(map(repr, late)))
         with self.lock:
             lib.nng_aio_reap(self.sync_aio)
             self.poller.release()

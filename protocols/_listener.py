@@ -161,6 +161,9 @@ class Port(Owner):
             raise
         super().__init__()
 
+    def __repr__(self) -> str:
+        return f"<Port {self.number} {self._address.url}>"
+
     def _fail(self, code: int) -> None:
         if not code:
             return

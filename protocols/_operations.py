@@ -24,7 +24,7 @@ log = logging.getLogger("nngkit.protocols")
 _numbers = itertools.count(1)
 _owners: dict[int, Owner] = {}
 _ending: dict[int, Owner] = {}  # closed, with callbacks still to come
-_all_ended = threading.Condition()
+_some_ended = threading.Condition()
 
 
 @ffi.callback("void (*)(void *)")  # type: ignore[untyped-decorator]
@@ -68,17 +68,17 @@ class Owner:
         for aio in aios:
             lib.nng_aio_reap(aio)
         _owners.pop(self.number, None)
-        if _ending.pop(self.number, None) is not None and not _ending:
-            with _all_ended:
-                _all_ended.notify_all()
+        if _ending.pop(self.number, None) is not None:
+            with _some_ended:
+                _some_ended.notify_all()
 
 
-def wait_until_ended(numbers: list[int], timeout: float) -> bool:
-    """Block until the owners with those numbers have had their last callback; return False after ``timeout`` seconds.
+def wait_until_ended(numbers: list[int], timeout: float) -> list[Owner]:
+    """Block until the owners with those numbers have had their last callback; return the others.
 
-    NNG has ended their operations already, so only its threads' scheduling is waited for.
+    NNG has ended their operations already, so only its threads' scheduling is waited for, for ``timeout`` seconds.
     """
-    if not any(number in _ending for number in numbers):
-        return True
-    with _all_ended:
-        return _all_ended.wait_for(lambda: not any(number in _ending for number in numbers), timeout)
+    if any(number in _ending for number in numbers):
+        with _some_ended:
+            _some_ended.wait_for(lambda: not any(number in _ending for number in numbers), timeout)
+    return [owner for number in numbers if (owner := _ending.get(number)) is not None]
