@@ -26,6 +26,7 @@ from nngkit.errors import BadMessage, TooLarge
 
 from . import _streams as streams
 from ._addresses import Address
+from ._operations import atomically
 from ._pipe import Pipe
 from ._read_half import ReadHalf
 from ._transfer import ASKING, CLOSED, COMPLETED, IDLE, POSTED, RX, SHAKING, TX
@@ -60,6 +61,7 @@ class Connection(ReadHalf, WriteHalf):
             self._request_bytes = b""
         self.since = time.monotonic()
         self.pipe: Pipe | None = None
+        self._freed = False  # the stream was closed and freed
 
     def __repr__(self) -> str:
         state = f"stage {self.stage}, receive {self.rx_state}, send {self.tx_state}, callback {self._rx_callback_due}"
@@ -171,6 +173,8 @@ class Connection(ReadHalf, WriteHalf):
 
     def resume(self) -> None:
         """Continue where a signal handler that raised interrupted this thread."""
+        if self.polled:
+            self.core.poller.repeat(self)  # it may have come after the poller's report, and before the reading
         if self._receiving and self.rx_state == IDLE and not self._rx_callback_due:
             self.advance()
         if self.tx_state == IDLE and self.fault is None:
@@ -199,22 +203,22 @@ class Connection(ReadHalf, WriteHalf):
 
     def close(self) -> None:
         """Close the stream. Operations in progress end, and their callbacks follow."""
-        if self.stage == CLOSED:
-            return
         core = self.core
-        core.finish_interrupted()
-        if self.tx_state == POSTED and self._complete(self._tx):
-            self._send_done()  # its callback would come too late
-            self.tx_state = COMPLETED
-        last = b"".join(self.machine.to_send) + self.machine.end()  # a WebSocket sends a close frame
-        if last and self.sync_io and self.tx_state == IDLE and self.done >= self.total:
-            self.hold([last], (), len(last))
-            self._write_now()
-        self.stage = CLOSED
+        if self.stage != CLOSED:
+            core.finish_interrupted()
+            if self.tx_state == POSTED and self._complete(self._tx):
+                self._send_done()  # its callback would come too late
+                self.tx_state = COMPLETED
+            last = b"".join(self.machine.to_send) + self.machine.end()  # a WebSocket sends a close frame
+            if last and self.sync_io and self.tx_state == IDLE and self.done >= self.total:
+                self.hold([last], (), len(last))
+                self._write_now()
+            self.stage = CLOSED
         self.ending()
         if self.polled:
             core.poller.remove(self)  # before another file gets its descriptor
-        streams.close(self.stream)
+        if not self._freed:
+            atomically((setattr, self, "_freed", True), *streams.closing(self.stream))
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:

@@ -36,7 +36,7 @@ from ._inbox import Inbox
 from ._limits import Guard, Limits
 from ._listener import Listener
 from ._nng import ffi, lib, new_aio, uninitialized
-from ._operations import wait_until_ended
+from ._operations import atomically, wait_until_ended
 from ._outbox import Outbox
 from ._pipe import PeerEvent, Pipe
 from ._poller import Poller
@@ -204,7 +204,7 @@ class Core:
                 self.handshaking.pop(connection.number, None)
                 self.present[connection.number] = connection
                 self.joined_ever += 1
-                self.guard.count(pipe, 1)
+                self.guard.joined(pipe)
                 self._events.append(PeerEvent("joined", pipe, time.monotonic()))
                 self.outbox.after_write(connection)  # waiting messages are shared with it
                 joined = True
@@ -240,45 +240,58 @@ class Core:
         connection.detach()
 
     def lose(self, connection: Connection, reason: str | None = None) -> None:
-        """End a connection. Under the lock. Its dialer tries again."""
-        if connection.stage == CLOSED:
+        """End a connection. Under the lock. Its dialer tries again.
+
+        Called again, it continues where a signal handler that raised interrupted it.
+        """
+        number = connection.number
+        joined = number in self.present
+        if not joined and number not in self.handshaking:
             return
-        fault = connection.fault if reason is None else reason
-        joined = connection.stage == JOINED
-        if joined:
-            self.outbox.distribute()  # to this peer too, so that each message counts as written or dropped
-        if connection.stage == CLOSED:
-            return  # distributing found it lost
         where = connection.pipe.address if connection.pipe is not None else connection.where()
-        if joined and reason is None:
-            self.inbox.take_remaining(connection)
+        if connection.stage != CLOSED:
+            if joined:
+                self.outbox.distribute()  # to this peer too, so that each message counts as written or dropped
+                if number not in self.present:
+                    return  # distributing found it lost
+            if reason is not None:
+                connection.fault = reason
+            elif joined:
+                self.inbox.take_remaining(connection)
+        fault = connection.fault
         self.inbox.forget(connection)
         connection.close()
         self.outbox.lost(connection)
-        self.present.pop(connection.number, None)
-        self.handshaking.pop(connection.number, None)
-        if joined and connection.pipe is not None:
-            pipe = connection.pipe
-            self.left_ever += 1
-            self.read_gone += connection.machine.count
-            self.written_gone += connection.written
-            self.guard.count(pipe, -1)
-            self._events.append(PeerEvent("left", pipe, time.monotonic(), str(fault or "")))
+        if connection.dialer is not None and (self.reason is None or self.lingers):
+            connection.dialer.lost(joined=joined)
+        steps: list[tuple[Any, ...]] = [(self.present.pop, number, None), (self.handshaking.pop, number, None)]
+        if joined and (pipe := connection.pipe) is not None:
+            self.guard.left(pipe)
+            event = PeerEvent("left", pipe, time.monotonic(), str(fault or ""))
+            steps += [
+                (setattr, self, "left_ever", self.left_ever + 1),
+                (setattr, self, "read_gone", self.read_gone + connection.machine.count),
+                (setattr, self, "written_gone", self.written_gone + connection.written),
+                (self._events.append, event),
+            ]
+        atomically(*steps)
         if isinstance(fault, NngkitError):
             if hasattr(fault, "peer"):
                 fault.peer = where
             self.guard.cut(where, str(fault))
             self.inbox.count_fault(fault)
-        if connection.dialer is not None and (self.reason is None or self.lingers):
-            connection.dialer.lost(joined=joined)
 
     def disconnect(self, pipe: Pipe) -> bool:
         """Cut one connection; return False if it had ended."""
-        with self.lock:
-            connection = self.present.get(pipe.id)
-            if connection is not None:
-                self.lose(connection, "disconnected")
-        self.notify()
+        try:
+            with self.lock:
+                connection = self.present.get(pipe.id)
+                if connection is not None:
+                    self.lose(connection, "disconnected")
+            self.notify()
+        except BaseException:
+            self.resume()
+            raise
         return connection is not None
 
     # ------------------------------------------------------------------ present peers
@@ -368,8 +381,9 @@ class Core:
                 return
             self.finish_interrupted()
             for connection in self.joined():
-                connection.resume()
-                if connection.fault is not None:
+                if connection.stage != CLOSED:
+                    connection.resume()
+                if connection.fault is not None or connection.stage == CLOSED:
                     self.lose(connection)
             self.outbox.resume()
         self.notify()

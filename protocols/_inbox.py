@@ -107,6 +107,8 @@ class Inbox:
         machine = connection.machine
         direct = self.unpack is None and self._full != "oldest" and self.wrap is None
         ready = self.ready
+        if connection is not self._source:
+            self._note_source(connection)
         try:
             machine.take(ready if direct else connection.fresh, room)
         except (BadMessage, TooLarge) as wrong:
@@ -133,8 +135,6 @@ class Inbox:
             connection.dropped += lost
             connection.fresh = []
             connection.seen = 0
-        if connection is not self._source:
-            self._note_source(connection)
         self._runs[-1][0] = self.added
         if self._full == "newest":
             for _ in range(len(ready) - self._cap):
@@ -149,6 +149,7 @@ class Inbox:
     def _note_source(self, connection: Connection) -> None:
         """Record that further items are from ``connection``, for later queries of their pipes."""
         runs = self._runs
+        self._source = None  # until it is recorded: a signal handler may raise
         first = self.added - len(self.ready)
         while runs and runs[0][0] <= first:
             runs.popleft()
@@ -185,13 +186,15 @@ class Inbox:
     def take_remaining(self, connection: Connection) -> None:
         """Queue what was received before the peer closed, beyond the cap too: at most one reception."""
         fault = connection.fault
-        while connection.machine.more or connection.fresh or connection.looked != connection.machine.fed:
-            connection.looked = connection.machine.fed
-            connection.fault = None
-            self._move(connection, self.unpack_limit)
-            if connection.fault is not None:
-                break
-        connection.fault = fault
+        try:
+            while connection.machine.more or connection.fresh or connection.looked != connection.machine.fed:
+                connection.looked = connection.machine.fed
+                connection.fault = None
+                self._move(connection, self.unpack_limit)
+                if connection.fault is not None:
+                    break
+        finally:
+            connection.fault = fault
         if self.ready and self.waiters:
             self._core.wake_receivers = True
 

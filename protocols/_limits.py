@@ -55,7 +55,7 @@ class Guard:
     def __init__(self, core: Core, limits: Limits) -> None:
         self._core = core
         self._limits = limits
-        self._hosts: dict[str, int] = {}  # accepted connections by host
+        self._hosts: dict[str, set[int]] = {}  # accepted connections by host
         self._tls = False  # True once there was a TLS connection
         self._sweeper = Alarm(self._sweep)
         self.cut_ever = 0
@@ -83,17 +83,22 @@ class Guard:
     def too_many_from(self, pipe: Pipe) -> str | None:
         """Return the reason why ``pipe`` may not join, too many connections from its host, or None."""
         most = self._limits.pipes_per_host
-        if most and not pipe.dialed and self._hosts.get(_host(pipe), 0) >= most:
+        if most and not pipe.dialed and len(self._hosts.get(_host(pipe), ())) >= most:
             return f"more than {most} connections from {_host(pipe)}"
         return None
 
-    def count(self, pipe: Pipe, by: int) -> None:
-        """Add ``by`` to the connections from the host of ``pipe``, if it was accepted."""
+    def joined(self, pipe: Pipe) -> None:
+        """Count ``pipe`` among the connections from its host, if it was accepted."""
         if not pipe.dialed:
-            host = _host(pipe)
-            self._hosts[host] = self._hosts.get(host, 0) + by
-            if not self._hosts[host]:
-                del self._hosts[host]
+            self._hosts.setdefault(_host(pipe), set()).add(pipe.id)
+
+    def left(self, pipe: Pipe) -> None:
+        """Undo ``joined``. Idempotent."""
+        host = _host(pipe)
+        if (numbers := self._hosts.get(host)) is not None:
+            numbers.discard(pipe.id)
+            if not numbers:
+                self._hosts.pop(host, None)
 
     # ------------------------------------------------------------------ time limits
 

@@ -60,17 +60,18 @@ class Owner:
         raise NotImplementedError
 
     def ending(self) -> None:
-        """Stay alive until ``ended``: callbacks are pending."""
-        _ending[self.number] = self
+        """Stay alive until ``ended``: callbacks are pending. No effect after it."""
+        if self.number in _owners:
+            _ending[self.number] = self
 
     def ended(self, *aios: Any) -> None:
-        """Free the aios: no callback is pending, except one that may be calling this."""
-        for aio in aios:
-            lib.nng_aio_reap(aio)
-        _owners.pop(self.number, None)
-        if _ending.pop(self.number, None) is not None:
-            with _some_ended:
-                _some_ended.notify_all()
+        """Free the aios: no callback is pending, except one that may be calling this. Idempotent."""
+        if self.number not in _owners:
+            return
+        frees = [(lib.nng_aio_reap, aio) for aio in aios]
+        atomically(*frees, (_owners.pop, self.number, None), (_ending.pop, self.number, None))
+        with _some_ended:
+            _some_ended.notify_all()
 
 
 def wait_until_ended(numbers: list[int], timeout: float) -> list[Owner]:

@@ -137,25 +137,26 @@ class Outbox(SharedQueue, PeerQueues):
     def lost(self, connection: Connection) -> None:
         """Requeue the messages that a lost connection had not begun to write, or drop them. Under the lock."""
         self.idle.discard(connection)
-        begun, unstarted = connection.unstarted()
-        own = not self.shared
+        written, begun, unstarted = connection.progress_of_write()
+        own, count = not self.shared, len(unstarted)
         gone = self._weight(connection.out) + self._weight(unstarted)
+        large = sum(len(body) for body in unstarted if len(body) >= SMALL)
+        if not own and unstarted and self.took is not None:
+            self.took(None, unstarted)
+        # no calls from here: see _connection.py
         connection.bodies = ()
         connection.total = 0
         connection.done = 0
+        connection.written += written
         self.broken += begun
         if own:
             self.dropped += gone
             connection.out = []
             connection.out_bytes = 0
-        elif unstarted:
-            large = sum(len(body) for body in unstarted if len(body) >= SMALL)
-            count = len(unstarted)
+        else:
             self.queue[:0] = unstarted
             self.taken -= count
             self.large += large
-            if self.took is not None:
-                self.took(None, unstarted)
         self._drained()
 
     def abandon(self) -> None:

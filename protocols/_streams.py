@@ -15,6 +15,7 @@ from nngkit.errors import ConfigError
 from . import _descriptors as descriptors
 from ._addresses import Address
 from ._nng import check, ffi, lib, new_aio
+from ._operations import atomically
 from ._tls import TLS
 
 
@@ -39,8 +40,12 @@ def tls_config(tls: TLS | None, address: Address, what: str) -> Any:
 
 def close(stream: Any) -> None:
     """Close and free a stream: its operations end, and their callbacks follow."""
-    lib.nng_stream_close(stream)
-    lib.nng_stream_free(stream)
+    atomically(*closing(stream))
+
+
+def closing(stream: Any) -> list[tuple[Any, ...]]:
+    """Return ``close`` as calls for ``atomically``."""
+    return [(lib.nng_stream_close, stream), (lib.nng_stream_free, stream)]
 
 
 def wrap(sock: sockets.socket) -> tuple[Any, int | None]:

@@ -152,15 +152,15 @@ class WriteHalf(Transfer):
             count += 1
         return count
 
-    def unstarted(self) -> tuple[int, list[bytes]]:
-        """Return the number of partly written messages, and the messages of which nothing was written."""
-        at, begun = 0, 0
+    def progress_of_write(self) -> tuple[int, int, list[bytes]]:
+        """Return the number of messages that were written, of those partly written, and the others."""
+        at, written, begun = 0, 0, 0
         for index, body in enumerate(self.bodies):
             if at >= self.done:
-                return begun, list(self.bodies[index:])
+                return written, begun, list(self.bodies[index:])
             at += self.machine.wire_size(len(body))
             if at <= self.done:
-                self.written += 1
+                written += 1
             else:
                 begun += 1
-        return begun, []
+        return written, begun, []

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
+from nngkit.protocols import PeerEvent, Pull, Push, _operations
 from nngkit.protocols._waiters import ThreadWaiter
-from nngkit.testing import Background
+from nngkit.testing import Background, eventually
+from tests.protocols.alarms import interrupt
 from tests.protocols.wires import WAIT, said
+
+PROTOCOLS = str(Path(_operations.__file__).parent)
 
 # ---- signal handlers that raise --------------------------------------------------------------------------------------
 
@@ -317,6 +322,76 @@ def test_a_signal_handler_that_raises_loses_and_duplicates_nothing(what: str, sc
 @pytest.mark.parametrize("what", PROGRAMS)
 def test_a_signal_handler_that_raises_for_long_loses_and_duplicates_nothing(what: str, scheme: str) -> None:
     hammer(what, scheme, 10.0)
+
+
+def test_a_connection_whose_cut_is_interrupted_anywhere_ends_and_requeues_its_messages() -> None:
+    count, which, reached = 20, 0, True
+    body = bytes(500_000)
+    while reached:
+        left: list[str] = []
+        with Push(listen="tcp://127.0.0.1:0", send_buffer=count, linger=0.0) as push:
+            with Pull(dial=push.address, recv_buffer=1, reconnect=60.0):
+                push.wait_for_peers(1, WAIT)
+                push.on_peer(lambda event: left.append(event.reason) if event.kind == "left" else None)  # noqa: B023
+                for number in range(count):
+                    push.send(b"%03d" % number + body)
+                with interrupt(which, PROTOCOLS) as done:
+                    push.disconnect(push.pipes[0])
+                reached = bool(done)
+                for pipe in push.pipes:  # interrupted before anything was done
+                    push.disconnect(pipe)
+                assert (set(left), push.pipes, push.stats.left) == ({"disconnected"}, (), 1), which
+            first = push.stats.written + push.stats.broken
+            assert push.stats.unwritten == count - first > 0
+            with Pull(dial=push.address, recv_max_size=600_000) as other:
+                got = [int(other.recv(timeout=WAIT)[:3]) for _ in range(count - first)]
+            assert got == list(range(first, count)), which
+        eventually(lambda: not _operations._ending)
+        which += 1
+    assert which > 50
+
+
+def test_a_connection_whose_end_is_interrupted_anywhere_ends() -> None:
+    """Failed once in thousands of programs: Ctrl-C came as the peer left, and its connection was never freed."""
+    which, unreached = 0, 0
+    with Push(listen="tcp://127.0.0.1:0") as last:
+        while unreached < 5:  # sometimes another thread reads
+            left: list[str] = []
+
+            def send_last(event: PeerEvent) -> None:
+                if event.kind == "left":
+                    if not left:  # noqa: B023
+                        last.send(b"last")
+                    left.append(event.reason)  # noqa: B023
+
+            with Pull(listen="tcp://127.0.0.1:0", dial=last.address) as pull, Push(dial=pull.address) as push:
+                pull.wait_for_peers(2, WAIT)
+                leaver = next(pipe for pipe in pull.pipes if not pipe.dialed)
+                end = pull.on_peer(send_last)
+
+                def leave() -> None:
+                    eventually(lambda: pull._core.poller.has_polling_waiter)
+                    push.send_many([b"first", b"second"])
+                    push.close()
+
+                leaving = Background(leave)
+                got: list[bytes] = []
+                with interrupt(which, PROTOCOLS) as done:
+                    while b"last" not in got:
+                        got += pull.recv_many(timeout=WAIT)
+                while b"last" not in got:
+                    got += pull.recv_many(timeout=WAIT)
+                leaving.result()
+                eventually(lambda: left)  # noqa: B023
+                assert got[:3] == [b"first", b"second", b"last"], (
+                    which
+                )  # a callback that is interrupted is called again
+                assert (set(left), leaver in pull.pipes, pull.stats.left) == ({"the peer closed"}, False, 1), which
+                end()
+            eventually(lambda: not _operations._ending)
+            which += 1
+            unreached = 0 if done else unreached + 1
+    assert which > 100
 
 
 DEAF = """

@@ -1,7 +1,6 @@
 """SP on a byte stream: interruptions at any point, memory, time, and mutated streams."""
 
 import copy
-import dis
 import random
 import signal
 import statistics
@@ -11,7 +10,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ from nngkit.protocols.sp import (
     Machine,
     hello,
 )
-from tests.protocols.alarms import stop_alarms
+from tests.protocols.alarms import Interrupted, interrupt, stop_alarms
 from tests.protocols.mutating import give, held, mutate
 from tests.protocols.sp_machines import FRAMINGS, all_of, cut, frame, opened
 
@@ -39,58 +38,11 @@ TRACED = sys.gettrace() is not None  # coverage makes everything slow
 # ---- interrupts ------------------------------------------------------------------------------------------------------
 
 
-class Interrupted(BaseException):
-    """Raised by a signal handler."""
-
-
-# Where CPython checks for signals: at the start of a function, after calls, and at the end of a loop's body.
-CHECKED = {number for name, number in dis.opmap.items() if "CALL" in name or name.startswith(("JUMP_BACK", "RESUME"))}
-
-
-@contextmanager
-def interrupt(which: int) -> Iterator[list[bool]]:
-    """Raise Interrupted at the ``which``-th place in sp.py where a handler may run; return True if reached."""
-    left = which
-    codes: dict[CodeType, bytes] = {}
-    before: dict[FrameType, int] = {}
-    done: list[bool] = []
-
-    def pass_by() -> None:
-        nonlocal left
-        if not left:
-            done.append(True)
-            raise Interrupted
-        left -= 1
-
-    def trace(traced: FrameType, event: str, _: object) -> Any:
-        code = traced.f_code
-        if code.co_filename != sp.__file__:
-            return None
-        traced.f_trace_opcodes = True
-        if event == "call":
-            pass_by()
-        elif event == "opcode":
-            last = before.get(traced)
-            before[traced] = codes.setdefault(code, code.co_code)[traced.f_lasti]
-            if last in CHECKED:
-                pass_by()
-        return trace
-
-    earlier = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield done
-    except Interrupted:
-        pass
-    finally:
-        sys.settrace(earlier)
-
-
 def every_interrupt(machine: Machine, call: Callable[..., object], *arguments: Any) -> Iterator[Machine]:
     """Make ``call`` with copies of ``machine``, each interrupted one place later, until one is not interrupted."""
     for which in range(100_000):
         other = copy.deepcopy(machine)
-        with interrupt(which) as done:
+        with interrupt(which, sp.__file__) as done:
             call(other, *arguments)
         yield other
         if not done:
