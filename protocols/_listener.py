@@ -150,6 +150,7 @@ class Port(Owner):
         self._aio: Any = None
         self._config = tls_config(tls, address, "listen")
         self._alarm: Alarm | None = None
+        self._short = False  # of descriptors: the last accept failed for want of one
         slot = ffi.new("nng_stream_listener **")
         self._fail(lib.nng_stream_listener_alloc(slot, address.stream.encode()))
         self._listener = slot[0]
@@ -221,6 +222,7 @@ class Port(Owner):
                 self._free()
             return
         if stream is not None:
+            self._short = False
             try:
                 members = self.members
                 if members:
@@ -230,7 +232,9 @@ class Port(Owner):
             finally:
                 self._post()
         elif code == NO_DESCRIPTORS:
-            log.warning("%s: out of descriptors, cannot accept a connection", self._address.url)
+            if not self._short:  # NNG reports it without a connection too: a line each time would tell nothing more
+                self._short = True
+                log.warning("%s: out of descriptors, cannot accept connections", self._address.url)
             if self._alarm is None:
                 self._alarm = Alarm(self._again)
             self._alarm.set(ACCEPT_PAUSE)

@@ -31,7 +31,7 @@ from tests.protocols.raw_peer import (
     read,
     upgrade_request,
 )
-from tests.protocols.wires import WAIT, said
+from tests.protocols.wires import WAIT, run_python, said
 
 TCP = "tcp://127.0.0.1:0"
 
@@ -333,7 +333,12 @@ WITHOUT_DESCRIPTORS = """
 
 @pytest.mark.parametrize("library", ["asyncio", "trio"])
 def test_a_task_receives_when_no_descriptor_is_left(library: str) -> None:
-    assert said(textwrap.dedent(WITHOUT_DESCRIPTORS), library).splitlines() == ["came"]
+    done = run_python(textwrap.dedent(WITHOUT_DESCRIPTORS), library)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["came"]), done.stderr
+    # The kernel looks for a free descriptor before it looks for a connection, so the listener may find none: it says
+    # so once, however often it tries again.
+    assert len(done.stderr.splitlines()) <= 1, done.stderr
+    assert not done.stderr or "out of descriptors" in done.stderr
 
 
 # ---- descriptors -----------------------------------------------------------------------------------------------------
