@@ -87,6 +87,7 @@ class Lock:
 
     def __init__(self, path: str) -> None:
         self.path = f"{path}-lock"
+        self._pid = os.getpid()
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
@@ -114,6 +115,8 @@ class Lock:
         """Release the lock. In a forked child, the parent keeps its own."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            if self._pid == os.getpid():  # a child that was just forked may still have the descriptor, and so the lock
+                fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
 
