@@ -128,11 +128,12 @@ class NotFound(NngkitError):
 
 
 class ServiceNotFound(NotFound):
-    """No provider of the service ``name`` is up."""
+    """No provider of the service ``name`` is up, or none is as wanted: ``why`` (may be empty)."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"service not found: {name}")
+    def __init__(self, name: str, why: str = "") -> None:
+        super().__init__(f"service not found: {name}{f': {why}' if why else ''}")
         self.name = name
+        self.why = why
 
 
 class OffsetGone(NotFound):

@@ -5,7 +5,7 @@
     pure     provider  messages  queries  watch               values, and their encoding
              registry (liveness, round_evaluation,            state of the services that one daemon sees
              provider_table)
-             selection                                        choice of a provider
+             lanes                                            choice of a provider
              merged_view                                      services merged from several daemons
              settings                                         settings from environment variables
     shells   service_discovery (survey_runner)                runs surveys, and resolves names

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
 
 from nngkit.background import UnderTrio
+from nngkit.discovery.lanes import Suspects, make_preference
 from nngkit.discovery.provider import PROTOCOL_VERSION, Provider, Status
 from nngkit.discovery.queries import (
     REPLY_LIMIT,
@@ -36,7 +37,7 @@ from nngkit.discovery.queries import (
     parse_daemon_reply,
 )
 from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_reply
-from nngkit.errors import BadMessage, TimedOut, Unreachable
+from nngkit.errors import BadMessage, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent, Req
 
 __all__ = ["DaemonClient"]
@@ -97,11 +98,25 @@ class DaemonClient(UnderTrio):
         """Call `call`, on any thread, when the connection is established or lost; return an unregister function."""
         return self._req.on_peer(call)
 
-    async def resolve(self, name: str, zone: str = "") -> Provider:
-        """Return a provider of `name`, chosen by the daemon."""
-        reply = await self._ask(ResolveQuery(name, zone), name)
+    async def resolve(
+        self,
+        name: str,
+        *,
+        prefer: str | Iterable[str] = (),
+        tags: str | Iterable[str] = (),
+        version: str = "",
+        suspects: Suspects = "last",
+    ) -> Provider:
+        """Return a provider of `name`, chosen by the daemon; the preference is as for `Resolver.resolve`.
+
+        Raises ServiceNotFound; also if the daemon is older and does not know tags and versions, and so chose wrongly.
+        """
+        preference = make_preference(prefer, tags, version, suspects)
+        reply = await self._ask(ResolveQuery(name, preference), name)
         if not isinstance(reply, ResolveReply):
             raise self._unexpected(reply)
+        if not preference.accepts(reply.provider):
+            raise ServiceNotFound(name, f"the daemon at {self.address} is too old to choose by tags or version")
         return reply.provider
 
     async def snapshot(self, name: str | None = None, *, everything: bool = False) -> tuple[Status, ...]:

@@ -21,14 +21,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from nngkit.discovery.lanes import ANY, Lane, Preference, RandomSource, explain, find_lane
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
-from nngkit.discovery.selection import RandomSource, choose_provider, shortlists
-from nngkit.errors import ServiceNotFound
 
 __all__ = ["RESTART_GRACE", "MergedView"]
 
 RESTART_GRACE: Final = 3.0
 """Seconds: services reconnect within 0.2 s of a daemon's return and are asked at once; a busy machine takes longer."""
+PREFERENCES: Final = 256
+"""Cap on the preferences whose lanes are kept; the program's own calls name them."""
 _RANK = {State.DRAINING: 0, State.UP: 1, State.SUSPECT: 2}
 
 
@@ -51,6 +52,7 @@ class MergedView:
         self._views = {address: _DaemonView() for address in addresses}
         self._merged: dict[Key, Status] = {}
         self._names: dict[str, list[Status]] = {}
+        self._lanes: dict[Preference, dict[str, Lane]] = {}
         self._events: list[Event] = []
 
     # Inputs
@@ -90,15 +92,26 @@ class MergedView:
         """Return True if the daemon at `address` answers."""
         return self._views[address].answers
 
-    def resolve(self, name: str, rng: RandomSource, zone: str = "") -> Provider:
-        """Return a provider of `name`: among those up, else the suspects, by zone, priority and weight.
+    def lanes(self, preference: Preference) -> dict[str, Lane]:
+        """Return the lanes known for a preference, by name: a cache, replaced when anything changes."""
+        lanes = self._lanes
+        if preference not in lanes:
+            if len(lanes) >= PREFERENCES:
+                lanes.clear()
+            lanes[preference] = {}
+        return lanes[preference]
 
-        Raises ServiceNotFound.
-        """
-        lists = shortlists(self._names.get(name, ()))
-        if not lists:
-            raise ServiceNotFound(name)
-        return choose_provider(lists, rng, zone)
+    def resolve(self, name: str, rng: RandomSource, preference: Preference = ANY) -> Provider:
+        """Return a provider of `name`, at random by weight in the first lane (lanes.py). Raises ServiceNotFound."""
+        lanes = self.lanes(preference)  # before the rows: a merge by another thread replaces the rows first
+        lane = lanes.get(name)
+        if lane is None:
+            rows = self._names.get(name, ())
+            lane = find_lane(rows, preference)
+            if lane is None:
+                raise explain(name, rows, preference)
+            lanes[name] = lane
+        return lane.choose(rng)
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:
         """Return the providers that `resolve` chooses from, by name."""
@@ -138,9 +151,10 @@ class MergedView:
                     merged[row.provider.key] = row
         self._note(merged, now)
         self._merged = merged
-        self._names = {}
+        names: dict[str, list[Status]] = {}
         for row in merged.values():
-            self._names.setdefault(row.provider.name, []).append(row)
+            names.setdefault(row.provider.name, []).append(row)
+        self._names, self._lanes = names, {}  # callers on other threads see either both old, or new rows first
 
     def _note(self, merged: Mapping[Key, Status], now: float) -> None:
         for key, row in merged.items():

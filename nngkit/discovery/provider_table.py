@@ -9,20 +9,22 @@ consistent, and records an Event for every move. Internal: the registry is the i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from nngkit.discovery.lanes import Lane, Preference, find_lane
 from nngkit.discovery.liveness import RegistryLimits
 from nngkit.discovery.messages import SurveyReply
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
-from nngkit.discovery.selection import shortlists
 
 __all__ = ["TEXT", "ProviderRow", "ProviderTable", "TrackedPipe"]
 
 TEXT: Final = ""
 """Sender of a text row; a CBOR sender's id is never empty."""
+PREFERENCES: Final = 64
+"""Cap on the preferences whose lanes are kept for each name: callers name them in queries."""
 _LEFT_KEPT: Final = 4_096  # lost pipes remembered, against replies that cross with the loss
 
 
@@ -99,7 +101,7 @@ class ProviderTable:
         self._down: dict[Key, ProviderRow] = {}
         self._events: list[Event] = []
         self._sets: dict[str, frozenset[Provider]] = {}
-        self._choices: dict[str, Mapping[str, Sequence[Provider]]] = {}
+        self._lanes: dict[str, dict[Preference, Lane | None]] = {}
         self._snapshot: Mapping[str, frozenset[Provider]] | None = None
 
     # Pipes
@@ -172,7 +174,7 @@ class ProviderTable:
     def touch(self, row: ProviderRow) -> None:
         """Invalidate the cached snapshots of this row's name."""
         self._sets.pop(row.provider.name, None)
-        self._choices.pop(row.provider.name, None)
+        self._lanes.pop(row.provider.name, None)
         self._snapshot = None
 
     def forget_old(self, now: float) -> None:
@@ -202,15 +204,21 @@ class ProviderTable:
         self._events.clear()
         return events
 
-    def choices(self, name: str) -> Mapping[str, Sequence[Provider]]:
-        """Return the shortlists that `resolve` chooses from, by zone; empty for an unknown name."""
-        found = self._choices.get(name)
-        if found is None:
-            rows = self._names.get(name)
-            if rows is None:
-                return {}
-            found = self._choices[name] = shortlists(rows.values())
-        return found
+    def lane(self, name: str, preference: Preference) -> Lane | None:
+        """Return the lane that `resolve` chooses from; None without a provider."""
+        rows = self._names.get(name)
+        if rows is None:
+            return None
+        known = self._lanes.setdefault(name, {})
+        if preference not in known:
+            if len(known) >= PREFERENCES:
+                known.clear()
+            known[preference] = find_lane(rows.values(), preference)
+        return known[preference]
+
+    def named(self, name: str) -> Iterable[ProviderRow]:
+        """Return the rows of a name."""
+        return self._names.get(name, {}).values()
 
     def snapshot(self) -> Mapping[str, frozenset[Provider]]:
         """Return the names that can be resolved, with their providers. The same object until something changes."""

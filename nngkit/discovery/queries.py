@@ -3,7 +3,7 @@
 ::
 
     SnapshotQuery(name, everything, after)  ->  SnapshotReply(daemon, rows, after)       a page of at most 256 providers
-    ResolveQuery(name, zone)                ->  ResolveReply(daemon, provider)
+    ResolveQuery(name, preference)          ->  ResolveReply(daemon, provider)
     RoundsQuery(last)                       ->  RoundsReply(daemon, rounds, counters, silent)
     a query that cannot be answered         ->  RefusedReply(daemon, kind, message)
 
@@ -19,9 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from nngkit import envelope
+from nngkit.discovery.lanes import ANY, MAX_PREFERRED, Preference, RandomSource
 from nngkit.discovery.messages import FIRST_VERSION, VERSION_WHAT, answer_version
 from nngkit.discovery.provider import (
     MAX_EPOCH,
+    MAX_TAGS,
     PROTOCOL_VERSION,
     Key,
     Provider,
@@ -30,8 +32,7 @@ from nngkit.discovery.provider import (
     check_name,
 )
 from nngkit.discovery.registry import Registry
-from nngkit.discovery.selection import RandomSource
-from nngkit.errors import BadMessage, Broken, NngkitError, ServiceNotFound, TooLarge
+from nngkit.errors import BadMessage, Broken, ConfigError, NngkitError, ServiceNotFound, TooLarge
 
 __all__ = [
     "PAGE",
@@ -91,15 +92,25 @@ class SnapshotQuery:
 
 @dataclass(frozen=True, slots=True)
 class ResolveQuery:
-    """Query for one provider of `name`, from `zone` if it has any. `speaks`: the highest version understood."""
+    """Query for one provider of `name`, by the caller's preference. `speaks`: the highest version understood."""
 
     name: str
-    zone: str = ""
+    preference: Preference = ANY
     speaks: int = field(default=PROTOCOL_VERSION, compare=False)
 
     def encode(self) -> bytes:
         """Encode the message."""
-        fields = {"name": self.name, "zone": self.zone, "speaks": self.speaks}
+        wanted = self.preference
+        zone = wanted.prefer[0] if wanted.prefer else ""  # all that daemons without `prefer` know
+        fields: dict[str, object] = {"name": self.name, "zone": zone, "speaks": self.speaks}
+        if len(wanted.prefer) > 1:
+            fields["prefer"] = list(wanted.prefer)
+        if wanted.tags:
+            fields["tags"] = sorted(wanted.tags)
+        if wanted.version:
+            fields["version"] = wanted.version
+        if wanted.suspects != "last":
+            fields["suspects"] = wanted.suspects
         return _message("ask-resolve", fields, envelope.CONTROL_LIMIT)
 
 
@@ -128,8 +139,9 @@ def parse_daemon_query(body: bytes, peer: str | None = None) -> DaemonQuery:
             speaks=answer_version(fields, version, _QUERY, peer),
         )
     if kind == "ask-resolve":
-        zone = envelope.field(fields, "zone", str, what=_QUERY, peer=peer, default="", max_len=64)
-        return ResolveQuery(_name(fields, peer), zone, answer_version(fields, version, _QUERY, peer))
+        return ResolveQuery(
+            _name(fields, peer), _preference(fields, peer), answer_version(fields, version, _QUERY, peer)
+        )
     if kind == "ask-rounds":
         last = envelope.field(fields, "last", int, what=_QUERY, peer=peer, default=16, low=1, high=MAX_ROUNDS)
         return RoundsQuery(last)
@@ -209,7 +221,7 @@ class RefusedReply:
     def error(self, name: str = "") -> NngkitError:
         """Return the refusal as an exception for the caller to raise; `name` is the name that was queried."""
         if self.kind == "not found":
-            return ServiceNotFound(name or self.message)
+            return ServiceNotFound(name or self.message, self.message.partition(f": {name}: ")[2])
         if self.kind == "bad message":
             return BadMessage(_QUERY, self.message, self.daemon)
         return Broken(f"discovery daemon {self.daemon}: {self.message}")
@@ -269,9 +281,9 @@ def answer_query(registry: Registry, query: DaemonQuery, daemon: str, rng: Rando
                 known = registry.snapshot(now)
                 rows = (row for row in rows if row.provider in known.get(row.provider.name, ()))
             return SnapshotReply(daemon, *page(rows, after), speaks)
-        case ResolveQuery(name, zone, speaks):
+        case ResolveQuery(name, preference, speaks):
             try:
-                return ResolveReply(daemon, registry.resolve(name, rng, zone), speaks)
+                return ResolveReply(daemon, registry.resolve(name, rng, preference), speaks)
             except ServiceNotFound as error:
                 return RefusedReply(daemon, "not found", str(error))
         case RoundsQuery(last):
@@ -300,6 +312,26 @@ def _name(fields: dict[str, Any], peer: str | None) -> str:
         return check_name(envelope.field(fields, "name", str, what=_QUERY, peer=peer))
     except ValueError as error:
         raise BadMessage(_QUERY, str(error), peer) from error
+
+
+def _preference(fields: dict[str, Any], peer: str | None) -> Preference:
+    zone = envelope.field(fields, "zone", str, what=_QUERY, peer=peer, default="")
+    try:
+        return Preference(
+            prefer=_texts(fields, "prefer", MAX_PREFERRED, peer) or (zone,),
+            tags=frozenset(_texts(fields, "tags", MAX_TAGS, peer)),
+            version=envelope.field(fields, "version", str, what=_QUERY, peer=peer, default=""),
+            suspects="near" if fields.get("suspects") == "near" else "last",
+        )
+    except ConfigError as error:
+        raise BadMessage(_QUERY, str(error), peer) from error
+
+
+def _texts(fields: dict[str, Any], key: str, most: int, peer: str | None) -> tuple[str, ...]:
+    texts = envelope.field(fields, key, list, what=_QUERY, peer=peer, default=[], max_len=most)
+    if not all(type(text) is str for text in texts):
+        raise BadMessage(_QUERY, f"{key} are not texts", peer)
+    return tuple(texts)
 
 
 def _key(fields: dict[str, Any], what: str, peer: str | None) -> Key | None:

@@ -79,13 +79,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from nngkit.discovery.lanes import ANY, Preference, RandomSource, explain
 from nngkit.discovery.liveness import LivenessRules, RegistryLimits, Round, RoundResult
 from nngkit.discovery.messages import VERSION_WHAT, SurveyReply, TextReply, is_cbor, parse_survey_reply
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, Provider, Reason, RoundFigures, State, Status
 from nngkit.discovery.provider_table import TEXT, ProviderRow, ProviderTable, TrackedPipe
 from nngkit.discovery.round_evaluation import OpenRound, evaluate_round, reask_targets
-from nngkit.discovery.selection import RandomSource, choose_provider
-from nngkit.errors import BadMessage, ServiceNotFound, TooLarge
+from nngkit.errors import BadMessage, TooLarge
 
 __all__ = ["COUNTERS", "Registry"]
 
@@ -253,15 +253,12 @@ class Registry:
         """Figures of the last 64 rounds that ended, oldest first."""
         return tuple(self._figures)
 
-    def resolve(self, name: str, rng: RandomSource, zone: str = "") -> Provider:
-        """Return a provider of `name`: in `zone` if possible, then of the lowest priority, at random by weight.
-
-        Chooses among those that are up or, if there is none, the suspects. Raises ServiceNotFound.
-        """
-        candidates = self._table.choices(name)
-        if not candidates:
-            raise ServiceNotFound(name)
-        return choose_provider(candidates, rng, zone)
+    def resolve(self, name: str, rng: RandomSource, preference: Preference = ANY) -> Provider:
+        """Return a provider of `name`, at random by weight in the first lane (lanes.py). Raises ServiceNotFound."""
+        lane = self._table.lane(name, preference)
+        if lane is None:
+            raise explain(name, self._table.named(name), preference)
+        return lane.choose(rng)
 
     def snapshot(self, now: float) -> Mapping[str, frozenset[Provider]]:
         """Return the providers that can be resolved, by name; immutable. A name without any is not in it."""

@@ -28,9 +28,9 @@ import trio
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.discovery._event_feed import EventFeed
 from nngkit.discovery.client import DaemonClient
+from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.merged_view import MergedView
 from nngkit.discovery.provider import Event, Provider, State
-from nngkit.discovery.selection import RandomSource
 from nngkit.discovery.watch import MAX_WAIT
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent
@@ -51,7 +51,7 @@ class Resolver(UnderTrio):
     """View of all providers, kept current from the daemons' query addresses. Use it with `async with`, under trio.
 
     timeout   seconds for a reply of a daemon; None: for ever. Entering waits that long for the first daemon to reply
-    zone      zone of the caller: its providers are tried first, whatever their priority
+    prefer    zones in order, tried before all others, whatever the priorities; the default of `resolve` and `find`
     watch     seconds, see WATCH
 
     Entering raises ConfigError for an invalid address. An unreachable daemon is no error; it is used once it is
@@ -63,7 +63,7 @@ class Resolver(UnderTrio):
         daemons: str | Iterable[str],
         *,
         timeout: float = 1.0,
-        zone: str = "",
+        prefer: str | Iterable[str] = (),
         watch: float = WATCH,
         tls: TLS | None = None,
         rng: RandomSource | None = None,
@@ -75,7 +75,7 @@ class Resolver(UnderTrio):
         if not 0 < watch <= MAX_WAIT:
             raise ConfigError("watch", f"{watch!r} is not over 0 and up to {MAX_WAIT:g} seconds", watch)
         self._timeout = timeout
-        self._zone = zone
+        self._preference = make_preference(prefer, (), "", "last")
         self._watch = watch
         self._tls = tls
         self._rng = rng or random.Random()
@@ -120,24 +120,52 @@ class Resolver(UnderTrio):
 
     # State
 
-    def resolve(self, name: str, zone: str | None = None) -> Provider:
-        """Return a provider of `name` from memory; safe in any thread. Raises ServiceNotFound."""
-        return self._views.resolve(name, self._rng, self._zone if zone is None else zone)
+    def resolve(
+        self,
+        name: str,
+        *,
+        prefer: str | Iterable[str] | None = None,
+        tags: str | Iterable[str] = (),
+        version: str = "",
+        suspects: Suspects = "last",
+    ) -> Provider:
+        """Return a provider of `name` from memory, at random in proportion to weight among those of the first rank.
 
-    async def find(self, name: str, timeout: float | None = None, zone: str | None = None) -> Provider:
+        prefer    zones in order; None: the resolver's own
+        tags      the provider must have all of them
+        version   the provider's version must be this, or begin with it and a dot
+        suspects  "last": suspect providers after all others. "near": a suspect in a preferred zone before other zones
+
+        lanes.py has the ranks. Safe in any thread. Raises ServiceNotFound, ConfigError.
+        """
+        if prefer is None and not tags and not version and suspects == "last":
+            return self._views.resolve(name, self._rng, self._preference)
+        zones = self._preference.prefer if prefer is None else prefer
+        return self._views.resolve(name, self._rng, make_preference(zones, tags, version, suspects))
+
+    async def find(
+        self,
+        name: str,
+        timeout: float | None = None,
+        *,
+        prefer: str | Iterable[str] | None = None,
+        tags: str | Iterable[str] = (),
+        version: str = "",
+        suspects: Suspects = "last",
+    ) -> Provider:
         """Return `resolve`'s choice, waiting up to `timeout` seconds (None: for ever) until there is a provider.
 
-        Raises ServiceNotFound after `timeout` seconds.
+        Raises ServiceNotFound after `timeout` seconds, ConfigError.
         """
         feed = self._feed
         with trio.move_on_after(float("inf") if timeout is None else timeout):
             while not feed.ended:
-                version = feed.version
+                changes = feed.version
                 try:
-                    return self.resolve(name, zone)
+                    return self.resolve(name, prefer=prefer, tags=tags, version=version, suspects=suspects)
                 except ServiceNotFound:
-                    await feed.wait(version)
-        return self.resolve(name, zone)
+                    await feed.wait(changes)
+        return self.resolve(name, prefer=prefer, tags=tags, version=version, suspects=suspects)
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:
         """Return the providers that `resolve` chooses from, by name."""

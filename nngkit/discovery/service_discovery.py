@@ -28,11 +28,11 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.liveness import LivenessRules, RegistryLimits, RoundResult
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
 from nngkit.discovery.queries import DaemonQuery, DaemonReply, RoundsReply, answer_query
 from nngkit.discovery.registry import Registry
-from nngkit.discovery.selection import RandomSource
 from nngkit.discovery.survey_runner import SurveyRunner
 from nngkit.errors import Closed, ConfigError
 from nngkit.protocols import DEFAULT, TLS, Default, Pipe, Stats, Timeout
@@ -183,14 +183,23 @@ class ServiceDiscovery(UnderTrio):
 
     # State
 
-    def resolve(self, name: str, zone: str = "") -> Provider:
-        """Return a provider of `name`: in `zone` if possible, then of the lowest priority, at random by weight.
+    def resolve(
+        self,
+        name: str,
+        *,
+        prefer: str | Iterable[str] = (),
+        tags: str | Iterable[str] = (),
+        version: str = "",
+        suspects: Suspects = "last",
+    ) -> Provider:
+        """Return a provider of `name`, at random in proportion to weight among those of the first rank (lanes.py).
 
-        Chooses among the providers that are up, or if there is none, among the suspect ones. Any thread may call.
-        Raises ServiceNotFound.
+        prefer: zones in order. tags, version: the provider must have them; version "2" accepts "2.1". Any thread may
+        call. Raises ServiceNotFound, ConfigError.
         """
+        preference = make_preference(prefer, tags, version, suspects)
         with self._surveys.lock:
-            return self._registry.resolve(name, self._rng, zone)
+            return self._registry.resolve(name, self._rng, preference)
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:
         """Return the providers that `resolve` chooses from, by name, without names that have none."""

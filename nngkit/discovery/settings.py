@@ -58,6 +58,7 @@ VARIABLES: Final = (
     Variable("NNGKIT_SERVICE_PORT", "SERVICE_PORT", "service", "9000", "port", "port that callers dial"),
     Variable("NNGKIT_SERVICE_PROTOCOL", "SERVICE_PROTOCOL", "service", "tcp", "scheme", "scheme that callers dial"),
     Variable("NNGKIT_ZONE", "", "service, caller", "", "text", "own zone; callers are sent to their own zone first"),
+    Variable("NNGKIT_PREFER", "", "caller", "", "list", "zones in order of preference (default: the own zone)"),
     Variable("NNGKIT_PRIORITY", "", "service", "8", "1 to 16", "the lowest is tried first"),
     Variable("NNGKIT_CACERT", "", ALL_READERS, "", "file", "TLS: certificates of the trusted authorities (PEM)"),
     Variable("NNGKIT_CERT", "", ALL_READERS, "", "file", "TLS: own certificate (PEM)"),
@@ -249,10 +250,10 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Settings of a caller: the query addresses of the daemons."""
+    """Settings of a caller: the query addresses of the daemons, and the preferred zones in order."""
 
     daemons: tuple[str, ...]
-    zone: str = ""
+    prefer: tuple[str, ...] = ()
     certificates: Certificates = Certificates()
 
     @classmethod
@@ -266,4 +267,5 @@ class ClientSettings:
         if not daemons:
             survey = _tcp(read.host("NNGKIT_DISCOVERY_HOST"), read.port("NNGKIT_DISCOVERY_PORT"))
             daemons = (dialable(query_address(survey)),)
-        return cls(daemons, read.value("NNGKIT_ZONE")[0], read.certificates())
+        zones = read.value("NNGKIT_PREFER")[0].replace(",", " ").split() or [read.value("NNGKIT_ZONE")[0]]
+        return cls(daemons, tuple(filter(None, zones)), read.certificates())

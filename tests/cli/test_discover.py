@@ -118,9 +118,10 @@ def test_the_zone_comes_before_priority_from_option_and_variable() -> None:
     with two_zones() as daemon:
         there = ["resolve", "answer", "--daemon", daemon.answers]
         assert nngkit(*there).stdout == "tcp://10.0.0.2:9000\n"
-        assert nngkit(*there, "--zone", "ny").stdout == "tcp://10.0.0.1:9000\n"
+        assert nngkit(*there, "--prefer", "ny").stdout == "tcp://10.0.0.1:9000\n"
         assert nngkit(*there, NNGKIT_ZONE="ny").stdout == "tcp://10.0.0.1:9000\n"
-        assert nngkit(*there, "--zone", "", NNGKIT_ZONE="ny").stdout == "tcp://10.0.0.2:9000\n"
+        assert nngkit(*there, "--prefer", "", NNGKIT_ZONE="ny").stdout == "tcp://10.0.0.2:9000\n"
+        assert nngkit(*there, NNGKIT_ZONE="ny", NNGKIT_PREFER="oslo,london").stdout == "tcp://10.0.0.2:9000\n"
         _, *rows = nngkit("discover", "--daemon", daemon.answers).stdout.splitlines()
         assert sorted(row.split()[-3:-1] for row in rows) == [["london", "1"], ["ny", "16"]]
 

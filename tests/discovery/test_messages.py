@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit.discovery import messages, queries
+from nngkit.discovery.lanes import Preference
 from nngkit.discovery.messages import SurveyQuery, SurveyReply, TextReply, parse_survey_query, parse_survey_reply
 from nngkit.discovery.provider import Provider, Reason, RoundFigures, State, Status
 from nngkit.discovery.queries import (
@@ -445,7 +446,8 @@ FIGURES = RoundFigures(17, True, 95.0, 97.5, 5, 4, 3, 2, 1)
         SnapshotQuery(),
         SnapshotQuery("answer", everything=True, after=KEY),
         ResolveQuery("answer"),
-        ResolveQuery("answer", "eu"),
+        ResolveQuery("answer", Preference(("eu",))),
+        ResolveQuery("answer", Preference(("ny", "eu"), frozenset({"gpu"}), "2", "near")),
         RoundsQuery(),
         RoundsQuery(64),
     ],
@@ -463,6 +465,11 @@ def test_daemon_query_survives_encoding(ask: DaemonQuery) -> None:
         {"type": "ask-resolve", "name": "a|b"},
         {"type": "ask-resolve", "name": 1},
         {"type": "ask-resolve", "name": "a", "zone": "z" * 65},
+        {"type": "ask-resolve", "name": "a", "prefer": "ny"},
+        {"type": "ask-resolve", "name": "a", "prefer": ["ny"] * 17},
+        {"type": "ask-resolve", "name": "a", "prefer": [1]},
+        {"type": "ask-resolve", "name": "a", "tags": ["x" * 65]},
+        {"type": "ask-resolve", "name": "a", "version": 2},
         {"type": "ask-rounds", "last": 0},
         {"type": "ask-rounds", "last": 65},
         {"type": "ask-snapshot", "name": ""},

@@ -212,12 +212,12 @@ async def test_own_zone_is_preferred() -> None:
         Daemon(SETTINGS) as daemon,
         Service("answer", "tcp://10.0.0.1:1", discovery=daemon.addresses, zone="a"),
         Service("answer", "tcp://10.0.0.2:1", discovery=daemon.addresses, zone="b"),
-        Resolver(daemon.query_addresses, zone="b") as resolver,
+        Resolver(daemon.query_addresses, prefer="b") as resolver,
     ):
         await aeventually(lambda: len(resolver.snapshot().get("answer", ())) == 2)
         assert {resolver.resolve("answer").zone for _ in range(20)} == {"b"}
-        assert {resolver.resolve("answer", zone="a").zone for _ in range(20)} == {"a"}
-        assert {resolver.resolve("answer", zone="").zone for _ in range(50)} == {"a", "b"}
+        assert {resolver.resolve("answer", prefer="a").zone for _ in range(20)} == {"a"}
+        assert {resolver.resolve("answer", prefer=()).zone for _ in range(50)} == {"a", "b"}
 
 
 async def test_resolver_opens_without_a_daemon_and_waits_for_the_first(places: Callable[[], DaemonSettings]) -> None:

@@ -161,8 +161,8 @@ def test_certificates_are_read_by_all_and_priority_by_services() -> None:
 
 def test_given_daemons_replace_those_of_the_environment() -> None:
     variables = {"NNGKIT_QUERY": "tcp://other:1", "NNGKIT_ZONE": "ny"}
-    assert client(variables, daemons=("tcp://this:1",)) == ClientSettings(("tcp://this:1",), "ny")
-    assert client(variables) == ClientSettings(("tcp://other:1",), "ny")
+    assert client(variables, daemons=("tcp://this:1",)) == ClientSettings(("tcp://this:1",), ("ny",))
+    assert client(variables) == ClientSettings(("tcp://other:1",), ("ny",))
 
 
 def test_docs_page_has_the_table() -> None:

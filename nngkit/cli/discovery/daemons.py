@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def settings_of(arguments: argparse.Namespace) -> ClientSettings:
-    """Return the daemons and the zone, from the options or else from the environment."""
+    """Return the daemons and the preferred zones, from the options or else from the environment."""
     return ClientSettings.from_environment(daemons=tuple(dict.fromkeys(arguments.daemon or ())))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from nngkit.cli import options
@@ -11,6 +12,8 @@ from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, ServiceNotFound
 
 if TYPE_CHECKING:  # --help loads no event loop
+    from collections.abc import Awaitable, Callable
+
     from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.provider import Provider
     from nngkit.protocols import TLS
@@ -24,7 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("name", metavar="NAME", help="the service")
     parser.add_argument(
-        "--zone", metavar="ZONE", help="prefer a provider of this zone, if there is one (default: NNGKIT_ZONE)"
+        "--prefer",
+        metavar="ZONE,ZONE",
+        help="zones in order of preference (default: NNGKIT_PREFER, or else NNGKIT_ZONE)",
+    )
+    parser.add_argument(
+        "--tag", metavar="TAG", action="append", default=[], help="only a provider with this tag; repeatable"
     )
     options.add(parser, "daemon", "timeout", "json")
     add_tls(parser)
@@ -35,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     import trio
 
     from nngkit.cli.discovery.daemons import settings_of
+    from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.provider import check_name
 
     try:
@@ -42,20 +51,20 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise ConfigError("NAME", str(error), arguments.name) from error
     settings = settings_of(arguments)
-    zone: str = settings.zone if arguments.zone is None else arguments.zone
+    prefer = settings.prefer if arguments.prefer is None else tuple(arguments.prefer.split(","))
     tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)
-    found = trio.run(_resolve, settings.daemons, arguments.name, zone, arguments.timeout, tls)
+    choose = partial(DaemonClient.resolve, name=arguments.name, prefer=prefer, tags=tuple(arguments.tag))
+    found = trio.run(_resolve, settings.daemons, choose, arguments.timeout, tls)
     out(json_line(provider_fields(found)) if arguments.json else found.address)
     return 0
 
 
-async def _resolve(daemons: tuple[str, ...], name: str, zone: str, timeout: float, tls: TLS | None) -> Provider:
+async def _resolve(
+    daemons: tuple[str, ...], choose: Callable[[DaemonClient], Awaitable[Provider]], timeout: float, tls: TLS | None
+) -> Provider:
     from nngkit.cli.discovery.daemons import ask_all
 
-    async def ask(client: DaemonClient) -> Provider:
-        return await client.resolve(name, zone)
-
-    answers, errors = await ask_all(daemons, timeout, ask, first=True, tls=tls)
+    answers, errors = await ask_all(daemons, timeout, choose, first=True, tls=tls)
     for found in answers.values():
         return found
     # "there is no such service" is a reply, and counts more than a daemon that did not reply
