@@ -6,7 +6,8 @@
     ├── Closed            the object was closed on this side, by this caller or another thread
     │   └── Forked        the object belongs to the parent process: NNG and open stores do not survive fork()
     ├── Broken            the peer or the network failed: a connection failed or ended
-    │   └── Unreachable   an address could not be listened on or dialed
+    │   ├── Unreachable   an address could not be listened on or dialed
+    │   └── Lost          the peer left before it replied to a request, which may have run
     ├── TimedOut          the timeout or deadline has passed (also a built-in TimeoutError)
     ├── Full              a queue is at its cap, and the socket is configured to raise
     ├── BadMessage        bytes that violate the protocol
@@ -39,6 +40,7 @@ __all__ = [
     "Damaged",
     "Forked",
     "Full",
+    "Lost",
     "NngkitError",
     "NotFound",
     "NotStored",
@@ -83,6 +85,14 @@ class Unreachable(Broken):
         super().__init__(f"{address}: {reason}")
         self.address = address
         self.reason = reason
+
+
+class Lost(Broken):
+    """The peer left before it replied. ``sent`` is False if the request has surely not reached it."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class TimedOut(NngkitError, TimeoutError):

@@ -205,11 +205,12 @@ class SharedQueue(WriteTiming):
             self.idle.add(connection)
             self._drained()
 
-    def withdraw(self, data: bytes) -> None:
-        """Remove a message that no peer has taken."""
+    def withdraw(self, data: bytes) -> bool:
+        """Remove a message that no peer has taken; return False if one has."""
         with self._core.lock:
             for index, queued in enumerate(self.queue):
                 if queued is data:
                     del self.queue[index]
                     self.taken += 1  # it was accepted, and stays counted
-                    break
+                    return True
+        return False

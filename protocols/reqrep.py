@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
-from nngkit.errors import TimedOut
+from nngkit.errors import ConfigError, Lost, TimedOut
 
 from ._alarm import Alarm
 from ._answering import Answerer, Answers, Question
@@ -41,9 +41,12 @@ RESEND = 60.0  # seconds without a reply after which a request is sent again, as
 
 
 class _Call:
-    """One request in progress. ``queued``: it waits for a peer; ``peer``: the connection that took it."""
+    """One request in progress. ``queued``: it waits for a peer; ``peer``: the connection that took it.
 
-    __slots__ = ("__weakref__", "number", "peer", "queued", "reply", "resend_at", "waiter")
+    ``lost``: the peer left, and the caller wants to know.
+    """
+
+    __slots__ = ("__weakref__", "lost", "number", "peer", "queued", "reply", "resend_at", "waiter")
 
     def __init__(self, waiter: Waiter) -> None:
         self.waiter = waiter
@@ -52,6 +55,7 @@ class _Call:
         self.queued = False
         self.peer: Connection | None = None
         self.resend_at: float | None = None
+        self.lost = False
 
     def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
         first = self.reply is None
@@ -66,6 +70,8 @@ class Req(Socket):
     Requests go in turn to the peers with room, and wait while no peer has room.
 
     ``resend``: seconds after which a request without a reply is sent again; None: only when its peer is lost.
+    ``lost``: "resend" to the next peer the requests of a lost one, or "raise" Lost in their callers; then a request
+    without a peer raises Lost too, at once.
     """
 
     _protocol: ClassVar[int] = REQ
@@ -73,8 +79,17 @@ class Req(Socket):
     _shares: ClassVar[bool] = True
     _default_send_buffer: ClassVar[int] = MOST_BUFFER  # so that thousands of requests need not wait for room
 
-    def __init__(self, *, resend: float | None = RESEND, **options: Unpack[CallOptions]) -> None:
+    def __init__(
+        self,
+        *,
+        resend: float | None = RESEND,
+        lost: Literal["resend", "raise"] = "resend",
+        **options: Unpack[CallOptions],
+    ) -> None:
+        if lost not in ("resend", "raise"):
+            raise ConfigError("lost", f"{lost!r} is neither 'resend' nor 'raise'", lost)
         self._resend = resend
+        self._raises = lost == "raise"
         self._resent = 0
         self._alarm: Alarm | None = None
         super().__init__(**options)
@@ -126,6 +141,8 @@ class Req(Socket):
             while True:
                 # Nothing is queued without a peer: the next peer would get it, however late.
                 if not core.present:
+                    if self._raises:
+                        raise Lost(f"{self!r}: no peer is connected{self._last_cut()}", sent=False)
                     yield from self._until(lambda: bool(core.present), core.peer_waiters, call, deadline, seconds)
                 call.queued = True
                 call.resend_at = None if self._resend is None else time.monotonic() + self._resend
@@ -138,6 +155,10 @@ class Req(Socket):
                         break
                     if core.reason is not None or deadline is not None:
                         self._check(deadline, seconds, "no reply")
+                    if call.lost:
+                        call.queued, sent = False, not (call.queued and outbox.withdraw(message))
+                        why = "may have run" if sent else "was not sent"
+                        raise Lost(f"{self!r}: the peer left; the request {why}", sent=sent)
                     yield deadline
                 if call.reply is not None:
                     return
@@ -175,13 +196,19 @@ class Req(Socket):
                 call.queued = connection is None
 
     def _peer(self, event: PeerEvent) -> None:
-        """Resend the requests that a lost peer had taken. On the thread that noticed."""
+        """Resend the requests that a lost peer had taken, or tell their callers. On the thread that noticed."""
         if event.kind == "joined":
             return
+        alone = self._raises and not self._core.present
         for call in self._asking.requesters():
-            if isinstance(call, _Call) and call.peer is not None and call.peer.number == event.pipe.id:
-                call.resend_at = 0.0
-                call.waiter.wake()
+            if isinstance(call, _Call):
+                taken = call.peer is not None and call.peer.number == event.pipe.id
+                if taken and not self._raises:
+                    call.resend_at = 0.0
+                    call.waiter.wake()
+                elif taken or alone:
+                    call.lost = True
+                    call.waiter.wake()
 
     def _overdue(self) -> float | None:
         now = time.monotonic()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from nngkit.errors import TimedOut
+from nngkit.errors import ConfigError, Lost, TimedOut
 from nngkit.protocols import Rep, Req, Respondent, Surveyor
 from nngkit.testing import Background, Wire, eventually
 from tests.protocols.raw_peer import PULL, REP, REQ, RESPONDENT, WORD, RawPeer
@@ -224,6 +224,50 @@ def test_requests_queued_for_a_lost_peer_go_to_the_next_peer_and_are_not_counted
                 other.send(message[:4] + message[-2:])
         assert sorted(one.result() for one in asking) == sorted((large + b"%d" % n)[-2:] for n in range(20))
         assert req.stats.resent <= before.written + 1  # those written, and one being written
+
+
+def test_the_request_of_a_lost_peer_raises_if_wanted() -> None:
+    with Req(listen=TCP, lost="raise") as req, RawPeer(req.address, REP) as first, RawPeer(req.address, REP) as second:
+        req.wait_for_peers(2, timeout=WAIT)
+        asking = [Background(req.request, b"%d" % number, timeout=WAIT) for number in range(2)]
+        (_,) = requests_to(first, 1)
+        (kept,) = requests_to(second, 1)
+        first.socket.close()
+        second.send(kept[:4] + b"answer")
+        results = []
+        for each in asking:
+            try:
+                results.append(each.result())
+            except Lost as lost:
+                results.append(lost.sent)
+        assert sorted(results, key=str) == [True, b"answer"]
+        second.socket.close()
+        eventually(lambda: not req.pipes)
+        with pytest.raises(Lost, match="no peer is connected") as told:
+            req.request(b"too late", timeout=WAIT)
+        assert told.value.sent is False
+        assert req.stats.resent == 0
+
+
+def test_a_request_that_a_lost_peer_never_read_has_surely_not_run() -> None:
+    with Req(listen=TCP, lost="raise", send_window=1 << 30) as req, RawPeer(req.address, REP) as peer:
+        req.wait_for_peers(1, timeout=WAIT)
+        large = bytes(1 << 20)
+        asking = [Background(req.request, large, timeout=WAIT) for _ in range(32)]  # more than the kernel's buffers
+        eventually(lambda: req.stats.unwritten > 8)
+        peer.socket.close()
+        sent = []
+        for each in asking:
+            with pytest.raises(Lost) as told:
+                each.result()
+            sent.append(told.value.sent)
+        assert sent.count(False) > 8
+        assert sent.count(True) >= 1
+
+
+def test_lost_is_resend_or_raise() -> None:
+    with pytest.raises(ConfigError, match="neither 'resend' nor 'raise'"):
+        Req(lost="forget")  # type: ignore[arg-type]
 
 
 def test_an_unanswered_request_is_resent_after_a_while() -> None:

@@ -21,12 +21,12 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.histogram import milliseconds
 from nngkit.cli.option_errors import named
 from nngkit.cli.output import json_line
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import Broken, ConfigError, TimedOut
+from nngkit.histogram import milliseconds
 
 if TYPE_CHECKING:
     from nngkit.cli.tools.bench_load import Result

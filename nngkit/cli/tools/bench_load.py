@@ -24,8 +24,8 @@ from typing import Any, Final
 import trio
 
 from nngkit.background import WakeUp
-from nngkit.cli.histogram import Histogram
 from nngkit.errors import TimedOut
+from nngkit.histogram import Histogram
 from nngkit.protocols import Rep, Req, Respondent, Socket, Surveyor
 
 __all__ = ["ENDS", "Load", "Result", "boot", "joined", "sink", "source", "until"]

@@ -20,13 +20,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.histogram import Histogram, milliseconds
 from nngkit.cli.option_errors import named
 from nngkit.cli.output import json_line
 from nngkit.cli.ports import say_chosen
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError, TimedOut
+from nngkit.histogram import Histogram, milliseconds
 
 if TYPE_CHECKING:
     from nngkit.cli.line_writer import LineWriter

@@ -320,8 +320,8 @@ def daemon_fields(daemons: tuple[str, ...], answers: dict[str, tuple[Any, Any]],
 
 
 def _daemon_text(fields: dict[str, Any], most: int, colour: bool) -> str:
-    from nngkit.cli.histogram import milliseconds
     from nngkit.discovery.provider import State
+    from nngkit.histogram import milliseconds
 
     lines = []
     for daemon in fields["daemons"]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.cli.histogram import Histogram, milliseconds
+from nngkit.histogram import Histogram, milliseconds
 
 
 @given(st.lists(st.floats(1e-9, 86_400), min_size=1), st.floats(0, 1))
