@@ -8,6 +8,7 @@
     ├── Broken            the peer or the network failed: a connection failed or ended
     │   ├── Unreachable   an address could not be listened on or dialed
     │   └── Lost          the peer left before it replied to a request, which may have run
+    ├── RemoteError       the provider answered a call with an error
     ├── TimedOut          the timeout or deadline has passed (also a built-in TimeoutError)
     ├── Full              a queue is at its cap, and the socket is configured to raise
     ├── BadMessage        bytes that violate the protocol
@@ -45,6 +46,7 @@ __all__ = [
     "NotFound",
     "NotStored",
     "OffsetGone",
+    "RemoteError",
     "ServiceNotFound",
     "StoreDamaged",
     "TimedOut",
@@ -93,6 +95,37 @@ class Lost(Broken):
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+class RemoteError(NngkitError):
+    """A provider answered a call with an error. A handler raises it to choose what its caller gets.
+
+    ``message``; ``kind``: "failed", or a word of the handler's; ``error``: the class name of the exception that the
+    handler raised; ``data``: any value that the codec carries; ``ran``: False if the handler has surely not run;
+    ``provider``: the address that answered.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "failed",
+        error: str = "",
+        data: object = None,
+        ran: bool = True,
+        provider: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = kind
+        self.error = error
+        self.data = data
+        self.ran = ran
+        self.provider = provider
+
+    def __str__(self) -> str:
+        place = f"{self.provider}: " if self.provider else ""
+        return f"{place}{self.message}" if self.kind == "failed" else f"{place}{self.kind}: {self.message}"
 
 
 class TimedOut(NngkitError, TimeoutError):

@@ -1,0 +1,35 @@
+"""Calls by name: a Client calls the providers of a service that discovery finds; a Server is a provider.
+
+::
+
+    pure     messages                                     requests and replies with a codec
+             pool (health)                                providers, the lane in use, the choice among them
+    shells   client (caller, stream)                      calls, with retries and hedging
+             server                                       listens, registers, runs handlers, drains
+
+The names below are imported lazily.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nngkit.calls.health import Ejection
+
+__all__ = ["Ejection"]
+
+_LAZY = {"Ejection": "nngkit.calls.health"}
+
+if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
+
+    def __getattr__(name: str) -> object:
+        """Import a lazy name on first use."""
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found: object = getattr(import_module(_LAZY[name]), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,353 @@
+"""Providers that a client may call: which are usable, which lane is in use, and which one gets the next call. Pure.
+
+::
+
+    discovery --apply--> Pool <--connected, disconnected-- sockets
+                          |  choose, begin
+                          v
+                        Member  --end(outcome)--> Pool
+
+The lanes are those of discovery/lanes.py. The client uses the first lane that has a usable member: connected, not
+ejected, not leaving. When that lane has none left, it fails over at once; it fails back to a lane that it has left
+after that lane was usable for `failback` seconds without a break, so that a flapping lane is not followed.
+
+A suspect has missed surveys, and a missed survey is weaker evidence than a reply: a suspect that replied to a call of
+this client within the last second counts as up.
+
+Invariants (tests/calls/test_pool.py)
+-------------------------------------
+ 1. `choose` returns a connected member that is not leaving, and an ejected one only if no other is left.
+ 2. It returns a member of a worse lane only if each better lane has no usable untried member, or is held back.
+ 3. outstanding is never negative, and is 0 after every call has ended.
+ 4. At most `Ejection.most` of the connected members are ejected, but one may always be, if another is connected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from math import exp
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from nngkit.calls.health import Ejection, Health
+from nngkit.discovery.lanes import ANY, Preference, RandomSource, Rank
+from nngkit.discovery.provider import Provider, State
+from nngkit.errors import ConfigError
+from nngkit.histogram import Histogram
+
+__all__ = ["Member", "Outcome", "Policy", "Pool", "check_policy"]
+
+Policy: TypeAlias = Literal["two-choices", "random", "weighted", "latency"]
+Outcome: TypeAlias = Literal["reply", "refused", "timeout", "lost", "bad", "cancelled"]
+Place: TypeAlias = tuple[str, str]  # name and address: what a member is, over restarts
+
+TRUSTED: Final = 1.0
+"""Seconds after a reply in which a suspect counts as up: shorter than the two surveys that make a suspect."""
+RECHECK: Final = 0.1
+"""Seconds between two checks of suspects."""
+DECAY: Final = 10.0
+"""Time constant, in seconds, of the peak-sensitive moving average of latencies, as in Finagle and linkerd."""
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """One provider as this client sees it.
+
+    link      the socket that calls it, None without one; the pool does not look inside
+    latency   peak-sensitive moving average in seconds, 0 without a call; `since` is the time of its last change
+    """
+
+    provider: Provider
+    state: State
+    health: Health
+    link: Any = None
+    connected: bool = False
+    outstanding: int = 0
+    latency: float = 0.0
+    since: float = 0.0
+    last_reply: float = float("-inf")
+    requests: int = 0
+    outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(get_args(Outcome), 0))
+    times: Histogram = field(default_factory=Histogram)
+
+    @property
+    def place(self) -> Place:
+        """Name and address."""
+        return self.provider.name, self.provider.address
+
+    @property
+    def leaving(self) -> bool:
+        """True if it gets no new calls: it drains, left, or is down."""
+        return self.state not in (State.UP, State.SUSPECT)
+
+    def observe(self, seconds: float, now: float) -> None:
+        """Record the time of one reply: a rise counts at once, a fall with the time constant DECAY."""
+        if seconds >= self.latency:
+            self.latency = seconds
+        else:
+            share = exp(-(now - self.since) / DECAY)
+            self.latency = self.latency * share + seconds * (1.0 - share)
+        self.since = now
+
+
+def check_policy(policy: str) -> Policy:
+    """Return the policy. Raises ConfigError."""
+    for known in get_args(Policy):
+        if policy == known:
+            return known  # type: ignore[no-any-return]
+    raise ConfigError("policy", f"{policy!r} is none of {', '.join(get_args(Policy))}", policy)
+
+
+class Pool:
+    """Members, and the choice among them. Not thread-safe: one lock owns it. `now`: seconds on one monotonic clock.
+
+    salt   differs between clients: each connects to another subset if there are more than `most` providers
+    most   members that are connected to
+    """
+
+    def __init__(
+        self,
+        *,
+        preference: Preference = ANY,
+        policy: Policy = "two-choices",
+        failback: float = 2.0,
+        ejection: Ejection | None = None,
+        most: int = 128,
+        salt: bytes = b"",
+        rng: RandomSource,
+    ) -> None:
+        self._preference = preference
+        self._policy = policy
+        self._failback = failback
+        self._ejection = ejection or Ejection()
+        self._most = most
+        self._salt = salt
+        self._rng = rng
+        self.members: dict[Place, Member] = {}
+        self.failovers = 0
+        self.failbacks = 0
+        self._dirty = True
+        self._recheck = float("inf")
+        self._lanes: list[tuple[Rank, list[Member]]] = []  # usable members, in the order of their ranks
+        self._active: Rank | None = None
+        self._failed: set[Rank] = set()  # lanes that were left because they had no usable member
+        self._returning: tuple[Rank, float] | None = None  # a better lane that is usable again, and since when
+
+    # Inputs
+
+    def apply(self, provider: Provider, state: State) -> Member | None:
+        """Note a provider's record and state; return its member, None if it is not accepted or already gone."""
+        place = provider.name, provider.address
+        member = self.members.get(place)
+        if (
+            member is not None
+            and provider.key != member.provider.key
+            and (provider.epoch < member.provider.epoch or state not in (State.UP, State.SUSPECT))
+        ):
+            return member  # news of another process, which is gone from this address
+        accepted = state is not State.DOWN and self._preference.accepts(provider)
+        self._dirty = True
+        if member is None:
+            if accepted:
+                member = self.members[place] = Member(provider, state, Health(self._ejection))
+            return member
+        if provider.key != member.provider.key:  # restarted: the failures were another process's
+            member.health = Health(self._ejection)
+        member.provider = provider
+        member.state = state if accepted else State.DOWN
+        return member
+
+    def forget(self, member: Member) -> None:
+        """Remove a member that has left and has no calls in progress."""
+        if self.members.get(member.place) is member:
+            del self.members[member.place]
+            self._dirty = True
+
+    def connected(self, member: Member, connected: bool) -> None:
+        """Note that the member's socket has connected, or lost its connection."""
+        if member.connected != connected:
+            member.connected = connected
+            self._dirty = True
+
+    def begin(self, member: Member) -> None:
+        """Count a call in progress."""
+        member.outstanding += 1
+        member.requests += 1
+
+    def end(self, member: Member, outcome: Outcome, seconds: float, now: float) -> bool:
+        """Count the end of a call that took `seconds`; return True if the member was ejected for it."""
+        member.outstanding -= 1
+        member.outcomes[outcome] += 1
+        if outcome == "reply":
+            member.last_reply = now
+            member.times.add(seconds)
+            member.observe(seconds, now)
+            member.health.succeeded(now)
+        elif outcome == "refused":
+            member.last_reply = now  # it lives
+        elif outcome != "cancelled":
+            if outcome == "timeout":
+                member.observe(seconds, now)
+            if member.health.failed() and self._may_eject():
+                member.health.eject(now)
+                self._dirty = True
+                return True
+        return False
+
+    # Questions
+
+    def wanted(self) -> list[Member]:
+        """Return the members to connect to: in the order of their lanes, at most `most`, within a lane a subset.
+
+        The subset of a lane is by rendezvous hashing: stable while providers come and go, and each client's own.
+        """
+        present = [member for member in self.members.values() if not member.leaving]
+        if len(present) > self._most:
+            present.sort(key=lambda member: (self._preference.rank(member.provider), self._hash(member)))
+        return present[: self._most]
+
+    def choose(self, now: float, tried: Collection[Member] = ()) -> Member | None:
+        """Return the member for the next call: not in `tried`, unless no other is usable. None if none is usable."""
+        if self._dirty or now >= self._recheck:
+            self._rebuild(now)
+        lanes = self._lanes
+        if not lanes:
+            return None
+        start = 0
+        if self._active is not None and lanes[0][0] != self._active:
+            start = next((index for index, (rank, _) in enumerate(lanes) if rank == self._active), 0)
+        if tried:
+            order = [*lanes[start:], *lanes[:start]]
+            for _, members in order:
+                if rest := [member for member in members if member not in tried]:
+                    return self._pick(rest, now)
+        return self._pick(lanes[start][1], now)
+
+    def usable(self, now: float) -> int:
+        """Return the number of members that calls can go to."""
+        if self._dirty or now >= self._recheck:
+            self._rebuild(now)
+        return sum(len(members) for _, members in self._lanes)
+
+    @property
+    def lane(self) -> Rank | None:
+        """Rank of the lane in use."""
+        return self._active
+
+    # Lanes
+
+    def _rebuild(self, now: float) -> None:
+        self._dirty = False
+        self._recheck = float("inf")
+        groups: dict[Rank, list[Member]] = {}
+        ejected: list[Member] = []
+        for member in self.members.values():
+            if member.leaving or not member.connected:
+                continue
+            if member.health.review(now):
+                self._recheck = min(self._recheck, member.health.until)
+                ejected.append(member)
+                continue
+            groups.setdefault(self._rank(member, now), []).append(member)
+        if not groups:  # a call to an ejected provider can succeed, and one to none cannot
+            for member in ejected:
+                groups.setdefault(self._rank(member, now), []).append(member)
+        self._lanes = sorted(groups.items(), key=lambda lane: lane[0])
+        self._move(now)
+
+    def _rank(self, member: Member, now: float) -> Rank:
+        doubtful = False
+        if member.state is State.SUSPECT:
+            doubtful = now - member.last_reply > TRUSTED
+            self._recheck = min(self._recheck, now + RECHECK)
+        return self._preference.rank(member.provider, suspect=doubtful)
+
+    def _move(self, now: float) -> None:
+        """Choose the lane in use."""
+        active = self._active
+        ranks = [rank for rank, _ in self._lanes]
+        if not ranks:
+            self._returning = None
+            return  # the active lane stays: on return to it nothing has changed
+        if active is None:
+            self._active = ranks[0]
+        elif active not in ranks:
+            better = [rank for rank in ranks if rank < active and rank not in self._failed]
+            self._active = better[0] if better else ranks[0]
+            self._failed.add(active)
+            self._returning = None
+            if self._active > active:
+                self.failovers += 1
+        elif ranks[0] < active:
+            best = ranks[0]
+            if best not in self._failed:  # it was never left: it has just been found
+                self._active = best
+            elif self._returning is None or self._returning[0] != best:
+                self._returning = best, now
+            if best in self._failed and self._returning is not None:
+                due = self._returning[1] + self._failback
+                if now >= due:
+                    self._active, self._returning = best, None
+                    self.failbacks += 1
+                else:
+                    self._recheck = min(self._recheck, due)
+        else:
+            self._returning = None
+        self._failed = {rank for rank in self._failed if self._active is not None and rank < self._active}
+
+    def _may_eject(self) -> bool:
+        connected = [member for member in self.members.values() if member.connected and not member.leaving]
+        ejected = sum(member.health.until > 0 for member in connected)
+        return len(connected) > 1 and ejected + 1 <= max(1, int(self._ejection.most * len(connected)))
+
+    # Policies
+
+    def _pick(self, members: Sequence[Member], now: float) -> Member:
+        """Return a member by the policy; a returning one only with its present share."""
+        member = self._by_policy(members)
+        if member.health.returned and len(members) > 1 and self._rng.random() >= member.health.share(now):
+            rest = [other for other in members if other is not member]
+            return self._by_policy(rest)
+        return member
+
+    def _by_policy(self, members: Sequence[Member]) -> Member:
+        count = len(members)
+        if count == 1:
+            return members[0]
+        random = self._rng.random
+        if self._policy == "random":
+            return members[int(random() * count)]
+        if self._policy == "weighted":
+            return self._by_weight(members)
+        first = int(random() * count)
+        second = int(random() * (count - 1))
+        one, other = members[first], members[second + (second >= first)]
+        if self._policy == "latency" and one.latency and other.latency:  # else a newcomer would get all calls
+            return one if _expected(one) <= _expected(other) else other
+        return one if _burden(one) <= _burden(other) else other
+
+    def _by_weight(self, members: Sequence[Member]) -> Member:
+        total = sum(member.provider.weight for member in members)
+        if not total:
+            return members[int(self._rng.random() * len(members))]
+        point = self._rng.random() * total
+        for member in members:
+            point -= member.provider.weight
+            if point < 0:
+                return member
+        return next(member for member in reversed(members) if member.provider.weight)  # rounding at the very end
+
+    def _hash(self, member: Member) -> bytes:
+        return blake2b("|".join(member.place).encode(), key=self._salt[:64], digest_size=8).digest()
+
+
+def _burden(member: Member) -> float:
+    """Return the calls in progress with one more, by weight: a provider of weight 0 comes last."""
+    weight = member.provider.weight
+    return (member.outstanding + 1) / weight if weight else float("inf")
+
+
+def _expected(member: Member) -> float:
+    """Return the time that a further call is expected to take, as in linkerd's peak EWMA."""
+    return member.latency * (member.outstanding + 1)
