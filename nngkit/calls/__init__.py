@@ -4,7 +4,7 @@
 
     pure     messages                                     requests and replies with a codec
              pool (health)                                providers, the lane in use, the choice among them
-    shells   client (caller, stream)                      calls, with retries and hedging
+    shells   client (_caller, _race, stream)              calls, with retries and hedging
              server                                       listens, registers, runs handlers, drains
 
 The names below are imported lazily.
@@ -14,11 +14,18 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from nngkit.calls.client import Client, ClientStats, ProviderStats
     from nngkit.calls.health import Ejection
+    from nngkit.calls.stream import Stream
 
-__all__ = ["Ejection"]
+__all__ = ["Client", "ClientStats", "Ejection", "ProviderStats", "Stream"]
 
-_LAZY = {"Ejection": "nngkit.calls.health"}
+_MODULES = {
+    "client": ("Client", "ClientStats", "ProviderStats"),
+    "health": ("Ejection",),
+    "stream": ("Stream",),
+}
+_LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
 

@@ -31,9 +31,9 @@ from math import exp
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from nngkit.calls.health import Ejection, Health
-from nngkit.discovery.lanes import ANY, Preference, RandomSource, Rank
+from nngkit.discovery.lanes import ANY, Preference, RandomSource, Rank, explain
 from nngkit.discovery.provider import Provider, State
-from nngkit.errors import ConfigError
+from nngkit.errors import ConfigError, ServiceNotFound
 from nngkit.histogram import Histogram
 
 __all__ = ["Member", "Outcome", "Policy", "Pool", "check_policy"]
@@ -44,6 +44,8 @@ Place: TypeAlias = tuple[str, str]  # name and address: what a member is, over r
 
 TRUSTED: Final = 1.0
 """Seconds after a reply in which a suspect counts as up: shorter than the two surveys that make a suspect."""
+RECENT: Final = 256
+"""Replies whose times are counted together, which takes a third of the time."""
 RECHECK: Final = 0.1
 """Seconds between two checks of suspects."""
 DECAY: Final = 10.0
@@ -56,6 +58,9 @@ class Member:
 
     link      the socket that calls it, None without one; the pool does not look inside
     latency   peak-sensitive moving average in seconds, 0 without a call; `since` is the time of its last change
+    leaving   it gets no new calls: it drains, has left, or is down
+    streams   of `outstanding`
+    recent    seconds of the last replies, not yet in `times`
     """
 
     provider: Provider
@@ -64,22 +69,37 @@ class Member:
     link: Any = None
     connected: bool = False
     outstanding: int = 0
+    streams: int = 0
     latency: float = 0.0
     since: float = 0.0
     last_reply: float = float("-inf")
     requests: int = 0
-    outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(get_args(Outcome), 0))
-    times: Histogram = field(default_factory=Histogram)
+    outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(get_args(Outcome)[1:], 0))
+    leaving: bool = False
+    recent: list[float] = field(default_factory=list)
+    _times: Histogram = field(default_factory=Histogram)
 
     @property
     def place(self) -> Place:
         """Name and address."""
         return self.provider.name, self.provider.address
 
+    def move(self, state: State) -> None:
+        """Set the state."""
+        self.state = state
+        self.leaving = state not in (State.UP, State.SUSPECT)
+
     @property
-    def leaving(self) -> bool:
-        """True if it gets no new calls: it drains, left, or is down."""
-        return self.state not in (State.UP, State.SUSPECT)
+    def replies(self) -> int:
+        """Attempts that were answered: all that have ended otherwise are counted."""
+        return self.requests - (self.outstanding - self.streams) - sum(self.outcomes.values())
+
+    @property
+    def times(self) -> Histogram:
+        """Seconds from request to reply."""
+        self._times.add_many(self.recent)
+        self.recent.clear()
+        return self._times
 
     def observe(self, seconds: float, now: float) -> None:
         """Record the time of one reply: a rise counts at once, a fall with the time constant DECAY."""
@@ -89,6 +109,15 @@ class Member:
             share = exp(-(now - self.since) / DECAY)
             self.latency = self.latency * share + seconds * (1.0 - share)
         self.since = now
+
+
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """Provider that the preference does not accept: a Candidate."""
+
+    provider: Provider
+    state: State
+    stale: bool = False
 
 
 def check_policy(policy: str) -> Policy:
@@ -125,6 +154,7 @@ class Pool:
         self._salt = salt
         self._rng = rng
         self.members: dict[Place, Member] = {}
+        self._others: dict[Place, _Other] = {}  # providers that the preference does not accept
         self.failovers = 0
         self.failbacks = 0
         self._dirty = True
@@ -135,6 +165,10 @@ class Pool:
         self._returning: tuple[Rank, float] | None = None  # a better lane that is usable again, and since when
 
     # Inputs
+
+    def missing(self, name: str) -> ServiceNotFound:
+        """Return the error for a pool without members: with the reason, if there are providers of other tags."""
+        return explain(name, self._others.values(), self._preference)
 
     def apply(self, provider: Provider, state: State) -> Member | None:
         """Note a provider's record and state; return its member, None if it is not accepted or already gone."""
@@ -147,15 +181,19 @@ class Pool:
         ):
             return member  # news of another process, which is gone from this address
         accepted = state is not State.DOWN and self._preference.accepts(provider)
+        self._others.pop(place, None)
+        if not accepted and state is not State.DOWN:
+            self._others[place] = _Other(provider, state)
         self._dirty = True
         if member is None:
             if accepted:
                 member = self.members[place] = Member(provider, state, Health(self._ejection))
+                member.move(state)
             return member
         if provider.key != member.provider.key:  # restarted: the failures were another process's
             member.health = Health(self._ejection)
         member.provider = provider
-        member.state = state if accepted else State.DOWN
+        member.move(state if accepted else State.DOWN)
         return member
 
     def forget(self, member: Member) -> None:
@@ -178,13 +216,20 @@ class Pool:
     def end(self, member: Member, outcome: Outcome, seconds: float, now: float) -> bool:
         """Count the end of a call that took `seconds`; return True if the member was ejected for it."""
         member.outstanding -= 1
-        member.outcomes[outcome] += 1
-        if outcome == "reply":
+        if outcome == "reply":  # the frequent one: kept short
             member.last_reply = now
-            member.times.add(seconds)
-            member.observe(seconds, now)
-            member.health.succeeded(now)
-        elif outcome == "refused":
+            member.recent.append(seconds)
+            if len(member.recent) >= RECENT:
+                _ = member.times
+            health = member.health
+            health.failures = 0
+            if self._policy == "latency":
+                member.observe(seconds, now)
+            if health.ejections:
+                health.succeeded(now)
+            return False
+        member.outcomes[outcome] += 1
+        if outcome == "refused":
             member.last_reply = now  # it lives
         elif outcome != "cancelled":
             if outcome == "timeout":

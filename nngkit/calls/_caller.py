@@ -1,0 +1,290 @@
+"""Making one call: the providers it tries, in which order, and when it gives up. For threads, trio and asyncio.
+
+`_begin`, `_failed` and `_replied` decide; a loop for each kind of caller waits. So a call costs one asking socket's
+request and a choice, and a task of an asyncio program or a thread makes it without passing through another loop.
+
+========================================  ==============================================  =========================
+outcome of an attempt                     the request                                     then
+========================================  ==============================================  =========================
+a result, or an error of the handler      has run                                         return, or raise RemoteError
+busy, draining, unhealthy, no method      has surely not run                              another provider
+the connection was lost before it left    has surely not run                              another provider
+the connection was lost later             may have run                                    another one if idempotent
+an unintelligible reply                   may have run                                    another one if idempotent
+`attempt_timeout` has passed              may have run                                    another one if idempotent
+the timeout has passed                    may have run                                    raise TimedOut
+========================================  ==============================================  =========================
+
+After each provider was tried once, the call pauses, up to 0.1 s, and begins again; it ends after ATTEMPTS attempts.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Final
+
+from nngkit.calls._changes import Changes
+from nngkit.calls.messages import (
+    CallRequest,
+    CancelRequest,
+    Codec,
+    ErrorReply,
+    PartsReply,
+    Reply,
+    ResultReply,
+    parse_reply,
+)
+from nngkit.calls.pool import Member, Outcome, Pool
+from nngkit.errors import BadMessage, Closed, Lost, NngkitError, TimedOut, TooLarge
+from nngkit.protocols import Req
+
+__all__ = ["Call", "Caller"]
+
+ATTEMPTS: Final = 12
+"""Cap on the attempts of one call: with the pauses between them, over 0.5 s, longer than a provider takes to return."""
+FIRST_PAUSE: Final = 0.002
+LONGEST_PAUSE: Final = 0.1  # seconds
+ELSEWHERE: Final = ("busy", "draining", "unhealthy", "no method")
+"""Refusals for which another provider may be different; "no method": one of another version."""
+
+
+class Call:
+    """One call of a program, and its current attempt. A plain class: a call is made in microseconds.
+
+    `seconds`, `deadline`: the timeout, and the time.monotonic() at which it has passed (infinite without one). `tried`:
+    the providers tried in this pass. `current`: the provider asked now, or last; `id`: of the attempt, on the wire.
+    """
+
+    method = ""
+    idempotent = False
+    stream = False
+    attempt_timeout: float | None = None
+    tried: tuple[Member, ...] = ()
+    attempts = 0
+    passes = 0
+    current: Member | None = None
+    link: Any = None
+    id = ""
+    message: Any = b""
+    left: float | None = None
+    shorter = False  # the attempt's timeout is shorter than the call's
+    began = 0.0
+    pause = 0.0
+    version = 0
+
+    def __init__(self, body: Any, seconds: float | None) -> None:
+        self.body = body
+        self.seconds = seconds
+        self.deadline = float("inf") if seconds is None else time.monotonic() + seconds
+
+    def again(self) -> Call:
+        """Return an equal call for a further attempt beside this one, which avoids the provider of this one."""
+        call = Call(self.body, self.seconds)
+        call.deadline, call.method, call.idempotent = self.deadline, self.method, self.idempotent
+        call.attempt_timeout = self.attempt_timeout
+        call.tried = self.tried if self.current is None else (*self.tried, self.current)
+        return call
+
+
+class Caller:
+    """Makes calls with a pool, which it locks. Any thread may use it.
+
+    `on_idle` is called, on any thread, when a member that leaves has no call in progress. `send_later` sends a message
+    without waiting for its reply. Both are set before the first call.
+    """
+
+    def __init__(self, name: str, pool: Pool, *, codec: Codec | None, limit: int) -> None:
+        self.name = name
+        self.pool = pool
+        self.codec = codec
+        self.limit = limit
+        self.lock = threading.Lock()
+        self.changes = Changes()
+        self.closed = False
+        self.on_idle: Callable[[], object] = lambda: None
+        self.send_later: Callable[[Req, bytes], object] = lambda link, message: None
+        self.failed = 0
+        self.refused = 0
+        self.retried = 0
+        self.ejected = 0
+        self._prefix = os.urandom(8).hex()
+        self._count = count(1)
+
+    async def request(self, call: Call) -> Any:
+        """Make a call, in a task. Returns the reply's body, or the PartsReply that opens a stream."""
+        while True:
+            if not self._begin(call):
+                await self.changes.await_(call.version, call.pause)
+                continue
+            try:
+                data = await call.link.arequest(call.message, timeout=call.left)
+            except BaseException as error:
+                self._failed(call, error)
+                continue
+            if self.codec is None:
+                self._end(call, "reply")
+                return data
+            done, value = self._replied(call, data)
+            if done:
+                return value
+
+    def request_blocking(self, call: Call) -> Any:
+        """Make a call, in a thread."""
+        while True:
+            if not self._begin(call):
+                self.changes.wait(call.version, call.pause)
+                continue
+            try:
+                data = call.link.request(call.message, timeout=call.left)
+            except BaseException as error:
+                self._failed(call, error)
+                continue
+            if self.codec is None:
+                self._end(call, "reply")
+                return data
+            done, value = self._replied(call, data)
+            if done:
+                return value
+
+    # Decisions
+
+    def _begin(self, call: Call) -> bool:
+        """Choose a provider for the next attempt; return False if the call has to pause first. Raises its error."""
+        if self.closed:
+            raise Closed(f"{self.name}: this client is closed")
+        call.began = now = time.monotonic()
+        left = call.deadline - now
+        self._encode(call, left)
+        pool = self.pool
+        begun = False
+        call.version = self.changes.version
+        with self.lock:
+            member = pool.choose(now, call.tried)
+            if member is not None and member not in call.tried:
+                pool.begin(member)
+                call.current = member
+                call.link = member.link
+                begun = True
+        if not begun:
+            if member is None and left <= 0:
+                self.failed += 1
+                raise self._no_provider(call)
+            call.pause = left
+            if member is not None:  # each was tried once
+                call.pause = min(left, LONGEST_PAUSE, FIRST_PAUSE * 2**call.passes)
+                call.tried = ()
+                call.passes += 1
+            return False
+        call.attempts += 1
+        attempt = call.attempt_timeout
+        call.shorter = attempt is not None and attempt < left
+        call.left = attempt if call.shorter else None if call.seconds is None else left if left > 0 else 0.0
+        return True
+
+    def _encode(self, call: Call, left: float) -> None:
+        if self.codec is None:
+            call.message = call.body
+            return
+        call.id = f"{self._prefix}{next(self._count):x}"
+        timeout = None if call.seconds is None else max(0.0, left)
+        request = CallRequest(call.id, call.body, call.method, timeout, call.stream)
+        call.message = request.encode(self.codec)
+
+    def _failed(self, call: Call, cause: BaseException) -> None:
+        """End an attempt without a reply; return if there is to be another. Raises the call's error."""
+        assert call.current is not None
+        address = call.current.provider.address
+        if isinstance(cause, Lost):
+            self._end(call, "lost")
+            sent = cause.sent
+        elif isinstance(cause, Closed) and not self.closed:  # by us: the provider has left
+            self._end(call, "lost")
+            sent = True
+        elif isinstance(cause, TimedOut):
+            self._end(call, "timeout")
+            late = TimedOut(f"{self.name}: no reply from {address} in {cause.seconds or 0:g} s", call.seconds)
+            self._again(call, late, call.shorter and call.idempotent, cause)
+            return
+        else:
+            self._end(call, "cancelled")
+            if self.codec is not None:
+                self.send_later(call.link, CancelRequest(call.id).encode(self.codec))
+            raise cause
+        advice = "the request may have run; idempotent=True would try another provider" if sent else "it was not sent"
+        lost = Lost(f"{self.name}: {address} left before it replied: {advice}", sent=sent)
+        self._again(call, lost, not sent or call.idempotent, cause)
+
+    def _replied(self, call: Call, data: bytes) -> tuple[bool, Any]:
+        """End an attempt with a reply; return (True, result), or (False, None) if there is to be another attempt."""
+        assert call.current is not None
+        assert self.codec is not None
+        address = call.current.provider.address
+        try:
+            reply: Reply = parse_reply(data, self.codec, limit=self.limit, peer=address)
+            if not isinstance(reply, (ErrorReply, PartsReply if call.stream else ResultReply)):
+                raise BadMessage("call reply", f"unexpected {type(reply).__name__}", address)
+        except (BadMessage, TooLarge) as error:
+            self._end(call, "bad")
+            self._again(call, error, call.idempotent, None)
+            return False, None
+        if not isinstance(reply, ErrorReply):
+            self._end(call, "reply")
+            return True, reply.body if isinstance(reply, ResultReply) else reply
+        self._end(call, "reply" if reply.ran else "refused")
+        if reply.kind == "deadline":
+            self.failed += 1
+            raise TimedOut(f"{self.name}: {address} did not finish in {call.seconds} s", call.seconds)
+        self.refused += not reply.ran
+        self._again(call, reply.exception(address), not reply.ran and reply.kind in ELSEWHERE, None)
+        return False, None
+
+    def _again(self, call: Call, error: NngkitError, wanted: bool, cause: BaseException | None) -> None:
+        """Note that the provider was tried. Raises `error` if there is to be no further attempt."""
+        if not wanted or call.attempts >= ATTEMPTS:
+            self.failed += 1
+            raise error from cause
+        assert call.current is not None
+        call.tried = (*call.tried, call.current)
+        self.retried += 1
+
+    def hold(self, member: Member) -> None:
+        """Count a stream as a call in progress: its provider's socket stays open."""
+        with self.lock:
+            member.outstanding += 1
+            member.streams += 1
+
+    def release(self, member: Member) -> None:
+        """End `hold`."""
+        with self.lock:
+            member.outstanding -= 1
+            member.streams -= 1
+            idle = member.leaving and not member.outstanding
+        if idle:
+            self.on_idle()
+
+    def _end(self, call: Call, outcome: Outcome) -> None:
+        now = time.monotonic()
+        member = call.current
+        assert member is not None
+        with self.lock:
+            ejected = self.pool.end(member, outcome, now - call.began, now)
+        if ejected:
+            self.ejected += 1
+        if member.leaving and not member.outstanding:
+            self.on_idle()
+
+    # Errors
+
+    def _no_provider(self, call: Call) -> NngkitError:
+        with self.lock:
+            known = [member for member in self.pool.members.values() if not member.leaving]
+            missing = self.pool.missing(self.name)
+        if not known:
+            return missing
+        one = len(known) == 1
+        which = f"its provider {known[0].provider.address} is not" if one else f"none of its {len(known)} providers is"
+        return TimedOut(f"{self.name}: {which} connected after {call.seconds} s", call.seconds)

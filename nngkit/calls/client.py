@@ -1,0 +1,488 @@
+"""Client: calls a service by its name. Follows discovery, and asks one provider for each call.
+
+::
+
+    async with Client("answer", daemons=["tcp://daemon:5556"], prefer=["ny", "london"]) as answer:
+        reply = await answer.request(b"...", timeout=1.0)
+        reply = await answer.request(b"...", idempotent=True)      # another provider, if one is lost
+        async for part in answer.stream({"from": 1}): ...          # with a codec
+
+_caller.py has the attempts of one call, pool.py the choice of a provider. This module connects a pool to discovery and
+to sockets: one asking socket for each provider, which reconnects by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+import trio
+
+from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.calls._caller import Call, Caller
+from nngkit.calls._race import race
+from nngkit.calls.health import Ejection
+from nngkit.calls.messages import Codec, check_codec
+from nngkit.calls.pool import Member, Outcome, Policy, Pool, check_policy
+from nngkit.calls.stream import Stream
+from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
+from nngkit.discovery.provider import Provider, State, check_name
+from nngkit.discovery.resolver import Resolver
+from nngkit.discovery.service_discovery import ServiceDiscovery
+from nngkit.discovery.settings import ClientSettings
+from nngkit.errors import Closed, ConfigError, Full, NngkitError, TimedOut
+from nngkit.protocols import DEFAULT, TLS, Default, PeerEvent, Req, Timeout
+
+__all__ = ["Client", "ClientStats", "ProviderStats"]
+
+log = logging.getLogger("nngkit.calls")
+
+MIB: Final = 1024 * 1024
+CANCELLING: Final = 64
+"""Cap on cancellations in progress: beyond it they are dropped, and the provider's own deadline ends the call."""
+CANCEL_TIMEOUT: Final = 1.0  # seconds for the reply to a cancellation
+REFUSED_KEPT: Final = 1_024  # unusable addresses remembered, so that each is logged once
+
+Source: TypeAlias = ServiceDiscovery | Resolver
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderStats:
+    """One provider as the client sees it. Times are seconds; None before the first reply.
+
+    outstanding   calls in progress, streams included
+    outcomes      ends of attempts: "reply" (a handler's error too), "refused" (not run), "timeout", "lost", "bad"
+                  (unintelligible), "cancelled" (by the caller, or because another attempt of a hedged call won)
+    ejected       it gets no calls, because it failed again and again
+    share         of its calls that it gets, below 1 after an ejection
+    """
+
+    provider: Provider
+    state: State
+    connected: bool
+    ejected: bool
+    share: float
+    outstanding: int
+    requests: int
+    outcomes: Mapping[Outcome, int]
+    mean: float | None
+    p50: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStats:
+    """Counters of a Client, and its providers by address.
+
+    requests     calls begun by the program, of which `failed` raised; `retried` and `hedged`: further attempts
+    hedge_wins   hedged calls that the second attempt won
+    refused      attempts that a provider refused without running them
+    ejections    of providers; failovers, failbacks: to a worse lane, and back to one that was left
+    unusable     providers whose address cannot be dialed
+    """
+
+    requests: int
+    failed: int
+    retried: int
+    refused: int
+    hedged: int
+    hedge_wins: int
+    ejections: int
+    failovers: int
+    failbacks: int
+    unusable: int
+    cancels_dropped: int
+    providers: Mapping[str, ProviderStats]
+
+
+class Client(UnderTrio):
+    """Calls the providers of the service `name`. Use it with `async with`, under trio; calls may overlap.
+
+    Where providers come from, one of:
+
+    daemons     query addresses of discovery daemons; default: from the environment, as for `nngkit resolve`
+    discovery   a ServiceDiscovery or Resolver of the program, already open; it stays the program's
+    addresses   fixed addresses, without discovery
+
+    How one is chosen:
+
+    prefer, tags, version, suspects   see Resolver.resolve
+    policy      among equals: "two-choices" (of two at random the one with fewer of this client's calls in progress, by
+                weight), "random", "weighted", "latency" (of two, the one expected to reply first)
+    failback    seconds for which a preferred lane must be usable again before calls return to it
+    ejection    rules for providers that fail again and again
+    connections cap on the providers that are connected; a subset of its own for each client
+
+    What a call is:
+
+    codec       "cbor" or "json" for values, methods, streams, errors, deadlines and cancellation; None: bytes
+    timeout     seconds of a call, of its retries too, unless the call names its own; None: for ever
+    idempotent  retry also what may have run; attempt_timeout: seconds after which such a call tries another provider
+    hedge       seconds after which an idempotent call asks a second provider too; the first reply wins
+    recv_max_size   bytes of the largest reply
+    tls         for the providers' addresses; the host in an address must be in its certificate. daemon_tls: for daemons
+
+    Raises ConfigError for an unusable value.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        daemons: str | Iterable[str] | None = None,
+        discovery: Source | None = None,
+        addresses: str | Iterable[str] | None = None,
+        prefer: str | Iterable[str] = (),
+        tags: str | Iterable[str] = (),
+        version: str = "",
+        suspects: Suspects = "last",
+        policy: Policy = "two-choices",
+        failback: float = 2.0,
+        ejection: Ejection | None = None,
+        connections: int = 128,
+        codec: Codec | None = None,
+        timeout: float | None = 5.0,
+        idempotent: bool = False,
+        attempt_timeout: float | None = None,
+        hedge: float | None = None,
+        recv_max_size: int = MIB,
+        tls: TLS | None = None,
+        daemon_tls: TLS | None = None,
+        rng: RandomSource | None = None,
+    ) -> None:
+        try:
+            self.name = check_name(name)
+        except ValueError as error:
+            raise ConfigError("name", str(error), name) from error
+        if sum(given is not None for given in (daemons, discovery, addresses)) > 1:
+            raise ConfigError("daemons", "give one of daemons, discovery and addresses")
+        for what, seconds in (("failback", failback), ("attempt_timeout", attempt_timeout), ("hedge", hedge)):
+            if seconds is not None and not 0 <= seconds < 1e9:
+                raise ConfigError(what, f"{seconds!r} is not a number of seconds", seconds)
+        if connections < 1:
+            raise ConfigError("connections", f"{connections!r} is not 1 or more", connections)
+        self._codec = check_codec(codec)
+        self._timeout = timeout
+        self._idempotent = idempotent
+        self._attempt_timeout = attempt_timeout
+        self._hedge = hedge
+        self._largest = recv_max_size
+        self._tls = tls
+        self._prefer = make_preference(prefer, tags, version, suspects)
+        self._fixed = _fixed(name, addresses)
+        self._discovery = discovery
+        self._resolver = None
+        if discovery is None and addresses is None:
+            self._resolver = Resolver(
+                ClientSettings.from_environment().daemons if daemons is None else daemons,
+                tls=daemon_tls,
+            )
+        self._pool = Pool(
+            preference=self._prefer,
+            policy=check_policy(policy),
+            failback=failback,
+            ejection=ejection,
+            most=connections,
+            salt=os.urandom(16),
+            rng=rng or random.Random(),
+        )
+        self._caller = Caller(name, self._pool, codec=self._codec, limit=recv_max_size)
+        self._background = Background()
+        self._counters = dict.fromkeys(("hedged", "hedge_wins", "cancels_dropped"), 0)
+        self._requests = 0
+        self._unusable: dict[str, None] = {}
+
+    # Lifecycle
+
+    async def __aenter__(self) -> Self:
+        self._entering()
+        self._resync = WakeUp()
+        self._unsent: deque[tuple[Req, bytes]] = deque()
+        self._cancel = WakeUp()
+        self._cancelling = 0
+        self._caller.on_idle = self._resync.wake_soon
+        self._caller.send_later = self._send_later
+        if self._resolver is not None:
+            await self._resolver.__aenter__()
+        await self._background.open()
+        with self._caller.lock:
+            for provider in self._fixed:
+                self._pool.apply(provider, State.UP)
+        self._connect_wanted()
+        source = self._discovery or self._resolver
+        if source is not None:
+            self._background.start(self._follow, source)
+        self._background.start(self._keep_links)
+        self._background.start(self._send_cancels)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end()
+        try:
+            await self._background.close(kind, value, traceback)
+        finally:
+            with self._caller.lock:
+                links = [member.link for member in self._pool.members.values() if member.link is not None]
+            for link in links:
+                link.close(0.0)
+            if self._resolver is not None:
+                await self._resolver.__aexit__(None, None, None)
+
+    async def aclose(self) -> None:
+        """Close before the block ends: calls in progress raise Closed. Idempotent."""
+        self._end()
+        with self._caller.lock:
+            links = [member.link for member in self._pool.members.values() if member.link is not None]
+        for link in links:
+            link.close(0.0)
+        await trio.lowlevel.checkpoint()
+
+    def _end(self) -> None:
+        self._caller.closed = True
+        self._caller.changes.notify()
+        self._background.end()
+
+    # Calls
+
+    async def request(
+        self,
+        body: Any,
+        *,
+        timeout: Timeout = DEFAULT,
+        method: str = "",
+        idempotent: bool | None = None,
+        hedge: float | None = None,
+    ) -> Any:
+        """Return the reply to `body`: bytes, or with a codec any value that it carries.
+
+        timeout      seconds, from now to the reply, for all attempts; it travels with the request if there is a codec
+        method       of the provider; needs a codec
+        idempotent   running it twice does no harm: a call that may have run is sent to another provider
+        hedge        seconds after which a second provider is asked too; implies `idempotent`
+
+        If cancelled, the request may have run; with a codec the provider is told to stop. Raises RemoteError (an error
+        of the handler), Lost (the provider left; `sent` says if the request may have run), TimedOut, ServiceNotFound
+        (no provider was found within `timeout`), BadMessage, Closed; TypeError or ValueError for an unusable body.
+        """
+        call = self._call(body, timeout, method, idempotent)
+        seconds = self._hedge if hedge is None else hedge
+        if seconds is None or (hedge is None and not call.idempotent):
+            return await self._caller.request(call)
+        return await self._hedged(call, seconds)
+
+    def stream(self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "") -> Stream:
+        """Return the parts of a reply as an async iterator; needs a codec. `timeout`: seconds for all of it."""
+        call = self._call(body, timeout, method, None)
+        if self._codec is None:
+            raise ConfigError("stream", "needs a codec: codec='cbor' or 'json', at the server too")
+        call.stream = True
+        return Stream(self._caller, call)
+
+    def _call(self, body: Any, timeout: Timeout, method: str, idempotent: bool | None) -> Call:
+        if self._caller.closed or "_entered" not in self.__dict__:
+            self._check_open()
+        call = Call(body, self._timeout if isinstance(timeout, Default) else timeout)
+        self._requests += 1
+        if method:
+            if self._codec is None:
+                raise ConfigError("method", "needs a codec: codec='cbor' or 'json', at the server too", method)
+            call.method = method
+        if self._idempotent if idempotent is None else idempotent:
+            call.idempotent = True
+            call.attempt_timeout = self._attempt_timeout
+        return call
+
+    def _check_open(self) -> None:
+        _ = self._resync  # Closed, with the remedy, before the block
+        if self._caller.closed:
+            raise Closed(f"{self.name}: this client is closed")
+
+    async def _hedged(self, call: Call, delay: float) -> Any:
+        call.idempotent = True
+
+        async def second() -> Any:
+            self._counters["hedged"] += 1
+            return await self._caller.request(call.again())
+
+        value, _, won = await race(lambda: self._caller.request(call), second, delay)
+        self._counters["hedge_wins"] += won
+        return value
+
+    # State
+
+    async def wait_for_providers(self, n: int = 1, timeout: float | None = None) -> None:
+        """Wait until calls can go to `n` providers. Raises TimedOut after `timeout` seconds, Closed."""
+        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+        while True:
+            self._check_open()
+            version = self._caller.changes.version
+            with self._caller.lock:
+                usable = self._pool.usable(time.monotonic())
+            if usable >= n:
+                await trio.lowlevel.checkpoint()
+                return
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimedOut(f"{self.name}: {usable} of {n} providers connected in {timeout} s", timeout)
+            await self._caller.changes.await_(version, left)
+
+    @property
+    def stats(self) -> ClientStats:
+        """Counters of calls, and of each provider. Any thread may read them."""
+        now = time.monotonic()
+        caller = self._caller
+        with caller.lock:
+            providers = {member.provider.address: _stats(member, now) for member in self._pool.members.values()}
+            return ClientStats(
+                requests=self._requests,
+                failed=caller.failed,
+                retried=caller.retried,
+                refused=caller.refused,
+                hedged=self._counters["hedged"],
+                hedge_wins=self._counters["hedge_wins"],
+                ejections=caller.ejected,
+                failovers=self._pool.failovers,
+                failbacks=self._pool.failbacks,
+                unusable=len(self._unusable),
+                cancels_dropped=self._counters["cancels_dropped"],
+                providers=providers,
+            )
+
+    # Discovery
+
+    async def _follow(self, source: Source) -> None:
+        """Apply discovery's events for ever."""
+        while True:
+            try:
+                async with aclosing(source.events()) as events:
+                    async for event in events:
+                        if event.name == self.name:
+                            with self._caller.lock:
+                                self._pool.apply(event.provider, event.new)
+                            self._resync.wake()
+                return  # discovery was closed: the last known providers stay
+            except Full:
+                log.warning("%s: discovery changes faster than this program reads; starting again", self.name)
+
+    # Sockets
+
+    async def _keep_links(self) -> None:
+        """Connect to the providers that are wanted; disconnect from those that left, once no call is in progress."""
+        while True:
+            await self._resync.wait()
+            self._connect_wanted()
+            self._caller.changes.notify()
+
+    def _connect_wanted(self) -> None:
+        unneeded: list[Req] = []
+        with self._caller.lock:
+            wanted = self._pool.wanted()
+            missing = [member for member in wanted if member.link is None]
+            keep = set(wanted)
+            for member in list(self._pool.members.values()):
+                if member not in keep and not member.outstanding:
+                    self._pool.connected(member, False)
+                    if member.link is not None:
+                        unneeded.append(member.link)
+                        member.link = None
+                    if member.leaving:
+                        self._pool.forget(member)
+        for link in unneeded:
+            link.close(0.0)
+        for member in missing:
+            self._connect(member)
+
+    def _connect(self, member: Member) -> None:
+        address = member.provider.address
+        link = Req(name=_short(self.name), recv_max_size=self._largest, resend=None, lost="raise", tls=self._tls)
+        changes, lock, pool = self._caller.changes, self._caller.lock, self._pool
+
+        def peer(event: PeerEvent) -> None:  # on any thread
+            with lock:
+                if member.link is link:
+                    pool.connected(member, event.kind == "joined")
+            changes.notify()
+
+        with lock:
+            member.link = link
+        link.on_peer(peer)
+        try:
+            link.dial(address)
+        except NngkitError as error:
+            link.close(0.0)
+            with lock:
+                member.link = None
+                member.move(State.DOWN)
+                pool.forget(member)
+            if address not in self._unusable and len(self._unusable) < REFUSED_KEPT:
+                self._unusable[address] = None
+                log.warning("%s: its provider at %s cannot be called: %s", self.name, address, error)
+
+    # Cancellation
+
+    def _send_later(self, link: Req, message: bytes) -> None:
+        """Send a cancellation in the background; on any thread."""
+        if self._cancelling + len(self._unsent) >= CANCELLING:
+            self._counters["cancels_dropped"] += 1
+            return
+        self._unsent.append((link, message))
+        self._cancel.wake_soon()
+
+    async def _send_cancels(self) -> None:
+        while True:
+            while self._unsent:
+                link, message = self._unsent.popleft()
+                self._cancelling += 1
+                self._background.start(self._send_cancel, link, message)
+            await self._cancel.wait()
+
+    async def _send_cancel(self, link: Req, message: bytes) -> None:
+        try:
+            await link.arequest(message, timeout=CANCEL_TIMEOUT)
+        except NngkitError as error:  # it left, or is busy: its own deadline ends the call
+            log.debug("%s: not cancelled: %s", self.name, error)
+        finally:
+            self._cancelling -= 1
+
+
+def _fixed(name: str, addresses: str | Iterable[str] | None) -> tuple[Provider, ...]:
+    if addresses is None:
+        return ()
+    several = (addresses,) if isinstance(addresses, str) else tuple(addresses)
+    if not several:
+        raise ConfigError("addresses", "no address", addresses)
+    try:
+        return tuple(Provider(name, address) for address in dict.fromkeys(several))
+    except ValueError as error:
+        raise ConfigError("addresses", str(error), addresses) from error
+
+
+def _stats(member: Member, now: float) -> ProviderStats:
+    times = member.times
+    return ProviderStats(
+        provider=member.provider,
+        state=member.state,
+        connected=member.connected,
+        ejected=member.health.review(now),
+        share=member.health.share(now),
+        outstanding=member.outstanding,
+        requests=member.requests,
+        outcomes={"reply": member.replies, **member.outcomes},
+        mean=times.mean if times.count else None,
+        p50=times.at(0.5) if times.count else None,
+        p99=times.at(0.99) if times.count else None,
+    )
+
+
+def _short(text: str, limit: int = 63) -> str:
+    return text.encode()[:limit].decode(errors="ignore")

@@ -1,0 +1,119 @@
+"""Stream: the parts of one reply, fetched as the caller reads them.
+
+The caller asks for the next parts when it has read the last ones, so a slow reader slows down the handler, and nothing
+queues up between them but one reply of at most 64 parts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+from nngkit.calls._caller import Call, Caller
+from nngkit.calls.messages import CancelRequest, ErrorReply, MoreRequest, PartsReply, parse_reply
+from nngkit.errors import BadMessage, Closed, Lost, TimedOut
+
+__all__ = ["Stream"]
+
+
+class Stream:
+    """Async iterator over the parts of a reply. `async with` it, or iterate to the end: else call `aclose`.
+
+    Iterating raises RemoteError if the handler fails, after the parts before it; Lost if the provider leaves: parts
+    that were read are not taken back, so a stream never moves to another provider; TimedOut, Closed, BadMessage.
+    """
+
+    def __init__(self, caller: Caller, call: Call) -> None:
+        self._caller = caller
+        self._call = call
+        self._parts: deque[Any] = deque()
+        self._open = False
+        self._ended = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        while not self._parts:
+            if self._ended:
+                raise StopAsyncIteration
+            await self._fetch()
+        return self._parts.popleft()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Tell the provider to stop, unless the stream has ended. Does not wait for its reply. Idempotent."""
+        member, caller = self._call.current, self._caller
+        self._ended = True
+        self._parts.clear()
+        if self._open and member is not None and caller.codec is not None:
+            if member.link is not None:
+                caller.send_later(member.link, CancelRequest(self._call.id).encode(caller.codec))
+            self._end()
+
+    async def _fetch(self) -> None:
+        try:
+            reply = await (self._more() if self._open else self._first())
+        except BaseException:
+            self._ended = True
+            self._end()
+            raise
+        self._parts.extend(reply.parts)
+        if reply.end:
+            self._ended = True
+            self._end()
+
+    async def _first(self) -> PartsReply:
+        reply: PartsReply = await self._caller.request(self._call)
+        assert self._call.current is not None
+        self._caller.hold(self._call.current)
+        self._open = True
+        return reply
+
+    async def _more(self) -> PartsReply:
+        call, caller = self._call, self._caller
+        assert call.current is not None
+        assert caller.codec is not None
+        address = call.current.provider.address
+        left = None if call.seconds is None else max(0.0, call.deadline - time.monotonic())
+        done = False
+        try:
+            data = await self._ask(call.current.link.arequest, MoreRequest(call.id).encode(caller.codec), left)
+            done = True
+        except (Lost, Closed) as lost:
+            done = True
+            if caller.closed:
+                raise
+            raise Lost(f"{caller.name}: {address} left before its reply ended", sent=True) from lost
+        except TimedOut as late:
+            told = f"{caller.name}: the reply of {address} did not end in {call.seconds} s"
+            raise TimedOut(told, call.seconds) from late
+        finally:
+            if not done and call.current.link is not None:  # cancelled, or late
+                caller.send_later(call.current.link, CancelRequest(call.id).encode(caller.codec))
+        reply = parse_reply(data, caller.codec, limit=caller.limit, peer=address)
+        if isinstance(reply, ErrorReply):
+            if reply.kind == "deadline":
+                raise TimedOut(f"{caller.name}: the reply of {address} did not end in {call.seconds} s", call.seconds)
+            raise reply.exception(address)
+        if not isinstance(reply, PartsReply):
+            raise BadMessage("call reply", f"unexpected {type(reply).__name__}", address)
+        return reply
+
+    async def _ask(self, request: Callable[..., Awaitable[bytes]], message: bytes, seconds: float | None) -> bytes:
+        return await request(message, timeout=seconds)
+
+    def _end(self) -> None:
+        if self._open and self._call.current is not None:
+            self._open = False
+            self._caller.release(self._call.current)
