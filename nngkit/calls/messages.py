@@ -162,7 +162,7 @@ def parse_request(data: bytes, codec: Codec, *, limit: int, peer: str | None = N
 
 @dataclass(frozen=True, slots=True)
 class ResultReply:
-    """What the handler returned."""
+    """The value that the handler returned."""
 
     body: Any
 

@@ -229,7 +229,7 @@ def test_providers_without_the_tags_are_no_members_and_explain_the_lack() -> Non
 def test_unusable_rules_are_named() -> None:
     for wrong in ({"failures": 0}, {"shortest": 5.0, "longest": 1.0}, {"most": 2.0}, {"ramp": -1.0}):
         with pytest.raises(ConfigError, match="ejection"):
-            Ejection(**wrong)  # type: ignore[arg-type]
+            Ejection(**wrong)
     with pytest.raises(ConfigError, match="'fastest'"):
         check_policy("fastest")
 
