@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from nngkit.background import UnderTrio
+from nngkit.discovery.domains import check_domain, domain_of, other_domain, with_domain
 from nngkit.discovery.lanes import Suspects, make_preference
 from nngkit.discovery.provider import PROTOCOL_VERSION, Provider, Status
 from nngkit.discovery.queries import (
@@ -37,7 +38,7 @@ from nngkit.discovery.queries import (
     parse_daemon_reply,
 )
 from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_reply
-from nngkit.errors import BadMessage, ServiceNotFound, TimedOut, Unreachable
+from nngkit.errors import BadMessage, Broken, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent, Req
 
 __all__ = ["DaemonClient"]
@@ -52,7 +53,7 @@ class DaemonClient(UnderTrio):
     """Connection to one daemon's query address; use it with `async with`.
 
     `timeout`: seconds that a call may take; None: for ever. Entering does not wait for the daemon. Raises ConfigError
-    for an invalid address. Calls may overlap.
+    for an invalid address. Calls may overlap. Every call raises Broken if the daemon is of another `domain`.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class DaemonClient(UnderTrio):
         address: str,
         *,
         timeout: float | None = 1.0,
+        domain: str = "",
         tls: TLS | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -67,6 +69,8 @@ class DaemonClient(UnderTrio):
         self.timeout = timeout
         self._tls = tls
         self._clock = clock
+        self._domain = check_domain(domain)
+        self._checked = not self._domain  # True once the daemon at the other end has named our domain
         self._met = False
         self._old = False  # True once the daemon has replied in an older version
 
@@ -88,6 +92,7 @@ class DaemonClient(UnderTrio):
 
     def _peer(self, event: PeerEvent) -> None:
         self._met = True  # on any thread
+        self._checked = not self._domain
 
     @property
     def connected(self) -> bool:
@@ -159,6 +164,24 @@ class DaemonClient(UnderTrio):
         return reply
 
     async def _request(self, body: bytes, more: float = 0.0) -> bytes:
+        if not self._checked:  # daemons without domains answer callers of any
+            reply = await self._exchange(with_domain(WatchQuery().encode(), self._domain))
+            if domain_of(reply) != self._domain:
+                self._raise_refusal(reply)
+                raise Broken(f"discovery daemon at {self.address}: {other_domain(domain_of(reply), self._domain)}")
+            self._checked = True
+        reply = await self._exchange(with_domain(body, self._domain), more)
+        self._raise_refusal(reply)
+        return reply
+
+    def _raise_refusal(self, reply: bytes) -> None:
+        """Raise Broken if the daemon refuses all callers of our domain."""
+        if b"unavailable" in reply[:128]:
+            refused = parse_daemon_reply(reply, self._clock(), self.address)
+            if isinstance(refused, RefusedReply):
+                raise refused.error()
+
+    async def _exchange(self, body: bytes, more: float = 0.0) -> bytes:
         seconds = None if self.timeout is None else self.timeout + more
         try:
             return await self._req.arequest(body, timeout=seconds)

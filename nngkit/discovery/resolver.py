@@ -28,6 +28,7 @@ import trio
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.discovery._event_feed import EventFeed
 from nngkit.discovery.client import DaemonClient
+from nngkit.discovery.domains import check_domain
 from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.merged_view import MergedView
 from nngkit.discovery.provider import Event, Provider, State
@@ -53,6 +54,7 @@ class Resolver(UnderTrio):
     timeout   seconds for a reply of a daemon; None: for ever. Entering waits that long for the first daemon to reply
     prefer    zones in order, tried before all others, whatever the priorities; the default of `resolve` and `find`
     watch     seconds, see WATCH
+    domain    daemons of another are used as little as unreachable ones
 
     Entering raises ConfigError for an invalid address. An unreachable daemon is no error; it is used once it is
     reachable.
@@ -65,6 +67,7 @@ class Resolver(UnderTrio):
         timeout: float = 1.0,
         prefer: str | Iterable[str] = (),
         watch: float = WATCH,
+        domain: str = "",
         tls: TLS | None = None,
         rng: RandomSource | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -77,6 +80,7 @@ class Resolver(UnderTrio):
         self._timeout = timeout
         self._preference = make_preference(prefer, (), "", "last")
         self._watch = watch
+        self._domain = check_domain(domain)
         self._tls = tls
         self._rng = rng or random.Random()
         self._clock = clock
@@ -91,7 +95,9 @@ class Resolver(UnderTrio):
         self._viewed = WakeUp()
         try:
             for address in self.daemons:
-                client = DaemonClient(address, timeout=self._timeout, tls=self._tls, clock=self._clock)
+                client = DaemonClient(
+                    address, timeout=self._timeout, domain=self._domain, tls=self._tls, clock=self._clock
+                )
                 await client.__aenter__()
                 self._clients.append(client)
             await self._background.open()

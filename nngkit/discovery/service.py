@@ -30,6 +30,7 @@ import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.discovery import _sigterm
+from nngkit.discovery.domains import check_domain
 from nngkit.discovery.messages import SurveyReply, TextReply, parse_survey_query
 from nngkit.discovery.provider import PRIORITY, PROTOCOL_VERSION, Provider
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
@@ -43,6 +44,7 @@ QUERY_SIZE: Final = 64 * 1024  # a control message; a query is under 200 bytes
 ANSWERING: Final = 64  # cap on replies in progress: one to a daemon that does not read takes 0.25 s
 GOODBYE: Final = 1.0  # seconds for the goodbye on leaving, if a daemon does not read
 LINGER: Final = 0.2  # seconds in which accepted replies are still written
+COUNTERS: Final = ("queries", "text_queries", "answers", "bad", "skipped", "other_domain")
 HEARD: Final = 0.25  # seconds for daemons to disconnect after a goodbye, as ours do
 
 
@@ -50,7 +52,7 @@ HEARD: Final = 0.25  # seconds for daemons to disconnect after a goodbye, as our
 class ServiceStats:
     """Counters of a Service. `skipped`: queries left unanswered, over the cap on replies in progress.
 
-    `socket`: the counters of its socket.
+    `other_domain`: queries of daemons of another domain. `socket`: the counters of its socket.
     """
 
     queries: int = 0
@@ -58,6 +60,7 @@ class ServiceStats:
     answers: int = 0
     bad: int = 0
     skipped: int = 0
+    other_domain: int = 0
     socket: Stats = field(default_factory=Stats)
 
 
@@ -68,6 +71,7 @@ class Service(UnderTrio):
     id          fixed id, kept over restarts; default: new at every start
     version, zone, priority, weight, tags: see Provider
     load        a number, or a quick function called for one at every reply
+    domain      daemons of another domain learn that domain and nothing else
     sigterm     say goodbye on SIGTERM, if the program leaves that signal at its default (see _sigterm.py)
 
     Entering never waits for a daemon. Leaving takes milliseconds, up to 1.25 s if a daemon does not read. Raises
@@ -87,6 +91,7 @@ class Service(UnderTrio):
         weight: int = 100,
         tags: Iterable[str] = (),
         load: float | Callable[[], float] = 0.0,
+        domain: str = "",
         tls: TLS | None = None,
         sigterm: bool = True,
     ) -> None:
@@ -104,6 +109,7 @@ class Service(UnderTrio):
             load=0.0 if callable(load) else load,
         )
         check_callable(address)
+        self._domain = check_domain(domain)
         self._daemons = (discovery,) if isinstance(discovery, str) else tuple(discovery)
         if not self._daemons:
             raise ConfigError("discovery", "no daemon address", discovery)
@@ -113,7 +119,7 @@ class Service(UnderTrio):
         self._asked: dict[int, tuple[Query, int]] = {}  # newest CBOR query of each connection, and its version
         self._old = False  # True once a daemon of an older version has asked
         self._answering = 0
-        self._counters = dict.fromkeys(("queries", "text_queries", "answers", "bad", "skipped"), 0)
+        self._counters = dict.fromkeys(COUNTERS, 0)
         self._background = Background()
         self._left = False
 
@@ -228,7 +234,12 @@ class Service(UnderTrio):
                 log.debug("%s", error)
                 continue
             self._counters["queries" if asked else "text_queries"] += 1
-            if asked is not None:
+            if (asked.domain if asked else "") != self._domain:
+                self._counters["other_domain"] += 1
+                if asked is None:
+                    continue
+                answer = SurveyReply(self._sender, domain=self._domain).encode()
+            elif asked is not None:
                 self._remember(query, asked.speaks)
                 answer = self._reply(asked.speaks)
             elif query.pipe.id in self._asked or self._record.draining or self._left:
@@ -272,7 +283,7 @@ class Service(UnderTrio):
     def _reply(self, version: int) -> bytes:
         """Return the current reply, encoded."""
         return SurveyReply(
-            self._sender, () if self._left else (self.provider,), bye=self._left, version=version
+            self._sender, () if self._left else (self.provider,), bye=self._left, version=version, domain=self._domain
         ).encode()
 
     async def _until_disconnected(self, pipes: frozenset[int]) -> None:

@@ -28,6 +28,7 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.discovery.domains import check_domain
 from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.liveness import LivenessRules, RegistryLimits, RoundResult
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
@@ -69,6 +70,7 @@ class ServiceDiscovery(UnderTrio):
     early          background rounds end once every connection has answered, instead of at the deadline
     text           send the article's text query too
     id             of this daemon, sent in its queries; default: new at every start
+    domain         services of another are counted ("other domain") and not shown; the article's are of the default one
     on_round       called with the figures of each round at its end, in the loop; must not block
     rules, limits  of the registry; tls, admit as for every socket; rng and clock are for tests
 
@@ -85,6 +87,7 @@ class ServiceDiscovery(UnderTrio):
         early: bool = True,
         text: bool = True,
         id: str | None = None,
+        domain: str = "",
         on_round: Callable[[RoundFigures], object] | None = None,
         rules: LivenessRules | None = None,
         limits: RegistryLimits | None = None,
@@ -102,13 +105,14 @@ class ServiceDiscovery(UnderTrio):
         self._listen = _several(listen)
         self._dial = _several(dial)
         self._early = early
-        self._text = text
+        self.domain = check_domain(domain)
+        self._text = text and not self.domain
         self._on_round = on_round
         self._tls = tls
         self._admit = admit
         self._rng = rng or random.Random()
         self._clock = clock
-        self._registry = Registry(rules=rules, limits=limits)
+        self._registry = Registry(rules=rules, limits=limits, domain=self.domain)
         self._discovering = 0
         self._background = Background()
 
@@ -123,6 +127,7 @@ class ServiceDiscovery(UnderTrio):
             self._registry,
             id=self.id,
             text=self._text,
+            domain=self.domain,
             background=self._background,
             on_peers=self._peers_changed,
             clock=self._clock,
