@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
@@ -37,6 +38,9 @@ from nngkit.discovery.queries import (
     SnapshotReply,
     parse_daemon_reply,
 )
+from nngkit.discovery.question_messages import AskQuery, make_ask, parse_ask_reply
+from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make_result
+from nngkit.discovery.questions import deadline as until_deadline
 from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_reply
 from nngkit.errors import BadMessage, Broken, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent, Req
@@ -47,6 +51,8 @@ log = logging.getLogger("nngkit.discovery")
 
 PAGES: Final = 256
 """Cap on the pages of one snapshot: four times as many as a daemon holds."""
+
+DEFAULT_UNTIL: Final = until_deadline(1.0)
 
 
 class DaemonClient(UnderTrio):
@@ -149,6 +155,32 @@ class DaemonClient(UnderTrio):
         if not isinstance(reply, RoundsReply):
             raise self._unexpected(reply)
         return reply
+
+    async def ask(
+        self, question: bytes | Reserved, name: str | None = None, *, until: Until = DEFAULT_UNTIL
+    ) -> AskResult:
+        """Have the daemon ask the providers of `name`, or of all services; see ServiceDiscovery.ask."""
+        ask = make_ask(uuid.uuid4().hex, question, name, until)
+        started = time.monotonic()
+        return make_result(await self.outcomes(ask), until, time.monotonic() - started)
+
+    async def outcomes(self, ask: AskQuery) -> tuple[Outcome, ...]:
+        """Have the daemon ask; return what became of it for each provider. `ask` may repeat one that it has had."""
+        found: list[Outcome] = []
+        for _ in range(PAGES):
+            body = await self._request(ask.encode(len(found)), ask.timeout)
+            reply = parse_ask_reply(body, self.address)
+            if reply is None:
+                refused = parse_daemon_reply(body, self._clock(), self.address)
+                if isinstance(refused, RefusedReply) and "ask-question" in refused.message:
+                    raise Broken(f"discovery daemon at {self.address} is too old to ask questions")
+                raise refused.error() if isinstance(refused, RefusedReply) else self._unexpected(refused)
+            found.extend(reply.outcomes)
+            if reply.after is None:
+                return tuple(found)
+            if reply.after != len(found):
+                break
+        raise BadMessage("daemon reply", "its pages do not end", self.address)
 
     async def watch(self, daemon: str, version: int, *, wait: float) -> WatchReply:
         """Return the daemon's state once it is no longer (`daemon`, `version`), or after `wait` seconds."""

@@ -275,6 +275,11 @@ class Registry:
         self._table.forget_old(self._clock(now))
         return self._table.view()
 
+    def named(self, name: str | None) -> tuple[Status, ...]:
+        """Return the rows of a name, of all without one, down and draining included, in no order."""
+        rows = self._table.rows.values() if name is None else self._table.named(name)
+        return tuple(row.status() for row in rows)
+
     # Replies
 
     def _clock(self, now: float) -> float:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, suppress
 from types import TracebackType
@@ -32,6 +33,10 @@ from nngkit.discovery.domains import check_domain
 from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.merged_view import MergedView
 from nngkit.discovery.provider import Event, Provider, State
+from nngkit.discovery.question_messages import AskQuery, make_ask
+from nngkit.discovery.question_round import OutcomeMerger
+from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make_result
+from nngkit.discovery.questions import deadline as until_deadline
 from nngkit.discovery.watch import MAX_WAIT
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent
@@ -46,6 +51,10 @@ PAUSE: Final = 0.02
 """Seconds between two fetches from one daemon, so that concurrent changes are fetched together."""
 RETRY: Final = 0.5
 """Seconds to wait after an invalid reply, or one that came too soon."""
+
+SLOW: Final = 0.25
+"""Seconds after the end of a question that a daemon is still waited for, if another one has replied."""
+DEFAULT_UNTIL: Final = until_deadline(1.0)
 
 
 class Resolver(UnderTrio):
@@ -176,6 +185,49 @@ class Resolver(UnderTrio):
     def snapshot(self) -> dict[str, frozenset[Provider]]:
         """Return the providers that `resolve` chooses from, by name."""
         return self._views.snapshot()
+
+    async def ask(
+        self, question: bytes | Reserved, name: str | None = None, *, until: Until = DEFAULT_UNTIL
+    ) -> AskResult:
+        """Have all daemons ask the providers of `name`, or of all services; see ServiceDiscovery.ask.
+
+        A service that several daemons ask is asked once. Raises the error of a daemon only if none replies.
+        """
+        ask = make_ask(uuid.uuid4().hex, question, name, until)
+        started = time.monotonic()
+        return make_result(await self._outcomes(ask), until, time.monotonic() - started)
+
+    async def _outcomes(self, ask: AskQuery) -> tuple[Outcome, ...]:
+        clients = [client for client in self._clients if self._views.answers(client.address)] or self._clients
+        merged = OutcomeMerger(ask.count)
+        replied = trio.Event()
+        errors: list[NngkitError] = []
+
+        async def one(client: DaemonClient) -> None:
+            try:
+                merged.add(await client.outcomes(ask))
+            except NngkitError as error:
+                errors.append(error)
+            else:
+                replied.set()
+            if merged.enough:
+                scope.cancel()
+
+        async def late() -> None:
+            await trio.sleep(ask.timeout + SLOW)
+            await replied.wait()
+            scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            scope = nursery.cancel_scope
+            async with trio.open_nursery() as asking:
+                nursery.start_soon(late)
+                for client in clients:
+                    asking.start_soon(one, client)
+            scope.cancel()
+        if not replied.is_set():
+            raise errors[0]
+        return merged.outcomes()
 
     @property
     def fresh(self) -> bool:
