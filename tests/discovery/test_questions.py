@@ -566,7 +566,7 @@ async def test_an_answer_of_10_mb_costs_its_connection_alone() -> None:
                 header, message = await peer.recv()
                 if b"equery" in message:
                     await peer.send(header, says(record(number=7)))
-                else:
+                elif b"hquestion" in message:
                     await peer.send_bytes((10_000_000).to_bytes(8, "big") + header)
                     await trio.sleep_forever()
 
