@@ -16,6 +16,7 @@ A measured process prints a line of JSON with some of::
     p50_ms p99_ms   the same in milliseconds       grown_mib  its peak growth
     wire_kib     of messages, to all connections   beyond_mib read beside the requested data
     times        number of measurements            seconds    total
+    calls failed over_1_s across   counts of calls       max_ms late_back_ms found_ms    times of `_calls`
     batch_ms     of one micro-batch                p95_ms, with_start, again_seconds, again_times: Spark's
 """
 
@@ -63,6 +64,14 @@ UNITS = {
     "wire_kib": "KiB",
     "beyond_mib": "MiB beyond",
     "grown_mib": "MiB more",
+    "calls": "calls",
+    "failed": "failed",
+    "over_1_s": "over 1 s",
+    "across": "across",
+    "max_ms": "ms max",
+    "late_back_ms": "ms late back",
+    "found_ms": "ms found",
+    "cpu_s": "s CPU daemon",
 }
 MORE_IS_BETTER = ("per_second", "part")
 

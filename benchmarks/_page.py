@@ -46,6 +46,14 @@ HEADS = {
     "wire_kib": "wire, KiB",
     "beyond_mib": "beyond it, MiB",
     "grown_mib": "grown by, MiB",
+    "calls": "calls",
+    "failed": "failed",
+    "over_1_s": "over 1 s",
+    "across": "across",
+    "max_ms": "longest, ms",
+    "late_back_ms": "back late by, ms",
+    "found_ms": "found after, ms",
+    "cpu_s": "CPU of the daemon, s",
 }
 
 # The plotted figure: the first of these in the rows.

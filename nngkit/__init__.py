@@ -2,6 +2,7 @@
 
 ::
 
+    from nngkit import Client, Server                   # calls by name
     from nngkit import DocumentPeer, Recorder, Resolver, Service, ServiceDiscovery, forward
     from nngkit.protocols import Pull, Push, Rep, Req   # one class for each end of a pattern
 
@@ -19,10 +20,12 @@ from nngkit.errors import (
     Damaged,
     Forked,
     Full,
+    Lost,
     NngkitError,
     NotFound,
     NotStored,
     OffsetGone,
+    RemoteError,
     ServiceNotFound,
     StoreDamaged,
     TimedOut,
@@ -34,6 +37,7 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # as typing's, without the cost of importing typing; type checkers know the name
 if TYPE_CHECKING:
+    from nngkit.calls import Client, Server
     from nngkit.devices import forward
     from nngkit.discovery import Provider, Resolver, Service, ServiceDiscovery
     from nngkit.documents import DocumentPeer
@@ -43,19 +47,23 @@ __all__ = [
     "AccessDenied",
     "BadMessage",
     "Broken",
+    "Client",
     "Closed",
     "ConfigError",
     "Damaged",
     "DocumentPeer",
     "Forked",
     "Full",
+    "Lost",
     "NngkitError",
     "NotFound",
     "NotStored",
     "OffsetGone",
     "Provider",
     "Recorder",
+    "RemoteError",
     "Resolver",
+    "Server",
     "Service",
     "ServiceDiscovery",
     "ServiceNotFound",
@@ -68,10 +76,12 @@ __all__ = [
 ]
 
 _LAZY = {  # name -> the package that defines it
+    "Client": "nngkit.calls",
     "DocumentPeer": "nngkit.documents",
     "Provider": "nngkit.discovery",
     "Recorder": "nngkit.journal",
     "Resolver": "nngkit.discovery",
+    "Server": "nngkit.calls",
     "Service": "nngkit.discovery",
     "ServiceDiscovery": "nngkit.discovery",
     "forward": "nngkit.devices",

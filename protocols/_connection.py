@@ -31,6 +31,7 @@ from ._pipe import Pipe
 from ._read_half import ReadHalf
 from ._transfer import ASKING, CLOSED, COMPLETED, IDLE, POSTED, RX, SHAKING, TX
 from ._write_half import WriteHalf
+from .routing import PRIORITY
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -56,6 +57,7 @@ class Connection(ReadHalf, WriteHalf):
         self.core = core
         self.url = url  # the shared address, for transports without one for each peer
         self.dialer = dialer
+        self.priority = PRIORITY if dialer is None else dialer.priority
         self._listener = listener
         if listener is not None and address.web and listener.shares:
             self._request_bytes = b""

@@ -42,6 +42,7 @@ from ._pipe import PeerEvent, Pipe
 from ._poller import Poller
 from ._read_half import MOST
 from ._transfer import ASKING, CLOSED, JOINED
+from .routing import PRIORITY
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -122,10 +123,12 @@ class Core:
         listener.start()
         return listener
 
-    def dial(self, address: Address, tls: Any, longest: float) -> None:
+    def dial(self, address: Address, tls: Any, longest: float, priority: int = PRIORITY) -> None:
         """Connect to ``address``, again and again. Raises as ``Dialer``."""
-        dialer = Dialer(address, tls, longest, self._connected)
+        dialer = Dialer(address, tls, longest, self._connected, priority)
         with self.lock:
+            if priority != PRIORITY:
+                self.outbox.prioritize()
             closed = self.reason is not None
             if not closed:
                 self._dialers.append(dialer)
@@ -280,6 +283,8 @@ class Core:
                 fault.peer = where
             self.guard.cut(where, str(fault))
             self.inbox.count_fault(fault)
+        if self.outbox.lanes is not None:
+            self.outbox.resume_waiting()  # peers of the next lane
 
     def disconnect(self, pipe: Pipe) -> bool:
         """Cut one connection; return False if it had ended."""

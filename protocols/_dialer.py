@@ -29,9 +29,15 @@ class Dialer(Owner):
     """
 
     def __init__(
-        self, address: Address, tls: TLS | None, longest: float, connected: Callable[[Any, int | None, Dialer], None]
+        self,
+        address: Address,
+        tls: TLS | None,
+        longest: float,
+        connected: Callable[[Any, int | None, Dialer], None],
+        priority: int,
     ) -> None:
         self.address = address
+        self.priority = priority
         self._connected = connected
         self._longest = longest
         self._pause = min(SHORTEST, longest)

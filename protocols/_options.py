@@ -41,7 +41,7 @@ class Options(TypedDict, total=False):
     """Options of every socket."""
 
     listen: Addresses
-    dial: Addresses
+    dial: Addresses  # or a mapping, address to priority: Push, Req, Surveyor
     name: str | None
     recv_max_size: int
     recv_timeout: float | None

@@ -105,8 +105,8 @@ class Outbox(SharedQueue, PeerQueues):
             return False
         if own:
             most = len(queue)
-        elif self.idle and self._turn is not connection:  # it has had its share, and other peers wait
-            self.idle.add(connection)
+        elif self._turn is not connection and (self.idle or (self.lanes and not self.lanes.may_take(connection))):
+            self.idle.add(connection)  # it has had its share, and other peers wait
             return False
         else:
             most = share(len(queue), self._core.count)

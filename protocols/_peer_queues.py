@@ -135,7 +135,7 @@ class PeerQueues(WriteTiming):
         """Queue the burst for each peer, and write it. Under the lock."""
         if not self.burst:
             return
-        joined = self._core.joined()
+        joined = self._core.joined() if self.lanes is None else self.lanes.best()
         self._give(joined)
         for connection in joined:
             if not connection.tx_state:  # else its callback writes what it finds

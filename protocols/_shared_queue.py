@@ -15,7 +15,7 @@ from nngkit.errors import Full
 from ._connection import Connection
 from ._transfer import JOINED
 from ._write_timing import BURST_GAP, TURN_GAP, WhenFull, WriteTiming
-from .routing import Rotation
+from .routing import Lanes, Rotation
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -40,6 +40,17 @@ class SharedQueue(WriteTiming):
         # called under the lock with the connection that took messages; None: they are queued again
         self.took: Callable[[Connection | None, Sequence[bytes]], None] | None = None
         self._turn: Connection | None = None
+
+    def prioritize(self) -> None:
+        """Serve peers by priority from now on: ``idle`` becomes ``lanes``. Under the lock."""
+        if self.lanes is None:
+            self.lanes = Lanes(_priority, self._core.joined, self._at_cap)
+            for connection in self.idle:
+                self.lanes.add(connection)
+            self.idle = self.lanes
+
+    def _at_cap(self) -> bool:
+        return len(self.queue) >= max(self.cap, 1) or self.large >= self.window
 
     def add(self, data: bytes) -> bool:
         """Accept one message; return False if it has to wait. Raises Closed, Full."""
@@ -214,3 +225,7 @@ class SharedQueue(WriteTiming):
                     self.taken += 1  # it was accepted, and stays counted
                     return True
         return False
+
+
+def _priority(connection: Connection) -> int:
+    return connection.priority

@@ -9,7 +9,7 @@ May not know: the meaning of messages.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final, get_args
 
@@ -33,6 +33,7 @@ from ._tls import TLS
 from ._weakly import weakly
 from ._write_timing import WhenFull
 from .batch import Batch, count, count_topic, pack, unpack
+from .routing import PRIORITIES, PRIORITY
 
 SPLIT: Final = 16  # batches unpacked at once
 
@@ -52,17 +53,17 @@ class _Signature:
 class Socket(Closing, Peers):
     """Base class of all sockets. All arguments are keyword-only.
 
-    ``listen``, ``dial``: one address or several. ``name``: for messages and logs. ``recv_max_size``: bytes of the
-    largest message accepted; UNLIMITED (0) is 1 GiB. ``recv_timeout``, ``send_timeout``: seconds, None for ever.
-    ``recv_buffer``, ``recv_window``: messages and bytes read ahead (Surveyor: replies kept by each survey).
-    ``send_buffer``, ``send_window``: messages and bytes queued for sending. ``when_full``: "block", "drop",
-    "drop_oldest" or "raise", as the protocol allows. ``tls``: for tls+tcp and wss. ``reconnect``: maximum seconds
-    between tries of a dialer. ``linger``: seconds that close may take to send accepted messages, None for ever.
-    ``admit``: called on an NNG thread with each new Pipe; it refuses the connection by returning a false value.
-    ``handshake_timeout``: seconds for a handshake. ``idle_timeout``: seconds that a peer may pause within a message;
-    None for ever. ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``batch``: many
-    messages in one, True or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``);
-    ``recv_max_size`` then limits each of them, and the buffers count batches.
+    ``listen``, ``dial``: one address or several; for Push, Req and Surveyor ``dial`` may map each to a priority.
+    ``name``: for messages and logs. ``recv_max_size``: bytes of the largest message accepted; UNLIMITED (0) is 1 GiB.
+    ``recv_timeout``, ``send_timeout``: seconds, None for ever. ``recv_buffer``, ``recv_window``: messages and bytes
+    read ahead (Surveyor: replies kept by each survey). ``send_buffer``, ``send_window``: messages and bytes queued for
+    sending. ``when_full``: "block", "drop", "drop_oldest" or "raise", as the protocol allows. ``tls``: for tls+tcp and
+    wss. ``reconnect``: maximum seconds between tries of a dialer. ``linger``: seconds that close may take to send
+    accepted messages, None for ever. ``admit``: called on an NNG thread with each new Pipe; it refuses the connection
+    by returning a false value. ``handshake_timeout``: seconds for a handshake. ``idle_timeout``: seconds that a peer
+    may pause within a message; None for ever. ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0
+    is no limit. ``batch``: many messages in one, True or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB,
+    SUB; see ``batch.py``); ``recv_max_size`` then limits each of them, and the buffers count batches.
 
     Raises ConfigError for an unusable value or URL, Unreachable if it cannot listen, Forked.
     """
@@ -71,6 +72,7 @@ class Socket(Closing, Peers):
     _header = b""  # prefix of every message on the wire
     _header_room: ClassVar[int] = 0  # bytes of protocol headers beyond the size limit
     _alone: ClassVar[bool] = False
+    _prioritizes: ClassVar[bool] = False  # its peers may have priorities
     _shares: ClassVar[bool] = False  # one send queue for all peers
     _when_behind: ClassVar[WhenBehind] = "hold"
     _never_receives: ClassVar[bool] = False  # received messages are discarded
@@ -183,7 +185,7 @@ class Socket(Closing, Peers):
             for url in several("listen", listen):
                 self.listen(url)
             for url in several("dial", dial):
-                self.dial(url)
+                self.dial(url, dial[url] if isinstance(dial, Mapping) else PRIORITY)
         except BaseException:
             self._shut()
             raise
@@ -247,11 +249,17 @@ class Socket(Closing, Peers):
         self._addresses.append(bound)
         return bound
 
-    def dial(self, url: str) -> None:
-        """Connect to ``url`` in the background; retry until a listener accepts, and reconnect after a loss."""
+    def dial(self, url: str, priority: int = PRIORITY) -> None:
+        """Connect to ``url`` in the background; retry until a listener accepts, and reconnect after a loss.
+
+        ``priority``: 1 to 16, as nanomsg's NN_SNDPRIO. A peer gets messages only while no peer of a lower number is
+        connected, or none of them has room (Push, Req); surveys only while none is connected (Surveyor).
+        """
         address = parse("dial", url)
+        if whole("priority", priority, *PRIORITIES) != PRIORITY and not self._prioritizes:
+            raise ConfigError("priority", f"a {type(self).__name__} sends to all peers, or to one", priority)
         self._check_open()
-        self._core.dial(address, self._tls, self._pause)
+        self._core.dial(address, self._tls, self._pause, priority)
         self._dialed.append(url)
 
     @property

@@ -18,6 +18,7 @@ from ._connection import Connection
 from ._nng import lib
 from ._transfer import JOINED
 from ._waiters import soon
+from .routing import Lanes
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -43,6 +44,7 @@ class WriteTiming:
         self.cap = cap
         self.window = window
         self.burst: list[bytes] = []  # a burst to all peers, not distributed yet
+        self.lanes: Lanes[Connection] | None = None  # once a peer has a priority
         self.dropped = 0
         self.waiters: set[Any] = set()
         self.weigh: Callable[[bytes], int] | None = None  # returns the number of messages in a batch

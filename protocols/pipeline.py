@@ -30,6 +30,7 @@ class Push(Sender, Socket):
 
     _protocol: ClassVar[int] = PUSH
     _shares: ClassVar[bool] = True
+    _prioritizes: ClassVar[bool] = True
     _never_receives: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
     _drains: ClassVar[bool] = True

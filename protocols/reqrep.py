@@ -77,6 +77,7 @@ class Req(Socket):
     _protocol: ClassVar[int] = REQ
     _header_room: ClassVar[int] = HEADROOM
     _shares: ClassVar[bool] = True
+    _prioritizes: ClassVar[bool] = True
     _default_send_buffer: ClassVar[int] = MOST_BUFFER  # so that thousands of requests need not wait for room
 
     def __init__(

@@ -3,6 +3,7 @@
 ::
 
     Push, Pair, Req             one queue: each peer with room gets a `share`, in turn (`Rotation`)
+    Push, Req with priorities   the same among the peers of the first lane that has any (`Lanes`)
     Pub, Bus, Surveyor          a queue for each peer
     Rep, Respondent             the peer that asked
     Pull and all receivers      a number of messages from each peer with data, in turn (`Rotation`)
@@ -12,10 +13,14 @@ Knows no socket, clock or message: peers are any hashable objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Generic, TypeVar
 
-__all__ = ["Rotation", "share"]
+__all__ = ["PRIORITIES", "PRIORITY", "Lanes", "Rotation", "share"]
+
+PRIORITIES: Final = (1, 16)
+PRIORITY: Final = 8
+"""Range and default of nanomsg's NN_SNDPRIO: 1 is tried first."""
 
 
 Peer = TypeVar("Peer")
@@ -66,3 +71,37 @@ class Rotation(Generic[Peer]):
         if peer in self.peers:
             del self.peers[peer]
             self.peers[peer] = None
+
+
+class Lanes(Rotation[Peer]):
+    """Rotation of peers with a priority each: those of the lowest number that is present precede all others.
+
+    ``present``: all connected peers, also those that cannot take a message now. The others get messages only while
+    ``full()``: the queue has no room left, because no peer of the first lane takes any.
+    """
+
+    __slots__ = ("_full", "_present", "_priority")
+
+    def __init__(
+        self, priority: Callable[[Peer], int], present: Callable[[], Iterable[Peer]], full: Callable[[], bool]
+    ) -> None:
+        super().__init__()
+        self._priority = priority
+        self._present = present
+        self._full = full
+
+    def best(self) -> list[Peer]:
+        """Return the present peers of the first lane."""
+        present = list(self._present())
+        first = min(map(self._priority, present), default=None)
+        return [peer for peer in present if self._priority(peer) == first]
+
+    def may_take(self, peer: Peer) -> bool:
+        """Return True if ``peer`` may take messages now."""
+        first = min(map(self._priority, self._present()), default=self._priority(peer))
+        return self._priority(peer) <= first or self._full()
+
+    def first(self) -> Peer | None:
+        """Return the next peer that may take messages; None if there is none."""
+        peer = min(self.peers, key=self._priority, default=None)
+        return peer if peer is not None and self.may_take(peer) else None

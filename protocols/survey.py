@@ -219,6 +219,7 @@ class Surveyor(Socket):
 
     _protocol: ClassVar[int] = SURVEYOR
     _header_room: ClassVar[int] = HEADROOM
+    _prioritizes: ClassVar[bool] = True
     _default_recv_buffer: ClassVar[int] = 65_536  # replies of each survey: six times those of 10,000 peers
     _most_recv_buffer: ClassVar[int] = 1 << 20
     _default_recv_window: ClassVar[int] = 64 * MIB  # as a send queue
@@ -286,7 +287,10 @@ class Surveyor(Socket):
         survey = Survey(collector := _Collector(self, waiter, seconds, each=each, early=early))
         try:
             message = self._asking.enter(collector) + as_bytes(data)
-            collector.expect({pipe.id for pipe in self.pipes})
+            lanes = self._outbox.lanes
+            collector.expect(
+                {pipe.id for pipe in self.pipes} if lanes is None else {one.number for one in lanes.best()}
+            )
             self._outbox.to_all((message,))
             # a peer that left after it was counted could not be taken off yet
             collector.missing &= self._core.present.keys()

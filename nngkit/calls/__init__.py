@@ -5,7 +5,7 @@
     pure     messages                                     requests and replies with a codec
              pool (health)                                providers, the lane in use, the choice among them
     shells   client (_caller, _race, stream)              calls, with retries and hedging
-             server                                       listens, registers, runs handlers, drains
+             server (_running, _streaming, handlers)      listens, registers, runs handlers, drains
 
 The names below are imported lazily.
 """
@@ -15,14 +15,18 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.calls.client import Client, ClientStats, ProviderStats
+    from nngkit.calls.handlers import Calling
     from nngkit.calls.health import Ejection
+    from nngkit.calls.server import Server, ServerStats
     from nngkit.calls.stream import Stream
 
-__all__ = ["Client", "ClientStats", "Ejection", "ProviderStats", "Stream"]
+__all__ = ["Calling", "Client", "ClientStats", "Ejection", "ProviderStats", "Server", "ServerStats", "Stream"]
 
 _MODULES = {
     "client": ("Client", "ClientStats", "ProviderStats"),
+    "handlers": ("Calling",),
     "health": ("Ejection",),
+    "server": ("Server", "ServerStats"),
     "stream": ("Stream",),
 }
 _LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

@@ -39,7 +39,7 @@ from nngkit.discovery.questions import Facts
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Query, Respondent, Stats
 
-__all__ = ["Service", "ServiceStats"]
+__all__ = ["OnQuestion", "Service", "ServiceStats"]
 
 log = logging.getLogger("nngkit.discovery")
 

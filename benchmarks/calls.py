@@ -1,0 +1,95 @@
+"""Calls by name: their cost over bare sockets, beside NATS and Zenoh, and under kills, failovers and uneven providers.
+
+    python3 dev.py bench calls [--rounds N] [--seconds S] [--only TEXT] [--json] [--long]
+
+The first groups measure the client; the server is another process. Fault groups run once each: ``--long`` with the
+numbers of the promises (1,000 kills, 200 failovers, 200 kills among 1,000 services), else with a few, to see that they
+work. ``failed``, ``across`` and ``over_1_s`` are counts of calls, and must be 0.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import _measuring as bench
+from _measuring import Group, Promise, Way
+
+LONG = "--long" in sys.argv
+
+
+def p50(what: str, way: str, base: str, least: float, aim: float) -> Promise:
+    return Promise(f"p50, {what}", way, base, least, aim, "p50_us")
+
+
+ONE = Group(
+    "one call at a time, tcp, 16 B",
+    (
+        Way("Req, trio", "_nngkit:ask_trio", "_nngkit:reply_trio", "other"),
+        Way("Client, trio", "_calls:ask_trio", "_nngkit:reply_trio", "other"),
+        Way("Client and Server, trio", "_calls:ask_trio", "_calls:serve", "other"),
+        Way("Client and Server, cbor, trio", "_calls:ask_trio", "_calls:serve", "other", {"codec": "cbor"}),
+        Way("NATS", "_nats:ask", "_nats:reply", "other"),
+        Way("Zenoh", "_zenoh:ask", "_zenoh:reply", "other"),
+    ),
+    (p50("Client vs Req, trio", "Client, trio", "Req, trio", 1.25, 1.1),),
+)
+FLIGHT = {"flight": 64}
+MANY = Group(
+    "64 in flight, tcp, 16 B",
+    (
+        Way("Req, trio", "_nngkit:ask_many_trio", "_nngkit:reply_trio", "other", FLIGHT),
+        Way("Client, trio", "_calls:ask_many_trio", "_nngkit:reply_trio", "other", FLIGHT),
+        Way("Client and Server, trio", "_calls:ask_many_trio", "_calls:serve", "other", FLIGHT),
+        Way(
+            "Client and Server, cbor, trio", "_calls:ask_many_trio", "_calls:serve", "other", FLIGHT | {"codec": "cbor"}
+        ),
+        Way("NATS", "_nats:ask", "_nats:reply", "other", FLIGHT),
+    ),
+    (Promise("Client vs Req, trio", "Client, trio", "Req, trio", 0.8, 0.95),),
+)
+UNEVEN = Group(
+    "three providers, of which one takes twice and one four times as long",
+    tuple(
+        Way(policy, "_calls:uneven", task={"policy": policy, "rate": 900})
+        for policy in ("random", "two-choices", "latency")
+    ),
+    (Promise("p99, two choices vs random", "two-choices", "random", 0.6, 0.4, "p99_ms"),),
+)
+KILLS = Group(
+    "kills of daemons and providers under idempotent calls",
+    (Way("Client", "_calls:kills", task={"kills": 1000 if LONG else 10, "seconds": 3600}),),
+    (
+        Promise("failed calls", "Client", None, 0, 0, "failed"),
+        Promise("calls over 1 s", "Client", None, 0, 0, "over_1_s"),
+    ),
+)
+FAILOVERS = Group(
+    "crashes of the only provider in the preferred zone",
+    (Way("Client", "_calls:failovers", task={"rounds": 200 if LONG else 3, "seconds": 3600}),),
+    (
+        Promise("failed calls", "Client", None, 0, 0, "failed"),
+        Promise("calls across while a provider is up near", "Client", None, 0, 0, "across"),
+        Promise("first call across, p99", "Client", None, 100, 30, "p99_ms"),
+    ),
+)
+AMONG = Group(
+    "one of 1,000 services killed, ten resolvers",
+    (
+        Way(
+            "nngkit",
+            "_calls:killed_of",
+            task={"services": 1000 if LONG else 100, "resolvers": 10, "rounds": 200 if LONG else 3, "seconds": 3600},
+        ),
+    ),
+    (Promise("last stale resolve, p99", "nngkit", None, 50, 20, "p99_ms"),),
+)
+GROUPS = (ONE, MANY, UNEVEN, KILLS, FAILOVERS, AMONG)
+
+if __name__ == "__main__":
+    given = bench.options(__doc__, rounds=5, seconds=1.0)
+    given.add_argument("--long", action="store_true", help="fault groups with the numbers of the promises; an hour")
+    arguments = given.parse_args()
+    faults = {group.name for group in (KILLS, FAILOVERS, AMONG)}
+    bench.run("calls", [group for group in GROUPS if group.name not in faults], arguments)
+    arguments.rounds = 1
+    bench.run("calls", [group for group in GROUPS if group.name in faults], arguments)

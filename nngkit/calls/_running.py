@@ -1,0 +1,476 @@
+r"""Calls at a provider: received, queued or refused, run by worker tasks, answered, counted.
+
+::
+
+    request --> worker (idle) --> handler --> reply
+            \-> worker, all others busy: into the queue, or refused; cancellations and streams' next parts are obeyed
+
+With codec None there is nothing to obey and nothing to refuse with, so busy workers leave requests in the socket.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import trio
+
+from nngkit.background import Background
+from nngkit.calls._streaming import IDLE, Streaming
+from nngkit.calls.handlers import Calling, Handler
+from nngkit.calls.messages import (
+    CallRequest,
+    CancelRequest,
+    Codec,
+    DoneReply,
+    ErrorReply,
+    MoreRequest,
+    PartsReply,
+    PlainRequest,
+    ResultReply,
+    parse_request,
+)
+from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, RemoteError, TooLarge
+from nngkit.histogram import Histogram
+from nngkit.protocols import Rep, Request
+
+__all__ = ["Running"]
+
+log = logging.getLogger("nngkit.calls")
+
+MOST_METHODS: Final = 256
+MOST_STREAMS: Final = 1_024
+"""Cap on the streams whose parts wait for their callers, after their handlers have ended."""
+RECENT: Final = 256  # times counted together, see Histogram.add_many
+FAILED, REFUSED = "failed", "bad request"
+
+
+class _Queued:
+    """A call that was accepted, with its deadline on trio's clock."""
+
+    __slots__ = ("call", "deadline", "request")
+
+    def __init__(self, request: Request, call: CallRequest, deadline: float) -> None:
+        self.request = request
+        self.call = call
+        self.deadline = deadline
+
+
+class Running:
+    """Handlers of a server, and the calls that are in progress."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        codec: Codec | None,
+        concurrency: int,
+        queue: int,
+        limit: int,
+        info: Callable[[], dict[str, Any]],
+        stats: Callable[[], dict[str, Any]],
+    ) -> None:
+        self.codec = codec
+        self.concurrency = concurrency
+        self.limit = limit
+        self.draining = False
+        self.unhealthy = ""
+        self._name = name
+        self._most_queued = queue
+        self._plain: dict[str, Callable[[], dict[str, Any]]] = {
+            "info": info,
+            "stats": stats,
+            "ping": lambda: {"name": name},
+        }
+        self._handlers: dict[str, Handler] = {}
+        self._queue: deque[_Queued] = deque()
+        self._scopes: dict[str, trio.CancelScope] = {}
+        self._streams: dict[str, Streaming] = {}
+        self._in_progress = 0
+        self._workers = 0
+        self._waiting = 0  # workers that wait for a request
+        self._idle: trio.Event | None = None
+        self._ending = False
+        self._requests = 0
+        self._replies = 0
+        self._bad = 0
+        self._errors: Counter[str] = Counter()
+        self._logged: set[type[BaseException]] = set()
+        self._recent: list[float] = []
+        self._times = Histogram()
+        self._threads: trio.CapacityLimiter | None = None
+
+    # Set-up
+
+    def add(self, method: str, function: Callable[..., Any]) -> None:
+        """Register the handler of a method; "" is for calls that name none. Raises ConfigError."""
+        if method and self.codec is None:
+            raise ConfigError("method", "methods need a codec: codec='cbor' or 'json'", method)
+        if method in self._handlers:
+            raise ConfigError("method", f"{method!r} has a handler already", method)
+        if len(self._handlers) >= MOST_METHODS:
+            raise ConfigError("method", f"over the limit of {MOST_METHODS} methods", method)
+        handler = Handler(function, self._limiter)
+        if handler.streams and self.codec is None:
+            raise ConfigError("handler", "a generator needs a codec: codec='cbor' or 'json'", function)
+        self._handlers[method] = handler
+
+    def check(self) -> None:
+        """Raise ConfigError without a handler."""
+        if not self._handlers:
+            raise ConfigError("handler", f"{self._name} has none: give one, or register methods")
+
+    def methods(self) -> list[str]:
+        """Return the names of the methods."""
+        return sorted(filter(None, self._handlers))
+
+    def _limiter(self) -> trio.CapacityLimiter:
+        if self._threads is None:
+            self._threads = trio.CapacityLimiter(self.concurrency)
+        return self._threads
+
+    def start(self, rep: Rep, background: Background) -> None:
+        """Start to receive."""
+        self._rep = rep
+        self._background = background
+        self._start_worker()
+
+    # State
+
+    def load(self) -> float:
+        """Return the share of `concurrency` that is in use, with two decimals; over 1 with calls in the queue."""
+        return round((self._in_progress + len(self._queue)) / self.concurrency, 2)
+
+    def counters(self) -> dict[str, Any]:
+        """Return the fields of ServerStats."""
+        times = self._counted()
+        threads = 0 if self._threads is None else int(self._threads.borrowed_tokens)
+        known = times.count > 0
+        return {
+            "requests": self._requests,
+            "replies": self._replies,
+            "errors": dict(self._errors),
+            "in_progress": self._in_progress,
+            "queued": len(self._queue),
+            "bad": self._bad,
+            "abandoned": max(0, threads - self._in_progress),
+            "mean": times.mean if known else None,
+            "p50": times.at(0.5) if known else None,
+            "p99": times.at(0.99) if known else None,
+        }
+
+    def _counted(self) -> Histogram:
+        self._times.add_many(self._recent)
+        self._recent.clear()
+        return self._times
+
+    async def until_idle(self) -> None:
+        """Wait until no call is running, queued, or still being fetched."""
+        while self._in_progress or self._queue or self._streams:
+            if self._idle is None:
+                self._idle = trio.Event()
+            await self._idle.wait()
+
+    async def end(self) -> None:
+        """Cancel the calls in progress; their callers get an error."""
+        self._ending = True
+        for scope in list(self._scopes.values()):
+            scope.cancel()
+        for queued in self._queue:
+            await self._refuse(queued.request, ErrorReply("draining", f"{self._name} has left", ran=False))
+        self._queue.clear()
+        with trio.move_on_after(0.2):  # for their errors to be sent
+            while self._in_progress:
+                if self._idle is None:
+                    self._idle = trio.Event()
+                await self._idle.wait()
+
+    # Workers
+
+    def _start_worker(self) -> None:
+        self._workers += 1
+        self._background.start(self._work_plain if self.codec is None else self._work)
+
+    def _begin(self) -> None:
+        self._in_progress += 1
+        most = self.concurrency if self.codec is None else self.concurrency + 1
+        if not self._waiting and self._workers < most:
+            self._start_worker()
+
+    def _finish(self, began: float) -> None:
+        self._in_progress -= 1
+        self._recent.append(time.monotonic() - began)
+        if len(self._recent) >= RECENT:
+            self._counted()
+        self._notice_idle()
+
+    def _notice_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.set()
+            self._idle = None
+
+    async def _receive(self) -> Request:
+        self._waiting += 1
+        try:
+            return await self._rep.arecv()
+        finally:
+            self._waiting -= 1
+
+    async def _work_plain(self) -> None:
+        """Receive, run and reply for ever, with codec None."""
+        handler = self._handlers[""]
+        while True:
+            try:
+                request = await self._receive()
+            except Closed:
+                return
+            self._requests += 1
+            began = time.monotonic()
+            self._begin()
+            try:
+                result = await handler.call(request.body, Calling(peer=request.pipe) if handler.two else None)
+                await request.areply(b"" if result is None else result)
+                self._replies += 1
+            except Closed:
+                return
+            except Exception as error:  # there is no reply to say so with: the caller's timeout ends the call
+                self._failure(error)
+            finally:
+                self._finish(began)
+
+    async def _work(self) -> None:
+        """Receive, obey, queue or run for ever, with a codec."""
+        while True:
+            if self._queue and self._in_progress < self.concurrency:
+                item: _Queued | None = self._queue.popleft()
+            else:
+                try:
+                    item = await self._accept(await self._receive())
+                except Closed:
+                    return
+            if item is None:
+                continue
+            began = time.monotonic()
+            self._begin()
+            try:
+                await self._run(item)
+            except Closed:
+                return
+            finally:
+                self._scopes.pop(item.call.id, None)
+                self._finish(began)
+
+    # Requests
+
+    async def _accept(self, request: Request) -> _Queued | None:
+        """Return the call to run now; None if the request was queued, refused, or is no call."""
+        assert self.codec is not None
+        peer = request.pipe.address if request.pipe else None
+        try:
+            asked = parse_request(request.body, self.codec, limit=self.limit, peer=peer)
+        except (BadMessage, TooLarge) as error:
+            self._bad += 1
+            if self._bad == 1:
+                log.warning("%s: a request is refused, as are all further ones of this kind: %s", self._name, error)
+            await self._refuse(request, ErrorReply(REFUSED, str(error), ran=False))
+            return None
+        match asked:
+            case CallRequest():
+                return await self._accept_call(request, asked)
+            case MoreRequest(number):
+                await self._more(request, number)
+            case CancelRequest(number):
+                self._cancel(number)
+                await self._send(request, DoneReply().encode(self.codec))
+            case PlainRequest(kind):
+                await self._send(request, ResultReply(self._plain[kind]()).encode(self.codec))
+        return None
+
+    async def _accept_call(self, request: Request, call: CallRequest) -> _Queued | None:
+        self._requests += 1
+        handler = self._handlers.get(call.method)
+        refusal: ErrorReply | None = None
+        if self.draining:
+            refusal = ErrorReply("draining", f"{self._name} is leaving", ran=False)
+        elif self.unhealthy:
+            refusal = ErrorReply("unhealthy", self.unhealthy, ran=False)
+        elif handler is None:
+            known = ", ".join(self.methods()) or "none"
+            what = f"no method {call.method!r}" if call.method else "a method must be named"
+            refusal = ErrorReply("no method", f"{what}; known: {known}", ran=False)
+        elif handler.streams and not call.stream:
+            refusal = ErrorReply(REFUSED, "its reply is a stream: call it with stream()", ran=False)
+        elif call.id in self._scopes or call.id in self._streams:
+            refusal = ErrorReply(REFUSED, f"the call {call.id} is in progress", ran=False)
+        if refusal is None:
+            deadline = float("inf") if call.timeout is None else trio.current_time() + call.timeout
+            item = _Queued(request, call, deadline)
+            if self._in_progress < self.concurrency:
+                return item
+            if len(self._queue) < self._most_queued:
+                self._queue.append(item)
+                return None
+            refusal = ErrorReply("busy", f"{self._in_progress} calls run and {len(self._queue)} wait", ran=False)
+        await self._refuse(request, refusal)
+        return None
+
+    def _cancel(self, number: str) -> None:
+        scope = self._scopes.get(number)
+        if scope is not None:
+            scope.cancel()
+        streaming = self._streams.get(number)
+        if streaming is not None:
+            streaming.end()
+            streaming.drained.set()
+        if self._queue:
+            self._queue = deque(item for item in self._queue if item.call.id != number)
+            self._notice_idle()
+
+    async def _refuse(self, request: Request, error: ErrorReply) -> None:
+        assert self.codec is not None
+        self._errors[error.kind] += 1
+        await self._send(request, error.encode(self.codec))
+
+    async def _send(self, request: Request, data: bytes) -> None:
+        try:
+            await request.areply(data)
+        except Closed:
+            raise
+        except NngkitError as error:
+            log.debug("%s: not answered: %s", self._name, error)
+
+    # Running
+
+    async def _run(self, item: _Queued) -> None:
+        """Run one call, and reply."""
+        call, codec = item.call, self.codec
+        assert codec is not None
+        handler = self._handlers[call.method]
+        if trio.current_time() >= item.deadline:
+            await self._refuse(item.request, ErrorReply("deadline", "it passed in the queue", ran=False))
+            return
+        calling = Calling(call.method, call.id, item.deadline, item.request.pipe) if handler.two else None
+        scope = self._scopes[call.id] = trio.CancelScope(deadline=item.deadline)
+        if call.stream and handler.streams:
+            await self._run_stream(item, handler, calling, scope)
+            return
+        error: ErrorReply | None = None
+        value: Any = None
+        try:
+            with scope:
+                value = await handler.call(call.body, calling)
+        except Exception as failed:
+            error = self._failure(failed)
+        if scope.cancelled_caught:
+            error = self._stopped(item)
+        if error is None:
+            try:
+                reply = PartsReply((value,), True) if call.stream else ResultReply(value)
+                data = reply.encode(codec, self.limit)
+            except TooLarge as large:
+                error = ErrorReply("too large", f"the reply: {large}")
+            except (TypeError, ValueError) as unusable:
+                error = self._failure(TypeError(f"the reply cannot be encoded: {unusable}"))
+            else:
+                self._replies += 1
+                await self._send(item.request, data)
+                return
+        await self._refuse(item.request, error)
+
+    def _stopped(self, item: _Queued) -> ErrorReply:
+        if self._ending:
+            return ErrorReply("cancelled", f"{self._name} has left")
+        if trio.current_time() >= item.deadline:
+            return ErrorReply("deadline", "the handler was stopped at the deadline")
+        return ErrorReply("cancelled", "the caller has given up")
+
+    def _failure(self, error: Exception) -> ErrorReply:
+        """Return the reply for a handler's exception; log the first of each class."""
+        if isinstance(error, RemoteError):
+            return ErrorReply(error.kind, error.message, True, error.error or type(error).__name__, error.data)
+        name = type(error).__name__
+        first = type(error) not in self._logged and len(self._logged) < MOST_METHODS
+        if first:
+            self._logged.add(type(error))
+            log.error(
+                "%s: a handler raised; further %s are logged for debugging only", self._name, name, exc_info=error
+            )
+        else:
+            log.debug("%s: a handler raised", self._name, exc_info=error)
+        if self.codec is None:
+            self._errors[FAILED] += 1
+        lines = str(error).splitlines()
+        return ErrorReply(FAILED, f"{name}: {lines[0]}" if lines else name, True, name)
+
+    # Streams
+
+    async def _run_stream(
+        self, item: _Queued, handler: Handler, calling: Calling | None, scope: trio.CancelScope
+    ) -> None:
+        streaming = Streaming()
+        number = item.call.id
+        while len(self._streams) >= MOST_STREAMS:
+            self._streams.pop(next(iter(self._streams))).drained.set()
+        self._streams[number] = streaming
+        self._reply_parts(item.request, streaming)
+        self._background.start(self._forget, number, streaming)
+        error: ErrorReply | None = None
+        try:
+            with scope:
+                await streaming.produce(handler, item.call.body, calling)
+        except trio.TooSlowError:
+            error = ErrorReply("gone", f"no parts were fetched for {IDLE:g} s")
+        except Exception as failed:
+            error = self._failure(failed)
+        if scope.cancelled_caught:
+            error = self._stopped(item)
+        if error is None:
+            self._replies += 1
+        else:
+            self._errors[error.kind] += 1
+        streaming.end(error)
+
+    async def _more(self, request: Request, number: str) -> None:
+        streaming = self._streams.get(number)
+        if streaming is None:
+            await self._refuse(request, ErrorReply("gone", f"there is no stream {number}"))
+        elif streaming.asked:
+            await self._refuse(request, ErrorReply(REFUSED, f"parts of {number} were asked for already"))
+        else:
+            self._reply_parts(request, streaming)
+
+    def _reply_parts(self, request: Request, streaming: Streaming) -> None:
+        streaming.asked = True
+        self._background.start(self._send_parts, request, streaming)
+
+    async def _send_parts(self, request: Request, streaming: Streaming) -> None:
+        assert self.codec is not None
+        try:
+            data = await streaming.reply(self.codec, self.limit)
+        except (TypeError, ValueError) as error:
+            failed = self._failure(TypeError(f"a part cannot be encoded: {error}"))
+            data = failed.encode(self.codec)
+            streaming.end(failed)
+            streaming.drained.set()
+        streaming.asked = False
+        try:
+            await self._send(request, data)
+        except Closed as closed:
+            log.debug("%s: %s", self._name, closed)
+
+    async def _forget(self, number: str, streaming: Streaming) -> None:
+        """Forget a stream once its parts were fetched, or IDLE seconds after its handler has ended."""
+        while not streaming.drained.is_set():
+            with trio.move_on_after(IDLE):
+                await streaming.drained.wait()
+            if number not in self._scopes and not streaming.asked:
+                break
+        scope = self._scopes.get(number)
+        if scope is not None and streaming.drained.is_set():
+            scope.cancel()  # the caller has gone
+        if self._streams.get(number) is streaming:
+            del self._streams[number]
+        self._notice_idle()

@@ -1,0 +1,131 @@
+"""Handlers of a server: async functions, plain functions in threads, and generators of either kind.
+
+::
+
+    async def handler(body): ...                  a task of the server
+    def handler(body): ...                        a worker thread
+    async def handler(body): yield part           a stream: async generator
+    def handler(body): yield part                 a stream: each step in a worker thread
+
+A handler with two positional parameters gets the Calling too: method, deadline, peer.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from nngkit.errors import ConfigError
+from nngkit.protocols import Pipe
+
+__all__ = ["Calling", "Handler"]
+
+_END: Final = object()  # end of a plain generator: StopIteration cannot pass a coroutine
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """A call as its handler sees it.
+
+    deadline   trio.current_time() at which the caller gives up; infinite without one
+    peer       the caller's connection, with its verified name under TLS; None if it has left
+    """
+
+    method: str = ""
+    id: str = ""
+    deadline: float = float("inf")
+    peer: Pipe | None = None
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the deadline; infinite without one."""
+        return max(0.0, self.deadline - trio.current_time())
+
+
+class Handler:
+    """A handler, called the same way whatever its kind. Raises ConfigError.
+
+    `streams`: it is a generator. `two`: it takes a Calling; the others get None instead, which costs less.
+    """
+
+    def __init__(self, function: Callable[..., Any], limiter: Callable[[], trio.CapacityLimiter]) -> None:
+        if not callable(function):
+            raise ConfigError("handler", f"{function!r} is not a function", function)
+        self._function = function
+        self._limiter = limiter
+        self.two = _takes_two(function)
+        target = _target(function)
+        self._async = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
+        self.streams = inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target)
+
+    async def call(self, body: Any, calling: Calling | None) -> Any:
+        """Run the handler; return its result. If cancelled, a plain function's thread runs on, and is abandoned."""
+        if self._async:
+            return await (self._function(body, calling) if self.two else self._function(body))
+        function = partial(self._function, body, calling) if self.two else partial(self._function, body)
+        result = await trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._limiter())
+        if inspect.isawaitable(result):  # a callable object, or a lambda around a coroutine function
+            return await result
+        return result
+
+    async def parts(self, body: Any, calling: Calling | None) -> AsyncGenerator[Any, None]:
+        """Yield the parts of a streaming handler."""
+        made = self._function(body, calling) if self.two else self._function(body)
+        if self._async:
+            try:
+                async for part in made:
+                    yield part
+            finally:
+                with trio.CancelScope(shield=True), trio.move_on_after(1.0):  # its own clean-up
+                    await made.aclose()
+            return
+        try:
+            while True:
+                part = await trio.to_thread.run_sync(next, made, _END, abandon_on_cancel=True, limiter=self._limiter())
+                if part is _END:
+                    return
+                yield part
+        finally:
+            with suppress(ValueError):  # a thread that was abandoned is still in it
+                made.close()
+
+
+async def call_plainly(function: Callable[[], Any]) -> Any:
+    """Call a function without arguments, async or plain (in a worker thread); return its result."""
+    if inspect.iscoroutinefunction(_target(function)):
+        return await function()
+    result = await trio.to_thread.run_sync(function, abandon_on_cancel=True)
+    return await result if isinstance(result, Awaitable) else result
+
+
+def _target(function: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(function, partial):
+        function = function.func
+    if not (inspect.isfunction(function) or inspect.ismethod(function)) and hasattr(function, "__call__"):  # noqa: B004
+        return function.__call__  # type: ignore[no-any-return]
+    return function
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+    kinds = inspect.Parameter
+    if any(each.kind is kinds.VAR_POSITIONAL for each in parameters):
+        return True
+    positional = [each for each in parameters if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    if not positional:
+        raise ConfigError("handler", f"{function!r} takes no argument; it needs one for the body", function)
+    required = [each for each in positional if each.default is kinds.empty]
+    if len(required) > 2:
+        raise ConfigError(
+            "handler", f"{function!r} takes {len(required)} arguments; body and calling are given", function
+        )
+    return len(required) == 2 or (len(positional) > 1 and positional[1].name in ("call", "calling"))

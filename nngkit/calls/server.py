@@ -1,0 +1,416 @@
+"""Server: a provider of a service: listens, registers with discovery, runs handlers, drains and says goodbye.
+
+::
+
+    async def answer(body: bytes) -> bytes: ...
+
+    async with Server("answer", answer, discovery=["tcp://daemon:5555"]):
+        await trio.sleep_forever()
+
+    server = Server("calc", discovery=[...], codec="cbor")      # with methods
+    @server.method
+    async def add(body): return body["a"] + body["b"]
+
+As many worker tasks as calls may run at once receive, run the handler and reply, so a call costs no new task; one more
+receives while all run, to queue or refuse calls and to obey cancellations. _running.py has one call, _streaming.py the
+replies in parts.
+
+Leaving: the record is marked as draining, calls in progress end, goodbye is said, and the socket stays open until the
+callers that follow discovery have left, at most LEAVING seconds: closed before they have heard, it would cut the calls
+that they are just sending.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, overload
+from urllib.parse import urlsplit
+
+import trio
+
+from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.calls._running import Running
+from nngkit.calls.handlers import call_plainly
+from nngkit.calls.messages import Codec, check_codec
+from nngkit.discovery import _sigterm
+from nngkit.discovery.domains import check_domain
+from nngkit.discovery.provider import PRIORITY, Provider
+from nngkit.discovery.service import OnQuestion, Service, check_callable
+from nngkit.errors import ConfigError
+from nngkit.protocols import TLS, PeerEvent, Rep, Stats
+
+__all__ = ["Server", "ServerStats"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+log = logging.getLogger("nngkit.calls")
+
+MIB: Final = 1024 * 1024
+LEAVING: Final = 1.0
+"""Seconds to wait for callers to disconnect after the goodbye: ours do within milliseconds, others never do."""
+MOST_CONCURRENCY: Final = 65_536
+LOCAL: Final = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStats:
+    """Counters of a Server. Times are seconds; None before the first call.
+
+    requests      calls received; control messages (cancellations, streams' next parts) are not counted
+    replies       results sent; errors: replies with an error, by kind
+    in_progress   handlers running, streams included; queued: calls that wait for one
+    bad           messages that are no requests
+    abandoned     threads that run on after their caller has given up
+    """
+
+    requests: int = 0
+    replies: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
+    in_progress: int = 0
+    queued: int = 0
+    bad: int = 0
+    abandoned: int = 0
+    mean: float | None = None
+    p50: float | None = None
+    p99: float | None = None
+    socket: Stats = field(default_factory=Stats)
+
+
+class Server(UnderTrio):
+    """A provider of the service `name`. Use it with `async with`, under trio.
+
+    handler       see handlers.py; also by `@server.method`, for calls that name a method
+    discovery     survey addresses of all daemons; without any, callers need the address
+    listen        address to listen on; default: loopback if all daemons are there, else this host's address towards the
+                  first daemon, and a free port. address: said to callers instead of the one that is listened on
+    codec         "cbor" or "json"; None: bytes, which any REQ can send, and no methods, errors, deadlines or streams
+    concurrency   calls that run at once; queue: calls that wait beyond them. Further calls are refused as busy, or
+                  with codec None not read from the sockets
+    healthy       async or plain function, called every `health_interval` seconds: while it returns a false value, or
+                  raises, or takes longer, the server drains and refuses calls
+    drain_timeout seconds that calls in progress may take when leaving; then they are cancelled
+    recv_max_size bytes of the largest request, and with a codec of the largest reply
+    load          said to discovery: a number or function; default: the share of `concurrency` that is in use
+    tls           certificates of the socket; daemon_tls: towards the daemons
+    on_question, domain   see Service; INFO and STATS questions get the server's own information and counters
+    sigterm       drain and leave on SIGTERM, if the program leaves that signal at its default
+    id, version, zone, priority, weight, tags: see Provider
+
+    Entering raises ConfigError for an unusable value, Unreachable if it cannot listen.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        handler: Callable[..., Any] | None = None,
+        *,
+        discovery: str | Iterable[str] = (),
+        listen: str | None = None,
+        address: str | None = None,
+        codec: Codec | None = None,
+        concurrency: int = 64,
+        queue: int = 1024,
+        healthy: Callable[[], Any] | None = None,
+        health_interval: float = 1.0,
+        drain_timeout: float = 10.0,
+        recv_max_size: int = MIB,
+        load: float | Callable[[], float] | None = None,
+        id: str | None = None,
+        version: str = "",
+        zone: str = "",
+        priority: int = PRIORITY,
+        weight: int = 100,
+        tags: Iterable[str] = (),
+        tls: TLS | None = None,
+        daemon_tls: TLS | None = None,
+        domain: str = "",
+        on_question: OnQuestion | None = None,
+        sigterm: bool = True,
+    ) -> None:
+        if not isinstance(concurrency, int) or not 1 <= concurrency <= MOST_CONCURRENCY:
+            raise ConfigError("concurrency", f"{concurrency!r} is not from 1 to {MOST_CONCURRENCY}", concurrency)
+        if not isinstance(queue, int) or not 0 <= queue <= 1_000_000:
+            raise ConfigError("queue", f"{queue!r} is not from 0 to 1000000", queue)
+        for what, seconds in (("health_interval", health_interval), ("drain_timeout", drain_timeout)):
+            if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e9:
+                raise ConfigError(what, f"{seconds!r} is not a number of seconds", seconds)
+        self.name = name
+        self._daemons = (discovery,) if isinstance(discovery, str) else tuple(discovery)
+        self._listen = listen or f"tcp://{_own_host(self._daemons)}:0"
+        self._said = address
+        self._healthy = healthy
+        self._health_interval = health_interval
+        self._drain_timeout = drain_timeout
+        self._load = load
+        self._tls = tls
+        self._daemon_tls = daemon_tls
+        self._sigterm = sigterm
+        self._domain = check_domain(domain)
+        self._on_question = on_question
+        self._record: dict[str, Any] = {
+            "id": id,
+            "version": version,
+            "zone": zone,
+            "priority": priority,
+            "weight": weight,
+            "tags": tuple(tags),
+        }
+        self._running = Running(
+            name,
+            codec=check_codec(codec),
+            concurrency=concurrency,
+            queue=queue,
+            limit=recv_max_size,
+            info=self._info,
+            stats=self._plain_stats,
+        )
+        if handler is not None:
+            self._running.add("", handler)
+        self._background = Background()
+        self._service: Service | None = None
+        self._began = time.time()
+        self._left = False
+        Provider(name, "tcp://127.0.0.1:1")  # checks the name
+
+    @overload
+    def method(self, handler: str) -> Callable[[F], F]: ...
+    @overload
+    def method(self, handler: F) -> F: ...
+    def method(self, handler: Any) -> Any:
+        """Register a handler for calls that name its method: `@server.method`, or `@server.method("name")`.
+
+        Raises ConfigError for a second handler of one name, or without a codec.
+        """
+        if isinstance(handler, str):
+            name = handler
+
+            def register(function: F) -> F:
+                self._running.add(name, function)
+                return function
+
+            return register
+        self._running.add(getattr(handler, "__name__", ""), handler)
+        return handler
+
+    # Lifecycle
+
+    async def __aenter__(self) -> Self:
+        self._entering()
+        self._running.check()
+        self._peers_changed = WakeUp()
+        self._terminated = WakeUp()
+        self._rep = Rep(
+            listen=self._listen, name=_short(self.name), recv_max_size=self._running.limit, tls=self._tls, linger=1.0
+        )
+        try:
+            self._rep.on_peer(self._peer)
+            said = self._said or _said(self._rep.address, self._daemons)
+            check_callable(said)
+            self._address = said
+            await self._background.open()
+        except BaseException:
+            self._rep.close(0.0)
+            raise
+        self._running.start(self._rep, self._background)
+        if self._daemons:
+            self._service = Service(
+                self.name,
+                said,
+                discovery=self._daemons,
+                load=self._running.load if self._load is None else self._load,
+                tls=self._daemon_tls,
+                domain=self._domain,
+                on_question=self._on_question,
+                info=self._info,
+                stats=self._plain_stats,
+                sigterm=False,
+                **self._record,
+            )
+            try:
+                await self._service.__aenter__()
+            except BaseException as error:
+                self._rep.close(0.0)
+                await self._background.close(type(error), error, error.__traceback__)
+                raise
+        if self._healthy is not None:
+            self._background.start(self._check_health, self._healthy)
+        if self._sigterm:
+            self._key = _sigterm.on_sigterm(self._sigterm_came)
+            self._background.start(self._leave_on_sigterm)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.aclose()
+        finally:
+            try:
+                if self._service is not None:
+                    await self._service.__aexit__(None, None, None)
+            finally:
+                await self._background.close(kind, value, traceback)
+
+    async def aclose(self) -> None:
+        """Drain, say goodbye and close, before the block ends; also when cancelled. Idempotent.
+
+        Takes milliseconds without calls in progress; else up to `drain_timeout`, and LEAVING seconds more.
+        """
+        if self._left:
+            await trio.lowlevel.checkpoint()
+            return
+        self._left = True
+        with trio.CancelScope(shield=True):
+            self.drain()
+            with trio.move_on_after(self._drain_timeout):
+                await self._running.until_idle()
+            if self._service is not None:
+                await self._service.aclose()
+                with trio.move_on_after(LEAVING):
+                    while self._rep.pipes:
+                        await self._peers_changed.wait()
+                    # calls that arrived meanwhile end too
+            with trio.move_on_after(LEAVING):
+                await self._running.until_idle()
+            await self._running.end()
+            await self._rep.aclose(1.0 if self._rep.pipes else 0.0)
+            self._background.end()
+        if self._sigterm:
+            _sigterm.gone(self._key)
+        await trio.lowlevel.checkpoint()
+
+    def drain(self) -> None:
+        """Announce that no new callers are accepted. With a codec, further calls are refused, and go elsewhere.
+
+        Calls in progress continue. With codec None new calls of connected callers are still served.
+        """
+        self._running.draining = True
+        if self._service is not None:
+            self._service.drain()
+
+    def _peer(self, event: PeerEvent) -> None:
+        self._peers_changed.wake_soon()  # from any thread
+
+    def _sigterm_came(self) -> None:
+        if not self._terminated.wake_soon():
+            _sigterm.gone(self._key)
+
+    async def _leave_on_sigterm(self) -> None:
+        await self._terminated.wait()
+        await self.aclose()
+
+    # State
+
+    @property
+    def address(self) -> str:
+        """The address that callers dial."""
+        return self._address
+
+    @property
+    def provider(self) -> Provider:
+        """The record as said to discovery. Raises ConfigError without discovery."""
+        if self._service is None:
+            raise ConfigError("discovery", "this server has no daemon", self._daemons)
+        return self._service.provider
+
+    @property
+    def stats(self) -> ServerStats:
+        """Counters of calls, and of the socket. Any thread may read them."""
+        return ServerStats(**self._running.counters(), socket=self._rep.stats)
+
+    def update(self, **changes: Any) -> None:
+        """Change the record as `Service.update` does: version, zone, priority, weight, tags, load."""
+        if self._service is not None:
+            self._service.update(**changes)
+
+    async def wait_for_daemons(self, n: int = 1, timeout: float | None = None) -> None:
+        """Wait until `n` daemons are connected. Raises TimedOut, Closed."""
+        if self._service is not None:
+            await self._service.wait_for_peers(n, timeout)
+
+    def _info(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "address": self._address,
+            "methods": self._running.methods(),
+            "concurrency": self._running.concurrency,
+            "started": self._began,
+            **{key: value for key, value in self._record.items() if value and key != "tags"},
+            "tags": sorted(self._record["tags"]),
+        }
+
+    def _plain_stats(self) -> dict[str, Any]:
+        counters = self._running.counters()
+        return {**counters, "errors": dict(counters["errors"])}
+
+    # Health
+
+    async def _check_health(self, healthy: Callable[[], Any]) -> None:
+        """Ask `healthy` for ever; drain while it does not return a true value."""
+        was = True
+        while True:
+            why = ""
+            try:
+                with trio.fail_after(max(self._health_interval, 0.1)):
+                    if not await call_plainly(healthy):
+                        why = "it returned a false value"
+            except trio.TooSlowError:
+                why = f"it took longer than {self._health_interval:g} s"
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+            if bool(why) == was:
+                was = not why
+                if why:
+                    log.warning("%s: not healthy, calls are refused: %s", self.name, why)
+                else:
+                    log.info("%s: healthy again", self.name)
+                self._running.unhealthy = why
+                if self._service is not None and not self._left and not self._running.draining:
+                    self._service.update(draining=bool(why))
+            await trio.sleep(self._health_interval)
+
+
+def _short(text: str, limit: int = 63) -> str:
+    return text.encode()[:limit].decode(errors="ignore")
+
+
+def _own_host(daemons: tuple[str, ...]) -> str:
+    """Return the address of this host that daemons can reach: loopback if they are all on this host."""
+    hosts = []
+    for daemon in daemons:
+        try:
+            parts = urlsplit(daemon)
+            if parts.hostname and parts.scheme not in ("ipc", "unix", "abstract", "inproc"):
+                hosts.append((parts.hostname, parts.port or 1))
+        except ValueError:
+            continue  # the service's socket reports it
+    away = [host for host in hosts if host[0] not in LOCAL and not host[0].startswith("127.")]
+    if not away:
+        return "127.0.0.1"
+    return _towards(*away[0])
+
+
+def _towards(host: str, port: int) -> str:
+    """Return this host's address on the way to `host`. Sends nothing. Raises ConfigError."""
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(place)
+            own: str = probe.getsockname()[0]
+    except OSError as error:
+        raise ConfigError("listen", f"no address towards {host}: {error}; give one") from error
+    return f"[{own}]" if ":" in own else own
+
+
+def _said(address: str, daemons: tuple[str, ...]) -> str:
+    """Return the address for callers: with this host's own in place of a wildcard."""
+    parts = urlsplit(address)
+    if parts.scheme in ("ipc", "unix", "abstract", "inproc") or parts.hostname not in ("0.0.0.0", "::", "*", None):
+        return address
+    path = parts.path or ""
+    return f"{parts.scheme}://{_own_host(daemons)}:{parts.port}{path}"
