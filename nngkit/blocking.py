@@ -127,6 +127,7 @@ class ServiceDiscovery(Blocking[_discovery.ServiceDiscovery]):
     def __init__(self) -> None: ...
 
     discover = _blocking_call(_discovery.ServiceDiscovery.discover)
+    ask = _blocking_call(_discovery.ServiceDiscovery.ask)
     wait_for_peers = _blocking_call(_discovery.ServiceDiscovery.wait_for_peers)
     events = _iterator(_discovery.ServiceDiscovery.events)
     resolve = direct_call(_discovery.ServiceDiscovery.resolve)
@@ -162,6 +163,7 @@ class Resolver(Blocking[_resolver.Resolver]):
     def __init__(self) -> None: ...
 
     find = _blocking_call(_resolver.Resolver.find)
+    ask = _blocking_call(_resolver.Resolver.ask)
     events = _iterator(_resolver.Resolver.events)
     resolve = direct_call(_resolver.Resolver.resolve)
     snapshot = direct_call(_resolver.Resolver.snapshot)
@@ -192,6 +194,7 @@ class DaemonClient(Blocking[_client.DaemonClient]):
     resolve = _blocking_call(_client.DaemonClient.resolve)
     snapshot = _blocking_call(_client.DaemonClient.snapshot)
     rounds = _blocking_call(_client.DaemonClient.rounds)
+    ask = _blocking_call(_client.DaemonClient.ask)
     watch = _blocking_call(_client.DaemonClient.watch)
 
 

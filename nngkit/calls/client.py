@@ -134,6 +134,7 @@ class Client(UnderTrio):
     hedge       seconds after which an idempotent call asks a second provider too; the first reply wins
     recv_max_size   bytes of the largest reply
     tls         for the providers' addresses; the host in an address must be in its certificate. daemon_tls: for daemons
+    domain      of the daemons, see Resolver; default: from the environment, with their addresses
 
     Raises ConfigError for an unusable value.
     """
@@ -161,6 +162,7 @@ class Client(UnderTrio):
         recv_max_size: int = MIB,
         tls: TLS | None = None,
         daemon_tls: TLS | None = None,
+        domain: str = "",
         rng: RandomSource | None = None,
     ) -> None:
         try:
@@ -186,10 +188,10 @@ class Client(UnderTrio):
         self._discovery = discovery
         self._resolver = None
         if discovery is None and addresses is None:
-            self._resolver = Resolver(
-                ClientSettings.from_environment().daemons if daemons is None else daemons,
-                tls=daemon_tls,
-            )
+            if daemons is None:
+                settings = ClientSettings.from_environment()
+                daemons, domain = settings.daemons, domain or settings.domain
+            self._resolver = Resolver(daemons, domain=domain, tls=daemon_tls)
         self._pool = Pool(
             preference=self._prefer,
             policy=check_policy(policy),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.provider import Status
     from nngkit.discovery.queries import RoundsReply
+    from nngkit.discovery.settings import ClientSettings
     from nngkit.protocols import TLS
 
 __all__ = ["EPILOG", "add_arguments", "run"]
@@ -56,16 +57,17 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConfigError("--rounds", "takes no NAME")
     settings = settings_of(arguments)
     tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)
-    return trio.run(_rounds if arguments.rounds else _providers, settings.daemons, arguments, tls)
+    return trio.run(_rounds if arguments.rounds else _providers, settings, arguments, tls)
 
 
-async def _providers(daemons: tuple[str, ...], arguments: argparse.Namespace, tls: TLS | None) -> int:
+async def _providers(settings: ClientSettings, arguments: argparse.Namespace, tls: TLS | None) -> int:
     from nngkit.cli.discovery.daemons import ask_all
 
     async def ask(client: DaemonClient) -> tuple[Status, ...]:
         return await client.snapshot(arguments.name, everything=arguments.all)
 
-    answers, errors = await ask_all(daemons, arguments.timeout, ask, tls=tls)
+    there, timeout = settings.daemons, arguments.timeout
+    answers, errors = await ask_all(there, timeout, ask, domain=settings.domain, tls=tls)
     for error in errors[0 if answers else 1 :]:
         say(NAME, str(error))
     if not answers:
@@ -116,10 +118,11 @@ def span(seconds: float) -> str:
     return f"{whole}s"
 
 
-async def _rounds(daemons: tuple[str, ...], arguments: argparse.Namespace, tls: TLS | None) -> int:
+async def _rounds(settings: ClientSettings, arguments: argparse.Namespace, tls: TLS | None) -> int:
     from nngkit.cli.discovery.daemons import ask_all
 
-    answers, errors = await ask_all(daemons, arguments.timeout, lambda client: client.rounds(16), tls=tls)
+    there, timeout = settings.daemons, arguments.timeout
+    answers, errors = await ask_all(there, timeout, lambda client: client.rounds(16), domain=settings.domain, tls=tls)
     for error in errors[0 if answers else 1 :]:
         say(NAME, str(error))
     if not answers:
