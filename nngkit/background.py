@@ -22,9 +22,7 @@ from nngkit.errors import Closed, ConfigError
 
 __all__ = ["Background", "UnderTrio", "WakeUp", "demand_trio"]
 
-_ALTERNATIVES: Final = (
-    "programs without an event loop use nngkit.blocking; asyncio programs use it in threads (asyncio.to_thread)"
-)
+_ALTERNATIVES: Final = "asyncio programs use nngkit.aio, and programs without an event loop nngkit.blocking"
 
 
 def demand_trio(what: str, *, blocking: bool = True) -> None:

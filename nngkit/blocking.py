@@ -28,7 +28,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from nngkit.discovery import _sigterm
 from nngkit.discovery import client as _client
@@ -42,9 +42,9 @@ from nngkit.documents import document as _document
 from nngkit.documents import peer as _peer
 from nngkit.documents.threads import Document, as_in
 from nngkit.documents.versions import EditStream
-from nngkit.errors import Closed, Forked
+from nngkit.hosted import Hosted, HostedProperty, direct_call, hosted_property, loop_call, signature_of
 from nngkit.loop_waits import asked_by, on_behalf
-from nngkit.portal import BlockingIterator, Host, Portal, end, the_portal
+from nngkit.portal import BlockingIterator, Host, end, the_portal
 
 __all__ = ["Daemon", "DaemonClient", "DocumentPeer", "Resolver", "Service", "ServiceDiscovery"]
 
@@ -58,27 +58,20 @@ atexit.register(end)  # after nngkit.protocols registered its own, hence run bef
 # ---- wrapping methods ------------------------------------------------------------------------------------------------
 
 
-class Blocking(Generic[T]):
+class Blocking(Hosted[T]):
     """Base class: an async object, hosted by the portal between `__enter__` and `__exit__`."""
 
-    _of: ClassVar[Callable[..., Any]]
+    _block = "a `with`"
 
     def _construct(self, *arguments: Any, **options: Any) -> None:
-        self._inner: T = self._of(*arguments, **options)
-        self._pid = os.getpid()
-        self._host: Host | None = None
+        super()._construct(*arguments, **options)
         asked_by()  # registers this thread's asyncio loop, if any, for the threads that it starts from now on
-
-    def _open_object(self) -> tuple[Portal, T]:
-        if self._pid != os.getpid():
-            raise Forked(f"this {type(self).__name__} belongs to the process that made it")
-        if self._host is None:
-            raise Closed(f"this {type(self).__name__} is not open: use it in a `with`")
-        return self._host.portal, self._inner
 
     def __enter__(self) -> Self:
         _sigterm.install()  # only the main thread may; the loop runs in another
-        self._host = Host(the_portal(), self._inner)
+        host = Host(the_portal(), self._inner)
+        host.open()
+        self._host = host
         return self
 
     def __exit__(
@@ -93,19 +86,6 @@ class Blocking(Generic[T]):
             host.close()
 
 
-def _signature_of(cls: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Give `__init__` the signature of `cls`."""
-
-    def decorate(_: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        def init(self: Any, /, *arguments: P.args, **options: P.kwargs) -> None:
-            self._construct(*arguments, **options)
-
-        init.__wrapped__ = cls.__init__  # type: ignore[attr-defined]  # for help() and inspect.signature
-        return init
-
-    return decorate
-
-
 def _blocking_call(method: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[Blocking[T], P], R]:
     """Wrap a coroutine method: the call blocks until it returns."""
 
@@ -114,28 +94,6 @@ def _blocking_call(method: Callable[Concatenate[T, P], Awaitable[R]]) -> Callabl
     def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
         portal, inner = self._open_object()
         return portal.call(method, inner, *arguments, **options)
-
-    return call
-
-
-def _direct_call(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Blocking[T], P], R]:
-    """Wrap a thread-safe method that never waits: runs in the calling thread."""
-
-    @functools.wraps(method)
-    def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
-        _, inner = self._open_object()
-        return method(inner, *arguments, **options)
-
-    return call
-
-
-def _loop_call(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Blocking[T], P], R]:
-    """Wrap a method that never waits but is not thread-safe: runs in the loop's thread."""
-
-    @functools.wraps(method)
-    def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
-        portal, inner = self._open_object()
-        return portal.do(method, inner, *arguments, **options)
 
     return call
 
@@ -153,29 +111,6 @@ def _iterator(
     return call
 
 
-class _Property(Generic[R]):
-    """Thread-safe property that never waits."""
-
-    def __init__(self, getter: Callable[[Any], R], doc: str | None) -> None:
-        self._getter = getter
-        self.__doc__ = doc
-
-    @overload
-    def __get__(self, of: None, cls: type) -> Self: ...
-    @overload
-    def __get__(self, of: Blocking[Any], cls: type) -> R: ...
-    def __get__(self, of: Blocking[Any] | None, cls: type) -> R | Self:
-        if of is None:
-            return self
-        return self._getter(of._open_object()[1])
-
-
-def _property(attribute: Callable[[T], R]) -> _Property[R]:
-    """Wrap a property. Annotate the result: mypy infers its type from the getter, pyright does not."""
-    wrapped = cast(property, attribute)
-    return _Property(cast(Callable[[Any], R], wrapped.fget), wrapped.__doc__)
-
-
 # ---- the objects -----------------------------------------------------------------------------------------------------
 
 
@@ -184,19 +119,19 @@ class ServiceDiscovery(Blocking[_discovery.ServiceDiscovery]):
 
     _of = _discovery.ServiceDiscovery
 
-    @_signature_of(_discovery.ServiceDiscovery)
+    @signature_of(_discovery.ServiceDiscovery)
     def __init__(self) -> None: ...
 
     discover = _blocking_call(_discovery.ServiceDiscovery.discover)
     wait_for_peers = _blocking_call(_discovery.ServiceDiscovery.wait_for_peers)
     events = _iterator(_discovery.ServiceDiscovery.events)
-    resolve = _direct_call(_discovery.ServiceDiscovery.resolve)
-    snapshot = _direct_call(_discovery.ServiceDiscovery.snapshot)
-    view = _direct_call(_discovery.ServiceDiscovery.view)
-    address: _Property[str] = _property(_discovery.ServiceDiscovery.address)
-    addresses: _Property[tuple[str, ...]] = _property(_discovery.ServiceDiscovery.addresses)
-    rounds: _Property[tuple[RoundFigures, ...]] = _property(_discovery.ServiceDiscovery.rounds)
-    stats: _Property[_discovery.DiscoveryStats] = _property(_discovery.ServiceDiscovery.stats)
+    resolve = direct_call(_discovery.ServiceDiscovery.resolve)
+    snapshot = direct_call(_discovery.ServiceDiscovery.snapshot)
+    view = direct_call(_discovery.ServiceDiscovery.view)
+    address: HostedProperty[str] = hosted_property(_discovery.ServiceDiscovery.address)
+    addresses: HostedProperty[tuple[str, ...]] = hosted_property(_discovery.ServiceDiscovery.addresses)
+    rounds: HostedProperty[tuple[RoundFigures, ...]] = hosted_property(_discovery.ServiceDiscovery.rounds)
+    stats: HostedProperty[_discovery.DiscoveryStats] = hosted_property(_discovery.ServiceDiscovery.stats)
 
 
 class Service(Blocking[_service.Service]):
@@ -204,14 +139,14 @@ class Service(Blocking[_service.Service]):
 
     _of = _service.Service
 
-    @_signature_of(_service.Service)
+    @signature_of(_service.Service)
     def __init__(self) -> None: ...
 
     wait_for_peers = _blocking_call(_service.Service.wait_for_peers)
-    update = _loop_call(_service.Service.update)
-    drain = _loop_call(_service.Service.drain)
-    provider: _Property[Provider] = _property(_service.Service.provider)
-    stats: _Property[_service.ServiceStats] = _property(_service.Service.stats)
+    update = loop_call(_service.Service.update)
+    drain = loop_call(_service.Service.drain)
+    provider: HostedProperty[Provider] = hosted_property(_service.Service.provider)
+    stats: HostedProperty[_service.ServiceStats] = hosted_property(_service.Service.stats)
 
 
 class Resolver(Blocking[_resolver.Resolver]):
@@ -219,14 +154,14 @@ class Resolver(Blocking[_resolver.Resolver]):
 
     _of = _resolver.Resolver
 
-    @_signature_of(_resolver.Resolver)
+    @signature_of(_resolver.Resolver)
     def __init__(self) -> None: ...
 
     find = _blocking_call(_resolver.Resolver.find)
     events = _iterator(_resolver.Resolver.events)
-    resolve = _direct_call(_resolver.Resolver.resolve)
-    snapshot = _direct_call(_resolver.Resolver.snapshot)
-    fresh: _Property[bool] = _property(_resolver.Resolver.fresh)
+    resolve = direct_call(_resolver.Resolver.resolve)
+    snapshot = direct_call(_resolver.Resolver.snapshot)
+    fresh: HostedProperty[bool] = hosted_property(_resolver.Resolver.fresh)
 
 
 class Daemon(Blocking[_daemon.Daemon]):
@@ -234,12 +169,12 @@ class Daemon(Blocking[_daemon.Daemon]):
 
     _of = _daemon.Daemon
 
-    @_signature_of(_daemon.Daemon)
+    @signature_of(_daemon.Daemon)
     def __init__(self) -> None: ...
 
     run = _blocking_call(_daemon.Daemon.run)
-    addresses: _Property[tuple[str, ...]] = _property(_daemon.Daemon.addresses)
-    query_addresses: _Property[tuple[str, ...]] = _property(_daemon.Daemon.query_addresses)
+    addresses: HostedProperty[tuple[str, ...]] = hosted_property(_daemon.Daemon.addresses)
+    query_addresses: HostedProperty[tuple[str, ...]] = hosted_property(_daemon.Daemon.query_addresses)
 
 
 class DaemonClient(Blocking[_client.DaemonClient]):
@@ -247,7 +182,7 @@ class DaemonClient(Blocking[_client.DaemonClient]):
 
     _of = _client.DaemonClient
 
-    @_signature_of(_client.DaemonClient)
+    @signature_of(_client.DaemonClient)
     def __init__(self) -> None: ...
 
     resolve = _blocking_call(_client.DaemonClient.resolve)
@@ -264,7 +199,7 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
 
     _of = _peer.DocumentPeer
 
-    @_signature_of(_peer.DocumentPeer)
+    @signature_of(_peer.DocumentPeer)
     def __init__(self) -> None: ...
 
     def _construct(self, *arguments: Any, **options: Any) -> None:
@@ -292,18 +227,18 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
 
     documents.__doc__ = _peer.DocumentPeer.documents.__doc__
 
-    close_document = _loop_call(_peer.DocumentPeer.close_document)
-    versions = _loop_call(_peer.DocumentPeer.versions)
-    name_of = _loop_call(_peer.DocumentPeer.name_of)
-    me: _Property[EditStream] = _property(_peer.DocumentPeer.me)
+    close_document = loop_call(_peer.DocumentPeer.close_document)
+    versions = loop_call(_peer.DocumentPeer.versions)
+    name_of = loop_call(_peer.DocumentPeer.name_of)
+    me: HostedProperty[EditStream] = hosted_property(_peer.DocumentPeer.me)
     wait_for_peers = _blocking_call(_peer.DocumentPeer.wait_for_peers)
-    dial = _loop_call(_peer.DocumentPeer.dial)
-    address: _Property[str] = _property(_peer.DocumentPeer.address)
-    addresses: _Property[tuple[str, ...]] = _property(_peer.DocumentPeer.addresses)
-    repair_addresses: _Property[tuple[str, ...]] = _property(_peer.DocumentPeer.repair_addresses)
-    peers: _Property[tuple[PeerInfo, ...]] = _property(_peer.DocumentPeer.peers)
-    stats: _Property[PeerStats] = _property(_peer.DocumentPeer.stats)
-    refusals: _Property[tuple[Refusal, ...]] = _property(_peer.DocumentPeer.refusals)
+    dial = loop_call(_peer.DocumentPeer.dial)
+    address: HostedProperty[str] = hosted_property(_peer.DocumentPeer.address)
+    addresses: HostedProperty[tuple[str, ...]] = hosted_property(_peer.DocumentPeer.addresses)
+    repair_addresses: HostedProperty[tuple[str, ...]] = hosted_property(_peer.DocumentPeer.repair_addresses)
+    peers: HostedProperty[tuple[PeerInfo, ...]] = hosted_property(_peer.DocumentPeer.peers)
+    stats: HostedProperty[PeerStats] = hosted_property(_peer.DocumentPeer.stats)
+    refusals: HostedProperty[tuple[Refusal, ...]] = hosted_property(_peer.DocumentPeer.refusals)
 
 
 class _PeerLoop:

@@ -27,7 +27,7 @@ import trio
 from nngkit.errors import Closed, NngkitError
 from nngkit.loop_waits import asked_by
 
-__all__ = ["BlockingIterator", "Host", "Portal", "Wait", "end", "the_portal"]
+__all__ = ["BlockingIterator", "Host", "Portal", "Pump", "Wait", "end", "the_portal"]
 
 R = TypeVar("R")
 
@@ -140,14 +140,13 @@ class Portal:
         except trio.RunFinishedError:
             raise _ended() from None
 
-    def call(self, function: Callable[..., Awaitable[R]], *arguments: Any, **options: Any) -> R:
-        """Run a coroutine function in the loop; return or raise its result. An interrupt (Ctrl-C) cancels it."""
-        end, scope = Wait(), trio.CancelScope()
+    def begin(self, call: Callable[[], Awaitable[object]], end: Wait, scope: trio.CancelScope) -> None:
+        """Start a coroutine function in the loop; `end` gets its outcome, and `scope` can cancel it."""
 
         async def run() -> None:
             try:
                 with scope:
-                    end.over(await function(*arguments, **options))
+                    end.over(await call())
             except trio.Cancelled:
                 raise
             except BaseException as error:  # passed on to the caller, whatever it is
@@ -155,11 +154,17 @@ class Portal:
             finally:
                 end.over(error=_ended())
 
+        self.soon(self._start, False, run, end)
+
+    def call(self, function: Callable[..., Awaitable[R]], *arguments: Any, **options: Any) -> R:
+        """Run a coroutine function in the loop; return or raise its result. An interrupt (Ctrl-C) cancels it."""
+        end, scope = Wait(), trio.CancelScope()
+
         def give_up() -> None:
             end.over(error=Closed("the asyncio loop of this call has ended"))
             scope.cancel()
 
-        self.soon(self._start, False, run, end)
+        self.begin(functools.partial(function, *arguments, **options), end, scope)
         loop = asked_by()
         try:
             with nullcontext() if loop is None else loop.attending(functools.partial(self.later, give_up)):
@@ -256,42 +261,47 @@ os.register_at_fork(after_in_child=_after_fork)
 class Host:
     """Task that hosts an async object: one task must both enter and leave its `async with`."""
 
-    def __init__(self, portal: Portal, inner: Any) -> None:
+    def __init__(self, portal: Portal, inner: Any, wait: Callable[[], Wait] = Wait) -> None:
+        """Begin to enter `inner`. `wait` makes the waits of `open` and `close`."""
         self.portal = portal
         self._inner = inner
-        self._opened, self._left = Wait(), Wait()
+        self.opened, self.left = wait(), wait()
         self._leave = False
         self._leaving: trio.Event | None = None
-        portal.live(self._live, self._opened)
+        portal.live(self._live, self.opened)
+
+    def open(self) -> None:
+        """Wait until `inner` was entered. Raises its exception; it is left if the wait is interrupted."""
         try:
-            self._opened.wait()
+            self.opened.wait()
         except BaseException:
-            portal.soon(self._go)
+            self.portal.soon(self.go)
             raise
 
     async def _live(self) -> None:
         self._leaving = trio.Event()
         try:
             async with self._inner:
-                self._opened.over()
+                self.opened.over()
                 if not self._leave:
                     async with trio.open_nursery() as nursery:
                         for event in (self._leaving, self.portal.closing):
                             nursery.start_soon(self._until, event, nursery.cancel_scope)
         except trio.Cancelled:
-            self._opened.over(error=_ended())
+            self.opened.over(error=_ended())
             raise
         except BaseException as error:
-            self._opened.over(error=error)
-            self._left.over(error=error)
+            self.opened.over(error=error)
+            self.left.over(error=error)
         finally:
-            self._left.over()
+            self.left.over()
 
     async def _until(self, event: trio.Event, scope: trio.CancelScope) -> None:
         await event.wait()
         scope.cancel()
 
-    def _go(self) -> None:
+    def go(self) -> None:
+        """Begin to leave; in the loop."""
         self._leave = True
         if self._leaving is not None:
             self._leaving.set()
@@ -299,10 +309,10 @@ class Host:
     def close(self) -> None:
         """Leave the object and wait until it has closed. Raises the exception that made it fail."""
         try:
-            self.portal.soon(self._go)
+            self.portal.soon(self.go)
         except Closed:
             return  # it was closed at the end of the process
-        self._left.wait()
+        self.left.wait()
 
 
 class BlockingIterator(Iterator[R]):
@@ -316,7 +326,7 @@ class BlockingIterator(Iterator[R]):
 
     def __init__(self, portal: Portal, source: AsyncGenerator[R, None]) -> None:
         self._portal = portal
-        self._pump = _Pump(source)
+        self._pump = Pump(source)
         self._loop = asked_by()
         self._lock = threading.Lock()
         self._closed = False
@@ -349,8 +359,8 @@ class BlockingIterator(Iterator[R]):
         self.close()
 
 
-class _Pump(Generic[R]):
-    """Loop side of a BlockingIterator, without a reference to it: a task that owns the async generator."""
+class Pump(Generic[R]):
+    """Loop side of an iterator outside, without a reference to it: a task that owns the async generator."""
 
     def __init__(self, source: AsyncGenerator[R, None]) -> None:
         # unbuffered: an item is taken from the generator only for a waiting call, so none is lost

@@ -352,7 +352,10 @@ class Running:
         if trio.current_time() >= item.deadline:
             await self._refuse(item.request, ErrorReply("deadline", "it passed in the queue", ran=False))
             return
-        calling = Calling(call.method, call.id, item.deadline, item.request.pipe) if handler.two else None
+        calling: Calling | None = None
+        if handler.two:
+            left = item.deadline - trio.current_time()
+            calling = Calling(call.method, call.id, time.monotonic() + left, item.request.pipe)
         scope = self._scopes[call.id] = trio.CancelScope(deadline=item.deadline)
         if call.stream and handler.streams:
             await self._run_stream(item, handler, calling, scope)

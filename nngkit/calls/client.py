@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Protocol, Self
 
 import trio
 
@@ -36,7 +36,6 @@ from nngkit.calls.stream import Stream
 from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.provider import Provider, State, check_name
 from nngkit.discovery.resolver import Resolver
-from nngkit.discovery.service_discovery import ServiceDiscovery
 from nngkit.discovery.settings import ClientSettings
 from nngkit.errors import Closed, ConfigError, Full, NngkitError, TimedOut
 from nngkit.protocols import DEFAULT, TLS, Default, PeerEvent, Req, Timeout
@@ -51,7 +50,13 @@ CANCELLING: Final = 64
 CANCEL_TIMEOUT: Final = 1.0  # seconds for the reply to a cancellation
 REFUSED_KEPT: Final = 1_024  # unusable addresses remembered, so that each is logged once
 
-Source: TypeAlias = ServiceDiscovery | Resolver
+
+class Source(Protocol):
+    """Discovery that a client follows: a ServiceDiscovery or Resolver, also of nngkit.aio or nngkit.blocking there."""
+
+    def events(self) -> Any:
+        """Yield the current state, then each change."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ A handler with two positional parameters gets the Calling too: method, deadline,
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ import trio
 from nngkit.errors import ConfigError
 from nngkit.protocols import Pipe
 
-__all__ = ["Calling", "Handler"]
+__all__ = ["Calling", "Handler", "call_plainly", "takes_two"]
 
 _END: Final = object()  # end of a plain generator: StopIteration cannot pass a coroutine
 
@@ -33,7 +34,7 @@ _END: Final = object()  # end of a plain generator: StopIteration cannot pass a 
 class Calling:
     """A call as its handler sees it.
 
-    deadline   trio.current_time() at which the caller gives up; infinite without one
+    deadline   time.monotonic() at which the caller gives up; infinite without one
     peer       the caller's connection, with its verified name under TLS; None if it has left
     """
 
@@ -45,7 +46,7 @@ class Calling:
     @property
     def remaining(self) -> float:
         """Seconds until the deadline; infinite without one."""
-        return max(0.0, self.deadline - trio.current_time())
+        return max(0.0, self.deadline - time.monotonic())
 
 
 class Handler:
@@ -59,7 +60,7 @@ class Handler:
             raise ConfigError("handler", f"{function!r} is not a function", function)
         self._function = function
         self._limiter = limiter
-        self.two = _takes_two(function)
+        self.two = takes_two(function)
         target = _target(function)
         self._async = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
         self.streams = inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target)
@@ -112,7 +113,8 @@ def _target(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _takes_two(function: Callable[..., Any]) -> bool:
+def takes_two(function: Callable[..., Any]) -> bool:
+    """Return True if a handler takes a Calling beside the body. Raises ConfigError if it cannot be a handler."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature

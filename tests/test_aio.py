@@ -1,0 +1,351 @@
+"""nngkit.aio: the async objects under asyncio, cancellation, timeouts, and the end of the loop and the process."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nngkit import ConfigError, RemoteError, ServiceNotFound, TimedOut, aio, blocking
+from nngkit.aio import Client, Daemon, DocumentPeer, Recorder, Resolver, Server, Service, ServiceDiscovery
+from nngkit.calls import Calling
+from nngkit.discovery import DaemonSettings
+from nngkit.errors import Closed, Unreachable
+from nngkit.portal import the_portal
+from nngkit.protocols import Rep, Req
+
+ROOT = Path(__file__).parent.parent
+ANY = "tcp://127.0.0.1:0"
+WAIT = 15.0
+SETTINGS = DaemonSettings(listen=(ANY,), deadline=1.0, interval=1000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def portal() -> None:
+    """Start the portal before the first test: its thread stays until the process ends."""
+    the_portal()
+
+
+def under_asyncio(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in an asyncio loop, with a timeout."""
+
+    @wraps(test)
+    def run(*arguments: Any, **options: Any) -> None:
+        async def main() -> None:
+            async with asyncio.timeout(WAIT * 2):
+                await test(*arguments, **options)
+
+        asyncio.run(main())
+
+    run.__signature__ = inspect.signature(test)  # type: ignore[attr-defined]
+    return run
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(WAIT):
+        while not condition():  # noqa: ASYNC110 - conditions of objects in another thread
+            await asyncio.sleep(0.002)
+
+
+async def echo(body: Any) -> Any:
+    return body
+
+
+# ---- discovery -------------------------------------------------------------------------------------------------------
+
+
+@under_asyncio
+async def test_a_service_is_discovered_and_resolved() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery,
+        Service("answer", "tcp://10.0.0.1:9000", discovery=discovery.address) as service,
+    ):
+        await discovery.wait_for_peers(timeout=WAIT)
+        assert set(await discovery.discover(early=True)) == {"answer"}
+        assert discovery.resolve("answer") == service.provider
+        service.update(weight=7)
+        await until(lambda: discovery.resolve("answer").weight == 7)
+        with pytest.raises(ServiceNotFound):
+            discovery.resolve("absent")
+
+
+@under_asyncio
+async def test_a_resolver_follows_a_daemon_and_yields_events() -> None:
+    async with Daemon(SETTINGS) as daemon, Resolver(daemon.query_addresses) as resolver:
+        events = resolver.events()
+        async with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses):
+            assert (await anext(events)).new == "up"
+            assert (await resolver.find("answer", timeout=WAIT)).name == "answer"
+        async for event in events:
+            if event.new == "down":
+                break
+        await events.aclose()
+        with pytest.raises(StopAsyncIteration):
+            await anext(events)
+
+
+@under_asyncio
+async def test_errors_are_those_of_the_objects_and_never_groups() -> None:
+    with Rep(listen=ANY) as taken, pytest.raises(Unreachable):
+        await ServiceDiscovery(listen=taken.address).__aenter__()
+    with pytest.raises(KeyError, match="mine"):
+        async with ServiceDiscovery(listen=ANY):
+            raise KeyError("mine")
+    with pytest.raises(ConfigError, match="deadline"):
+        ServiceDiscovery(deadline=-1)
+    closed = ServiceDiscovery()
+    with pytest.raises(Closed, match="use it in an `async with`"):
+        closed.snapshot()
+    async with Resolver("tcp://127.0.0.1:1", timeout=0.05) as resolver:
+        with pytest.raises(ServiceNotFound):
+            await resolver.find("answer", timeout=0.05)
+
+
+# ---- timeouts and cancellation ---------------------------------------------------------------------------------------
+
+
+@under_asyncio
+async def test_asyncio_timeout_ends_every_wait() -> None:
+    async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery:
+        waits: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+            discovery.discover,
+            discovery.wait_for_peers,
+            lambda: anext_of(discovery.events()),
+        ]
+        for wait in waits:
+            began = time.monotonic()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await wait()
+            assert time.monotonic() - began < 5
+
+
+async def anext_of(events: AsyncIterator[Any]) -> Any:
+    return await anext(events)
+
+
+@under_asyncio
+async def test_a_cancelled_call_has_ended_in_the_background_too() -> None:
+    async with ServiceDiscovery(listen=ANY) as discovery:
+        task = asyncio.create_task(discovery.wait_for_peers())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        again = asyncio.create_task(discovery.wait_for_peers())
+        async with Service("answer", "tcp://10.0.0.1:9000", discovery=discovery.address):
+            await asyncio.wait_for(again, WAIT)
+
+
+@under_asyncio
+async def test_a_cancelled_wait_takes_no_event() -> None:
+    async with ServiceDiscovery(listen=ANY, interval=1000) as discovery:
+        events = discovery.events()
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await anext(events)
+        async with Service("answer", "tcp://10.0.0.1:9000", discovery=discovery.address):
+            assert (await anext(events)).name == "answer"
+
+
+# ---- calls -----------------------------------------------------------------------------------------------------------
+
+
+@under_asyncio
+async def test_a_server_runs_its_handlers_in_the_programs_loop() -> None:
+    loop = asyncio.get_running_loop()
+
+    async def where(body: Any, calling: Calling) -> list[Any]:
+        await asyncio.sleep(0)
+        return [asyncio.get_running_loop() is loop, calling.method, 0 < calling.remaining <= WAIT]
+
+    async def count(body: int) -> AsyncIterator[int]:
+        for number in range(body):
+            await asyncio.sleep(0)
+            yield number
+
+    server = Server("calc", codec="cbor")
+    server.method("where")(where)
+    server.method(count)
+    async with server, Client("calc", addresses=server.address, codec="cbor", timeout=WAIT) as calc:
+        assert await calc.request(None, method="where") == [True, "where", True]
+        assert [number async for number in calc.stream(5, method="count")] == [0, 1, 2, 3, 4]
+        assert server.stats.replies == 2
+
+
+@under_asyncio
+async def test_handlers_raise_and_are_cancelled_as_under_trio() -> None:
+    cancelled = asyncio.Event()
+
+    async def handler(body: str) -> str:
+        if body == "fail":
+            raise RemoteError("no", kind="declined")
+        try:
+            await asyncio.sleep(WAIT * 2)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return body
+
+    async with (
+        Server("answer", handler, codec="cbor") as server,
+        Client("answer", addresses=server.address, codec="cbor", timeout=WAIT) as answer,
+    ):
+        with pytest.raises(RemoteError, match="declined: no"):
+            await answer.request("fail")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await answer.request("wait")
+        await asyncio.wait_for(cancelled.wait(), WAIT)
+        cancelled.clear()
+        with pytest.raises(TimedOut):
+            await answer.request("wait", timeout=0.1)
+        await asyncio.wait_for(cancelled.wait(), WAIT)
+
+
+@under_asyncio
+async def test_a_client_follows_a_discovery_of_the_program() -> None:
+    well = True
+
+    async def healthy() -> bool:
+        return well
+
+    async with (
+        ServiceDiscovery(listen=ANY, interval=1000) as discovery,
+        Server("answer", echo, discovery=discovery.address, healthy=healthy, health_interval=0.02) as server,
+        Client("answer", discovery=discovery, timeout=WAIT) as answer,
+    ):
+        sent = [b"%d" % n for n in range(50)]
+        assert await asyncio.gather(*map(answer.request, sent)) == sent
+        assert answer.stats.requests == 50
+        well = False
+        await until(lambda: "answer" not in discovery.snapshot())
+        assert server.provider.draining
+
+
+@under_asyncio
+async def test_the_bricks_serve_the_same_client() -> None:
+    with Rep(listen=ANY) as rep:
+
+        async def serve() -> None:
+            async for request in rep:
+                await request.areply(request.body.upper())
+
+        task = asyncio.create_task(serve())
+        async with Client("answer", addresses=rep.address, timeout=WAIT) as answer:
+            assert await answer.request(b"x", hedge=5.0) == b"X"
+        task.cancel()
+    async with Server("answer", echo) as server:
+        with Req(dial=server.address) as req:
+            assert await req.arequest(b"y", timeout=WAIT) == b"y"
+
+
+# ---- documents and journal -------------------------------------------------------------------------------------------
+
+
+@under_asyncio
+async def test_documents_are_edited_followed_and_synchronized(tmp_path: Path) -> None:
+    async with DocumentPeer(listen=ANY, store=tmp_path / "a.sqlite") as one, DocumentPeer(dial=one.addresses) as other:
+        here, there = one.open("minutes"), other.open("minutes")
+        assert one.open("minutes") is here
+        changes = there.changes()
+        with here.transaction():
+            here.text("body").insert(0, "hello")
+        await here.durable()
+        await asyncio.wait_for(anext(changes), WAIT)
+        await until(lambda: str(there.text("body")) == "hello")
+        await there.joined(timeout=WAIT)
+        await changes.aclose()
+        saved = await here.save_version("first")
+        assert str(here.at(saved.name).text("body")) == "hello"
+
+
+@under_asyncio
+async def test_a_recorder_records(tmp_path: Path) -> None:
+    async with Recorder(tmp_path / "journal") as recorder:
+        recorder.put(b"x", topic="t", protocol="sub")
+        await recorder.flush()
+        assert recorder.stats.end == 1
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        cwd=ROOT,
+    )
+
+
+def test_a_loop_that_ends_with_open_objects_does_not_hang() -> None:
+    done = run(
+        """if True:
+        import asyncio
+        from nngkit.aio import ServiceDiscovery
+        async def main():
+            discovery = ServiceDiscovery(listen="tcp://127.0.0.1:0")
+            await discovery.__aenter__()
+            asyncio.create_task(discovery.wait_for_peers())
+            await asyncio.sleep(0.05)
+        asyncio.run(main())
+        print("over")
+        """
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("over\n", "", 0)
+
+
+def test_ctrl_c_ends_the_program() -> None:
+    done = run(
+        """if True:
+        import asyncio, os, signal, threading
+        from nngkit.aio import Server
+        async def echo(body): return body
+        async def main():
+            async with Server("answer", echo):
+                threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+                await asyncio.sleep(20)
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
+def test_importing_starts_no_thread() -> None:
+    done = run("import threading, nngkit.aio; print(threading.active_count())")
+    assert (done.stdout, done.returncode) == ("1\n", 0)
+
+
+@pytest.mark.parametrize("name", [name for name in aio.__all__ if hasattr(getattr(aio, name), "_of")])
+def test_every_class_has_the_whole_interface_of_the_async_one(name: str) -> None:
+    ours: Any = getattr(aio, name)
+    public = {attribute for attribute in vars(ours._of) if not attribute.startswith("_")}
+    for_neighbours = {
+        "answer",
+        "version",
+        "wait_for_change",
+        "wake",
+        "now",
+        "connected",
+        "on_connection",
+    }  # in the same loop
+    lacking = public - set(dir(ours)) - for_neighbours
+    assert not lacking
+    assert inspect.signature(ours.__init__) == inspect.signature(ours._of.__init__)
+    if hasattr(blocking, name):
+        assert {each for each in vars(getattr(blocking, name)) if not each.startswith("_")} <= set(dir(ours))
