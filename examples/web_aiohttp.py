@@ -10,9 +10,9 @@ prints::
     GET /count/1000000, left after 3 parts: 0 1 2
     the service counts no longer
 
-The service streams; the application writes each part to its own caller. A browser that leaves ends the request, so aiohttp
-cancels the handler, the client cancels the call, and the service's generator ends. One client serves all requests of the
-application: see `numbers`. Needs aiohttp.
+The service streams; the application writes each part to its own caller. A browser that leaves ends the request: aiohttp
+cancels the handler, the client cancels the call, and the service's generator ends. One client serves all requests of
+the application: see `numbers`. Needs aiohttp.
 """
 
 import asyncio

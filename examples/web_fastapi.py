@@ -10,9 +10,8 @@ prints::
     GET /double/-1: 422 {"detail":"declined"}
     GET /slow: 504 {"detail":"no reply within 0.1 s"}
 
-One client serves all requests of the application, and lives as long as it: see `lifespan`. The service, which has methods,
-would be other processes; here it runs beside the application, found through a discovery daemon.
-Needs fastapi and uvicorn.
+One client serves all requests of the application, and lives as long as it: see `lifespan`. The service would be other
+processes; here it runs beside the application, found through a discovery daemon. Needs fastapi and uvicorn.
 """
 
 import asyncio

@@ -13,8 +13,8 @@ import trio
 import trio.testing
 
 from nngkit import blocking
-from nngkit.calls import Client, Server
 from nngkit.background import UnderTrio, WakeUp
+from nngkit.calls import Client, Server
 from nngkit.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
 from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.store import Store
