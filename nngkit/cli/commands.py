@@ -10,6 +10,7 @@ COMMANDS: Final = {
     "discoverd": "run a discovery daemon: survey services, and answer queries for them by name",
     "discover": "list the services that the discovery daemons know",
     "resolve": "print the address of one provider of a service",
+    "watch": "print each change of the services, run a command at it, or fill in a template",
     "cat": "send and receive by any protocol: nngcat and nanocat in one, and more",
     "pub": "publish: send each message to all subscribers",
     "sub": "subscribe: print published messages, all or by topic",
@@ -54,7 +55,7 @@ PROGRAMS: Final = {  # nanocat's links, with the protocol of each
 STAND_INS: Final = {"nngcat", "nanocat", *PROGRAMS}
 PACKAGES: Final = {
     **dict.fromkeys(("cat", "nngcat", "nanocat"), "cat"),
-    **dict.fromkeys(("discoverd", "discover", "resolve"), "discovery"),
+    **dict.fromkeys(("discoverd", "discover", "resolve", "watch"), "discovery"),
     **dict.fromkeys(("journal", "record", "replay", "spark"), "journal"),
     **dict.fromkeys(("bench", "completion", "device", "doctor", "man", "ping", "top"), "tools"),
     "doc": "doc",
