@@ -287,6 +287,15 @@ class Client(UnderTrio):
             return await self._caller.request(call)
         return await self._hedged(call, seconds)
 
+    def request_blocking(
+        self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "", idempotent: bool | None = None
+    ) -> Any:
+        """Like `request`, without hedging, for a thread other than the loop's; an interrupt (Ctrl-C) gives up the call.
+
+        nngkit.blocking.Client.request calls it.
+        """
+        return self._caller.request_blocking(self._call(body, timeout, method, idempotent))
+
     def stream(self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "") -> Stream:
         """Return the parts of a reply as an async iterator; needs a codec. `timeout`: seconds for all of it."""
         call = self._call(body, timeout, method, None)
@@ -294,6 +303,11 @@ class Client(UnderTrio):
             raise ConfigError("stream", "needs a codec: codec='cbor' or 'json', at the server too")
         call.stream = True
         return Stream(self._caller, call)
+
+    @property
+    def hedges(self) -> bool:
+        """True if idempotent calls are hedged unless they say otherwise."""
+        return self._hedge is not None
 
     def _call(self, body: Any, timeout: Timeout, method: str, idempotent: bool | None) -> Call:
         if self._caller.closed or "_entered" not in self.__dict__:
