@@ -11,6 +11,8 @@ COMMANDS: Final = {
     "discover": "list the services that the discovery daemons know",
     "resolve": "print the address of one provider of a service",
     "ask": "ask services a question, print their answers",
+    "call": "call a service by its name, print the replies",
+    "serve": "make a shell command a provider of a service",
     "cat": "send and receive by any protocol: nngcat and nanocat in one, and more",
     "pub": "publish: send each message to all subscribers",
     "sub": "subscribe: print published messages, all or by topic",
@@ -55,7 +57,7 @@ PROGRAMS: Final = {  # nanocat's links, with the protocol of each
 STAND_INS: Final = {"nngcat", "nanocat", *PROGRAMS}
 PACKAGES: Final = {
     **dict.fromkeys(("cat", "nngcat", "nanocat"), "cat"),
-    **dict.fromkeys(("ask", "discoverd", "discover", "resolve"), "discovery"),
+    **dict.fromkeys(("ask", "call", "discoverd", "discover", "resolve", "serve"), "discovery"),
     **dict.fromkeys(("journal", "record", "replay", "spark"), "journal"),
     **dict.fromkeys(("bench", "completion", "device", "doctor", "man", "ping", "top"), "tools"),
     "doc": "doc",
