@@ -37,7 +37,7 @@ Run = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 """Runs a coroutine function under trio, and returns its result."""
 
 COMPUTING = 0.2
-BEAT = 0.005
+EVERY = 0.005
 DAEMON = """
 import time
 from nngkit.blocking import Daemon, Service
@@ -57,11 +57,11 @@ def compute(seconds: float) -> None:
         pass
 
 
-async def beat(gaps: list[float]) -> None:
+async def heartbeat(gaps: list[float]) -> None:
     """Record the gaps between wake-ups."""
     last = time.perf_counter()
     while True:
-        await trio.sleep(BEAT)
+        await trio.sleep(EVERY)
         now = time.perf_counter()
         gaps.append(now - last)
         last = now
@@ -96,7 +96,7 @@ async def under_trio(address: str, calls: int) -> dict[str, float]:
                 nursery.cancel_scope.cancel()
             cancellations.append(time.perf_counter() - began)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(beat, gaps)
+            nursery.start_soon(heartbeat, gaps)
             await trio.sleep(0.05)
             compute(COMPUTING)
             await trio.sleep(0.05)
@@ -116,7 +116,7 @@ async def under_asyncio(run: Run, client: DaemonClient, calls: int) -> dict[str,
         task.cancel()
         await asyncio.wait([task])
         cancellations.append(time.perf_counter() - began)
-    beating = asyncio.ensure_future(run(lambda: beat(gaps)))
+    beating = asyncio.ensure_future(run(lambda: heartbeat(gaps)))
     await asyncio.sleep(0.05)
     compute(COMPUTING)
     await asyncio.sleep(0.05)
