@@ -72,6 +72,7 @@ COMMANDS = {  # name -> command, feature, missing package, extra
     "replay": (("replay", "j", "pub", "--listen", ANY), "journal", "google_crc32c", "journal"),
     "replay without Parquet": (("replay", "j", "pub", "--listen", ANY), "journal", "pyarrow", "journal"),
     "discoverd": (("discoverd", "--journal", "j", "--listen", ANY, "--query", ANY), "journal", "pyarrow", "journal"),
+    "watch": (("watch", "--template", "minutes.txt", "--out", "o"), "templates", "jinja2", "template"),
     "doc cat": (("doc", "cat", "minutes", "--join", ANY), "documents", "pycrdt", "documents"),
     "doc import": (("doc", "import", "minutes.txt", "--store", "s"), "documents", "pycrdt", "documents"),
     "doc serve": (("doc", "serve", "home", "--listen", "ws://127.0.0.1:0"), "documents", "pycrdt", "documents"),

@@ -13,6 +13,7 @@ COMMANDS: Final = {
     "ask": "ask services a question, print their answers",
     "call": "call a service by its name, print the replies",
     "serve": "make a shell command a provider of a service",
+    "watch": "print each change of the services, run a command at it, or fill in a template",
     "cat": "send and receive by any protocol: nngcat and nanocat in one, and more",
     "pub": "publish: send each message to all subscribers",
     "sub": "subscribe: print published messages, all or by topic",
@@ -57,7 +58,7 @@ PROGRAMS: Final = {  # nanocat's links, with the protocol of each
 STAND_INS: Final = {"nngcat", "nanocat", *PROGRAMS}
 PACKAGES: Final = {
     **dict.fromkeys(("cat", "nngcat", "nanocat"), "cat"),
-    **dict.fromkeys(("ask", "call", "discoverd", "discover", "resolve", "serve"), "discovery"),
+    **dict.fromkeys(("ask", "call", "discoverd", "discover", "resolve", "serve", "watch"), "discovery"),
     **dict.fromkeys(("journal", "record", "replay", "spark"), "journal"),
     **dict.fromkeys(("bench", "completion", "device", "doctor", "man", "ping", "top"), "tools"),
     "doc": "doc",

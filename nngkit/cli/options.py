@@ -31,6 +31,7 @@ __all__ = [
     "seconds",
     "size",
     "whole",
+    "zones",
 ]
 
 
@@ -107,6 +108,11 @@ def address(text: str) -> str:
     return text
 
 
+def zones(text: str | None) -> tuple[str, ...]:
+    """Return the zones of `--prefer`, without empty ones."""
+    return tuple(filter(None, (text or "").split(",")))
+
+
 def partition(text: str) -> int:
     """Parse the number of a journal's partition."""
     return whole(text, 0, 99_999)
@@ -134,6 +140,22 @@ OPTIONS: Final = {
             "metavar": "URL",
             "help": "query address of a daemon, may be repeated (default: NNGKIT_QUERY, or DISCOVERY_HOST and the port "
             "after DISCOVERY_PORT, or tcp://127.0.0.1:5556)",
+        },
+    ),
+    "prefer": Option(
+        ("--prefer",),
+        {
+            "metavar": "ZONE,ZONE",
+            "help": "zones in order of preference (default: NNGKIT_PREFER, or else NNGKIT_ZONE)",
+        },
+    ),
+    "tag": Option(
+        ("--tag",),
+        {
+            "metavar": "TAG",
+            "action": "append",
+            "default": [],
+            "help": "only providers with this tag; may be repeated",
         },
     ),
     "cacert": Option(("--cacert",), {"metavar": "FILE", "help": "TLS: certificate of the trusted authority (PEM)"}),

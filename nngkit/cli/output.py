@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 if TYPE_CHECKING:  # --help loads no discovery
     from nngkit.discovery.provider import Provider, State
 
-__all__ = ["coloured", "columns", "json_line", "out", "provider_fields", "state_text", "utc", "wants_colour"]
+__all__ = ["coloured", "columns", "json_line", "out", "provider_fields", "span", "state_text", "utc", "wants_colour"]
 
 _COLOURS: Final = {  # of the states of discovery
     "up": "32",  # green
@@ -44,6 +44,16 @@ def utc(timestamp: float) -> str:
     """Format seconds since 1970 as 2026-01-31T12:00:00.123Z."""
     moment = dt.datetime.fromtimestamp(timestamp, dt.UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def span(seconds: float) -> str:
+    """Format a length of time for people: 5s, 3m20s, 2h05m, 4d06h."""
+    whole = max(0, int(seconds))
+    for size, unit, rest in ((86400, "d", 3600), (3600, "h", 60), (60, "m", 1)):
+        if whole >= size:
+            smaller = {"d": "h", "h": "m", "m": "s"}[unit]
+            return f"{whole // size}{unit}{whole % size // rest:02}{smaller}"
+    return f"{whole}s"
 
 
 def provider_fields(provider: Provider) -> dict[str, Any]:

@@ -147,7 +147,8 @@ class Serving:
 
 
 def test_a_command_answers_each_request(daemon: Daemon) -> None:
-    with Serving(daemon, "--exec", "tr a-z A-Z; printf $NNGKIT_SERVICE") as answer:
+    serving = Serving(daemon, "--json", "--exec", "tr a-z A-Z; printf $NNGKIT_SERVICE")
+    with serving as answer:
         assert [answer.request(body) for body in (b"a\nb", b"", b"\0\xff")] == [
             b"A\nBanswer",
             b"answer",
@@ -155,6 +156,8 @@ def test_a_command_answers_each_request(daemon: Daemon) -> None:
         ]
         large = bytes(200_000)
         assert answer.request(large) == large + b"answer"
+        logged = [valid(serving.process.line(), "serve.json") for _ in range(4)]
+        assert all(each["ok"] and each["peer"].startswith("tcp://127.0.0.1:") for each in logged)
 
 
 def test_a_failing_command_is_an_error_with_a_codec(daemon: Daemon) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from nngkit.cli import options
 from nngkit.cli.discovery.fields import rounds_fields, status_fields
-from nngkit.cli.output import columns, json_line, out, state_text, wants_colour
+from nngkit.cli.output import columns, json_line, out, span, state_text, wants_colour
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, ServiceNotFound
@@ -37,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--all", action="store_true", help="include unavailable providers: suspect, draining, down")
     output.add_argument("--rounds", action="store_true", help="print the daemons' last rounds and counters instead")
-    options.add(parser, "daemon", "timeout", "json")
+    output.add_argument("--watch", action="store_true", help="follow the changes: a live table, or lines in a pipe")
+    options.add(parser, "prefer", "tag", "daemon", "timeout", "json")
     add_tls(parser)
 
 
@@ -46,21 +47,29 @@ def run(arguments: argparse.Namespace) -> int:
     import trio
 
     from nngkit.cli.discovery.daemons import settings_of
-    from nngkit.discovery.provider import check_name
+    from nngkit.cli.discovery.watch import check_service
 
-    if arguments.name is not None:
-        try:
-            check_name(arguments.name)
-        except ValueError as error:
-            raise ConfigError("NAME", str(error), arguments.name) from error
-        if arguments.rounds:
-            raise ConfigError("--rounds", "takes no NAME")
+    check_service(arguments.name)
+    if arguments.name is not None and arguments.rounds:
+        raise ConfigError("--rounds", "takes no NAME")
+    for option in ("prefer", "tag"):
+        if getattr(arguments, option) and (arguments.rounds or arguments.watch):
+            raise ConfigError(f"--{option}", f"conflicts with --{'rounds' if arguments.rounds else 'watch'}")
+    if arguments.watch:
+        from nngkit.cli.discovery.live import show_live
+
+        return trio.run(show_live, arguments)
     settings = settings_of(arguments)
+    zones = settings.prefer if arguments.prefer is None else options.zones(arguments.prefer)
     tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)
-    return trio.run(_rounds if arguments.rounds else _providers, settings, arguments, tls)
+    if arguments.rounds:
+        return trio.run(_rounds, settings, arguments, tls)
+    return trio.run(_providers, settings, zones, arguments, tls)
 
 
-async def _providers(settings: ClientSettings, arguments: argparse.Namespace, tls: TLS | None) -> int:
+async def _providers(
+    settings: ClientSettings, zones: tuple[str, ...], arguments: argparse.Namespace, tls: TLS | None
+) -> int:
     from nngkit.cli.discovery.daemons import ask_all
 
     async def ask(client: DaemonClient) -> tuple[Status, ...]:
@@ -73,7 +82,13 @@ async def _providers(settings: ClientSettings, arguments: argparse.Namespace, tl
     if not answers:
         raise errors[0]
     now = time.monotonic()
-    statuses = _merged(answers, now)
+    tags = frozenset(arguments.tag)
+    statuses = [status for status in _merged(answers, now) if tags <= status.provider.tags]
+    if zones:  # of each name in the order in which callers with this preference try them
+        place = {zone: number for number, zone in enumerate(zones)}
+        statuses.sort(
+            key=lambda row: (row.provider.name, place.get(row.provider.zone, len(place)), row.provider.priority)
+        )
     if arguments.name is not None and not statuses:
         raise ServiceNotFound(arguments.name)
     wall = time.time() - now
@@ -106,16 +121,6 @@ def _cells(status: Status, now: float, colour: bool) -> tuple[str, ...]:
     rtt = "-" if status.rtt is None else f"{status.rtt * 1000:.1f} ms"
     order = provider.zone or "-", str(provider.priority), str(provider.weight)
     return provider.name, provider.address, state, span(now - status.since), rtt, *order
-
-
-def span(seconds: float) -> str:
-    """Format a length of time for people: 5s, 3m20s, 2h05m, 4d06h."""
-    whole = max(0, int(seconds))
-    for size, unit, rest in ((86400, "d", 3600), (3600, "h", 60), (60, "m", 1)):
-        if whole >= size:
-            smaller = {"d": "h", "h": "m", "m": "s"}[unit]
-            return f"{whole // size}{unit}{whole % size // rest:02}{smaller}"
-    return f"{whole}s"
 
 
 async def _rounds(settings: ClientSettings, arguments: argparse.Namespace, tls: TLS | None) -> int:

@@ -27,15 +27,7 @@ EPILOG: Final = "Exit codes: 0 ok, 1 no such NAME, 2 usage, 3 no daemon found, 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("name", metavar="NAME", help="the service")
-    parser.add_argument(
-        "--prefer",
-        metavar="ZONE,ZONE",
-        help="zones in order of preference (default: NNGKIT_PREFER, or else NNGKIT_ZONE)",
-    )
-    parser.add_argument(
-        "--tag", metavar="TAG", action="append", default=[], help="only a provider with this tag; repeatable"
-    )
-    options.add(parser, "daemon", "timeout", "json")
+    options.add(parser, "prefer", "tag", "daemon", "timeout", "json")
     add_tls(parser)
 
 
@@ -52,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise ConfigError("NAME", str(error), arguments.name) from error
     settings = settings_of(arguments)
-    prefer = settings.prefer if arguments.prefer is None else tuple(arguments.prefer.split(","))
+    prefer = settings.prefer if arguments.prefer is None else options.zones(arguments.prefer)
     tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)
     choose = partial(DaemonClient.resolve, name=arguments.name, prefer=prefer, tags=tuple(arguments.tag))
     found = trio.run(_resolve, settings, choose, arguments.timeout, tls)

@@ -16,11 +16,13 @@ import argparse
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
+from nngkit.cli.output import json_line, out, utc
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import RemoteError
@@ -70,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tag", metavar="TAG", action="append", default=[], help="for callers that ask for it; repeatable"
     )
-    options.add(parser, "max-size")
+    options.add(parser, "json", "max-size")
     add_tls(parser)
 
 
@@ -98,7 +100,7 @@ async def _run(arguments: argparse.Namespace) -> int:
             commands.open(),
             Server(
                 arguments.name,
-                commands.line if arguments.lines else commands.once,
+                commands.handler(),
                 discovery=daemons,
                 domain=settings.domain,
                 listen=arguments.listen,
@@ -124,6 +126,8 @@ class _Commands:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._script: str = arguments.exec
+        self._lines: bool = arguments.lines
+        self._logs: bool = arguments.json
         self._name: str = arguments.name
         self._decoded = arguments.codec is not None
         self._most: int = arguments.max_size or 1 << 30
@@ -138,6 +142,31 @@ class _Commands:
             for worker in self._idle:
                 worker.kill()
 
+    def handler(self) -> Callable[[Any, Calling], Awaitable[Any]]:
+        """Return the handler; with `--json` it prints a line for each request."""
+        handle = self.line if self._lines else self.once
+        if not self._logs:
+            return handle
+
+        async def logged(body: Any, calling: Calling) -> Any:
+            import trio
+
+            began, ok, error = time.time(), False, None
+            started = trio.current_time()
+            try:
+                reply = await handle(body, calling)
+                ok = True
+                return reply
+            except RemoteError as failed:
+                error = failed.message
+                raise
+            finally:
+                fields = {"time": utc(began), "method": calling.method, "peer": _peer(calling)}
+                seconds = round(trio.current_time() - started, 6)
+                out(json_line({**fields, "seconds": seconds, "ok": ok, "error": error}))
+
+        return logged
+
     async def _start(self, calling: Calling) -> trio.Process:
         import subprocess
 
@@ -146,7 +175,7 @@ class _Commands:
         more = {
             "NNGKIT_SERVICE": self._name,
             "NNGKIT_METHOD": calling.method,
-            "NNGKIT_PEER": "" if calling.peer is None else calling.peer.address,
+            "NNGKIT_PEER": _peer(calling),
         }
         return await trio.lowlevel.open_process(
             ["/bin/sh", "-c", self._script],
@@ -241,6 +270,10 @@ class _Worker:
     def kill(self) -> None:
         """End the command."""
         _kill(self._process)
+
+
+def _peer(calling: Calling) -> str:
+    return "" if calling.peer is None else calling.peer.address
 
 
 async def _feed(stdin: Any, body: bytes) -> None:
