@@ -375,6 +375,8 @@ class ServiceDiscovery(Aio[_discovery.ServiceDiscovery]):
     @signature_of(_discovery.ServiceDiscovery)
     def __init__(self) -> None: ...
 
+    ask = _awaited(_discovery.ServiceDiscovery.ask)
+    resolution = direct_call(_discovery.ServiceDiscovery.resolution)
     discover = _awaited(_discovery.ServiceDiscovery.discover)
     ask = _awaited(_discovery.ServiceDiscovery.ask)
     wait_for_peers = _awaited(_discovery.ServiceDiscovery.wait_for_peers)
@@ -424,6 +426,8 @@ class Resolver(Aio[_resolver.Resolver]):
     @signature_of(_resolver.Resolver)
     def __init__(self) -> None: ...
 
+    ask = _awaited(_resolver.Resolver.ask)
+    resolution = direct_call(_resolver.Resolver.resolution)
     find = _awaited(_resolver.Resolver.find)
     ask = _awaited(_resolver.Resolver.ask)
     events = _iterated(_resolver.Resolver.events)
@@ -454,6 +458,7 @@ class DaemonClient(Aio[_client.DaemonClient]):
     @signature_of(_client.DaemonClient)
     def __init__(self) -> None: ...
 
+    ask = _awaited(_client.DaemonClient.ask)
     resolve = _awaited(_client.DaemonClient.resolve)
     snapshot = _awaited(_client.DaemonClient.snapshot)
     rounds = _awaited(_client.DaemonClient.rounds)
