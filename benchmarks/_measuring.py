@@ -71,6 +71,10 @@ UNITS = {
     "max_ms": "ms max",
     "late_back_ms": "ms late back",
     "found_ms": "ms found",
+    "false_downs": "false downs",
+    "suspects": "suspects",
+    "late": "late",
+    "rounds": "rounds",
     "cpu_s": "s CPU daemon",
 }
 MORE_IS_BETTER = ("per_second", "part")

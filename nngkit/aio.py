@@ -378,7 +378,6 @@ class ServiceDiscovery(Aio[_discovery.ServiceDiscovery]):
     ask = _awaited(_discovery.ServiceDiscovery.ask)
     resolution = direct_call(_discovery.ServiceDiscovery.resolution)
     discover = _awaited(_discovery.ServiceDiscovery.discover)
-    ask = _awaited(_discovery.ServiceDiscovery.ask)
     wait_for_peers = _awaited(_discovery.ServiceDiscovery.wait_for_peers)
     events = _iterated(_discovery.ServiceDiscovery.events)
     resolve = direct_call(_discovery.ServiceDiscovery.resolve)
@@ -429,7 +428,6 @@ class Resolver(Aio[_resolver.Resolver]):
     ask = _awaited(_resolver.Resolver.ask)
     resolution = direct_call(_resolver.Resolver.resolution)
     find = _awaited(_resolver.Resolver.find)
-    ask = _awaited(_resolver.Resolver.ask)
     events = _iterated(_resolver.Resolver.events)
     resolve = direct_call(_resolver.Resolver.resolve)
     snapshot = direct_call(_resolver.Resolver.snapshot)
@@ -462,7 +460,6 @@ class DaemonClient(Aio[_client.DaemonClient]):
     resolve = _awaited(_client.DaemonClient.resolve)
     snapshot = _awaited(_client.DaemonClient.snapshot)
     rounds = _awaited(_client.DaemonClient.rounds)
-    ask = _awaited(_client.DaemonClient.ask)
     watch = _awaited(_client.DaemonClient.watch)
 
 
