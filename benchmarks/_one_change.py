@@ -1,9 +1,9 @@
 """One change at a daemon with many services and watchers: CPU of the daemon a change, and its memory.
 
-    python3 benchmarks/one_change.py [--services 1000] [--watchers 50] [--changes 200]
+    python3 benchmarks/_one_change.py [--services 1000] [--watchers 50] [--changes 200]
 
-The daemon is a process of its own; services and watchers share this one. A change is a new weight of one service, and the
-next one follows when all watchers have it. CPU is the daemon's utime and stime, less what it needs when nothing changes.
+The daemon is a process of its own; services and watchers share this one. A change is a new weight of one service;
+the next one follows when all watchers have it. CPU: the daemon's utime and stime, less those without changes.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ async def measure(services: int, watchers: int, changes: int, survey: str, query
         before, began = cpu(pid), time.perf_counter()
         for number in range(changes):
             one.update(weight=number + 1)
-            while any(each.resolve(one.provider.name).weight != number + 1 for each in resolvers):
+            while any(each.resolve(one.provider.name).weight != number + 1 for each in resolvers):  # noqa: ASYNC110
                 await trio.sleep(0.001)
         took = time.perf_counter() - began
         spent = cpu(pid) - before - idle * took
-        memory = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+        memory = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())  # noqa: ASYNC240
         print(
             f"{services} services, {watchers} watchers: {spent / changes * 1000:.2f} ms CPU a change, "
             f"{took / changes * 1000:.1f} ms until all have it, idle {idle * 100:.1f} %, "
