@@ -249,6 +249,7 @@ class ServiceDiscovery(Aio[_discovery.ServiceDiscovery]):
     discover = _awaited(_discovery.ServiceDiscovery.discover)
     wait_for_peers = _awaited(_discovery.ServiceDiscovery.wait_for_peers)
     events = _iterated(_discovery.ServiceDiscovery.events)
+    ask = _awaited(_discovery.ServiceDiscovery.ask)
     resolve = direct_call(_discovery.ServiceDiscovery.resolve)
     snapshot = direct_call(_discovery.ServiceDiscovery.snapshot)
     view = direct_call(_discovery.ServiceDiscovery.view)
@@ -283,6 +284,7 @@ class Resolver(Aio[_resolver.Resolver]):
 
     find = _awaited(_resolver.Resolver.find)
     events = _iterated(_resolver.Resolver.events)
+    ask = _awaited(_resolver.Resolver.ask)
     resolve = direct_call(_resolver.Resolver.resolve)
     snapshot = direct_call(_resolver.Resolver.snapshot)
     answers = direct_call(_resolver.Resolver.answers)
@@ -313,6 +315,7 @@ class DaemonClient(Aio[_client.DaemonClient]):
     resolve = _awaited(_client.DaemonClient.resolve)
     snapshot = _awaited(_client.DaemonClient.snapshot)
     rounds = _awaited(_client.DaemonClient.rounds)
+    ask = _awaited(_client.DaemonClient.ask)
     watch = _awaited(_client.DaemonClient.watch)
 
 

@@ -28,8 +28,10 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
+from nngkit.calls import client as _calls_client
+from nngkit.calls import server as _calls_server
 from nngkit.discovery import _sigterm
 from nngkit.discovery import client as _client
 from nngkit.discovery import daemon as _daemon
@@ -45,9 +47,11 @@ from nngkit.documents.versions import EditStream
 from nngkit.hosted import Hosted, HostedProperty, direct_call, hosted_property, loop_call, signature_of
 from nngkit.loop_waits import asked_by, on_behalf
 from nngkit.portal import BlockingIterator, Host, end, the_portal
+from nngkit.protocols import DEFAULT, Timeout
 
-__all__ = ["Daemon", "DaemonClient", "DocumentPeer", "Resolver", "Service", "ServiceDiscovery"]
+__all__ = ["Client", "Daemon", "DaemonClient", "DocumentPeer", "Resolver", "Server", "Service", "ServiceDiscovery"]
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -123,6 +127,7 @@ class ServiceDiscovery(Blocking[_discovery.ServiceDiscovery]):
     def __init__(self) -> None: ...
 
     discover = _blocking_call(_discovery.ServiceDiscovery.discover)
+    ask = _blocking_call(_discovery.ServiceDiscovery.ask)
     wait_for_peers = _blocking_call(_discovery.ServiceDiscovery.wait_for_peers)
     events = _iterator(_discovery.ServiceDiscovery.events)
     resolve = direct_call(_discovery.ServiceDiscovery.resolve)
@@ -158,6 +163,7 @@ class Resolver(Blocking[_resolver.Resolver]):
     def __init__(self) -> None: ...
 
     find = _blocking_call(_resolver.Resolver.find)
+    ask = _blocking_call(_resolver.Resolver.ask)
     events = _iterator(_resolver.Resolver.events)
     resolve = direct_call(_resolver.Resolver.resolve)
     snapshot = direct_call(_resolver.Resolver.snapshot)
@@ -188,7 +194,84 @@ class DaemonClient(Blocking[_client.DaemonClient]):
     resolve = _blocking_call(_client.DaemonClient.resolve)
     snapshot = _blocking_call(_client.DaemonClient.snapshot)
     rounds = _blocking_call(_client.DaemonClient.rounds)
+    ask = _blocking_call(_client.DaemonClient.ask)
     watch = _blocking_call(_client.DaemonClient.watch)
+
+
+class Client(Blocking[_calls_client.Client]):
+    """Calls a service by its name: see nngkit.Client. `discovery` takes objects of this module.
+
+    Calls are made in the calling thread; hedged calls and streams in the loop's.
+    """
+
+    _of = _calls_client.Client
+
+    @signature_of(_calls_client.Client)
+    def __init__(self) -> None: ...
+
+    def _construct(self, *arguments: Any, **options: Any) -> None:
+        source = options.get("discovery")
+        if isinstance(source, Blocking):
+            options["discovery"] = source._open_object()[1]
+        super()._construct(*arguments, **options)
+
+    @as_in(_calls_client.Client.request)
+    def request(
+        self,
+        body: Any,
+        *,
+        timeout: Timeout = DEFAULT,
+        method: str = "",
+        idempotent: bool | None = None,
+        hedge: float | None = None,
+    ) -> Any:
+        portal, inner = self._open_object()
+        if hedge is None and not inner.hedges:
+            return inner.request_blocking(body, timeout=timeout, method=method, idempotent=idempotent)
+        call = functools.partial(inner.request, timeout=timeout, method=method, idempotent=idempotent, hedge=hedge)
+        return portal.call(call, body)
+
+    @as_in(_calls_client.Client.stream)
+    def stream(self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "") -> BlockingIterator[Any]:
+        portal, inner = self._open_object()
+
+        async def parts() -> AsyncGenerator[Any, None]:
+            async with inner.stream(body, timeout=timeout, method=method) as stream:
+                async for part in stream:
+                    yield part
+
+        return BlockingIterator(portal, parts())
+
+    wait_for_providers = _blocking_call(_calls_client.Client.wait_for_providers)
+    stats: HostedProperty[_calls_client.ClientStats] = hosted_property(_calls_client.Client.stats)
+
+
+class Server(Blocking[_calls_server.Server]):
+    """A provider of a service: see nngkit.Server. Handlers are plain functions, which run in worker threads."""
+
+    _of = _calls_server.Server
+
+    @signature_of(_calls_server.Server)
+    def __init__(self) -> None: ...
+
+    @overload
+    def method(self, handler: str) -> Callable[[F], F]: ...
+    @overload
+    def method(self, handler: F) -> F: ...
+    @as_in(_calls_server.Server.method)
+    def method(self, handler: Any) -> Any:
+        return self._inner.method(handler)
+
+    @as_in(_calls_server.Server.update)
+    def update(self, **changes: Any) -> None:
+        portal, inner = self._open_object()
+        portal.do(functools.partial(inner.update, **changes))
+
+    wait_for_daemons = _blocking_call(_calls_server.Server.wait_for_daemons)
+    drain = loop_call(_calls_server.Server.drain)
+    address: HostedProperty[str] = hosted_property(_calls_server.Server.address)
+    provider: HostedProperty[Provider] = hosted_property(_calls_server.Server.provider)
+    stats: HostedProperty[_calls_server.ServerStats] = hosted_property(_calls_server.Server.stats)
 
 
 class DocumentPeer(Blocking[_peer.DocumentPeer]):

@@ -24,6 +24,7 @@ from nngkit.blocking import Daemon, DaemonClient, DocumentPeer, Resolver, Servic
 from nngkit.discovery import DaemonSettings, Event, Reason, State
 from nngkit.documents import Document, Map, Text, awareness, document, shared, threads, undo
 from nngkit.portal import the_portal
+from nngkit.testing import eventually
 
 ANY = "tcp://127.0.0.1:0"
 HERE = "tcp://10.0.0.1:9000"
@@ -620,3 +621,42 @@ def test_blocking_document_has_the_whole_interface_of_the_async_one(ours: type) 
         here, there = getattr(ours, name), getattr(theirs, name)
         if callable(there) and name not in ("changes", "undo", "text", "map", "array", "at"):
             assert list(inspect.signature(here).parameters) == list(inspect.signature(there).parameters)
+
+
+# ---- calls -----------------------------------------------------------------------------------------------------------
+
+
+def test_threads_call_a_server_by_name() -> None:
+    def answer(body: bytes) -> bytes:
+        return threading.current_thread().name.encode() + body
+
+    with (
+        ServiceDiscovery(listen=ANY, interval=1000) as discovery,
+        blocking.Server("answer", answer, discovery=discovery.address) as server,
+        blocking.Client("answer", discovery=discovery, timeout=WAIT) as client,
+    ):
+        reply = client.request(b"!")
+        assert reply.endswith(b"!")
+        assert not reply.startswith(threading.current_thread().name.encode())
+        assert client.request(b"?", hedge=5.0).endswith(b"?")
+        assert server.stats.replies == 2
+        assert client.stats.requests == 2
+        with pytest.raises(TimedOut):
+            blocking_calls(client)
+        server.drain()
+        eventually(lambda: "answer" not in discovery.snapshot())
+
+
+def blocking_calls(client: blocking.Client) -> None:
+    client.wait_for_providers(2, timeout=0.05)
+
+
+def test_a_generator_streams_to_a_thread() -> None:
+    server = blocking.Server("answer", codec="cbor")
+
+    @server.method
+    def count(body: int) -> Iterator[int]:
+        yield from range(body)
+
+    with server, blocking.Client("answer", addresses=server.address, codec="cbor", timeout=WAIT) as client:
+        assert list(client.stream(5, method="count")) == [0, 1, 2, 3, 4]

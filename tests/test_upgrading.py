@@ -73,6 +73,8 @@ def test_a_message_of_the_version_before_decodes_to_the_same_fields(message: dic
     decoded = DECODERS.get(message["kind"], survey)(data)
     new_names = RENAMED.get(message["name"], {})
     fields = RESHAPED.get(message["name"], dict)(message["fields"])
+    if message["kind"] == "survey" and "text" not in message["name"]:
+        fields = {"domain": "", **fields}
     assert described(decoded) == {new_names.get(name, name): value for name, value in fields.items()}
     if message["kind"] in ("bus", "request", "reply"):
         assert wire.encode(decoded) == data

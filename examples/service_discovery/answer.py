@@ -42,6 +42,7 @@ async def main() -> None:
                 discovery=settings.discovery,
                 zone=settings.zone,
                 priority=settings.priority,
+                domain=settings.domain,
                 tls=settings.certificates.tls,
             ) as service,
             trio.open_nursery() as nursery,

@@ -26,7 +26,9 @@ NAME = os.environ.get("SERVICE_NAME", "answer")
 
 async def main() -> None:
     settings = ClientSettings.from_environment()
-    async with Resolver(settings.daemons, prefer=settings.prefer, tls=settings.certificates.tls) as resolver:
+    async with Resolver(
+        settings.daemons, prefer=settings.prefer, domain=settings.domain, tls=settings.certificates.tls
+    ) as resolver:
         provider = await resolver.find(NAME, timeout=10)
         async with Req(dial=provider.address) as service:
             answer = await service.arequest(b"What is the answer?", timeout=5)

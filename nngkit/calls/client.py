@@ -134,6 +134,7 @@ class Client(UnderTrio):
     hedge       seconds after which an idempotent call asks a second provider too; the first reply wins
     recv_max_size   bytes of the largest reply
     tls         for the providers' addresses; the host in an address must be in its certificate. daemon_tls: for daemons
+    domain      of the daemons, see Resolver; default: from the environment, with their addresses
 
     Raises ConfigError for an unusable value.
     """
@@ -161,6 +162,7 @@ class Client(UnderTrio):
         recv_max_size: int = MIB,
         tls: TLS | None = None,
         daemon_tls: TLS | None = None,
+        domain: str = "",
         rng: RandomSource | None = None,
     ) -> None:
         try:
@@ -186,10 +188,10 @@ class Client(UnderTrio):
         self._discovery = discovery
         self._resolver = None
         if discovery is None and addresses is None:
-            self._resolver = Resolver(
-                ClientSettings.from_environment().daemons if daemons is None else daemons,
-                tls=daemon_tls,
-            )
+            if daemons is None:
+                settings = ClientSettings.from_environment()
+                daemons, domain = settings.daemons, domain or settings.domain
+            self._resolver = Resolver(daemons, domain=domain, tls=daemon_tls)
         self._pool = Pool(
             preference=self._prefer,
             policy=check_policy(policy),
@@ -285,6 +287,15 @@ class Client(UnderTrio):
             return await self._caller.request(call)
         return await self._hedged(call, seconds)
 
+    def request_blocking(
+        self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "", idempotent: bool | None = None
+    ) -> Any:
+        """Like `request`, without hedging, for a thread other than the loop's; an interrupt (Ctrl-C) gives up the call.
+
+        nngkit.blocking.Client.request calls it.
+        """
+        return self._caller.request_blocking(self._call(body, timeout, method, idempotent))
+
     def stream(self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "") -> Stream:
         """Return the parts of a reply as an async iterator; needs a codec. `timeout`: seconds for all of it."""
         call = self._call(body, timeout, method, None)
@@ -292,6 +303,11 @@ class Client(UnderTrio):
             raise ConfigError("stream", "needs a codec: codec='cbor' or 'json', at the server too")
         call.stream = True
         return Stream(self._caller, call)
+
+    @property
+    def hedges(self) -> bool:
+        """True if idempotent calls are hedged unless they say otherwise."""
+        return self._hedge is not None
 
     def _call(self, body: Any, timeout: Timeout, method: str, idempotent: bool | None) -> Call:
         if self._caller.closed or "_entered" not in self.__dict__:

@@ -38,8 +38,9 @@ from nngkit.calls._running import Running
 from nngkit.calls.handlers import call_plainly
 from nngkit.calls.messages import Codec, check_codec
 from nngkit.discovery import _sigterm
+from nngkit.discovery.domains import check_domain
 from nngkit.discovery.provider import PRIORITY, Provider
-from nngkit.discovery.service import Service, check_callable
+from nngkit.discovery.service import OnQuestion, Service, check_callable
 from nngkit.errors import ConfigError
 from nngkit.protocols import TLS, PeerEvent, Rep, Stats
 
@@ -96,6 +97,7 @@ class Server(UnderTrio):
     recv_max_size bytes of the largest request, and with a codec of the largest reply
     load          said to discovery: a number or function; default: the share of `concurrency` that is in use
     tls           certificates of the socket; daemon_tls: towards the daemons
+    on_question, domain   see Service; INFO and STATS questions get the server's own information and counters
     sigterm       drain and leave on SIGTERM, if the program leaves that signal at its default
     id, version, zone, priority, weight, tags: see Provider
 
@@ -126,6 +128,8 @@ class Server(UnderTrio):
         tags: Iterable[str] = (),
         tls: TLS | None = None,
         daemon_tls: TLS | None = None,
+        domain: str = "",
+        on_question: OnQuestion | None = None,
         sigterm: bool = True,
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= MOST_CONCURRENCY:
@@ -146,6 +150,8 @@ class Server(UnderTrio):
         self._tls = tls
         self._daemon_tls = daemon_tls
         self._sigterm = sigterm
+        self._domain = check_domain(domain)
+        self._on_question = on_question
         self._record: dict[str, Any] = {
             "id": id,
             "version": version,
@@ -218,6 +224,10 @@ class Server(UnderTrio):
                 discovery=self._daemons,
                 load=self._running.load if self._load is None else self._load,
                 tls=self._daemon_tls,
+                domain=self._domain,
+                on_question=self._on_question,
+                info=self._info,
+                stats=self._plain_stats,
                 sigterm=False,
                 **self._record,
             )

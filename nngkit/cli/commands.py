@@ -11,6 +11,9 @@ COMMANDS: Final = {
     "discover": "list the services that the discovery daemons know",
     "resolve": "print the address of one provider of a service",
     "watch": "print each change of the services, run a command at it, or fill in a template",
+    "call": "call a service by its name, once or for each line of standard input",
+    "serve": "run a program as a service: a process for each call, or for each line",
+    "ask": "ask services a question, print their answers",
     "cat": "send and receive by any protocol: nngcat and nanocat in one, and more",
     "pub": "publish: send each message to all subscribers",
     "sub": "subscribe: print published messages, all or by topic",
@@ -55,7 +58,7 @@ PROGRAMS: Final = {  # nanocat's links, with the protocol of each
 STAND_INS: Final = {"nngcat", "nanocat", *PROGRAMS}
 PACKAGES: Final = {
     **dict.fromkeys(("cat", "nngcat", "nanocat"), "cat"),
-    **dict.fromkeys(("discoverd", "discover", "resolve", "watch"), "discovery"),
+    **dict.fromkeys(("ask", "call", "discoverd", "discover", "resolve", "serve", "watch"), "discovery"),
     **dict.fromkeys(("journal", "record", "replay", "spark"), "journal"),
     **dict.fromkeys(("bench", "completion", "device", "doctor", "man", "ping", "top"), "tools"),
     "doc": "doc",

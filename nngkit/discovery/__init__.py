@@ -2,7 +2,8 @@
 
 ::
 
-    pure     provider  messages  queries  watch               values, and their encoding
+    pure     provider  messages  queries  watch  domains      values, and their encoding
+             questions  question_messages  question_round     questions to services: values, encoding, state of one
              registry (liveness, round_evaluation,            state of the services that one daemon sees
              provider_table)
              lanes                                            choice of a provider
@@ -24,22 +25,46 @@ if TYPE_CHECKING:
     from nngkit.discovery.daemon import Daemon
     from nngkit.discovery.liveness import LivenessRules, RegistryLimits
     from nngkit.discovery.provider import Event, Provider, Reason, RoundFigures, State, Status
+    from nngkit.discovery.questions import (
+        INFO,
+        PING,
+        STATS,
+        Answer,
+        AskResult,
+        Bid,
+        Failure,
+        Question,
+        Reserved,
+        Until,
+        bids,
+        deadline,
+        first,
+    )
     from nngkit.discovery.resolver import Resolver
     from nngkit.discovery.service import Service, ServiceStats
     from nngkit.discovery.service_discovery import DiscoveryStats, ServiceDiscovery
     from nngkit.discovery.settings import ClientSettings, DaemonSettings, ServiceSettings
 
 __all__ = [
+    "INFO",
+    "PING",
+    "STATS",
+    "Answer",
+    "AskResult",
+    "Bid",
     "ClientSettings",
     "Daemon",
     "DaemonClient",
     "DaemonSettings",
     "DiscoveryStats",
     "Event",
+    "Failure",
     "LivenessRules",
     "Provider",
+    "Question",
     "Reason",
     "RegistryLimits",
+    "Reserved",
     "Resolver",
     "RoundFigures",
     "Service",
@@ -48,12 +73,20 @@ __all__ = [
     "ServiceStats",
     "State",
     "Status",
+    "Until",
+    "bids",
+    "deadline",
+    "first",
 ]
 
 _MODULES = {
     "client": ("DaemonClient",),
     "daemon": ("Daemon",),
     "provider": ("Event", "Provider", "Reason", "RoundFigures", "State", "Status"),
+    "questions": (
+        *("INFO", "PING", "STATS", "Answer", "AskResult", "Bid", "Failure", "Question", "Reserved", "Until"),
+        *("bids", "deadline", "first"),
+    ),
     "resolver": ("Resolver",),
     "liveness": ("RegistryLimits", "LivenessRules"),
     "service": ("Service", "ServiceStats"),

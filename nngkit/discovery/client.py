@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
 
 from nngkit.background import UnderTrio
+from nngkit.discovery.domains import check_domain, domain_of, other_domain, with_domain
 from nngkit.discovery.lanes import Suspects, make_preference
 from nngkit.discovery.provider import PROTOCOL_VERSION, Provider, Status
 from nngkit.discovery.queries import (
@@ -36,8 +38,11 @@ from nngkit.discovery.queries import (
     SnapshotReply,
     parse_daemon_reply,
 )
+from nngkit.discovery.question_messages import AskQuery, make_ask, parse_ask_reply
+from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make_result
+from nngkit.discovery.questions import deadline as until_deadline
 from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_reply
-from nngkit.errors import BadMessage, ServiceNotFound, TimedOut, Unreachable
+from nngkit.errors import BadMessage, Broken, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent, Req
 
 __all__ = ["DaemonClient"]
@@ -47,12 +52,14 @@ log = logging.getLogger("nngkit.discovery")
 PAGES: Final = 256
 """Cap on the pages of one snapshot: four times as many as a daemon holds."""
 
+DEFAULT_UNTIL: Final = until_deadline(1.0)
+
 
 class DaemonClient(UnderTrio):
     """Connection to one daemon's query address; use it with `async with`.
 
     `timeout`: seconds that a call may take; None: for ever. Entering does not wait for the daemon. Raises ConfigError
-    for an invalid address. Calls may overlap.
+    for an invalid address. Calls may overlap. Every call raises Broken if the daemon is of another `domain`.
     """
 
     def __init__(
@@ -60,6 +67,7 @@ class DaemonClient(UnderTrio):
         address: str,
         *,
         timeout: float | None = 1.0,
+        domain: str = "",
         tls: TLS | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -67,6 +75,8 @@ class DaemonClient(UnderTrio):
         self.timeout = timeout
         self._tls = tls
         self._clock = clock
+        self._domain = check_domain(domain)
+        self._checked = not self._domain  # True once the daemon at the other end has named our domain
         self._met = False
         self._old = False  # True once the daemon has replied in an older version
 
@@ -88,6 +98,7 @@ class DaemonClient(UnderTrio):
 
     def _peer(self, event: PeerEvent) -> None:
         self._met = True  # on any thread
+        self._checked = not self._domain
 
     @property
     def connected(self) -> bool:
@@ -145,6 +156,32 @@ class DaemonClient(UnderTrio):
             raise self._unexpected(reply)
         return reply
 
+    async def ask(
+        self, question: bytes | Reserved, name: str | None = None, *, until: Until = DEFAULT_UNTIL
+    ) -> AskResult:
+        """Have the daemon ask the providers of `name`, or of all services; see ServiceDiscovery.ask."""
+        ask = make_ask(uuid.uuid4().hex, question, name, until)
+        started = time.monotonic()
+        return make_result(await self.outcomes(ask), until, time.monotonic() - started)
+
+    async def outcomes(self, ask: AskQuery) -> tuple[Outcome, ...]:
+        """Have the daemon ask; return what became of it for each provider. `ask` may repeat one that it has had."""
+        found: list[Outcome] = []
+        for _ in range(PAGES):
+            body = await self._request(ask.encode(len(found)), ask.timeout)
+            reply = parse_ask_reply(body, self.address)
+            if reply is None:
+                refused = parse_daemon_reply(body, self._clock(), self.address)
+                if isinstance(refused, RefusedReply) and "ask-question" in refused.message:
+                    raise Broken(f"discovery daemon at {self.address} is too old to ask questions")
+                raise refused.error() if isinstance(refused, RefusedReply) else self._unexpected(refused)
+            found.extend(reply.outcomes)
+            if reply.after is None:
+                return tuple(found)
+            if reply.after != len(found):
+                break
+        raise BadMessage("daemon reply", "its pages do not end", self.address)
+
     async def watch(self, daemon: str, version: int, *, wait: float) -> WatchReply:
         """Return the daemon's state once it is no longer (`daemon`, `version`), or after `wait` seconds."""
         return parse_watch_reply(await self._request(WatchQuery(daemon, version, wait).encode(), wait), self.address)
@@ -159,6 +196,24 @@ class DaemonClient(UnderTrio):
         return reply
 
     async def _request(self, body: bytes, more: float = 0.0) -> bytes:
+        if not self._checked:  # daemons without domains answer callers of any
+            reply = await self._exchange(with_domain(WatchQuery().encode(), self._domain))
+            if domain_of(reply) != self._domain:
+                self._raise_refusal(reply)
+                raise Broken(f"discovery daemon at {self.address}: {other_domain(domain_of(reply), self._domain)}")
+            self._checked = True
+        reply = await self._exchange(with_domain(body, self._domain), more)
+        self._raise_refusal(reply)
+        return reply
+
+    def _raise_refusal(self, reply: bytes) -> None:
+        """Raise Broken if the daemon refuses all callers of our domain."""
+        if b"unavailable" in reply[:128]:
+            refused = parse_daemon_reply(reply, self._clock(), self.address)
+            if isinstance(refused, RefusedReply):
+                raise refused.error()
+
+    async def _exchange(self, body: bytes, more: float = 0.0) -> bytes:
         seconds = None if self.timeout is None else self.timeout + more
         try:
             return await self._req.arequest(body, timeout=seconds)

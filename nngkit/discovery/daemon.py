@@ -26,8 +26,11 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background, UnderTrio
+from nngkit.discovery._ask_desk import AskDesk
+from nngkit.discovery.domains import domain_of, other_domain, with_domain
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures
 from nngkit.discovery.queries import RefusedReply, RoundsQuery, parse_daemon_query
+from nngkit.discovery.question_messages import is_ask_query
 from nngkit.discovery.service_discovery import ServiceDiscovery
 from nngkit.discovery.settings import DaemonSettings, query_address
 from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_query
@@ -51,8 +54,8 @@ class Daemon(UnderTrio):
     tls        for both sockets; default: the certificates of `settings`
     id         see ServiceDiscovery
 
-    `stats` counts "requests", "bad requests" and "unanswered" ones. Entering raises ConfigError for an invalid address,
-    Unreachable for one that cannot be listened on.
+    `stats` counts "requests", "bad requests", "unanswered" ones, and those of an "other domain". Entering raises
+    ConfigError for an invalid address, Unreachable for one that cannot be listened on.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Daemon(UnderTrio):
             interval=self.settings.interval,
             text=self.settings.text,
             id=id,
+            domain=self.settings.domain,
             on_round=on_round,
             tls=tls,
         )
@@ -97,6 +101,7 @@ class Daemon(UnderTrio):
         except BaseException:
             await self.discovery.__aexit__(None, None, None)
             raise
+        self._desk = AskDesk(self.discovery, self._background)
         self._background.start(self._serve)
         return self
 
@@ -153,8 +158,16 @@ class Daemon(UnderTrio):
     async def _answer(self, request: Request) -> bytes:
         peer = request.pipe.address if request.pipe else None
         self.stats["requests"] += 1
+        ours = self.discovery.domain
+        if (theirs := domain_of(request.body)) != ours:
+            self.stats["other domain"] += 1
+            return RefusedReply(self.discovery.id, "unavailable", other_domain(ours, theirs)).encode()
+        if is_ask_query(request.body):
+            asked = await self._desk.answer(request.body, request.pipe.id if request.pipe else 0, peer)
+            if asked is not None:
+                return asked
         if (watch := parse_watch_query(request.body, peer)) is not None:
-            return await self._watch(watch, request)
+            return with_domain(await self._watch(watch, request), ours)
         try:
             query = parse_daemon_query(request.body, peer)
         except (BadMessage, TooLarge) as error:

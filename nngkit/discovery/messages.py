@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nngkit import envelope
+from nngkit.discovery.domains import domain_field
 from nngkit.discovery.provider import (
     MAX_ADDRESS,
     MAX_NAME,
@@ -82,13 +83,14 @@ def is_cbor(body: bytes) -> bool:
 class SurveyQuery:
     """A daemon's survey query. `daemon`: its id. `round`: its own count, for logs. Unknown flags have no meaning.
 
-    `speaks`: the highest version that the daemon reads.
+    `speaks`: the highest version that the daemon reads. `domain`: of the daemon (domains.py).
     """
 
     daemon: str
     round: int
     flags: frozenset[str] = frozenset()
     speaks: int = field(default=PROTOCOL_VERSION, compare=False)
+    domain: str = ""
 
     def encode(self) -> bytes:
         """Encode the message. Raises ValueError for a daemon id that check_id refuses."""
@@ -102,6 +104,8 @@ class SurveyQuery:
         }
         if self.flags:
             fields["flags"] = sorted(self.flags)
+        if self.domain:
+            fields["domain"] = self.domain
         return envelope.encode(fields, limit=envelope.CONTROL_LIMIT)
 
 
@@ -111,7 +115,8 @@ class SurveyReply:
 
     `sender`: an id, new at every start of the process. `relay`: other processes may answer on this pipe too, so one
     reply is not the last. `bye`: the sender is leaving, and all that it listed drains (`providers` is ignored).
-    `version`: the message version that it is sent in.
+    `version`: the message version that it is sent in. `domain`: of the sender. To a daemon of another domain a process
+    says its domain alone, without providers: it is counted, and no round waits for it.
     """
 
     sender: str
@@ -119,6 +124,7 @@ class SurveyReply:
     relay: bool = False
     bye: bool = False
     version: int = field(default=PROTOCOL_VERSION, compare=False)
+    domain: str = ""
 
     def encode(self) -> bytes:
         """Encode the message. Raises ValueError over MAX_RECORDS, a duplicate, a missing id; TooLarge over 64 KiB."""
@@ -136,6 +142,8 @@ class SurveyReply:
             fields["relay"] = True
         if self.bye:
             fields["bye"] = True
+        if self.domain:
+            fields["domain"] = self.domain
         return envelope.encode(fields, limit=envelope.CONTROL_LIMIT)
 
 
@@ -173,7 +181,8 @@ def parse_survey_query(body: bytes, peer: str | None = None) -> SurveyQuery | No
     except ValueError as error:
         raise BadMessage(what, str(error), peer) from error
     number = envelope.field(fields, "round", int, what=what, peer=peer, low=0, high=MAX_ROUND)
-    return SurveyQuery(daemon, number, frozenset(flags), answer_version(fields, version, what, peer))
+    speaks = answer_version(fields, version, what, peer)
+    return SurveyQuery(daemon, number, frozenset(flags), speaks, domain_field(fields, what=what, peer=peer))
 
 
 def parse_survey_reply(body: bytes, peer: str | None = None) -> SurveyReply | TextReply:
@@ -189,6 +198,7 @@ def parse_survey_reply(body: bytes, peer: str | None = None) -> SurveyReply | Te
         relay=envelope.field(fields, "relay", bool, what=what, peer=peer, default=False),
         bye=envelope.field(fields, "bye", bool, what=what, peer=peer, default=False),
         version=version,
+        domain=domain_field(fields, what=what, peer=peer),
     )
     try:
         check_id(reply.sender, "sender")

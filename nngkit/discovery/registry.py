@@ -98,6 +98,7 @@ COUNTERS: Final = (
     "bad cbor",
     "bad text",
     "newer version",
+    "other domain",  # from a service of another domain, or in text while ours is not the default
     "older version",  # accepted, with priority 8 whatever the records say
     "too large",
     "after leaving",  # from a pipe that was lost
@@ -113,10 +114,14 @@ _BODY_KEPT = 4_096  # bytes of a reply kept to recognize a repeat: 20 providers,
 class Registry:
     """State machine of this module's docstring. `now`: seconds on one monotonic clock.
 
-    Not thread-safe: one task, or one lock, owns it. Inputs return the events that they caused, in order.
+    Not thread-safe: one task, or one lock, owns it. Inputs return the events that they caused, in order. Services of
+    another `domain` are counted and make no row.
     """
 
-    def __init__(self, *, rules: LivenessRules | None = None, limits: RegistryLimits | None = None) -> None:
+    def __init__(
+        self, *, rules: LivenessRules | None = None, limits: RegistryLimits | None = None, domain: str = ""
+    ) -> None:
+        self._domain = domain
         self._rules = rules or LivenessRules()
         self._limits = limits or RegistryLimits()
         self._table = ProviderTable(self._limits)
@@ -270,6 +275,11 @@ class Registry:
         self._table.forget_old(self._clock(now))
         return self._table.view()
 
+    def named(self, name: str | None) -> tuple[Status, ...]:
+        """Return the rows of a name, of all without one, down and draining included, in no order."""
+        rows = self._table.rows.values() if name is None else self._table.named(name)
+        return tuple(row.status() for row in rows)
+
     # Replies
 
     def _clock(self, now: float) -> float:
@@ -299,6 +309,10 @@ class Registry:
         pipe.spoke = True
         if this.ended:
             self._counters["late"] += 1
+        if (reply.domain if isinstance(reply, SurveyReply) else "") != self._domain:
+            self._counters["other domain"] += 1
+            self._mark_answered(pipe, this)
+            return
         if isinstance(reply, SurveyReply) and reply.version < PROTOCOL_VERSION:
             self._counters["older version"] += 1
         if isinstance(reply, TextReply):

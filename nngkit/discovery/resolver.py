@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, suppress
 from types import TracebackType
@@ -28,9 +29,14 @@ import trio
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.discovery._event_feed import EventFeed
 from nngkit.discovery.client import DaemonClient
+from nngkit.discovery.domains import check_domain
 from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.merged_view import MergedView
 from nngkit.discovery.provider import Event, Provider, State
+from nngkit.discovery.question_messages import AskQuery, make_ask
+from nngkit.discovery.question_round import OutcomeMerger
+from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make_result
+from nngkit.discovery.questions import deadline as until_deadline
 from nngkit.discovery.watch import MAX_WAIT
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent
@@ -46,6 +52,10 @@ PAUSE: Final = 0.02
 RETRY: Final = 0.5
 """Seconds to wait after an invalid reply, or one that came too soon."""
 
+SLOW: Final = 0.25
+"""Seconds after the end of a question that a daemon is still waited for, if another one has replied."""
+DEFAULT_UNTIL: Final = until_deadline(1.0)
+
 
 class Resolver(UnderTrio):
     """View of all providers, kept current from the daemons' query addresses. Use it with `async with`, under trio.
@@ -53,6 +63,7 @@ class Resolver(UnderTrio):
     timeout   seconds for a reply of a daemon; None: for ever. Entering waits that long for the first daemon to reply
     prefer    zones in order, tried before all others, whatever the priorities; the default of `resolve` and `find`
     watch     seconds, see WATCH
+    domain    daemons of another are used as little as unreachable ones
 
     Entering raises ConfigError for an invalid address. An unreachable daemon is no error; it is used once it is
     reachable.
@@ -65,6 +76,7 @@ class Resolver(UnderTrio):
         timeout: float = 1.0,
         prefer: str | Iterable[str] = (),
         watch: float = WATCH,
+        domain: str = "",
         tls: TLS | None = None,
         rng: RandomSource | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -77,6 +89,7 @@ class Resolver(UnderTrio):
         self._timeout = timeout
         self._preference = make_preference(prefer, (), "", "last")
         self._watch = watch
+        self._domain = check_domain(domain)
         self._tls = tls
         self._rng = rng or random.Random()
         self._clock = clock
@@ -91,7 +104,9 @@ class Resolver(UnderTrio):
         self._viewed = WakeUp()
         try:
             for address in self.daemons:
-                client = DaemonClient(address, timeout=self._timeout, tls=self._tls, clock=self._clock)
+                client = DaemonClient(
+                    address, timeout=self._timeout, domain=self._domain, tls=self._tls, clock=self._clock
+                )
                 await client.__aenter__()
                 self._clients.append(client)
             await self._background.open()
@@ -170,6 +185,49 @@ class Resolver(UnderTrio):
     def snapshot(self) -> dict[str, frozenset[Provider]]:
         """Return the providers that `resolve` chooses from, by name."""
         return self._views.snapshot()
+
+    async def ask(
+        self, question: bytes | Reserved, name: str | None = None, *, until: Until = DEFAULT_UNTIL
+    ) -> AskResult:
+        """Have all daemons ask the providers of `name`, or of all services; see ServiceDiscovery.ask.
+
+        A service that several daemons ask is asked once. Raises the error of a daemon only if none replies.
+        """
+        ask = make_ask(uuid.uuid4().hex, question, name, until)
+        started = time.monotonic()
+        return make_result(await self._outcomes(ask), until, time.monotonic() - started)
+
+    async def _outcomes(self, ask: AskQuery) -> tuple[Outcome, ...]:
+        clients = [client for client in self._clients if self._views.answers(client.address)] or self._clients
+        merged = OutcomeMerger(ask.count)
+        replied = trio.Event()
+        errors: list[NngkitError] = []
+
+        async def one(client: DaemonClient) -> None:
+            try:
+                merged.add(await client.outcomes(ask))
+            except NngkitError as error:
+                errors.append(error)
+            else:
+                replied.set()
+            if merged.enough:
+                scope.cancel()
+
+        async def late() -> None:
+            await trio.sleep(ask.timeout + SLOW)
+            await replied.wait()
+            scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            scope = nursery.cancel_scope
+            async with trio.open_nursery() as asking:
+                nursery.start_soon(late)
+                for client in clients:
+                    asking.start_soon(one, client)
+            scope.cancel()
+        if not replied.is_set():
+            raise errors[0]
+        return merged.outcomes()
 
     @property
     def fresh(self) -> bool:

@@ -30,12 +30,16 @@ import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.discovery import _sigterm
+from nngkit.discovery._answering import Answering, OnQuestion
+from nngkit.discovery.domains import check_domain
 from nngkit.discovery.messages import SurveyReply, TextReply, parse_survey_query
 from nngkit.discovery.provider import PRIORITY, PROTOCOL_VERSION, Provider
+from nngkit.discovery.question_messages import is_question
+from nngkit.discovery.questions import Facts
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Query, Respondent, Stats
 
-__all__ = ["Service", "ServiceStats"]
+__all__ = ["OnQuestion", "Service", "ServiceStats"]
 
 log = logging.getLogger("nngkit.discovery")
 
@@ -43,14 +47,15 @@ QUERY_SIZE: Final = 64 * 1024  # a control message; a query is under 200 bytes
 ANSWERING: Final = 64  # cap on replies in progress: one to a daemon that does not read takes 0.25 s
 GOODBYE: Final = 1.0  # seconds for the goodbye on leaving, if a daemon does not read
 LINGER: Final = 0.2  # seconds in which accepted replies are still written
+COUNTERS: Final = ("queries", "text_queries", "answers", "bad", "skipped", "other_domain", "questions")
 HEARD: Final = 0.25  # seconds for daemons to disconnect after a goodbye, as ours do
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceStats:
-    """Counters of a Service. `skipped`: queries left unanswered, over the cap on replies in progress.
+    """Counters of a Service. `skipped`: queries and questions left unanswered, over the cap on replies in progress.
 
-    `socket`: the counters of its socket.
+    `other_domain`: queries of daemons of another domain. `socket`: the counters of its socket.
     """
 
     queries: int = 0
@@ -58,6 +63,8 @@ class ServiceStats:
     answers: int = 0
     bad: int = 0
     skipped: int = 0
+    other_domain: int = 0
+    questions: int = 0
     socket: Stats = field(default_factory=Stats)
 
 
@@ -68,6 +75,11 @@ class Service(UnderTrio):
     id          fixed id, kept over restarts; default: new at every start
     version, zone, priority, weight, tags: see Provider
     load        a number, or a quick function called for one at every reply
+    domain      daemons of another domain learn that domain and nothing else
+    on_question function of a Question, plain or async, that returns bytes, None (no answer) or a Bid. A plain one runs
+                in a worker thread. At most 64 run at once, each as long as its answer is awaited; a draining service
+                declines. Exceptions are logged, and the caller gets their text
+    info, stats maps, or quick functions that return one: added to the answers to INFO and STATS
     sigterm     say goodbye on SIGTERM, if the program leaves that signal at its default (see _sigterm.py)
 
     Entering never waits for a daemon. Leaving takes milliseconds, up to 1.25 s if a daemon does not read. Raises
@@ -87,6 +99,10 @@ class Service(UnderTrio):
         weight: int = 100,
         tags: Iterable[str] = (),
         load: float | Callable[[], float] = 0.0,
+        domain: str = "",
+        on_question: OnQuestion | None = None,
+        info: Facts | None = None,
+        stats: Facts | None = None,
         tls: TLS | None = None,
         sigterm: bool = True,
     ) -> None:
@@ -104,6 +120,7 @@ class Service(UnderTrio):
             load=0.0 if callable(load) else load,
         )
         check_callable(address)
+        self._domain = check_domain(domain)
         self._daemons = (discovery,) if isinstance(discovery, str) else tuple(discovery)
         if not self._daemons:
             raise ConfigError("discovery", "no daemon address", discovery)
@@ -113,8 +130,17 @@ class Service(UnderTrio):
         self._asked: dict[int, tuple[Query, int]] = {}  # newest CBOR query of each connection, and its version
         self._old = False  # True once a daemon of an older version has asked
         self._answering = 0
-        self._counters = dict.fromkeys(("queries", "text_queries", "answers", "bad", "skipped"), 0)
+        self._counters = dict.fromkeys(COUNTERS, 0)
         self._background = Background()
+        self._questions = Answering(
+            domain=self._domain,
+            on_question=on_question,
+            info=info,
+            stats=stats,
+            provider=lambda: self.provider,
+            counters=self._counters,
+            background=self._background,
+        )
         self._left = False
 
     async def __aenter__(self) -> Self:
@@ -221,6 +247,8 @@ class Service(UnderTrio):
         async for query in self._respondent:
             if query.pipe is None:
                 continue
+            if is_question(query.body) and self._questions.receive(query):
+                continue
             try:
                 asked = parse_survey_query(query.body, query.pipe.address)
             except (BadMessage, TooLarge) as error:
@@ -228,7 +256,12 @@ class Service(UnderTrio):
                 log.debug("%s", error)
                 continue
             self._counters["queries" if asked else "text_queries"] += 1
-            if asked is not None:
+            if (asked.domain if asked else "") != self._domain:
+                self._counters["other_domain"] += 1
+                if asked is None:
+                    continue
+                answer = SurveyReply(self._sender, domain=self._domain).encode()
+            elif asked is not None:
                 self._remember(query, asked.speaks)
                 answer = self._reply(asked.speaks)
             elif query.pipe.id in self._asked or self._record.draining or self._left:
@@ -272,7 +305,7 @@ class Service(UnderTrio):
     def _reply(self, version: int) -> bytes:
         """Return the current reply, encoded."""
         return SurveyReply(
-            self._sender, () if self._left else (self.provider,), bye=self._left, version=version
+            self._sender, () if self._left else (self.provider,), bye=self._left, version=version, domain=self._domain
         ).encode()
 
     async def _until_disconnected(self, pipes: frozenset[int]) -> None:

@@ -28,10 +28,16 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.discovery._asking import Asking
+from nngkit.discovery.domains import check_domain
 from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.liveness import LivenessRules, RegistryLimits, RoundResult
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
 from nngkit.discovery.queries import DaemonQuery, DaemonReply, RoundsReply, answer_query
+from nngkit.discovery.question_messages import AskQuery, make_ask
+from nngkit.discovery.question_round import MAX_TOTAL
+from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make_result
+from nngkit.discovery.questions import deadline as until_deadline
 from nngkit.discovery.registry import Registry
 from nngkit.discovery.survey_runner import SurveyRunner
 from nngkit.errors import Closed, ConfigError
@@ -45,6 +51,7 @@ ROUNDS: Final = 8  # cap on rounds in progress, more wait their turn: the regist
 NEW_ROUNDS: Final = 4  # and on additional rounds for new connections
 GATHER: Final = 0.02  # seconds, so that connections made at the same time share a round
 COST: Final = 0.0005  # seconds between such rounds for each connection: they take a tenth of a core, not all of it
+DEFAULT_UNTIL: Final = until_deadline(1.0)
 SHORTEST: Final = 0.01  # minimum pause in seconds, also for `interval=0`: without services a round takes no time
 
 
@@ -52,8 +59,9 @@ SHORTEST: Final = 0.01  # minimum pause in seconds, also for `interval=0`: witho
 class DiscoveryStats:
     """Counters of a ServiceDiscovery.
 
-    `counters`: replies and refusals by kind (registry.py's COUNTERS), and connections: "pipes joined", "pipes left",
-    "pipes refused" (by `admit`), "pipes cut" (for flooding). `socket`: the counters of the survey socket.
+    `counters`: replies and refusals by kind (registry.py's COUNTERS), questions and their answers (question_round.py's
+    COUNTERS), and connections: "pipes joined", "pipes left", "pipes refused" (by `admit`), "pipes cut" (for flooding).
+    `socket`: the counters of the survey socket.
     """
 
     counters: Mapping[str, int]
@@ -69,6 +77,7 @@ class ServiceDiscovery(UnderTrio):
     early          background rounds end once every connection has answered, instead of at the deadline
     text           send the article's text query too
     id             of this daemon, sent in its queries; default: new at every start
+    domain         services of another are counted ("other domain") and not shown; the article's are of the default one
     on_round       called with the figures of each round at its end, in the loop; must not block
     rules, limits  of the registry; tls, admit as for every socket; rng and clock are for tests
 
@@ -85,6 +94,7 @@ class ServiceDiscovery(UnderTrio):
         early: bool = True,
         text: bool = True,
         id: str | None = None,
+        domain: str = "",
         on_round: Callable[[RoundFigures], object] | None = None,
         rules: LivenessRules | None = None,
         limits: RegistryLimits | None = None,
@@ -102,13 +112,14 @@ class ServiceDiscovery(UnderTrio):
         self._listen = _several(listen)
         self._dial = _several(dial)
         self._early = early
-        self._text = text
+        self.domain = check_domain(domain)
+        self._text = text and not self.domain
         self._on_round = on_round
         self._tls = tls
         self._admit = admit
         self._rng = rng or random.Random()
         self._clock = clock
-        self._registry = Registry(rules=rules, limits=limits)
+        self._registry = Registry(rules=rules, limits=limits, domain=self.domain)
         self._discovering = 0
         self._background = Background()
 
@@ -123,12 +134,14 @@ class ServiceDiscovery(UnderTrio):
             self._registry,
             id=self.id,
             text=self._text,
+            domain=self.domain,
             background=self._background,
             on_peers=self._peers_changed,
             clock=self._clock,
             tls=self._tls,
             admit=self._admit,
         )
+        self._asking = Asking(surveys, id=self.id, domain=self.domain, grace=self.deadline)
         try:
             surveys.connect(self._listen, self._dial)
             await self._background.open()
@@ -172,6 +185,7 @@ class ServiceDiscovery(UnderTrio):
         with self._surveys.lock:
             counters = dict(self._registry.counters)
         connections = {"joined": stats.joined, "left": stats.left, "refused": stats.refused, "cut": self._surveys.cut}
+        counters |= self._asking.counters
         return DiscoveryStats(counters | {f"pipes {kind}": count for kind, count in connections.items()}, stats)
 
     async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
@@ -257,6 +271,32 @@ class ServiceDiscovery(UnderTrio):
     def now(self) -> float:
         """Return the current time of `clock`."""
         return self._clock()
+
+    # Questions
+
+    async def ask(
+        self, question: bytes | Reserved, name: str | None = None, *, until: Until = DEFAULT_UNTIL
+    ) -> AskResult:
+        """Ask the providers of `name`, of all services without one; return their answers and the providers asked.
+
+        question   bytes, at most 60 KiB, that the services' `on_question` answers; or PING, INFO, STATS
+        until      `deadline(seconds)`, `first(n, timeout=)` or `bids(n, timeout=)`; default: deadline(1.0)
+
+        Returns early once no answer is left to wait for; without services connected, at once. Services that connect
+        meanwhile are not asked. Calls may overlap. If cancelled, later answers are dropped. Raises Closed, ConfigError,
+        TooLarge.
+        """
+        ask = make_ask(uuid.uuid4().hex, question, name, until)
+        started = time.monotonic()
+        return make_result(await self.outcomes(ask), until, time.monotonic() - started)
+
+    async def outcomes(self, ask: AskQuery, limit: int = MAX_TOTAL) -> tuple[Outcome, ...]:
+        """Ask, and return what became of it for each provider: a daemon's side of `ask`. Raises Closed, TooLarge."""
+        with self._surveys.lock:
+            unasked = self._registry.unasked
+        if unasked:  # their providers are not known yet
+            self._background.start(self._in_background, self._new_rounds)
+        return await self._asking.outcomes(ask, limit)
 
     # Rounds
 

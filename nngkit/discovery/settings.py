@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import urlsplit
 
+from nngkit.discovery.domains import check_domain
 from nngkit.discovery.provider import PRIORITIES, PRIORITY, check_name
 from nngkit.errors import ConfigError
 
@@ -60,6 +61,7 @@ VARIABLES: Final = (
     Variable("NNGKIT_ZONE", "", "service, caller", "", "text", "own zone; callers are sent to their own zone first"),
     Variable("NNGKIT_PREFER", "", "caller", "", "list", "zones in order of preference (default: the own zone)"),
     Variable("NNGKIT_PRIORITY", "", "service", "8", "1 to 16", "the lowest is tried first"),
+    Variable("NNGKIT_DOMAIN", "", ALL_READERS, "", "text", "those of other domains are not shown"),
     Variable("NNGKIT_CACERT", "", ALL_READERS, "", "file", "TLS: certificates of the trusted authorities (PEM)"),
     Variable("NNGKIT_CERT", "", ALL_READERS, "", "file", "TLS: own certificate (PEM)"),
     Variable("NNGKIT_KEY", "", ALL_READERS, "", "file", "TLS: own private key (PEM)"),
@@ -98,6 +100,13 @@ class _Environment:
 
     def seconds(self, name: str, low: int) -> float:
         return self.number(name, low, 86_400_000, " of milliseconds") / 1000
+
+    def domain(self) -> str:
+        text, source = self.value("NNGKIT_DOMAIN")
+        try:
+            return check_domain(text)
+        except ConfigError as error:
+            raise ConfigError(source, error.why, text) from error
 
     def certificates(self) -> Certificates:
         cacert, cert, key = (self.value(f"NNGKIT_{name}")[0] for name in ("CACERT", "CERT", "KEY"))
@@ -186,6 +195,7 @@ class DaemonSettings:
     text: bool = True
     warnings: tuple[str, ...] = ()
     certificates: Certificates = Certificates()
+    domain: str = ""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -210,6 +220,7 @@ class DaemonSettings:
             text=read.yes("NNGKIT_TEXT"),
             warnings=tuple(warnings),
             certificates=read.certificates(),
+            domain=read.domain(),
         )
 
 
@@ -223,6 +234,7 @@ class ServiceSettings:
     zone: str = ""
     priority: int = PRIORITY
     certificates: Certificates = Certificates()
+    domain: str = ""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -245,6 +257,7 @@ class ServiceSettings:
             zone=read.value("NNGKIT_ZONE")[0],
             priority=read.number("NNGKIT_PRIORITY", *PRIORITIES, ""),
             certificates=read.certificates(),
+            domain=read.domain(),
         )
 
 
@@ -255,6 +268,7 @@ class ClientSettings:
     daemons: tuple[str, ...]
     prefer: tuple[str, ...] = ()
     certificates: Certificates = Certificates()
+    domain: str = ""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None, *, daemons: tuple[str, ...] = ()) -> Self:
@@ -268,4 +282,4 @@ class ClientSettings:
             survey = _tcp(read.host("NNGKIT_DISCOVERY_HOST"), read.port("NNGKIT_DISCOVERY_PORT"))
             daemons = (dialable(query_address(survey)),)
         zones = read.value("NNGKIT_PREFER")[0].replace(",", " ").split() or [read.value("NNGKIT_ZONE")[0]]
-        return cls(daemons, tuple(filter(None, zones)), read.certificates())
+        return cls(daemons, tuple(filter(None, zones)), read.certificates(), read.domain())

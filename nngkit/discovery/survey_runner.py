@@ -67,6 +67,7 @@ class SurveyRunner:
 
     id           of the surveying daemon, sent in its queries
     text         send the article's text query too
+    domain       sent in its queries
     background   runs its tasks
     on_peers     called in the loop after connections were made or lost
     """
@@ -77,6 +78,7 @@ class SurveyRunner:
         *,
         id: str,
         text: bool,
+        domain: str = "",
         background: Background,
         on_peers: Callable[[], object],
         clock: Callable[[], float],
@@ -89,6 +91,7 @@ class SurveyRunner:
         self.socket = Surveyor(name="discovery", recv_max_size=REPLY_SIZE, tls=tls, admit=admit)
         self._id = id
         self._text = text
+        self._domain = domain
         self._background = background
         self._on_peers = on_peers
         self._clock = clock
@@ -137,7 +140,8 @@ class SurveyRunner:
     async def _run_round(self, running: _RunningRound, deadline: float) -> RoundResult:
         this = running.round
         flags = {FLAG_TEXT} if self._text else set()
-        query = SurveyQuery(self._id, this.number, frozenset(flags | ({FLAG_REASK} if this.reask else set())))
+        flags |= {FLAG_REASK} if this.reask else set()
+        query = SurveyQuery(self._id, this.number, frozenset(flags), domain=self._domain)
         for body in (query.encode(), TEXT_QUERY) if self._text else (query.encode(),):
             try:
                 running.surveys.append(await self.socket.astart(body, timeout=None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections import Counter
 from typing import Any
@@ -160,7 +161,7 @@ async def test_calls_are_shared_among_providers() -> None:
     async with (
         provider() as first,
         provider() as second,
-        Client("answer", addresses=[first.address, second.address], timeout=WAIT) as answer,
+        Client("answer", addresses=[first.address, second.address], rng=random.Random(3), timeout=WAIT) as answer,
     ):
         await answer.wait_for_providers(2, timeout=WAIT)
         for _ in range(40):
@@ -172,7 +173,9 @@ async def test_an_idempotent_call_moves_to_another_provider_when_its_own_is_lost
     async with (
         provider() as first,
         provider() as second,
-        Client("answer", addresses=[first.address, second.address], timeout=WAIT, idempotent=True) as answer,
+        Client(
+            "answer", addresses=[first.address, second.address], rng=random.Random(3), timeout=WAIT, idempotent=True
+        ) as answer,
     ):
         await answer.wait_for_providers(2, timeout=WAIT)
         for each in (first, second):
@@ -196,7 +199,9 @@ async def test_a_frozen_provider_costs_an_idempotent_call_its_attempt_timeout() 
     async with (
         provider() as first,
         provider() as second,
-        Client("answer", addresses=[first.address, second.address], timeout=WAIT, attempt_timeout=0.1) as answer,
+        Client(
+            "answer", addresses=[first.address, second.address], rng=random.Random(3), timeout=WAIT, attempt_timeout=0.1
+        ) as answer,
     ):
         await answer.wait_for_providers(2, timeout=WAIT)
         first.handler = first.keep
@@ -208,7 +213,7 @@ async def test_a_hedged_call_asks_a_second_provider_and_takes_the_first_reply() 
     async with (
         provider() as first,
         provider() as second,
-        Client("answer", addresses=[first.address, second.address], timeout=WAIT) as answer,
+        Client("answer", addresses=[first.address, second.address], rng=random.Random(3), timeout=WAIT) as answer,
     ):
         await answer.wait_for_providers(2, timeout=WAIT)
         first.handler = first.keep
@@ -226,7 +231,7 @@ def test_a_hedged_call_of_an_asyncio_task_is_the_same() -> None:
         async with (
             provider() as first,
             provider() as second,
-            Client("answer", addresses=[first.address, second.address], timeout=WAIT) as answer,
+            Client("answer", addresses=[first.address, second.address], rng=random.Random(3), timeout=WAIT) as answer,
         ):
             await answer.wait_for_providers(2, timeout=WAIT)
             first.handler = first.keep
@@ -250,6 +255,7 @@ async def test_a_provider_that_fails_again_and_again_is_ejected() -> None:
         Client(
             "answer",
             addresses=[first.address, second.address],
+            rng=random.Random(3),
             ejection=Ejection(failures=2, shortest=60.0, longest=60.0),
         ) as answer,
     ):
@@ -385,7 +391,9 @@ async def test_a_call_that_was_refused_goes_elsewhere(kind: str) -> None:
     async with (
         provider(handler=answers(refused)) as first,
         provider(handler=cbor_echo) as second,
-        Client("answer", addresses=[first.address, second.address], codec="cbor", timeout=WAIT) as answer,
+        Client(
+            "answer", addresses=[first.address, second.address], rng=random.Random(3), codec="cbor", timeout=WAIT
+        ) as answer,
     ):
         await answer.wait_for_providers(2, timeout=WAIT)
         for number in range(10):
@@ -420,7 +428,12 @@ async def test_an_unintelligible_reply_raises_bad_message_or_moves_on_if_idempot
         async with (
             provider(handler=cbor_echo) as good,
             Client(
-                "answer", addresses=[bad.address, good.address], codec="cbor", timeout=WAIT, idempotent=True
+                "answer",
+                addresses=[bad.address, good.address],
+                rng=random.Random(3),
+                codec="cbor",
+                timeout=WAIT,
+                idempotent=True,
             ) as both,
         ):
             await both.wait_for_providers(2, timeout=WAIT)
@@ -557,7 +570,7 @@ async def test_many_callers_on_many_threads_leave_the_counters_right() -> None:
     async with (
         provider() as first,
         provider() as second,
-        Client("answer", addresses=[first.address, second.address], timeout=WAIT) as answer,
+        Client("answer", addresses=[first.address, second.address], rng=random.Random(3), timeout=WAIT) as answer,
     ):
         await answer.wait_for_providers(2, timeout=WAIT)
 

@@ -17,7 +17,7 @@ import trio
 
 from nngkit.calls import Calling, Client, Server
 from nngkit.calls.messages import CallRequest, CancelRequest, ErrorReply, MoreRequest, PlainRequest, Reply, parse_reply
-from nngkit.discovery import ServiceDiscovery
+from nngkit.discovery import INFO, STATS, ServiceDiscovery, deadline
 from nngkit.errors import ConfigError, RemoteError, TimedOut
 from nngkit.protocols import Req
 from nngkit.testing import aeventually
@@ -571,3 +571,26 @@ async def test_unusable_handlers_are_named() -> None:
     with pytest.raises(ConfigError, match="has none"):
         async with Server("answer", codec="cbor"):
             pass
+
+
+# ---- questions -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_answers_questions_with_its_information_and_counters() -> None:
+    async with ServiceDiscovery(listen="tcp://127.0.0.1:0", deadline=5.0, interval=0.05, domain="a") as discovery:
+        server = Server(
+            "calc", discovery=discovery.address, codec="cbor", domain="a", on_question=lambda question: b"42"
+        )
+
+        @server.method
+        async def add(body: list[int]) -> int:
+            return sum(body)
+
+        async with server:
+            await aeventually(lambda: "calc" in discovery.snapshot())
+            (answer,) = (await discovery.ask(b"?", "calc", until=deadline(5))).answers
+            assert answer.body == b"42"
+            (info,) = (await discovery.ask(INFO, "calc", until=deadline(5))).answers
+            assert info.fields["info"]["methods"] == ["add"]
+            (stats,) = (await discovery.ask(STATS, "calc", until=deadline(5))).answers
+            assert stats.fields["stats"]["requests"] == 0

@@ -1,1 +1,1 @@
-"""Commands of service discovery: discoverd, discover, resolve."""
+"""Commands of service discovery: discoverd, discover, resolve, ask."""

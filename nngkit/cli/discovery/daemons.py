@@ -29,6 +29,7 @@ async def ask_all(
     ask: Callable[[DaemonClient], Awaitable[T]],
     *,
     first: bool = False,
+    domain: str = "",
     tls: TLS | None = None,
 ) -> tuple[dict[str, T], list[NngkitError]]:
     """Query all daemons; return the replies by address, and the errors. With `first`, return after one reply."""
@@ -37,7 +38,7 @@ async def ask_all(
 
     async def one(address: str, enough: trio.CancelScope) -> None:
         try:
-            async with DaemonClient(address, timeout=timeout, tls=tls) as client:
+            async with DaemonClient(address, timeout=timeout, domain=domain, tls=tls) as client:
                 answers[address] = await ask(client)
         except NngkitError as error:
             errors.append(error)

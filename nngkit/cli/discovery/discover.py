@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.provider import Status
     from nngkit.discovery.queries import RoundsReply
+    from nngkit.discovery.settings import ClientSettings
     from nngkit.protocols import TLS
 
 __all__ = ["EPILOG", "add_arguments", "run"]
@@ -62,19 +63,20 @@ def run(arguments: argparse.Namespace) -> int:
     zones = settings.prefer if arguments.prefer is None else options.zones(arguments.prefer)
     tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)
     if arguments.rounds:
-        return trio.run(_rounds, settings.daemons, arguments, tls)
-    return trio.run(_providers, settings.daemons, zones, arguments, tls)
+        return trio.run(_rounds, settings, arguments, tls)
+    return trio.run(_providers, settings, zones, arguments, tls)
 
 
 async def _providers(
-    daemons: tuple[str, ...], zones: tuple[str, ...], arguments: argparse.Namespace, tls: TLS | None
+    settings: ClientSettings, zones: tuple[str, ...], arguments: argparse.Namespace, tls: TLS | None
 ) -> int:
     from nngkit.cli.discovery.daemons import ask_all
 
     async def ask(client: DaemonClient) -> tuple[Status, ...]:
         return await client.snapshot(arguments.name, everything=arguments.all)
 
-    answers, errors = await ask_all(daemons, arguments.timeout, ask, tls=tls)
+    there, timeout = settings.daemons, arguments.timeout
+    answers, errors = await ask_all(there, timeout, ask, domain=settings.domain, tls=tls)
     for error in errors[0 if answers else 1 :]:
         say(NAME, str(error))
     if not answers:
@@ -121,10 +123,11 @@ def _cells(status: Status, now: float, colour: bool) -> tuple[str, ...]:
     return provider.name, provider.address, state, span(now - status.since), rtt, *order
 
 
-async def _rounds(daemons: tuple[str, ...], arguments: argparse.Namespace, tls: TLS | None) -> int:
+async def _rounds(settings: ClientSettings, arguments: argparse.Namespace, tls: TLS | None) -> int:
     from nngkit.cli.discovery.daemons import ask_all
 
-    answers, errors = await ask_all(daemons, arguments.timeout, lambda client: client.rounds(16), tls=tls)
+    there, timeout = settings.daemons, arguments.timeout
+    answers, errors = await ask_all(there, timeout, lambda client: client.rounds(16), domain=settings.domain, tls=tls)
     for error in errors[0 if answers else 1 :]:
         say(NAME, str(error))
     if not answers:

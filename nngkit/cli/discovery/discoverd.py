@@ -55,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     number["type"] = options.seconds
     parser.add_argument("--interval", **number, help="seconds of pause after a round (default: 2)")
     parser.add_argument("--no-text", action="store_true", help="send no surveys in the article's text form")
+    parser.add_argument(
+        "--domain", metavar="NAME", help="show services of this domain alone (default: NNGKIT_DOMAIN, or no name)"
+    )
     parser.add_argument("--journal", metavar="JOURNAL", help="record every round in this journal (docs/journal.md)")
     parser.add_argument(
         "--partition",
@@ -71,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the daemon until a signal arrives or the reader of its output has gone."""
     import trio
 
+    from nngkit.discovery.domains import check_domain
     from nngkit.discovery.settings import DaemonSettings
 
     settings = DaemonSettings.from_environment()
@@ -79,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         "query": arguments.query and tuple(arguments.query),
         "deadline": arguments.deadline,
         "interval": arguments.interval,
+        "domain": None if arguments.domain is None else check_domain(arguments.domain),
         "text": False if arguments.no_text else None,
         "warnings": () if arguments.listen else None,
     }

@@ -115,7 +115,10 @@ async def following(
     tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)
     timeout = max(arguments.timeout, LOOK)
     raised: Exception | None = None
-    async with Resolver(settings.daemons, timeout=timeout, tls=tls) as resolver, trio.open_nursery() as nursery:
+    async with (
+        Resolver(settings.daemons, timeout=timeout, domain=settings.domain, tls=tls) as resolver,
+        trio.open_nursery() as nursery,
+    ):
         follow = Following(resolver, arguments.name, say, on_event)
         nursery.start_soon(follow.run)
         try:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # --help loads no event loop
 
     from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.provider import Provider
+    from nngkit.discovery.settings import ClientSettings
     from nngkit.protocols import TLS
 
 __all__ = ["EPILOG", "add_arguments", "run"]
@@ -46,17 +47,18 @@ def run(arguments: argparse.Namespace) -> int:
     prefer = settings.prefer if arguments.prefer is None else options.zones(arguments.prefer)
     tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)
     choose = partial(DaemonClient.resolve, name=arguments.name, prefer=prefer, tags=tuple(arguments.tag))
-    found = trio.run(_resolve, settings.daemons, choose, arguments.timeout, tls)
+    found = trio.run(_resolve, settings, choose, arguments.timeout, tls)
     out(json_line(provider_fields(found)) if arguments.json else found.address)
     return 0
 
 
 async def _resolve(
-    daemons: tuple[str, ...], choose: Callable[[DaemonClient], Awaitable[Provider]], timeout: float, tls: TLS | None
+    settings: ClientSettings, choose: Callable[[DaemonClient], Awaitable[Provider]], timeout: float, tls: TLS | None
 ) -> Provider:
     from nngkit.cli.discovery.daemons import ask_all
 
-    answers, errors = await ask_all(daemons, timeout, choose, first=True, tls=tls)
+    there, domain = settings.daemons, settings.domain
+    answers, errors = await ask_all(there, timeout, choose, first=True, domain=domain, tls=tls)
     for found in answers.values():
         return found
     # "there is no such service" is a reply, and counts more than a daemon that did not reply

@@ -1,0 +1,279 @@
+"""`nngkit serve NAME --exec CMD`: a provider of a service made of any program.
+
+::
+
+    $ nngkit serve shout --exec 'tr a-z A-Z'                            # a process for each call
+    $ nngkit serve double --lines --exec 'jq --unbuffered ".*2"'        # workers that live on: a line in, a line out
+    $ nngkit call shout -D hello
+    HELLO
+
+A body is standard input, standard output the reply. With a codec both are JSON, and a program that fails is an error at
+the caller; without one, no reply can say so, and the caller's timeout passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from nngkit.cli import options
+from nngkit.cli.stderr import say
+from nngkit.cli.tls import add_tls, tls_or_variables
+from nngkit.errors import ConfigError, NngkitError, RemoteError
+
+if TYPE_CHECKING:  # --help loads no event loop
+    from nngkit.calls import Calling
+    from nngkit.discovery.settings import ServiceSettings
+    from nngkit.protocols import TLS
+
+__all__ = ["EPILOG", "add_arguments", "run"]
+
+NAME: Final = "nngkit serve"
+EPILOG: Final = """\
+The command has NNGKIT_SERVED (NAME), NNGKIT_METHOD and NNGKIT_PEER (the caller's address) in its environment; with --lines
+only the first. SIGINT and SIGTERM drain: calls in progress end, within --drain-timeout.
+Exit codes: 2 usage, 3 cannot listen, 130 interrupted (SIGINT), 143 terminated (SIGTERM)."""
+SAID_EVERY: Final = 1.0  # seconds between two lines about failures: a flood of bad calls is no flood of lines
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    url: dict[str, Any] = {"type": options.address, "metavar": "URL"}
+    parser.add_argument("name", metavar="NAME", help="the service")
+    parser.add_argument("--exec", metavar="CMD", required=True, help="shell command that makes the reply")
+    parser.add_argument(
+        "--lines", action="store_true", help="keep the processes: each reads lines and replies by lines"
+    )
+    parser.add_argument("--codec", choices=("cbor", "json"), help="input and output of CMD are JSON; errors are told")
+    parser.add_argument(
+        "--method",
+        action="append",
+        default=[],
+        metavar="M",
+        help="serve this method too; needs --codec; may be repeated",
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=lambda text: options.whole(text, 1, 4096),
+        default=2 * (os.cpu_count() or 1),
+        metavar="N",
+        help="processes at once (default: 2 for each CPU)",
+    )
+    parser.add_argument(
+        "--queue",
+        type=lambda text: options.whole(text, 0, 1_000_000),
+        default=1024,
+        metavar="N",
+        help="--codec: calls that wait for a process; further ones are refused (default: 1024)",
+    )
+    options.add_seconds(parser, "--exec-timeout", 60.0, "seconds for a reply, after which the process is killed")
+    options.add_seconds(parser, "--drain-timeout", 10.0, "seconds that calls in progress may take at the end")
+    parser.add_argument("--healthy", metavar="CMD", help="run every second; while it fails, calls are refused")
+    parser.add_argument("--discovery", **url, action="append", help="survey address of a daemon, may be repeated "
+                        "(default: NNGKIT_DISCOVERY, or DISCOVERY_HOST and DISCOVERY_PORT, or tcp://127.0.0.1:5555)")  # fmt: skip
+    parser.add_argument("--listen", **url, help="listen here (default: a free port that the daemons' hosts can reach)")
+    parser.add_argument("--address", **url, help="address that callers dial, if it is not that of --listen")
+    parser.add_argument("--zone", metavar="ZONE", help="own zone (default: NNGKIT_ZONE)")
+    parser.add_argument(
+        "--priority",
+        type=lambda text: options.whole(text, 1, 16),
+        metavar="N",
+        help="1 to 16, the lowest is tried first (default: NNGKIT_PRIORITY, or 8)",
+    )
+    parser.add_argument(
+        "--weight",
+        type=lambda text: options.whole(text, 0, 65535),
+        default=100,
+        metavar="N",
+        help="share among equals (default: 100)",
+    )
+    parser.add_argument("--service-version", metavar="TEXT", default="", help="version of the service")
+    parser.add_argument(
+        "--tag", metavar="TAG", action="append", default=[], help="tag of the provider; may be repeated"
+    )
+    options.add(parser, "max-size")
+    add_tls(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal."""
+    import trio
+
+    from nngkit.cli.discovery.watch import check_service
+    from nngkit.discovery.settings import ServiceSettings
+
+    check_service(arguments.name)
+    if arguments.method and not arguments.codec:
+        raise ConfigError("--method", "needs --codec")
+    settings = ServiceSettings.from_environment()
+    daemons = tuple(dict.fromkeys(arguments.discovery or settings.discovery))
+    return trio.run(_serve, arguments, settings, daemons)
+
+
+def _tls_of(
+    arguments: argparse.Namespace, settings: ServiceSettings, daemons: tuple[str, ...]
+) -> tuple[TLS | None, TLS | None]:
+    """Return the TLS settings of the own socket, and towards the daemons."""
+    listen = (arguments.listen,) if arguments.listen else ()
+    secure = [each for each in (*listen, *daemons) if each.startswith(("tls+", "wss"))]
+    if not secure:
+        tls_or_variables(
+            arguments, settings.certificates, "dial", *listen, *daemons
+        )  # an option without use is an error
+        return None, None
+    own = outward = None
+    if listen and listen[0] in secure:
+        own = tls_or_variables(arguments, settings.certificates, "listen", *listen)
+    if any(each in secure for each in daemons):
+        outward = tls_or_variables(arguments, settings.certificates, "dial", *daemons)
+    return own, outward
+
+
+async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemons: tuple[str, ...]) -> int:
+    import trio
+
+    from nngkit.calls import Server
+    from nngkit.cli.discovery.line_workers import LineWorkers
+    from nngkit.cli.shell import run_shell, shell_environment
+
+    environment = shell_environment(NNGKIT_SERVED=arguments.name)
+    tls, daemon_tls = _tls_of(arguments, settings, daemons)
+
+    async def healthy() -> bool:
+        ran = await run_shell(arguments.healthy, b"", environment, arguments.exec_timeout, most=1 << 16)
+        if failure := ran.failure():
+            raise NngkitError(f"{arguments.healthy}: {failure}")
+        return True
+
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with AsyncExitStack() as opened:
+            if arguments.lines:
+                workers = LineWorkers(
+                    arguments.exec, environment, timeout=arguments.exec_timeout, limit=arguments.max_size or 1 << 30
+                )
+                await opened.enter_async_context(workers)
+                program = _Program(arguments, partial(_by_line, workers))
+            else:
+                program = _Program(arguments, partial(_by_process, arguments))
+            server = Server(
+                arguments.name,
+                program.handle,
+                discovery=daemons,
+                listen=arguments.listen,
+                address=arguments.address,
+                codec=arguments.codec,
+                concurrency=arguments.concurrency,
+                queue=arguments.queue,
+                healthy=healthy if arguments.healthy is not None else None,
+                drain_timeout=arguments.drain_timeout,
+                version=arguments.service_version,
+                zone=settings.zone if arguments.zone is None else arguments.zone,
+                priority=settings.priority if arguments.priority is None else arguments.priority,
+                weight=arguments.weight,
+                tags=arguments.tag,
+                tls=tls,
+                daemon_tls=daemon_tls,
+                domain=settings.domain,
+                recv_max_size=arguments.max_size,
+                sigterm=False,
+            )
+            for method in arguments.method:
+                server.method(method)(program.handle)
+            await opened.enter_async_context(server)
+            say(NAME, f"{arguments.name} listens at {server.address}")
+            async for number in signals:
+                return 128 + number
+    raise AssertionError("the signals have ended")
+
+
+Runs = Callable[[bytes, "Calling"], Awaitable[bytes]]
+
+
+async def _by_process(arguments: argparse.Namespace, body: bytes, calling: Calling) -> bytes:
+    """Run the command for one call; return its output. Raises RemoteError."""
+    from nngkit.cli.shell import run_shell, shell_environment
+
+    environment = shell_environment(
+        NNGKIT_SERVED=arguments.name,
+        NNGKIT_METHOD=calling.method,
+        NNGKIT_PEER=calling.peer.address if calling.peer is not None else "",
+    )
+    ran = await run_shell(arguments.exec, body, environment, arguments.exec_timeout, most=arguments.max_size or 1 << 30)
+    failure = ran.failure()
+    if not failure:
+        _pass_on(ran.stderr)
+        return ran.stdout
+    said = ran.stderr.decode(errors="replace").strip()
+    what = f"{failure}: {said.splitlines()[-1]}" if said else failure
+    raise RemoteError(what, data={"exit": ran.code, "stderr": said})
+
+
+async def _by_line(workers: Any, body: bytes, calling: Calling) -> bytes:
+    """Have a worker answer one line. Raises RemoteError."""
+    from nngkit.cli.discovery.line_workers import WorkerFailed
+
+    try:
+        reply: bytes = await workers.run(body)
+    except WorkerFailed as error:
+        raise RemoteError(str(error)) from error
+    return reply
+
+
+def _pass_on(diagnostics: bytes) -> None:
+    if diagnostics and sys.stderr is not None:
+        sys.stderr.write(diagnostics.decode(errors="replace"))
+        sys.stderr.flush()
+
+
+class _Program:
+    """The handler: codes the bodies, and says failures on stderr, at most one line in SAID_EVERY."""
+
+    def __init__(self, arguments: argparse.Namespace, runs: Runs) -> None:
+        self._given = arguments
+        self._runs = runs
+        self._unsaid = 0
+        self._said = -SAID_EVERY
+
+    async def handle(self, body: Any, calling: Calling) -> Any:
+        """Return the program's reply. Raises RemoteError."""
+        try:
+            if not self._given.codec:
+                return await self._runs(body, calling)
+            output = await self._runs(_as_json(body), calling)
+            try:
+                return json.loads(output)
+            except ValueError as error:
+                raise RemoteError(f"its output is not JSON: {error}") from error
+        except RemoteError as error:
+            self._failed(error.message)
+            raise
+
+    def _failed(self, message: str) -> None:
+        now = time.monotonic()
+        if now - self._said < SAID_EVERY:
+            self._unsaid += 1
+            return
+        more = f" (and {self._unsaid} more failures before)" if self._unsaid else ""
+        reply = "" if self._given.codec else ", no reply sent"
+        say(NAME, f"--exec: {self._given.exec}: {message}{reply}{more}")
+        self._said, self._unsaid = now, 0
+
+
+def _as_json(body: Any) -> bytes:
+    """Return a value as one line of JSON; bytes of CBOR as base64, as `nngkit call` prints them."""
+    return json.dumps(body, ensure_ascii=False, default=_base64).encode("utf-8", "replace")
+
+
+def _base64(value: object) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise RemoteError(f"a {type(value).__name__} is not possible in JSON", kind="bad request")
