@@ -1,7 +1,7 @@
 """Worker processes that answer lines: a line in, a line out, one at a time each; as many as calls run at once.
 
-A worker is started when all others are busy, and kept. It is killed, and replaced at the next call, if it ends, takes too
-long, is cancelled in the middle of a line, or writes what was not asked for: any later line would answer the wrong call.
+A worker is started when all others are busy, and kept. It is killed, and replaced at the next call, if it takes too
+long, is cancelled in the middle of a line, or writes without a request: its later lines would answer other calls.
 """
 
 from __future__ import annotations

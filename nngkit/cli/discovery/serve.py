@@ -26,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
+from nngkit.cli.option_errors import named
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, NngkitError, RemoteError
@@ -39,8 +40,8 @@ __all__ = ["EPILOG", "add_arguments", "run"]
 
 NAME: Final = "nngkit serve"
 EPILOG: Final = """\
-The command has NNGKIT_SERVED (NAME), NNGKIT_METHOD and NNGKIT_PEER (the caller's address) in its environment; with --lines
-only the first. SIGINT and SIGTERM drain: calls in progress end, within --drain-timeout.
+The command has NNGKIT_SERVED (NAME), NNGKIT_METHOD and NNGKIT_PEER (the caller's address) in its environment; with
+--lines only the first. SIGINT and SIGTERM drain: calls in progress end, within --drain-timeout.
 Exit codes: 2 usage, 3 cannot listen, 130 interrupted (SIGINT), 143 terminated (SIGTERM)."""
 SAID_EVERY: Final = 1.0  # seconds between two lines about failures: a flood of bad calls is no flood of lines
 
@@ -78,8 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_seconds(parser, "--exec-timeout", 60.0, "seconds for a reply, after which the process is killed")
     options.add_seconds(parser, "--drain-timeout", 10.0, "seconds that calls in progress may take at the end")
     parser.add_argument("--healthy", metavar="CMD", help="run every second; while it fails, calls are refused")
-    parser.add_argument("--discovery", **url, action="append", help="survey address of a daemon, may be repeated "
-                        "(default: NNGKIT_DISCOVERY, or DISCOVERY_HOST and DISCOVERY_PORT, or tcp://127.0.0.1:5555)")  # fmt: skip
+    parser.add_argument(
+        "--discovery",
+        **url,
+        action="append",
+        help="survey address of a daemon, may be repeated (default: NNGKIT_DISCOVERY, or DISCOVERY_HOST and "
+        "DISCOVERY_PORT, or tcp://127.0.0.1:5555)",
+    )
     parser.add_argument("--listen", **url, help="listen here (default: a free port that the daemons' hosts can reach)")
     parser.add_argument("--address", **url, help="address that callers dial, if it is not that of --listen")
     parser.add_argument("--zone", metavar="ZONE", help="own zone (default: NNGKIT_ZONE)")
@@ -116,7 +122,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--method", "needs --codec")
     settings = ServiceSettings.from_environment()
     daemons = tuple(dict.fromkeys(arguments.discovery or settings.discovery))
-    return trio.run(_serve, arguments, settings, daemons)
+    try:
+        return trio.run(_serve, arguments, settings, daemons)
+    except ConfigError as error:
+        raise named(error, "--listen") from error
 
 
 def _tls_of(
