@@ -24,6 +24,7 @@ import atexit
 import functools
 import inspect
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
@@ -49,7 +50,7 @@ from nngkit.documents import threads as _threads
 from nngkit.documents.changes import Change
 from nngkit.documents.records import Saved
 from nngkit.documents.versions import EditStream
-from nngkit.errors import Closed
+from nngkit.errors import Closed, ConfigError
 from nngkit.hosted import Hosted, HostedProperty, direct_call, hosted_property, loop_call, signature_of
 from nngkit.journal import recorder as _recorder
 from nngkit.portal import Host, Portal, Pump, Wait, end, the_portal
@@ -92,6 +93,8 @@ class _LoopWait(Wait):
 
     def over(self, value: Any = None, error: BaseException | None = None) -> None:
         """Set the result; only the first call counts. In the portal's thread."""
+        if self._over:
+            return
         super().over(value, error)
         with suppress(RuntimeError):  # the program's loop has ended
             self._loop.call_soon_threadsafe(self._set)
@@ -105,15 +108,24 @@ class _LoopWait(Wait):
         await asyncio.shield(self._future)
         return self.wait()  # it is there
 
-    async def settled(self) -> None:
-        """Wait for the outcome, even if cancelled."""
+    async def settled(self) -> asyncio.CancelledError | None:
+        """Wait for the outcome, even if cancelled; return the cancellation, which the caller raises."""
+        cancelled = None
         while not self._future.done():
-            with suppress(asyncio.CancelledError):
+            try:
                 await asyncio.wait([self._future])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        return cancelled
 
 
-async def _in_portal(portal: Portal, call: Callable[[], Awaitable[R]]) -> R:
-    """Run a coroutine function in the portal. If cancelled, it was cancelled there, and has ended."""
+async def _in_portal(
+    portal: Portal, call: Callable[[], Awaitable[R]], unused: Callable[[R], object] | None = None
+) -> R:
+    """Run a coroutine function in the portal. If cancelled, it was cancelled there, and has ended.
+
+    unused   gets the result of a call that returned although it was cancelled
+    """
     end, scope = _LoopWait(), trio.CancelScope()
     portal.begin(call, end, scope)
     try:
@@ -121,6 +133,10 @@ async def _in_portal(portal: Portal, call: Callable[[], Awaitable[R]]) -> R:
     except asyncio.CancelledError:
         portal.later(scope.cancel)
         await end.settled()
+        with suppress(BaseException):  # the caller gets the cancellation
+            value = end.wait()
+            if unused is not None:
+                unused(value)
         raise
 
 
@@ -130,6 +146,11 @@ class Aio(Hosted[T]):
     _block = "an `async with`"
 
     async def __aenter__(self) -> Self:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            why = "it runs under asyncio, and no asyncio loop is running; trio programs use the class of the same name"
+            raise ConfigError(type(self).__name__, f"{why} in nngkit") from None
         _sigterm.install()  # only the main thread may; the portal is another
         host = Host(the_portal(), self._inner, _LoopWait)
         opened = cast(_LoopWait, host.opened)
@@ -158,8 +179,10 @@ class Aio(Hosted[T]):
         except Closed:
             return  # it was closed at the end of the process
         left = cast(_LoopWait, host.left)
-        await left.settled()
+        cancelled = await left.settled()
         left.wait()
+        if cancelled is not None:
+            raise cancelled
 
 
 def _awaited(
@@ -186,6 +209,7 @@ class AsyncioIterator(AsyncIterator[R], Generic[R]):
         self._pump = Pump(source)
         self._begun = False
         self._closed = False
+        self._kept: deque[R] = deque()  # items that arrived while their wait was cancelled
 
     def __aiter__(self) -> Self:
         return self
@@ -193,11 +217,13 @@ class AsyncioIterator(AsyncIterator[R], Generic[R]):
     async def __anext__(self) -> R:
         if self._closed:
             raise StopAsyncIteration
+        if self._kept:
+            return self._kept.popleft()
         if not self._begun:
             self._begun = True
             self._portal.spawn(self._pump.run)
         try:
-            return await _in_portal(self._portal, self._pump.receive.receive)
+            return await _in_portal(self._portal, self._pump.receive.receive, self._kept.append)
         except trio.EndOfChannel:
             failure, self._pump.failure = self._pump.failure, None
             if failure is not None:
@@ -235,6 +261,109 @@ def _iterated(
     return call
 
 
+# ---- functions of the program, called from the portal ----------------------------------------------------------------
+
+
+class _Bridge:
+    """Handlers of an asyncio program, as handlers of a server in the portal. `loop`: the program's, once it runs."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a handler for the portal; plain functions run in its worker threads as they are."""
+        if inspect.isasyncgenfunction(function):
+            return self._generator(function)
+        if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
+        ):
+            return function
+        two = takes_two(function)
+
+        async def bridged(body: Any, calling: Calling) -> Any:
+            return await self.run(functools.partial(function, body, calling))
+
+        async def bridged_body(body: Any) -> Any:
+            return await self.run(functools.partial(function, body))
+
+        return bridged if two else bridged_body
+
+    def _generator(self, function: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Any]:
+        two = takes_two(function)
+
+        async def bridged(body: Any, calling: Calling | None = None) -> AsyncGenerator[Any, None]:
+            made = function(body, calling) if two else function(body)
+            try:
+                while True:
+                    try:
+                        part = await self.run(made.__anext__)
+                    except StopAsyncIteration:
+                        return
+                    yield part
+            finally:
+                with trio.CancelScope(shield=True), trio.move_on_after(STOPPING):
+                    await self.run(made.aclose)
+
+        return bridged
+
+    def callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a callback for the portal, such as a health check; a plain function is called there as it is."""
+        if not inspect.iscoroutinefunction(function):
+            return function
+
+        async def bridged(*arguments: Any) -> Any:
+            return await self.run(functools.partial(function, *arguments))
+
+        return bridged
+
+    def callbacks(self, options: dict[str, Any]) -> None:
+        """Replace the callbacks among the arguments of a Service or Server."""
+        for name in ("on_question", "healthy"):
+            if callable(options.get(name)):
+                options[name] = self.callback(options[name])
+
+    async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Run a coroutine function as a task of the program's loop, from the portal. Cancelling cancels the task."""
+        loop, token = self.loop, trio.lowlevel.current_trio_token()
+        assert loop is not None
+        done = trio.Event()
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def main() -> Any:
+            return await call()
+
+        def finished(task: asyncio.Task[Any]) -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(done.set)
+
+        def start() -> None:
+            task = loop.create_task(main())
+            tasks.append(task)
+            task.add_done_callback(finished)
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+
+        try:
+            loop.call_soon_threadsafe(start)
+        except RuntimeError:
+            raise Closed("the asyncio loop of this server has ended") from None
+        try:
+            await done.wait()
+        except trio.Cancelled:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(cancel)
+            with trio.CancelScope(shield=True), trio.move_on_after(STOPPING):
+                await done.wait()
+                if tasks and not tasks[0].cancelled():
+                    tasks[0].exception()  # seen: asyncio would report it
+            raise
+        if tasks[0].cancelled():
+            raise Closed("the handler's task was cancelled")
+        return tasks[0].result()
+
+
 # ---- discovery -------------------------------------------------------------------------------------------------------
 
 
@@ -247,9 +376,9 @@ class ServiceDiscovery(Aio[_discovery.ServiceDiscovery]):
     def __init__(self) -> None: ...
 
     discover = _awaited(_discovery.ServiceDiscovery.discover)
+    ask = _awaited(_discovery.ServiceDiscovery.ask)
     wait_for_peers = _awaited(_discovery.ServiceDiscovery.wait_for_peers)
     events = _iterated(_discovery.ServiceDiscovery.events)
-    ask = _awaited(_discovery.ServiceDiscovery.ask)
     resolve = direct_call(_discovery.ServiceDiscovery.resolve)
     snapshot = direct_call(_discovery.ServiceDiscovery.snapshot)
     view = direct_call(_discovery.ServiceDiscovery.view)
@@ -260,12 +389,25 @@ class ServiceDiscovery(Aio[_discovery.ServiceDiscovery]):
 
 
 class Service(Aio[_service.Service]):
-    """One provider of a service, announced until it is closed: see nngkit.Service."""
+    """One provider of a service, announced until it is closed: see nngkit.Service.
+
+    An async `on_question` is a task of the program's loop.
+    """
 
     _of = _service.Service
 
     @signature_of(_service.Service)
     def __init__(self) -> None: ...
+
+    def _construct(self, *arguments: Any, **options: Any) -> None:
+        self._bridge = _Bridge()
+        self._bridge.callbacks(options)
+        super()._construct(*arguments, **options)
+
+    async def __aenter__(self) -> Self:
+        with suppress(RuntimeError):  # reported below
+            self._bridge.loop = asyncio.get_running_loop()
+        return await super().__aenter__()
 
     wait_for_peers = _awaited(_service.Service.wait_for_peers)
     update = loop_call(_service.Service.update)
@@ -283,8 +425,8 @@ class Resolver(Aio[_resolver.Resolver]):
     def __init__(self) -> None: ...
 
     find = _awaited(_resolver.Resolver.find)
-    events = _iterated(_resolver.Resolver.events)
     ask = _awaited(_resolver.Resolver.ask)
+    events = _iterated(_resolver.Resolver.events)
     resolve = direct_call(_resolver.Resolver.resolve)
     snapshot = direct_call(_resolver.Resolver.snapshot)
     answers = direct_call(_resolver.Resolver.answers)
@@ -363,100 +505,6 @@ class Client(Aio[_calls_client.Client]):
     stats: HostedProperty[_calls_client.ClientStats] = hosted_property(_calls_client.Client.stats)
 
 
-class _Bridge:
-    """Handlers of an asyncio program, as handlers of a server in the portal. `loop`: the program's, once it runs."""
-
-    def __init__(self) -> None:
-        self.loop: asyncio.AbstractEventLoop | None = None
-
-    def handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a handler for the portal; plain functions run in its worker threads as they are."""
-        if inspect.isasyncgenfunction(function):
-            return self._generator(function)
-        if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
-        ):
-            return function
-        two = takes_two(function)
-
-        async def bridged(body: Any, calling: Calling) -> Any:
-            return await self.run(functools.partial(function, body, calling))
-
-        async def bridged_body(body: Any) -> Any:
-            return await self.run(functools.partial(function, body))
-
-        return bridged if two else bridged_body
-
-    def _generator(self, function: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Any]:
-        two = takes_two(function)
-
-        async def bridged(body: Any, calling: Calling | None = None) -> AsyncGenerator[Any, None]:
-            made = function(body, calling) if two else function(body)
-            try:
-                while True:
-                    try:
-                        part = await self.run(made.__anext__)
-                    except StopAsyncIteration:
-                        return
-                    yield part
-            finally:
-                with trio.CancelScope(shield=True), trio.move_on_after(STOPPING):
-                    await self.run(made.aclose)
-
-        return bridged
-
-    def health(self, function: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a health check for the portal."""
-        if not inspect.iscoroutinefunction(function):
-            return function
-
-        async def bridged() -> Any:
-            return await self.run(function)
-
-        return bridged
-
-    async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Run a coroutine function as a task of the program's loop, from the portal. Cancelling cancels the task."""
-        loop, token = self.loop, trio.lowlevel.current_trio_token()
-        assert loop is not None
-        done = trio.Event()
-        tasks: list[asyncio.Task[Any]] = []
-
-        async def main() -> Any:
-            return await call()
-
-        def finished(task: asyncio.Task[Any]) -> None:
-            with suppress(trio.RunFinishedError):
-                token.run_sync_soon(done.set)
-
-        def start() -> None:
-            task = loop.create_task(main())
-            tasks.append(task)
-            task.add_done_callback(finished)
-
-        def cancel() -> None:
-            for task in tasks:
-                task.cancel()
-
-        try:
-            loop.call_soon_threadsafe(start)
-        except RuntimeError:
-            raise Closed("the asyncio loop of this server has ended") from None
-        try:
-            await done.wait()
-        except trio.Cancelled:
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(cancel)
-            with trio.CancelScope(shield=True), trio.move_on_after(STOPPING):
-                await done.wait()
-                if tasks and not tasks[0].cancelled():
-                    tasks[0].exception()  # seen: asyncio would report it
-            raise
-        if tasks[0].cancelled():
-            raise Closed("the handler's task was cancelled")
-        return tasks[0].result()
-
-
 class Server(Aio[_calls_server.Server]):
     """A provider of a service: see nngkit.Server. Async handlers are tasks of the program's loop."""
 
@@ -469,12 +517,12 @@ class Server(Aio[_calls_server.Server]):
         self._bridge = _Bridge()
         if handler is not None and callable(handler):
             handler = self._bridge.handler(handler)
-        if callable(options.get("healthy")):
-            options["healthy"] = self._bridge.health(options["healthy"])
+        self._bridge.callbacks(options)
         super()._construct(name, handler, **options)
 
     async def __aenter__(self) -> Self:
-        self._bridge.loop = asyncio.get_running_loop()
+        with suppress(RuntimeError):  # reported below
+            self._bridge.loop = asyncio.get_running_loop()
         return await super().__aenter__()
 
     def method(self, handler: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Portal: trio in one daemon thread, for threads without an event loop. nngkit.blocking runs in it.
+"""Portal: trio in one daemon thread, for threads without a trio loop. nngkit.blocking and nngkit.aio run in it.
 
 ::
 
@@ -64,7 +64,7 @@ class Wait:
 
 
 def _ended() -> Closed:
-    return Closed("nngkit.blocking has been closed at the end of the process")
+    return Closed("nngkit has been closed at the end of the process")
 
 
 class _Hold:
@@ -268,6 +268,7 @@ class Host:
         self.opened, self.left = wait(), wait()
         self._leave = False
         self._leaving: trio.Event | None = None
+        self._entering, self._entered = trio.CancelScope(), False
         portal.live(self._live, self.opened)
 
     def open(self) -> None:
@@ -279,9 +280,14 @@ class Host:
             raise
 
     async def _live(self) -> None:
+        with self._entering:  # not cancelled once the object is open, so that it leaves in order
+            await self._enter_and_leave()
+
+    async def _enter_and_leave(self) -> None:
         self._leaving = trio.Event()
         try:
             async with self._inner:
+                self._entered = True
                 self.opened.over()
                 if not self._leave:
                     async with trio.open_nursery() as nursery:
@@ -301,8 +307,10 @@ class Host:
         scope.cancel()
 
     def go(self) -> None:
-        """Begin to leave; in the loop."""
+        """Begin to leave, or cancel the entering; in the loop."""
         self._leave = True
+        if not self._entered:
+            self._entering.cancel()
         if self._leaving is not None:
             self._leaving.set()
 

@@ -8,16 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from nngkit import ConfigError, RemoteError, ServiceNotFound, TimedOut, aio, blocking
 from nngkit.aio import Client, Daemon, DocumentPeer, Recorder, Resolver, Server, Service, ServiceDiscovery
 from nngkit.calls import Calling
-from nngkit.discovery import DaemonSettings
+from nngkit.discovery import DaemonSettings, Question, first
 from nngkit.errors import Closed, Unreachable
 from nngkit.portal import the_portal
 from nngkit.protocols import Rep, Req
@@ -109,6 +111,24 @@ async def test_errors_are_those_of_the_objects_and_never_groups() -> None:
             await resolver.find("answer", timeout=0.05)
 
 
+@under_asyncio
+async def test_questions_are_answered_by_tasks_of_the_programs_loop() -> None:
+    loop = asyncio.get_running_loop()
+
+    async def bid(question: Question) -> bytes:
+        await asyncio.sleep(0)
+        assert asyncio.get_running_loop() is loop
+        return question.body.upper()
+
+    async with (
+        ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery,
+        Service("answer", "tcp://10.0.0.1:9000", discovery=discovery.address, on_question=bid),
+    ):
+        await discovery.wait_for_peers(timeout=WAIT)
+        result = await discovery.ask(b"who?", until=first(1, timeout=WAIT))
+        assert [answer.body for answer in result.answers] == [b"WHO?"]
+
+
 # ---- timeouts and cancellation ---------------------------------------------------------------------------------------
 
 
@@ -126,6 +146,12 @@ async def test_asyncio_timeout_ends_every_wait() -> None:
                 async with asyncio.timeout(0.05):
                     await wait()
             assert time.monotonic() - began < 5
+
+
+async def both(*calls: Coroutine[Any, Any, Any]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for call in calls:
+            group.create_task(call)
 
 
 async def anext_of(events: AsyncIterator[Any]) -> Any:
@@ -155,6 +181,81 @@ async def test_a_cancelled_wait_takes_no_event() -> None:
                     await anext(events)
         async with Service("answer", "tcp://10.0.0.1:9000", discovery=discovery.address):
             assert (await anext(events)).name == "answer"
+
+
+@under_asyncio
+async def test_an_event_that_arrives_while_its_wait_is_cancelled_is_kept() -> None:
+    async with ServiceDiscovery(listen=ANY, interval=1000) as discovery:
+        events, seen = discovery.events(), []
+        async with Service("answer", "tcp://10.0.0.1:9000", discovery=discovery.address) as service:
+            for weight in range(2, 42):
+                service.update(weight=weight)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.0005 * (weight % 5)):
+                        while True:
+                            seen.append(await anext(events))
+            while not seen or seen[-1].provider.weight != 41:
+                seen.append(await anext(events))
+        weights = [event.provider.weight for event in seen]
+        assert weights == sorted(set(weights))
+
+
+@under_asyncio
+async def test_leaving_closes_the_object_and_then_raises_the_cancellation() -> None:
+    discovery = ServiceDiscovery(listen=ANY)
+    entered, after = asyncio.Event(), False
+
+    async def work() -> None:
+        nonlocal after
+        async with discovery:
+            entered.set()
+        await asyncio.sleep(0)
+        after = True
+
+    task = asyncio.create_task(work())
+    await entered.wait()
+    task.cancel()  # while it leaves
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not after
+    with pytest.raises(Closed):
+        discovery.snapshot()
+
+
+@under_asyncio
+async def test_a_cancelled_opening_is_cancelled_in_the_background() -> None:
+    class Never:
+        async def __aenter__(self) -> None:
+            await trio.sleep_forever()
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    class Hosts(aio.Aio[Never]):
+        _of = Never
+
+        def __init__(self) -> None:
+            self._construct()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05), Hosts():
+            pass
+
+
+def test_use_under_trio_is_reported() -> None:
+    async def main() -> None:
+        async with ServiceDiscovery(listen=ANY):
+            pass
+
+    with pytest.raises(ConfigError, match="no asyncio loop is running"):
+        trio.run(main)
+
+
+@under_asyncio
+async def test_an_error_of_a_task_group_member_is_the_only_one_in_the_group() -> None:
+    async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery:
+        with pytest.raises(ExceptionGroup) as told:
+            await both(discovery.discover(), discovery.wait_for_peers(timeout=0.02))
+        assert [type(each) for each in told.value.exceptions] == [TimedOut]
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
@@ -335,7 +436,7 @@ def test_importing_starts_no_thread() -> None:
 def test_every_class_has_the_whole_interface_of_the_async_one(name: str) -> None:
     ours: Any = getattr(aio, name)
     public = {attribute for attribute in vars(ours._of) if not attribute.startswith("_")}
-    in_the_loop = {"answer", "version", "wait_for_change", "wake", "now", "outcomes", "connected", "on_connection"}
+    in_the_loop = {"answer", "version", "wait_for_change", "wake", "now", "connected", "on_connection", "outcomes"}
     lent = {"request_blocking", "hedges"}  # to nngkit.blocking
     lacking = public - set(dir(ours)) - in_the_loop - lent
     assert not lacking

@@ -14,6 +14,7 @@ import trio.testing
 
 from nngkit import blocking
 from nngkit.background import UnderTrio, WakeUp
+from nngkit.calls import Client, Server
 from nngkit.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
 from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.store import Store
@@ -28,6 +29,8 @@ MADE: dict[str, Callable[[], Any]] = {
     "Resolver": lambda: Resolver(NOWHERE),
     "Daemon": Daemon,
     "DaemonClient": lambda: DaemonClient(NOWHERE),
+    "Client": lambda: Client("answer", addresses=NOWHERE),
+    "Server": lambda: Server("answer", lambda body: body),
     "DocumentPeer": DocumentPeer,
     "Recorder": lambda: Recorder("journal"),
     "DocumentRecorder": lambda: DocumentRecorder(Recorder("journal")),

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SPARK = "pipeline_spark"
+ASYNCIO = "asyncio_portal"
 IDLING = {"idle_us", "idle_kib"}  # figures of idle connections, which may be close to zero
 SHORT = {
     "one_way": ["--only", "tcp, 16 B"],
@@ -139,5 +140,18 @@ def test_same_figures_give_the_same_plot_file(tmp_path: Path) -> None:
     assert "fill: #ffffff" in pictures[0]
 
 
+@pytest.mark.slow
+def test_the_portal_is_measured_beside_guest_mode(tmp_path: Path) -> None:
+    done = bench(ASYNCIO, "--rounds", "1", "--calls", "20", results=tmp_path, seconds=50)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {way: [len(each) for each in rounds] for way, rounds in found.items()} == {
+        "trio": [4],
+        "portal": [4],
+        "guest mode": [4],
+    }
+    assert all(figure > 0 for rounds in found.values() for figure in rounds[0].values())
+
+
 def test_every_benchmark_is_tested() -> None:
-    assert {*SHORT, SPARK} == {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}
+    assert {*SHORT, SPARK, ASYNCIO} == {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}

@@ -103,6 +103,20 @@ WRONG = {
             discovery.wait_for_peers(timeout="5")  # found
             discovery.address.nothing  # found
         """,
+    "the same under asyncio": """
+        from nngkit.aio import Client, DocumentPeer, Server, Service, ServiceDiscovery
+        DocumentPeer(lisen="tcp://127.0.0.1:0")  # found
+        Client("answer", policy=7)  # found
+        Server("answer", queue="long")  # found
+        async def use(discovery: ServiceDiscovery, service: Service, client: Client) -> None:
+            discovery.resolve("answer").addresses  # found
+            await discovery.wait_for_peers(timeout="5")  # found
+            discovery.address.nothing  # found
+            service.update(weigth=7)  # found
+            await client.request(b"?", metod="x")  # found
+            async for event in discovery.events():
+                event.nothing  # found
+        """,
     "a socket that cannot record or replay": """
         from nngkit.journal import Recorder, replay
         from nngkit.protocols import Pull, Push

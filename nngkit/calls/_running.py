@@ -392,6 +392,8 @@ class Running:
 
     def _failure(self, error: Exception) -> ErrorReply:
         """Return the reply for a handler's exception; log the first of each class."""
+        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]  # of a nursery in the handler
         if isinstance(error, RemoteError):
             return ErrorReply(error.kind, error.message, True, error.error or type(error).__name__, error.data)
         name = type(error).__name__

@@ -7,7 +7,7 @@
              registry (liveness, round_evaluation,            state of the services that one daemon sees
              provider_table)
              lanes                                            choice of a provider
-             merged_view                                      services merged from several daemons
+             merged_view  resolution                          services merged from several daemons
              settings                                         settings from environment variables
     shells   service_discovery (survey_runner)                runs surveys, and resolves names
              service                                          answers surveys for one provider
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         deadline,
         first,
     )
+    from nngkit.discovery.resolution import Resolution
     from nngkit.discovery.resolver import Resolver
     from nngkit.discovery.service import Service, ServiceStats
     from nngkit.discovery.service_discovery import DiscoveryStats, ServiceDiscovery
@@ -65,6 +66,7 @@ __all__ = [
     "Reason",
     "RegistryLimits",
     "Reserved",
+    "Resolution",
     "Resolver",
     "RoundFigures",
     "Service",
@@ -87,6 +89,7 @@ _MODULES = {
         *("INFO", "PING", "STATS", "Answer", "AskResult", "Bid", "Failure", "Question", "Reserved", "Until"),
         *("bids", "deadline", "first"),
     ),
+    "resolution": ("Resolution",),
     "resolver": ("Resolver",),
     "liveness": ("RegistryLimits", "LivenessRules"),
     "service": ("Service", "ServiceStats"),

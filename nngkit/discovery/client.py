@@ -182,9 +182,13 @@ class DaemonClient(UnderTrio):
                 break
         raise BadMessage("daemon reply", "its pages do not end", self.address)
 
-    async def watch(self, daemon: str, version: int, *, wait: float) -> WatchReply:
-        """Return the daemon's state once it is no longer (`daemon`, `version`), or after `wait` seconds."""
-        return parse_watch_reply(await self._request(WatchQuery(daemon, version, wait).encode(), wait), self.address)
+    async def watch(self, daemon: str, version: int, *, wait: float, changes: bool = False) -> WatchReply:
+        """Return the daemon's state once it is no longer (`daemon`, `version`), or after `wait` seconds.
+
+        `changes`: with the rows that changed since `version`; without them if the daemon does not know them any more.
+        """
+        body = await self._request(WatchQuery(daemon, version, wait, changes).encode(), wait)
+        return parse_watch_reply(body, self._clock(), self.address)
 
     async def _ask(self, query: DaemonQuery, name: str = "") -> DaemonReply:
         reply = parse_daemon_reply(await self._request(query.encode()), self._clock(), self.address)

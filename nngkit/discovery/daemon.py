@@ -44,6 +44,7 @@ log = logging.getLogger("nngkit.discovery")
 
 ANSWERING: Final = 4096  # cap on open requests; requests above it are left unanswered and counted
 WATCHES: Final = 8  # open watches of one connection; further ones are answered at once
+SHARED: Final = 0.1  # seconds for which encoded changes are shared: the ages in them are as wrong as that
 ALL_WATCHES: Final = 2048  # and of all connections
 
 
@@ -82,6 +83,7 @@ class Daemon(UnderTrio):
         self._old = False  # True once a caller of an older version has asked
         self._tls = tls
         self._watching: Counter[int] = Counter()
+        self._encoded: tuple[int, int, float, bytes] | None = None
         self._background = Background()
 
     async def __aenter__(self) -> Self:
@@ -167,7 +169,7 @@ class Daemon(UnderTrio):
             if asked is not None:
                 return asked
         if (watch := parse_watch_query(request.body, peer)) is not None:
-            return with_domain(await self._watch(watch, request), ours)
+            return await self._watch(watch, request)
         try:
             query = parse_daemon_query(request.body, peer)
         except (BadMessage, TooLarge) as error:
@@ -187,13 +189,23 @@ class Daemon(UnderTrio):
                 with trio.move_on_after(query.wait):
                     while (query.daemon, query.version) == (discovery.id, discovery.version):
                         await discovery.wait_for_change(query.version)
-                        if all(here.id != pipe for here in self._rep.pipes):
+                        if discovery.version == query.version and all(here.id != pipe for here in self._rep.pipes):
                             break  # the caller has disconnected
             finally:
                 self._watching[pipe] -= 1
                 if not self._watching[pipe]:
                     del self._watching[pipe]
-        return WatchReply(discovery.id, discovery.version).encode()
+        if query.changes and query.daemon == discovery.id:
+            return self._changes(query.version)
+        return with_domain(WatchReply(discovery.id, discovery.version).encode(), discovery.domain)
+
+    def _changes(self, since: int) -> bytes:
+        """Return the encoded changes after `since`. The watchers that wait for one change share the encoding."""
+        version, now = self.discovery.version, self.discovery.now()
+        if (known := self._encoded) is None or known[:2] != (since, version) or now - known[2] > SHARED:
+            body = with_domain(self.discovery.changes(since).encode(now), self.discovery.domain)
+            known = self._encoded = (since, version, now, body)
+        return known[3]
 
     def _peer(self, event: PeerEvent) -> None:
         if event.kind == "left":  # on any thread

@@ -23,6 +23,7 @@ from typing import Final
 
 from nngkit.discovery.lanes import ANY, Lane, Preference, RandomSource, explain, find_lane
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
+from nngkit.discovery.resolution import Resolution, give_reason
 
 __all__ = ["RESTART_GRACE", "MergedView"]
 
@@ -30,12 +31,17 @@ RESTART_GRACE: Final = 3.0
 """Seconds: services reconnect within 0.2 s of a daemon's return and are asked at once; a busy machine takes longer."""
 PREFERENCES: Final = 256
 """Cap on the preferences whose lanes are kept; the program's own calls name them."""
+DOWN: Final = 4_096
+"""Cap on the down rows of a daemon whose reasons are kept: they are needed once, when the row goes down."""
 _RANK = {State.DRAINING: 0, State.UP: 1, State.SUSPECT: 2}
 
 
 @dataclass(slots=True, eq=False)
 class _DaemonView:
-    """View of one daemon: its id, rows, reasons of its down rows; rows from before a restart, and their expiry."""
+    """View of one daemon: its id, rows, reasons of its down rows; rows from before a restart, and their expiry.
+
+    `confirmed`: the time at which the daemon last said that this is its state.
+    """
 
     daemon: str = ""
     answers: bool = False
@@ -43,6 +49,7 @@ class _DaemonView:
     down: dict[Key, Reason] = field(default_factory=dict)
     before: dict[Key, Status] = field(default_factory=dict)
     before_until: float = 0.0
+    confirmed: float = float("-inf")
 
 
 class MergedView:
@@ -51,7 +58,9 @@ class MergedView:
     def __init__(self, addresses: Iterable[str]) -> None:
         self._views = {address: _DaemonView() for address in addresses}
         self._merged: dict[Key, Status] = {}
-        self._names: dict[str, list[Status]] = {}
+        self._names: dict[str, dict[Key, Status]] = {}
+        self._changed: set[Key] = set()  # keys to merge again
+        self._merged_from: tuple[list[_DaemonView], bool] | None = None
         self._lanes: dict[Preference, dict[str, Lane]] = {}
         self._events: list[Event] = []
 
@@ -60,16 +69,35 @@ class MergedView:
     def saw(self, address: str, daemon: str, rows: Iterable[Status], now: float) -> None:
         """Replace the view of the daemon at `address`, whose id is `daemon`, by exactly `rows`."""
         view = self._views[address]
+        self._changed.update(view.rows, view.before)
         if view.daemon not in ("", daemon):
             view.before, view.before_until = view.rows, now + RESTART_GRACE
-        view.daemon, view.answers = daemon, True
-        view.rows, view.down = {}, {}
+        view.daemon, view.rows, view.down = daemon, {}, {}
+        self.changed(address, rows, (), now)
+
+    def changed(self, address: str, rows: Iterable[Status], gone: Iterable[Key], now: float) -> None:
+        """Replace `rows` in the view of the daemon at `address`; it has forgotten the rows of the keys `gone`."""
+        view = self._views[address]
+        view.answers, view.confirmed = True, now
         for row in rows:
+            key = row.provider.key
+            self._changed.add(key)
+            view.rows.pop(key, None)
+            view.down.pop(key, None)
             if row.state in _RANK:
-                view.rows[row.provider.key] = row
+                view.rows[key] = row
             else:
-                view.down[row.provider.key] = row.reason
+                view.down[key] = row.reason
+        for key in gone:
+            self._changed.add(key)
+            view.rows.pop(key, None)
         self._merge(now)
+        while len(view.down) > DOWN:
+            del view.down[next(iter(view.down))]
+
+    def confirmed(self, address: str, now: float) -> None:
+        """Record that the daemon at `address` has said that nothing changed."""
+        self._views[address].confirmed = now
 
     def silent(self, address: str, now: float) -> None:
         """Record that the daemon at `address` does not answer."""
@@ -106,17 +134,40 @@ class MergedView:
         lanes = self.lanes(preference)  # before the rows: a merge by another thread replaces the rows first
         lane = lanes.get(name)
         if lane is None:
-            rows = self._names.get(name, ())
+            rows = self._rows(name)
             lane = find_lane(rows, preference)
             if lane is None:
                 raise explain(name, rows, preference)
             lanes[name] = lane
         return lane.choose(rng)
 
+    def resolution(self, name: str, rng: RandomSource, preference: Preference = ANY, *, now: float) -> Resolution:
+        """Return `resolve`'s choice with its reason. Raises ServiceNotFound."""
+        provider = self.resolve(name, rng, preference)
+        row = self._merged.get(provider.key)
+        saying = {
+            address: view.confirmed
+            for address, view in self._views.items()
+            if provider.key in view.rows and (view.answers or not self.fresh)
+        }
+        lane = find_lane(self._rows(name), preference)
+        return Resolution(
+            provider=provider,
+            age=max(0.0, now - max(saying.values(), default=float("-inf"))),
+            reason=give_reason(provider, row, preference, 1 if lane is None else len(lane.providers)),
+            daemons=tuple(saying),
+            fresh=self.fresh,
+        )
+
+    def _rows(self, name: str) -> tuple[Status, ...]:
+        """Return the rows of a name. In one step of the interpreter, because another thread may change them."""
+        return tuple(self._names.get(name, {}).values())
+
     def snapshot(self) -> dict[str, frozenset[Provider]]:
         """Return the providers that `resolve` chooses from, by name."""
         found = {}
-        for name, rows in self._names.items():
+        for name in tuple(self._names):
+            rows = self._rows(name)
             for wanted in (State.UP, State.SUSPECT):
                 if best := frozenset(row.provider for row in rows if row.state is wanted):
                     found[name] = best
@@ -137,38 +188,48 @@ class MergedView:
     # Merging
 
     def _merge(self, now: float) -> None:
+        """Merge again, all or the keys of `_changed`: a change costs as much as it changes."""
         for view in self._views.values():
             if view.before and now >= view.before_until:
+                self._changed.update(view.before)
                 view.before = {}
         voices = [view for view in self._views.values() if view.answers] or list(self._views.values())
         steady = any(not view.before for view in voices)  # with a daemon that did not restart, `before` is not needed
-        merged: dict[Key, Status] = {}
-        for view in voices:
-            before = {} if steady else view.before
-            for row in (before | view.rows).values():
-                known = merged.get(row.provider.key)
-                if known is None or _RANK[row.state] < _RANK[known.state]:
-                    merged[row.provider.key] = row
-        self._note(merged, now)
-        self._merged = merged
-        names: dict[str, list[Status]] = {}
-        for row in merged.values():
-            names.setdefault(row.provider.name, []).append(row)
-        self._names, self._lanes = names, {}  # callers on other threads see either both old, or new rows first
+        if (voices, steady) != self._merged_from:
+            self._merged_from = (voices, steady)
+            for view in self._views.values():
+                self._changed.update(view.rows, view.before)
+            self._changed.update(self._merged)
+        for key in self._changed:
+            best: Status | None = None
+            for view in voices:
+                row = view.rows.get(key)
+                if row is None and not steady:
+                    row = view.before.get(key)
+                if row is not None and (best is None or _RANK[row.state] < _RANK[best.state]):
+                    best = row
+            self._replace(key, best, now)
+        if self._changed:
+            self._changed = set()
+            self._lanes = {}  # after the rows: callers on other threads see either both old, or new rows first
 
-    def _note(self, merged: Mapping[Key, Status], now: float) -> None:
-        for key, row in merged.items():
-            before = self._merged.get(key)
-            old = State.JOINING if before is None else before.state
-            if before is None or old is not row.state:
-                self._events.append(
-                    Event(row.provider.name, row.provider, old, row.state, row.reason, row.since, row.round)
-                )
-            elif before.provider != row.provider:
-                changed = Reason.CHANGED
-                self._events.append(Event(row.provider.name, row.provider, old, old, changed, now, row.round))
-        for key, row in self._merged.items():
-            if key not in merged:
+    def _replace(self, key: Key, row: Status | None, now: float) -> None:
+        before = self._merged.get(key)
+        if row is None:
+            if before is not None:
                 reasons = (view.down.get(key) for view in self._views.values() if view.answers)
                 why = next(filter(None, reasons), Reason.MISSED)  # unknown even as down: it did not come back
-                self._events.append(Event(row.provider.name, row.provider, row.state, State.DOWN, why, now, row.round))
+                self._events.append(Event(key[0], before.provider, before.state, State.DOWN, why, now, before.round))
+                del self._merged[key]
+                rows = self._names[key[0]]
+                del rows[key]
+                if not rows:
+                    del self._names[key[0]]
+            return
+        old = State.JOINING if before is None else before.state
+        if before is None or old is not row.state:
+            self._events.append(Event(key[0], row.provider, old, row.state, row.reason, row.since, row.round))
+        elif before.provider != row.provider:
+            self._events.append(Event(key[0], row.provider, old, old, Reason.CHANGED, now, row.round))
+        self._merged[key] = row
+        self._names.setdefault(key[0], {})[key] = row

@@ -5,6 +5,7 @@ consistent, and records an Event for every move. Internal: the registry is the i
 
  * `row.pipes` and `pipe.rows` are the two sides of one relation: `attach` and `detach` change them together.
  * `_down` holds exactly the rows that are down, in the order in which they went down.
+ * `_changes` has the rows that changed last, oldest first, with the number of the change: each row once.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ TEXT: Final = ""
 """Sender of a text row; a CBOR sender's id is never empty."""
 PREFERENCES: Final = 64
 """Cap on the preferences whose lanes are kept for each name: callers name them in queries."""
+CHANGES: Final = 4_096
+"""Cap on the changed rows that are remembered, about 1 MiB: a watcher that misses more fetches all rows."""
 _LEFT_KEPT: Final = 4_096  # lost pipes remembered, against replies that cross with the loss
 
 
@@ -103,6 +106,9 @@ class ProviderTable:
         self._sets: dict[str, frozenset[Provider]] = {}
         self._lanes: dict[str, dict[Preference, Lane | None]] = {}
         self._snapshot: Mapping[str, frozenset[Provider]] | None = None
+        self.version = 0  # count of events so far
+        self._changes: dict[Key, int] = {}
+        self._forgotten = 0  # the newest change that is no longer in `_changes`
 
     # Pipes
 
@@ -161,6 +167,8 @@ class ProviderTable:
     def move(self, row: ProviderRow, new: State, reason: Reason, now: float, round: int) -> None:
         """Move `row` to the state `new`, or record that its provider changed if it is there already."""
         self._events.append(Event(row.provider.name, row.provider, row.state, new, reason, now, round))
+        self.version += 1
+        self._remember(row.key, self.version)
         self.touch(row)
         if new is row.state:
             return
@@ -176,6 +184,40 @@ class ProviderTable:
         self._sets.pop(row.provider.name, None)
         self._lanes.pop(row.provider.name, None)
         self._snapshot = None
+
+    def mark(self, row: ProviderRow) -> None:
+        """Send this row along with the next change: something of it changed that is no event."""
+        self._remember(row.key, self.version + 1)
+        self.touch(row)
+
+    def _remember(self, key: Key, version: int) -> None:
+        self._changes.pop(key, None)
+        self._changes[key] = version
+        if len(self._changes) > CHANGES:
+            oldest = next(iter(self._changes))
+            self._forgotten = max(self._forgotten, self._changes.pop(oldest))
+
+    def changes(self, since: int, limit: int) -> tuple[int, tuple[Key, ...]] | None:
+        """Return the rows that changed after change `since`, at most `limit`, and the number of the last change.
+
+        None if some are no longer remembered, or `since` is of another table. Costs as much as there are changes.
+        """
+        if not self._forgotten <= since <= self.version:
+            return None
+        found = []
+        for key in reversed(self._changes):
+            if (number := self._changes[key]) <= since:
+                break
+            if number <= self.version:
+                found.append((number, key))
+        found.reverse()
+        version = self.version
+        if len(found) > limit:  # end between two changes, so that the next request continues with the rest
+            version = found[limit][0] - 1
+            found = [one for one in found[:limit] if one[0] <= version]
+            if not found:
+                return None
+        return version, tuple(key for _, key in found)
 
     def forget_old(self, now: float) -> None:
         """Drop down rows that are too old or too many, oldest first."""

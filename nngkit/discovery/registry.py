@@ -75,14 +75,14 @@ Invariants (tests/discovery/test_registry.py)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from nngkit.discovery.lanes import ANY, Preference, RandomSource, explain
 from nngkit.discovery.liveness import LivenessRules, RegistryLimits, Round, RoundResult
 from nngkit.discovery.messages import VERSION_WHAT, SurveyReply, TextReply, is_cbor, parse_survey_reply
-from nngkit.discovery.provider import PROTOCOL_VERSION, Event, Provider, Reason, RoundFigures, State, Status
+from nngkit.discovery.provider import PROTOCOL_VERSION, Event, Key, Provider, Reason, RoundFigures, State, Status
 from nngkit.discovery.provider_table import TEXT, ProviderRow, ProviderTable, TrackedPipe
 from nngkit.discovery.round_evaluation import OpenRound, evaluate_round, reask_targets
 from nngkit.errors import BadMessage, TooLarge
@@ -212,8 +212,9 @@ class Registry:
         died: list[ProviderRow] = []
         if verdict.held:
             for row in verdict.held:
-                row.stale = True
-                self._table.touch(row)
+                if not row.stale:
+                    row.stale = True
+                    self._table.mark(row)
         else:
             for row in verdict.missed:
                 doubts |= self._count_miss(row)
@@ -274,6 +275,33 @@ class Registry:
         """Return all rows, down and draining included, in the order of the keys."""
         self._table.forget_old(self._clock(now))
         return self._table.view()
+
+    @property
+    def version(self) -> int:
+        """Number of events so far."""
+        return self._table.version
+
+    def changes(self, since: int, limit: int) -> tuple[int, tuple[Status, ...], tuple[Key, ...]] | None:
+        """Return the rows that changed after event `since`, as they are now, and the keys of rows that were forgotten.
+
+        First the number to ask from next. None if the changes are no longer known: then fetch all rows.
+        """
+        found = self._table.changes(since, limit)
+        if found is None:
+            return None
+        rows = self._table.rows
+        present = tuple(rows[key].status() for key in found[1] if key in rows)
+        return found[0], present, tuple(key for key in found[1] if key not in rows)
+
+    def over(self, pipes: Iterable[int]) -> tuple[int, ...]:
+        """Return those of `pipes` of which each row is down or has said goodbye."""
+        table = self._table
+        return tuple(
+            number
+            for number in pipes
+            if (pipe := table.pipes.get(number)) is not None
+            and all(table.rows[key].leaving or table.rows[key].state is State.DOWN for key in pipe.rows)
+        )
 
     def named(self, name: str | None) -> tuple[Status, ...]:
         """Return the rows of a name, of all without one, down and draining included, in no order."""
@@ -432,7 +460,7 @@ class Registry:
         row.round = this.round.number
         if row.stale:
             row.stale = False
-            self._table.touch(row)
+            self._table.mark(row)
 
     def _count_miss(self, row: ProviderRow) -> bool:
         """Count one miss; return True if the row is worth a re-ask."""
@@ -440,7 +468,7 @@ class Registry:
         row.counted = self._number
         if row.stale:
             row.stale = False
-            self._table.touch(row)
+            self._table.mark(row)
         if row.misses >= self._rules.down_after:
             self._move(row, State.DOWN, Reason.MISSED, self._number)
         elif row.misses >= self._rules.suspect_after and row.state is State.UP:

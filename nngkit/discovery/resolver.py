@@ -7,8 +7,9 @@
         await resolver.find("answer", timeout=5)     # waits until there is a provider
         async for event in resolver.events(): ...
 
-Changes arrive by long polling: each daemon is asked to reply once something has changed (watch.py), then for its
-snapshot. So changes arrive as fast as by a push, no notification can be lost, and there is no traffic without changes.
+Changes arrive by long polling: each daemon is asked to reply with the changes once there are some (watch.py), and for
+its snapshot at first, or after too many changes. So changes arrive as fast as by a push, no notification can be lost,
+and there is no traffic without changes.
 merged_view.py has the rules for daemons that disagree, restart or fail. Without any daemon, `resolve` continues with
 the last known view.
 """
@@ -37,6 +38,7 @@ from nngkit.discovery.question_messages import AskQuery, make_ask
 from nngkit.discovery.question_round import OutcomeMerger
 from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make_result
 from nngkit.discovery.questions import deadline as until_deadline
+from nngkit.discovery.resolution import Resolution
 from nngkit.discovery.watch import MAX_WAIT
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent
@@ -49,6 +51,8 @@ WATCH: Final = 5.0
 """Seconds that a daemon may hold a watch open: a frozen daemon is distrusted after that and one `timeout`."""
 PAUSE: Final = 0.02
 """Seconds between two fetches from one daemon, so that concurrent changes are fetched together."""
+GATHER: Final = 0.005
+"""Seconds between changes and the next request for some: a provider that flaps costs 200 requests a second at most."""
 RETRY: Final = 0.5
 """Seconds to wait after an invalid reply, or one that came too soon."""
 
@@ -157,6 +161,20 @@ class Resolver(UnderTrio):
             return self._views.resolve(name, self._rng, self._preference)
         zones = self._preference.prefer if prefer is None else prefer
         return self._views.resolve(name, self._rng, make_preference(zones, tags, version, suspects))
+
+    def resolution(
+        self,
+        name: str,
+        *,
+        prefer: str | Iterable[str] | None = None,
+        tags: str | Iterable[str] = (),
+        version: str = "",
+        suspects: Suspects = "last",
+    ) -> Resolution:
+        """Return `resolve`'s choice with its reason, the age of the view and the daemons that say so."""
+        zones = self._preference.prefer if prefer is None else prefer
+        preference = make_preference(zones, tags, version, suspects)
+        return self._views.resolution(name, self._rng, preference, now=self._clock())
 
     async def find(
         self,
@@ -269,8 +287,17 @@ class Resolver(UnderTrio):
             while True:
                 asked = self._clock()
                 try:
-                    state = await client.watch(daemon, version, wait=self._watch if daemon else 0.0)
-                    if (state.daemon, state.version) != (daemon, version) or not self._views.answers(client.address):
+                    wait = self._watch if daemon else 0.0
+                    state = await client.watch(daemon, version, wait=wait, changes=True)
+                    known = state.daemon == daemon and self._views.answers(client.address)
+                    if known and state.version == version:
+                        self._views.confirmed(client.address, self._clock())
+                    if known and state.version != version and state.changes is not None:
+                        version = state.version
+                        self._views.changed(client.address, state.changes.rows, state.changes.gone, self._clock())
+                        self._update()
+                        await trio.sleep(GATHER)
+                    elif (state.daemon, state.version) != (daemon, version) or not self._views.answers(client.address):
                         changed = self._clock()
                         rows = await client.snapshot(everything=True)
                         daemon, version = state.daemon, state.version

@@ -30,16 +30,18 @@ import trio
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.discovery._asking import Asking
 from nngkit.discovery.domains import check_domain
-from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
+from nngkit.discovery.lanes import RandomSource, Suspects, find_lane, make_preference
 from nngkit.discovery.liveness import LivenessRules, RegistryLimits, RoundResult
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
-from nngkit.discovery.queries import DaemonQuery, DaemonReply, RoundsReply, answer_query
+from nngkit.discovery.queries import PAGE, DaemonQuery, DaemonReply, RoundsReply, answer_query
 from nngkit.discovery.question_messages import AskQuery, make_ask
 from nngkit.discovery.question_round import MAX_TOTAL
 from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make_result
 from nngkit.discovery.questions import deadline as until_deadline
 from nngkit.discovery.registry import Registry
+from nngkit.discovery.resolution import Resolution, give_reason
 from nngkit.discovery.survey_runner import SurveyRunner
+from nngkit.discovery.watch import Changes, WatchReply
 from nngkit.errors import Closed, ConfigError
 from nngkit.protocols import DEFAULT, TLS, Default, Pipe, Stats, Timeout
 
@@ -215,6 +217,30 @@ class ServiceDiscovery(UnderTrio):
         with self._surveys.lock:
             return self._registry.resolve(name, self._rng, preference)
 
+    def resolution(
+        self,
+        name: str,
+        *,
+        prefer: str | Iterable[str] = (),
+        tags: str | Iterable[str] = (),
+        version: str = "",
+        suspects: Suspects = "last",
+    ) -> Resolution:
+        """Return `resolve`'s choice with its reason. The age is that of the provider's last reply."""
+        preference = make_preference(prefer, tags, version, suspects)
+        with self._surveys.lock:
+            provider = self._registry.resolve(name, self._rng, preference)
+            rows = {row.provider.key: row for row in self._registry.named(name)}
+        row, now = rows.get(provider.key), self._clock()
+        lane = find_lane(rows.values(), preference)
+        return Resolution(
+            provider=provider,
+            age=max(0.0, now - (now if row is None or row.last_reply is None else row.last_reply)),
+            reason=give_reason(provider, row, preference, 1 if lane is None else len(lane.providers)),
+            daemons=(self.id,),
+            fresh=True,
+        )
+
     def snapshot(self) -> dict[str, frozenset[Provider]]:
         """Return the providers that `resolve` chooses from, by name, without names that have none."""
         with self._surveys.lock:
@@ -243,6 +269,14 @@ class ServiceDiscovery(UnderTrio):
         if isinstance(reply, RoundsReply):
             return RoundsReply(reply.daemon, reply.rounds, self.stats.counters, reply.silent)
         return reply
+
+    def changes(self, since: int) -> WatchReply:
+        """Return a daemon's reply to a watch: the rows that changed after change `since`, if they are known."""
+        with self._surveys.lock:
+            found = self._registry.changes(since, PAGE)
+            if found is None:
+                return WatchReply(self.id, self._registry.version)
+            return WatchReply(self.id, found[0], Changes(*found[1:]))
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Yield the current state (as events from `joining`; without providers that are down), then each change.

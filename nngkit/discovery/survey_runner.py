@@ -27,7 +27,7 @@ from nngkit.background import Background
 from nngkit.discovery._event_feed import EventFeed
 from nngkit.discovery.liveness import Round, RoundResult
 from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TEXT_QUERY, SurveyQuery
-from nngkit.discovery.provider import Reason, State
+from nngkit.discovery.provider import Reason
 from nngkit.discovery.registry import Registry
 from nngkit.errors import Broken, Closed, NngkitError, TimedOut
 from nngkit.protocols import TLS, PeerEvent, Pipe, Reply, Survey, Surveyor
@@ -213,11 +213,8 @@ class SurveyRunner:
         """Disconnect where all providers have said goodbye: that tells them that it was received."""
         leaving, self._leaving = self._leaving, set()
         with self.lock:
-            rows = self.registry.view(self._clock())
-        for row in rows:
-            if row.state is not State.DOWN and row.reason is not Reason.BYE:
-                leaving.difference_update(row.pipes)
-        self._disconnect(leaving)
+            over = self.registry.over(leaving)
+        self._disconnect(over)
 
     def _disconnect(self, numbers: Collection[int]) -> None:
         if numbers:

@@ -31,6 +31,7 @@ from nngkit.discovery.queries import (
     parse_daemon_query,
     parse_daemon_reply,
 )
+from nngkit.discovery.question_messages import AskQuery, SurveyAnswer, SurveyQuestion
 from nngkit.discovery.registry import Registry
 from nngkit.discovery.watch import WatchQuery
 from nngkit.errors import BadMessage, Broken, ServiceNotFound, TooLarge
@@ -653,6 +654,8 @@ EXAMPLES = {
     "query": SurveyQuery("d1", 17, frozenset({"text"})).encode(),
     "reply": SurveyReply("p7", (Provider("answer", "tcp://10.0.0.7:9000", "p7", 1767225600123),)).encode(),
     "bye": SurveyReply("p7", bye=True).encode(),
+    "question": SurveyQuestion(AskQuery("q1", b"?", name="answer"), "d1").encode(),
+    "answered": SurveyAnswer(("answer", "tcp://10.0.0.7:9000", "p7", 1767225600123), b"42", 1.5).encode(),
     "text query": messages.TEXT_QUERY,
     "text reply": TextReply("answer", "tcp://10.0.0.7:9000").encode(),
     "ask": ResolveQuery("answer").encode(),

@@ -1,10 +1,12 @@
 """A program that type checkers accept, and that runs: every kind of socket, of payload and of caller."""
 
 import array
+import asyncio
 from collections.abc import Iterator
 
 import trio
 
+import nngkit.aio
 import nngkit.blocking
 from nngkit import Provider, Service, ServiceDiscovery
 from nngkit.devices import Device
@@ -134,6 +136,21 @@ def without_a_loop() -> None:
         assert discovery.resolve("answer").weight == 7
 
 
+async def under_asyncio() -> None:
+    async with (
+        nngkit.aio.ServiceDiscovery(listen=ANY, deadline=0.5) as discovery,
+        nngkit.aio.Service("answer", "tcp://127.0.0.1:9000", discovery=discovery.address) as service,
+    ):
+        await discovery.wait_for_peers(timeout=5)
+        service.update(weight=7)
+        await discovery.discover()
+        async for event in discovery.events():
+            assert event.name == "answer"
+            break
+        found: Provider = discovery.resolve("answer")
+        assert found.weight == 7
+
+
 def main() -> None:
     pipeline()
     pairs()
@@ -142,6 +159,7 @@ def main() -> None:
     trio.run(discovering)
     trio.run(passing_on)
     without_a_loop()
+    asyncio.run(under_asyncio())
     print("right")
 
 

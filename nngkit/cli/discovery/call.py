@@ -20,14 +20,14 @@ import base64
 import json
 import os
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.output import json_line
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
-from nngkit.errors import ConfigError, NngkitError, RemoteError
+from nngkit.errors import ConfigError, NngkitError, RemoteError, TimedOut
 
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.calls import Client
@@ -38,6 +38,9 @@ NAME: Final = "nngkit call"
 EPILOG: Final = """\
 Exit codes: 0 every call was answered, 1 no such service, or a call failed, 2 usage, 3 no provider can be reached, 4 no
 reply in time; with several calls, that of the first failure."""
+
+SETTLE: Final = 0.1
+"""Seconds for connections, once: a round trip across an ocean, and no long wait for a provider that is unreachable."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +107,18 @@ async def _run(arguments: argparse.Namespace) -> int:
         tls=tls,
     ) as client:
         calls = _Calls(client, arguments)
+        await _connected(client, min(arguments.timeout, SETTLE))
         return await until_signal(calls.run) or calls.code
+
+
+async def _connected(client: Client, seconds: float) -> None:
+    """Wait until all known providers are connected: a first call would go to the first one, whatever is preferred."""
+    import trio
+
+    with trio.move_on_after(seconds), suppress(TimedOut):
+        await client.wait_for_providers(1)
+        while not all(each.connected for each in client.stats.providers.values()):  # noqa: ASYNC110 (polls counters)
+            await trio.sleep(0.005)
 
 
 class _Calls:

@@ -116,7 +116,7 @@ async def following(
     timeout = max(arguments.timeout, LOOK)
     raised: Exception | None = None
     async with (
-        Resolver(settings.daemons, timeout=timeout, domain=settings.domain, tls=tls) as resolver,
+        Resolver(settings.daemons, domain=settings.domain, timeout=timeout, tls=tls) as resolver,
         trio.open_nursery() as nursery,
     ):
         follow = Following(resolver, arguments.name, say, on_event)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import os
 import signal
 import sys
 import time
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.option_errors import named
+from nngkit.cli.output import json_line, utc
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, NngkitError, RemoteError
@@ -40,9 +40,10 @@ __all__ = ["EPILOG", "add_arguments", "run"]
 
 NAME: Final = "nngkit serve"
 EPILOG: Final = """\
-The command has NNGKIT_SERVED (NAME), NNGKIT_METHOD and NNGKIT_PEER (the caller's address) in its environment; with
+The command has NNGKIT_SERVICE (NAME), NNGKIT_METHOD and NNGKIT_PEER (the caller's address) in its environment; with
 --lines only the first. SIGINT and SIGTERM drain: calls in progress end, within --drain-timeout.
 Exit codes: 2 usage, 3 cannot listen, 130 interrupted (SIGINT), 143 terminated (SIGTERM)."""
+QUEUE: Final = 16 << 20  # bytes of the lines of --json queued for a slow reader; further ones are dropped
 SAID_EVERY: Final = 1.0  # seconds between two lines about failures: a flood of bad calls is no flood of lines
 
 
@@ -65,9 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--concurrency",
         type=lambda text: options.whole(text, 1, 4096),
-        default=2 * (os.cpu_count() or 1),
+        default=16,
         metavar="N",
-        help="processes at once (default: 2 for each CPU)",
+        help="processes at once (default: 16)",
     )
     parser.add_argument(
         "--queue",
@@ -106,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tag", metavar="TAG", action="append", default=[], help="tag of the provider; may be repeated"
     )
-    options.add(parser, "max-size")
+    options.add(parser, "json", "max-size")
     add_tls(parser)
 
 
@@ -152,9 +153,10 @@ async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemo
 
     from nngkit.calls import Server
     from nngkit.cli.discovery.line_workers import LineWorkers
+    from nngkit.cli.line_writer import printed, to_stdout
     from nngkit.cli.shell import run_shell, shell_environment
 
-    environment = shell_environment(NNGKIT_SERVED=arguments.name)
+    environment = shell_environment(NNGKIT_SERVICE=arguments.name)
     tls, daemon_tls = _tls_of(arguments, settings, daemons)
 
     async def healthy() -> bool:
@@ -165,14 +167,16 @@ async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemo
 
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with AsyncExitStack() as opened:
+            lines = to_stdout(QUEUE)
+            await opened.enter_async_context(printed(lines))
             if arguments.lines:
                 workers = LineWorkers(
                     arguments.exec, environment, timeout=arguments.exec_timeout, limit=arguments.max_size or 1 << 30
                 )
                 await opened.enter_async_context(workers)
-                program = _Program(arguments, partial(_by_line, workers))
+                program = _Program(arguments, partial(_by_line, workers), lines.put)
             else:
-                program = _Program(arguments, partial(_by_process, arguments))
+                program = _Program(arguments, partial(_by_process, arguments), lines.put)
             server = Server(
                 arguments.name,
                 program.handle,
@@ -198,7 +202,7 @@ async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemo
             for method in arguments.method:
                 server.method(method)(program.handle)
             await opened.enter_async_context(server)
-            say(NAME, f"{arguments.name} listens at {server.address}")
+            say(NAME, f"{arguments.name} at {server.address}, announced to {' '.join(daemons)}")
             async for number in signals:
                 return 128 + number
     raise AssertionError("the signals have ended")
@@ -212,18 +216,25 @@ async def _by_process(arguments: argparse.Namespace, body: bytes, calling: Calli
     from nngkit.cli.shell import run_shell, shell_environment
 
     environment = shell_environment(
-        NNGKIT_SERVED=arguments.name,
+        NNGKIT_SERVICE=arguments.name,
         NNGKIT_METHOD=calling.method,
-        NNGKIT_PEER=calling.peer.address if calling.peer is not None else "",
+        NNGKIT_PEER=_peer(calling),
     )
     ran = await run_shell(arguments.exec, body, environment, arguments.exec_timeout, most=arguments.max_size or 1 << 30)
-    failure = ran.failure()
-    if not failure:
-        _pass_on(ran.stderr)
-        return ran.stdout
-    said = ran.stderr.decode(errors="replace").strip()
-    what = f"{failure}: {said.splitlines()[-1]}" if said else failure
-    raise RemoteError(what, data={"exit": ran.code, "stderr": said})
+    if ran.stderr and sys.stderr is not None:
+        sys.stderr.write(ran.stderr.decode(errors="replace"))
+        sys.stderr.flush()
+    if ran.too_large:
+        raise RemoteError(f"killed: its output is over {arguments.max_size} bytes", kind="too large")
+    if failure := ran.failure():
+        said = ran.stderr.decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(said) if line.strip()), "")
+        raise RemoteError(f"{failure}: {last}" if last else failure, data={"code": ran.code})
+    return ran.stdout
+
+
+def _peer(calling: Calling) -> str:
+    return "" if calling.peer is None else calling.peer.address
 
 
 async def _by_line(workers: Any, body: bytes, calling: Calling) -> bytes:
@@ -231,29 +242,43 @@ async def _by_line(workers: Any, body: bytes, calling: Calling) -> bytes:
     from nngkit.cli.discovery.line_workers import WorkerFailed
 
     try:
+        if b"\n" in body:
+            raise RemoteError("the body has a line end, and the service takes lines", kind="bad request")
         reply: bytes = await workers.run(body)
     except WorkerFailed as error:
         raise RemoteError(str(error)) from error
     return reply
 
 
-def _pass_on(diagnostics: bytes) -> None:
-    if diagnostics and sys.stderr is not None:
-        sys.stderr.write(diagnostics.decode(errors="replace"))
-        sys.stderr.flush()
-
-
 class _Program:
     """The handler: codes the bodies, and says failures on stderr, at most one line in SAID_EVERY."""
 
-    def __init__(self, arguments: argparse.Namespace, runs: Runs) -> None:
+    def __init__(self, arguments: argparse.Namespace, runs: Runs, log: Callable[[str], None]) -> None:
         self._given = arguments
+        self._log = log
         self._runs = runs
         self._unsaid = 0
         self._said = -SAID_EVERY
 
     async def handle(self, body: Any, calling: Calling) -> Any:
-        """Return the program's reply. Raises RemoteError."""
+        """Return the program's reply; with `--json` print a line. Raises RemoteError."""
+        if not self._given.json:
+            return await self._handle(body, calling)
+        began, started = time.time(), time.monotonic()
+        ok, error = False, None
+        try:
+            reply = await self._handle(body, calling)
+            ok = True
+            return reply
+        except RemoteError as failed:
+            error = failed.message
+            raise
+        finally:
+            fields = {"time": utc(began), "method": calling.method, "peer": _peer(calling)}
+            seconds = round(time.monotonic() - started, 6)
+            self._log(json_line({**fields, "seconds": seconds, "ok": ok, "error": error}))
+
+    async def _handle(self, body: Any, calling: Calling) -> Any:
         try:
             if not self._given.codec:
                 return await self._runs(body, calling)
