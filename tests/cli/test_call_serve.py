@@ -19,6 +19,7 @@ from nngkit.errors import RemoteError, ServiceNotFound, TimedOut
 from nngkit.portal import the_portal
 from nngkit.protocols import Req
 from nngkit.testing import eventually
+from tests.cli.certificates import issue
 from tests.cli.commands import ROOT, assert_fails, command, environment, nngkit, valid
 from tests.cli.processes import Running
 from tests.preloaded import Popen
@@ -291,6 +292,22 @@ def test_lines_are_refused_bodies_of_several_lines(daemon: Daemon) -> None:
             answer.request(b"a\nb", timeout=0.3)
         assert "the body has a line end" in serving.process.says()
         assert answer.request(b"a") == b"a"
+
+
+def test_calls_over_tls(daemon: Daemon, call: Call, tmp_path: Path) -> None:
+    certificate = issue(tmp_path / "pem", "127.0.0.1")
+    options = ["--listen", "tls+tcp://127.0.0.1:0", "--exec", "cat", *certificate.options]
+    with Running("serve", "answer", "--discovery", daemon.addresses[0], *options) as served:
+        address = served.says().split(" at ")[1].split(",")[0]
+        assert address.startswith("tls+tcp://")
+        there = ["answer", "-D", "hi", *certificate.options]
+        assert call(*there, "--address", address) == (0, "hi\n", "")
+        assert call(*there, "--daemon", daemon.query_addresses[0]) == (0, "hi\n", "")
+
+
+def test_an_address_in_use_is_exit_code_3(daemon: Daemon) -> None:
+    taken = daemon.query_addresses[0]
+    assert_fails(nngkit("serve", "answer", "--exec", "cat", "--listen", taken), 3, taken)
 
 
 @pytest.mark.parametrize(
