@@ -20,25 +20,27 @@ import base64
 import json
 import os
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.output import json_line
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
-from nngkit.errors import ConfigError, NngkitError, RemoteError, TimedOut
+from nngkit.errors import ConfigError, NngkitError, RemoteError, ServiceNotFound, TimedOut, Unreachable
 
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.calls import Client
+    from nngkit.discovery.resolver import Resolver
 
 __all__ = ["EPILOG", "add_arguments", "run"]
 
 NAME: Final = "nngkit call"
 EPILOG: Final = """\
-Exit codes: 0 every call was answered, 1 no such service, or a call failed, 2 usage, 3 no provider can be reached, 4 no
-reply in time; with several calls, that of the first failure."""
+Exit codes: 0 every call was answered, 1 no such service, or a call failed, 2 usage, 3 no daemon answers, 4 no reply
+in time; with several calls, that of the first failure."""
 
+DAEMONS: Final = 1.0  # seconds for the first daemon, before the calls begin: theirs wait on
 SETTLE: Final = 0.1
 """Seconds for connections, once: a round trip across an ocean, and no long wait for a provider that is unreachable."""
 
@@ -85,6 +87,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     from nngkit.calls import Client
     from nngkit.cli.discovery.daemons import settings_of
     from nngkit.cli.signals import until_signal
+    from nngkit.discovery.resolver import Resolver
 
     settings = settings_of(arguments)
     prefer = settings.prefer if arguments.prefer is None else options.zones(arguments.prefer)
@@ -92,21 +95,26 @@ async def _run(arguments: argparse.Namespace) -> int:
     if not arguments.address and (arguments.cacert or arguments.insecure or settings.certificates.cacert):
         there.append("tls+tcp://provider")  # perhaps: discovery will tell
     tls = tls_or_variables(arguments, settings.certificates, "dial", *there)
-    where: dict[str, Any] = {"daemons": settings.daemons, "domain": settings.domain, "daemon_tls": tls}
-    if arguments.address:
-        where = {"addresses": arguments.address}
-    async with Client(
-        arguments.name,
-        **where,
-        prefer=prefer,
-        tags=arguments.tag,
-        codec=arguments.codec,
-        timeout=arguments.timeout,
-        idempotent=arguments.idempotent,
-        recv_max_size=arguments.max_size,
-        tls=tls,
-    ) as client:
-        calls = _Calls(client, arguments)
+    resolver: Resolver | None = None
+    async with AsyncExitStack() as opened:
+        if not arguments.address:
+            timeout = min(arguments.timeout, DAEMONS)
+            resolver = Resolver(settings.daemons, timeout=timeout, domain=settings.domain, tls=tls)
+            await opened.enter_async_context(resolver)
+        client = Client(
+            arguments.name,
+            discovery=resolver,
+            addresses=arguments.address,
+            prefer=prefer,
+            tags=arguments.tag,
+            codec=arguments.codec,
+            timeout=arguments.timeout,
+            idempotent=arguments.idempotent,
+            recv_max_size=arguments.max_size,
+            tls=tls,
+        )
+        await opened.enter_async_context(client)
+        calls = _Calls(client, resolver, arguments)
         await _connected(client, min(arguments.timeout, SETTLE))
         return await until_signal(calls.run) or calls.code
 
@@ -124,11 +132,12 @@ async def _connected(client: Client, seconds: float) -> None:
 class _Calls:
     """Calls in progress; their results are printed in the order of their lines."""
 
-    def __init__(self, client: Client, arguments: argparse.Namespace) -> None:
+    def __init__(self, client: Client, resolver: Resolver | None, arguments: argparse.Namespace) -> None:
         import trio
 
         self.code = 0
         self._client = client
+        self._resolver = resolver
         self._arguments = arguments
         self._slots = trio.Semaphore(arguments.in_flight)
         self._last: trio.Event | None = None  # set when everything of the previous call is printed
@@ -178,10 +187,18 @@ class _Calls:
                 error = wrong if isinstance(wrong, NngkitError) else ConfigError("input", str(wrong))
                 if before is not None:
                     await before.wait()
-                await self._failed(error)
+                await self._failed(self._explained(error))
         finally:
             printed.set()
             self._slots.release()
+
+    def _explained(self, error: NngkitError) -> NngkitError:
+        """Return the error, or its cause if it is that no daemon answers."""
+        resolver = self._resolver
+        if not isinstance(error, ServiceNotFound) or resolver is None or resolver.fresh:
+            return error
+        seconds = f"{self._arguments.timeout:g} s"
+        return Unreachable(", ".join(resolver.daemons), f"no discovery daemon answered within {seconds}")
 
     async def _call(self, body: bytes, before: Any) -> None:
         given = self._arguments
