@@ -120,7 +120,9 @@ if __name__ == "__main__":
     given = bench.options(__doc__, rounds=5, seconds=1.0)
     given.add_argument("--long", action="store_true", help="fault groups with the numbers of the promises; an hour")
     arguments = given.parse_args()
-    faults = {group.name for group in (KILLS, FAILOVERS, AMONG, LOST, PARTITIONS)}
-    bench.run("calls", [group for group in GROUPS if group.name not in faults], arguments)
-    arguments.rounds = 1
-    bench.run("calls", [group for group in GROUPS if group.name in faults], arguments)
+    faults = (KILLS, FAILOVERS, AMONG, LOST, PARTITIONS)
+    rest = tuple(group for group in GROUPS if group not in faults)
+    for groups, rounds in ((rest, arguments.rounds), (faults, 1)):
+        if bench.chosen(groups, arguments.only):
+            arguments.rounds = rounds
+            bench.run("calls", groups, arguments)
