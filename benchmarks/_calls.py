@@ -30,6 +30,7 @@ from _contenders import HERE
 from _numbered import aask_all, ask_in_flight
 from nngkit import Client, NngkitError, Resolver, Server, Service
 from nngkit.discovery import Daemon, DaemonSettings
+from nngkit.protocols import Req
 from nngkit.testing import aeventually
 
 NAME = "answer"
@@ -65,6 +66,35 @@ async def _client(task: dict[str, Any]) -> AsyncIterator[Callable[[bytes], Await
             return await client.request(body, timeout=10.0)
 
         yield ask
+
+
+@asynccontextmanager
+async def _req(task: dict[str, Any]) -> AsyncIterator[Callable[[bytes], Awaitable[Any]]]:
+    async with Req(dial=task["url"]) as req:
+        await req.await_for_peers(1, WAIT)
+
+        async def ask(body: bytes) -> Any:
+            return await req.arequest(body, timeout=10.0)
+
+        yield ask
+
+
+def req_trio(task: dict[str, Any]) -> None:
+    """Ask with a bare Req, with a timeout as every call of a Client has."""
+
+    async def main() -> None:
+        async with _req(task) as ask:
+            await aask_all(ask, task)
+
+    trio.run(main)
+
+
+def req_many_trio(task: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with _req(task) as ask, trio.open_nursery() as nursery:
+            await ask_in_flight(ask, task, nursery.start_soon, trio.sleep)
+
+    trio.run(main)
 
 
 def ask_trio(task: dict[str, Any]) -> None:

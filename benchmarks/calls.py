@@ -25,21 +25,26 @@ def p50(what: str, way: str, base: str, least: float, aim: float) -> Promise:
 ONE = Group(
     "one call at a time, tcp, 16 B",
     (
-        Way("Req, trio", "_nngkit:ask_trio", "_nngkit:reply_trio", "other"),
+        Way("Req, trio", "_calls:req_trio", "_nngkit:reply_trio", "other"),
         Way("Client, trio", "_calls:ask_trio", "_nngkit:reply_trio", "other"),
+        Way("Client, asyncio", "_calls:ask_asyncio", "_nngkit:reply_trio", "other"),
         Way("Client and Server, trio", "_calls:ask_trio", "_calls:serve", "other"),
         Way("Client and Server, cbor, trio", "_calls:ask_trio", "_calls:serve", "other", {"codec": "cbor"}),
         Way("NATS", "_nats:ask", "_nats:reply", "other"),
         Way("Zenoh", "_zenoh:ask", "_zenoh:reply", "other"),
     ),
-    (p50("Client vs Req, trio", "Client, trio", "Req, trio", 1.25, 1.1),),
+    (
+        p50("Client vs Req, trio", "Client, trio", "Req, trio", 1.25, 1.1),
+        p50("Client, asyncio vs trio", "Client, asyncio", "Client, trio", 1.5, 1.15),
+    ),
 )
 FLIGHT = {"flight": 64}
 MANY = Group(
     "64 in flight, tcp, 16 B",
     (
-        Way("Req, trio", "_nngkit:ask_many_trio", "_nngkit:reply_trio", "other", FLIGHT),
+        Way("Req, trio", "_calls:req_many_trio", "_nngkit:reply_trio", "other", FLIGHT),
         Way("Client, trio", "_calls:ask_many_trio", "_nngkit:reply_trio", "other", FLIGHT),
+        Way("Client, asyncio", "_calls:ask_many_asyncio", "_nngkit:reply_trio", "other", FLIGHT),
         Way("Client and Server, trio", "_calls:ask_many_trio", "_calls:serve", "other", FLIGHT),
         Way(
             "Client and Server, cbor, trio", "_calls:ask_many_trio", "_calls:serve", "other", FLIGHT | {"codec": "cbor"}

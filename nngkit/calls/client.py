@@ -18,7 +18,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
@@ -34,7 +34,7 @@ from nngkit.calls.messages import Codec, check_codec
 from nngkit.calls.pool import Member, Outcome, Policy, Pool, check_policy
 from nngkit.calls.stream import Stream
 from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
-from nngkit.discovery.provider import Provider, State, check_name
+from nngkit.discovery.provider import Key, Provider, State, check_name
 from nngkit.discovery.resolver import Resolver
 from nngkit.discovery.settings import ClientSettings
 from nngkit.errors import Closed, ConfigError, Full, NngkitError, TimedOut
@@ -58,6 +58,10 @@ class Source(Protocol):
 
     def events(self) -> Any:
         """Yield the current state, then each change."""
+        ...
+
+    def snapshot(self) -> Mapping[str, frozenset[Provider]]:
+        """Return the providers that can be called, by name."""
         ...
 
 
@@ -416,6 +420,15 @@ class Client(UnderTrio):
                 return  # discovery was closed: the last known providers stay
             except Full:
                 log.warning("%s: discovery changes faster than this program reads; starting again", self.name)
+                self._drop_all_but({provider.key for provider in source.snapshot().get(self.name, ())})
+
+    def _drop_all_but(self, present: Collection[Key]) -> None:
+        """Take all other providers as gone: the events that said so were lost."""
+        with self._caller.lock:
+            for member in list(self._pool.members.values()):
+                if member.provider.key not in present:
+                    self._pool.apply(member.provider, State.DOWN)
+        self._resync.wake()
 
     # Sockets
 
