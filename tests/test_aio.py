@@ -18,6 +18,7 @@ import trio
 
 from nngkit import ConfigError, RemoteError, ServiceNotFound, TimedOut, aio, blocking
 from nngkit.aio import Client, Daemon, DocumentPeer, Recorder, Resolver, Server, Service, ServiceDiscovery
+from nngkit.aio._base import Aio
 from nngkit.calls import Calling
 from nngkit.discovery import DaemonSettings, Question, first
 from nngkit.errors import Closed, Unreachable
@@ -230,7 +231,7 @@ async def test_a_cancelled_opening_is_cancelled_in_the_background() -> None:
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    class Hosts(aio.Aio[Never]):
+    class Hosts(Aio[Never]):
         _of = Never
 
         def __init__(self) -> None:
@@ -453,3 +454,20 @@ def test_every_class_has_the_whole_interface_of_the_async_one(name: str) -> None
     assert inspect.signature(ours.__init__) == inspect.signature(ours._of.__init__)
     if hasattr(blocking, name):
         assert {each for each in vars(getattr(blocking, name)) if not each.startswith("_")} <= set(dir(ours))
+
+
+def test_callers_need_no_extra() -> None:
+    done = run(
+        """if True:
+        import sys
+        for name in ("pyarrow", "pycrdt", "google_crc32c"):
+            sys.modules[name] = None
+        from nngkit.aio import Client, Server, ServiceDiscovery
+        from nngkit import ConfigError
+        try:
+            from nngkit.aio import Recorder
+        except ConfigError as error:
+            print(error)
+        """
+    )
+    assert (done.stdout.startswith("journal: "), done.stderr) == (True, "")

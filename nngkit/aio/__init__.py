@@ -1,0 +1,67 @@
+"""The async classes for asyncio programs: `async with`, `await` and `async for` under asyncio.
+
+::
+
+    from nngkit.aio import Client, Server
+
+    async with Client("answer", daemons=["tcp://daemon:5556"]) as answer:
+        async with asyncio.timeout(1.0):
+            print(await answer.request(b"?"))
+
+Names, arguments, results, errors and docstrings are those of the classes under trio. The objects live in a background
+thread with a trio loop, the portal, as those of nngkit.blocking do; a call of a `Client` is made in the program's own
+loop, and the handlers of a `Server` are tasks of it. The sockets of nngkit.protocols need no wrapper.
+
+A cancelled or timed-out call is cancelled in the portal too, and has ended there when it raises. Methods that never
+wait (`resolve`, `stats`, edits of a document) are plain functions here too; those of a document run in the portal's
+thread, and the loop waits for them, some 0.1 ms. docs/asyncio.md compares this with trio's guest mode.
+
+Names are imported lazily: a program that only calls needs neither pycrdt nor pyarrow.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nngkit.aio._base import AsyncioIterator
+    from nngkit.aio.calls import Client, Server
+    from nngkit.aio.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
+    from nngkit.aio.documents import Document, DocumentPeer
+    from nngkit.aio.journal import Recorder
+
+__all__ = [
+    "AsyncioIterator",
+    "Client",
+    "Daemon",
+    "DaemonClient",
+    "Document",
+    "DocumentPeer",
+    "Recorder",
+    "Resolver",
+    "Server",
+    "Service",
+    "ServiceDiscovery",
+]
+
+_MODULES = {
+    "_base": ("AsyncioIterator",),
+    "calls": ("Client", "Server"),
+    "discovery": ("Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"),
+    "documents": ("Document", "DocumentPeer"),
+    "journal": ("Recorder",),
+}
+_LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+
+if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
+
+    def __getattr__(name: str) -> object:
+        """Import a lazy name on first use."""
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found: object = getattr(import_module(_LAZY[name]), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,201 @@
+"""Base of the classes of nngkit.aio: objects in the portal, whose methods are awaited in an asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+
+import trio
+
+from nngkit.discovery import _sigterm
+from nngkit.errors import Closed, ConfigError
+from nngkit.hosted import Hosted
+from nngkit.portal import Host, Portal, Pump, Wait, end, the_portal
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+atexit.register(end)  # after nngkit.protocols registered its own, hence run before: sockets close last
+
+
+class LoopWait(Wait):
+    """Wait of a task of the running loop; the portal sets the outcome."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self._loop.create_future()
+
+    def over(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Set the result; only the first call counts. In the portal's thread."""
+        if self._over:
+            return
+        super().over(value, error)
+        with suppress(RuntimeError):  # the program's loop has ended
+            self._loop.call_soon_threadsafe(self._set)
+
+    def _set(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def result(self) -> Any:
+        """Return or raise the outcome."""
+        await asyncio.shield(self._future)
+        return self.wait()  # it is there
+
+    async def settled(self) -> asyncio.CancelledError | None:
+        """Wait for the outcome, even if cancelled; return the cancellation, which the caller raises."""
+        cancelled = None
+        while not self._future.done():
+            try:
+                await asyncio.wait([self._future])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        return cancelled
+
+
+async def in_portal(portal: Portal, call: Callable[[], Awaitable[R]], unused: Callable[[R], object] | None = None) -> R:
+    """Run a coroutine function in the portal. If cancelled, it was cancelled there, and has ended.
+
+    unused   gets the result of a call that returned although it was cancelled
+    """
+    end, scope = LoopWait(), trio.CancelScope()
+    portal.begin(call, end, scope)
+    try:
+        return cast(R, await end.result())
+    except asyncio.CancelledError:
+        portal.later(scope.cancel)
+        await end.settled()
+        with suppress(BaseException):  # the caller gets the cancellation
+            value = end.wait()
+            if unused is not None:
+                unused(value)
+        raise
+
+
+class Aio(Hosted[T]):
+    """Base class: an async object, hosted by the portal between `__aenter__` and `__aexit__`."""
+
+    _block = "an `async with`"
+
+    async def __aenter__(self) -> Self:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            why = "it runs under asyncio, and no asyncio loop is running; trio programs use the class of the same name"
+            raise ConfigError(type(self).__name__, f"{why} in nngkit") from None
+        _sigterm.install()  # only the main thread may; the portal is another
+        host = Host(the_portal(), self._inner, LoopWait)
+        opened = cast(LoopWait, host.opened)
+        try:
+            await opened.result()
+        except BaseException:
+            with suppress(Closed):
+                host.portal.soon(host.go)
+            await cast(LoopWait, host.left).settled()
+            raise
+        self._host = host
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the object, as leaving the `async with` does; also when cancelled. Idempotent."""
+        host, self._host = self._host, None
+        if host is None:
+            return
+        try:
+            host.portal.soon(host.go)
+        except Closed:
+            return  # it was closed at the end of the process
+        left = cast(LoopWait, host.left)
+        cancelled = await left.settled()
+        left.wait()
+        if cancelled is not None:
+            raise cancelled
+
+
+def awaited(
+    method: Callable[Concatenate[T, P], Awaitable[R]],
+) -> Callable[Concatenate[Aio[T], P], Coroutine[Any, Any, R]]:
+    """Wrap a coroutine method: it runs in the portal."""
+
+    @functools.wraps(method)
+    async def call(self: Aio[T], /, *arguments: P.args, **options: P.kwargs) -> R:
+        portal, inner = self._open_object()
+        return await in_portal(portal, functools.partial(method, inner, *arguments, **options))
+
+    return call
+
+
+class AsyncioIterator(AsyncIterator[R], Generic[R]):
+    """Async iterator over an async generator in the portal. `aclose` ends it; so does garbage collection.
+
+    A cancelled wait takes no item.
+    """
+
+    def __init__(self, portal: Portal, source: AsyncGenerator[R, None]) -> None:
+        self._portal = portal
+        self._pump = Pump(source)
+        self._begun = False
+        self._closed = False
+        self._kept: deque[R] = deque()  # items that arrived while their wait was cancelled
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> R:
+        if self._closed:
+            raise StopAsyncIteration
+        if self._kept:
+            return self._kept.popleft()
+        if not self._begun:
+            self._begun = True
+            self._portal.spawn(self._pump.run)
+        try:
+            return await in_portal(self._portal, self._pump.receive.receive, self._kept.append)
+        except trio.EndOfChannel:
+            failure, self._pump.failure = self._pump.failure, None
+            if failure is not None:
+                raise failure from None
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        """End the iteration. Idempotent."""
+        self._end()
+        await asyncio.sleep(0)
+
+    def _end(self) -> None:
+        self._closed = True
+        if self._begun:
+            self._portal.later(self._pump.scope.cancel)
+
+    def close(self) -> None:
+        """End the iteration, without a checkpoint. Idempotent."""
+        self._end()
+
+    def __del__(self) -> None:
+        self._end()
+
+
+def iterated(
+    method: Callable[Concatenate[T, P], AsyncGenerator[R, None]],
+) -> Callable[Concatenate[Aio[T], P], AsyncioIterator[R]]:
+    """Wrap an async generator method; closing the iterator closes the generator."""
+
+    @functools.wraps(method)
+    def call(self: Aio[T], /, *arguments: P.args, **options: P.kwargs) -> AsyncioIterator[R]:
+        portal, inner = self._open_object()
+        return AsyncioIterator(portal, method(inner, *arguments, **options))
+
+    return call

@@ -1,0 +1,118 @@
+"""Functions of an asyncio program, called from the portal: handlers, health checks, answers to questions."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import trio
+
+from nngkit.calls.handlers import Calling, takes_two
+from nngkit.errors import Closed
+
+STOPPING = 1.0
+"""Seconds that a cancelled handler may take before its caller gets the error."""
+
+
+class Bridge:
+    """Handlers of an asyncio program, as handlers of a server in the portal. `loop`: the program's, once it runs."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a handler for the portal; plain functions run in its worker threads as they are."""
+        if inspect.isasyncgenfunction(function):
+            return self._generator(function)
+        if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
+        ):
+            return function
+        two = takes_two(function)
+
+        async def bridged(body: Any, calling: Calling) -> Any:
+            return await self.run(functools.partial(function, body, calling))
+
+        async def bridged_body(body: Any) -> Any:
+            return await self.run(functools.partial(function, body))
+
+        return bridged if two else bridged_body
+
+    def _generator(self, function: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Any]:
+        two = takes_two(function)
+
+        async def bridged(body: Any, calling: Calling | None = None) -> AsyncGenerator[Any, None]:
+            made = function(body, calling) if two else function(body)
+            try:
+                while True:
+                    try:
+                        part = await self.run(made.__anext__)
+                    except StopAsyncIteration:
+                        return
+                    yield part
+            finally:
+                with trio.CancelScope(shield=True), trio.move_on_after(STOPPING):
+                    await self.run(made.aclose)
+
+        return bridged
+
+    def callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a callback for the portal, such as a health check; a plain function is called there as it is."""
+        if not inspect.iscoroutinefunction(function):
+            return function
+
+        async def bridged(*arguments: Any) -> Any:
+            return await self.run(functools.partial(function, *arguments))
+
+        return bridged
+
+    def callbacks(self, options: dict[str, Any]) -> None:
+        """Replace the callbacks among the arguments of a Service or Server."""
+        for name in ("on_question", "healthy"):
+            if callable(options.get(name)):
+                options[name] = self.callback(options[name])
+
+    async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Run a coroutine function as a task of the program's loop, from the portal. Cancelling cancels the task."""
+        loop, token = self.loop, trio.lowlevel.current_trio_token()
+        assert loop is not None
+        done = trio.Event()
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def main() -> Any:
+            return await call()
+
+        def finished(task: asyncio.Task[Any]) -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(done.set)
+
+        def start() -> None:
+            task = loop.create_task(main())
+            tasks.append(task)
+            task.add_done_callback(finished)
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+
+        try:
+            loop.call_soon_threadsafe(start)
+        except RuntimeError:
+            raise Closed("the asyncio loop of this server has ended") from None
+        try:
+            await done.wait()
+        except trio.Cancelled:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(cancel)
+            with trio.CancelScope(shield=True), trio.move_on_after(STOPPING):
+                await done.wait()
+                if tasks and not tasks[0].cancelled():
+                    tasks[0].exception()  # seen: asyncio would report it
+            raise
+        if tasks[0].cancelled():
+            raise Closed("the handler's task was cancelled")
+        return tasks[0].result()

@@ -1,0 +1,134 @@
+"""Documents for asyncio programs."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import Any, ParamSpec, TypeVar, cast
+
+from nngkit.aio._base import Aio, AsyncioIterator, awaited, in_portal
+from nngkit.documents import PeerInfo, PeerStats, Refusal
+from nngkit.documents import document as _document
+from nngkit.documents import peer as _peer
+from nngkit.documents import threads as _threads
+from nngkit.documents.changes import Change
+from nngkit.documents.records import Saved
+from nngkit.documents.versions import EditStream
+from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
+
+__all__ = ["Document", "DocumentPeer"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+class Document(_threads.Document):
+    """A document of nngkit.documents, for asyncio. `DocumentPeer.open` returns it.
+
+    Edits are plain calls; `durable`, `synced`, `joined` and `save_version` are awaited, `changes` is an async iterator.
+    """
+
+    _loop: _PeerLoop
+
+    async def durable(self) -> None:  # type: ignore[override]
+        await self._loop.awaiting(self._inner.durable)
+
+    async def synced(self, n: int = 1, timeout: float | None = None) -> None:  # type: ignore[override]
+        await self._loop.awaiting(self._inner.synced, n, timeout)
+
+    async def joined(self, timeout: float | None = None) -> None:  # type: ignore[override]
+        await self._loop.awaiting(self._inner.joined, timeout)
+
+    async def save_version(self, name: str) -> Saved:  # type: ignore[override]
+        return await self._loop.awaiting(self._inner.save_version, name)
+
+    def changes(self) -> AsyncioIterator[Change]:  # type: ignore[override]
+        """Iterate over transactions from now on, local and remote. Raises Full: see changes.py."""
+        return cast(AsyncioIterator[Change], super().changes())
+
+    def at(self, name: str) -> Document:
+        return Document(self._loop.do(self._inner.at, name), self._loop)
+
+    durable.__doc__ = _document.Document.durable.__doc__
+    synced.__doc__ = _document.Document.synced.__doc__
+    joined.__doc__ = _document.Document.joined.__doc__
+    save_version.__doc__ = _document.Document.save_version.__doc__
+    at.__doc__ = _document.Document.at.__doc__
+
+
+class DocumentPeer(Aio[_peer.DocumentPeer]):
+    """A peer that edits documents concurrently with others: see nngkit.documents.DocumentPeer."""
+
+    _of = _peer.DocumentPeer
+
+    @signature_of(_peer.DocumentPeer)
+    def __init__(self) -> None: ...
+
+    def _construct(self, *arguments: Any, **options: Any) -> None:
+        super()._construct(*arguments, **options)
+        self._documents: dict[str, tuple[_document.Document, Document]] = {}
+        self._opening = threading.Lock()
+
+    @_threads.as_in(_peer.DocumentPeer.open)
+    def open(self, name: str) -> Document:
+        portal, peer = self._open_object()
+        return self._wrapped(portal.do(peer.open, name))
+
+    def _wrapped(self, inner: _document.Document) -> Document:
+        with self._opening:
+            known, document = self._documents.get(inner.name, (None, None))
+            if document is None or known is not inner:
+                document = Document(inner, _PeerLoop(self))
+                self._documents[inner.name] = inner, document
+            return document
+
+    @property
+    def documents(self) -> dict[str, Document]:
+        portal, peer = self._open_object()
+        return {name: self._wrapped(inner) for name, inner in portal.do(lambda: peer.documents).items()}
+
+    documents.__doc__ = _peer.DocumentPeer.documents.__doc__
+
+    close_document = loop_call(_peer.DocumentPeer.close_document)
+    versions = loop_call(_peer.DocumentPeer.versions)
+    name_of = loop_call(_peer.DocumentPeer.name_of)
+    dial = loop_call(_peer.DocumentPeer.dial)
+    wait_for_peers = awaited(_peer.DocumentPeer.wait_for_peers)
+    me: HostedProperty[EditStream] = hosted_property(_peer.DocumentPeer.me)
+    address: HostedProperty[str] = hosted_property(_peer.DocumentPeer.address)
+    addresses: HostedProperty[tuple[str, ...]] = hosted_property(_peer.DocumentPeer.addresses)
+    repair_addresses: HostedProperty[tuple[str, ...]] = hosted_property(_peer.DocumentPeer.repair_addresses)
+    peers: HostedProperty[tuple[PeerInfo, ...]] = hosted_property(_peer.DocumentPeer.peers)
+    stats: HostedProperty[PeerStats] = hosted_property(_peer.DocumentPeer.stats)
+    refusals: HostedProperty[tuple[Refusal, ...]] = hosted_property(_peer.DocumentPeer.refusals)
+
+
+class _PeerLoop:
+    """Access to a peer's loop while it is open: a documents.threads.Loop."""
+
+    def __init__(self, peer: DocumentPeer) -> None:
+        self._peer = peer
+
+    def do(self, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
+        portal, _ = self._peer._open_object()
+        return portal.do(function, *arguments, **options)
+
+    def wait(self, function: Callable[P, Awaitable[R]], *arguments: P.args, **options: P.kwargs) -> R:
+        raise TypeError("a wait is awaited: Document.durable() and its kin are coroutines here")
+
+    async def awaiting(self, function: Callable[P, Awaitable[R]], *arguments: P.args, **options: P.kwargs) -> R:
+        """Await a coroutine function of the document in the portal."""
+        portal, _ = self._peer._open_object()
+        return await in_portal(portal, functools.partial(function, *arguments, **options))
+
+    def iterate(self, source: AsyncGenerator[R, None]) -> Any:
+        """Return an async iterator over `source`."""
+        portal, _ = self._peer._open_object()
+        return AsyncioIterator(portal, source)
+
+    def hold(self) -> AbstractContextManager[None]:
+        portal, _ = self._peer._open_object()
+        return portal.hold()
