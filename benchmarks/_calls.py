@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import random
 import signal
 import statistics
 import subprocess
@@ -476,3 +477,155 @@ async def _killed_of(task: dict[str, Any]) -> None:
         found_ms=statistics.median(found) * 1000,
         cpu_s=cpu,
     )
+
+
+# ---- lost messages and partitions ------------------------------------------------------------------------------------
+
+
+def lost_rounds(task: dict[str, Any]) -> None:
+    """Simulate `rounds` rounds of `services` services without sockets; each reply is lost with probability `lost`.
+
+    Counts the services that the registry declared down, although none ever was.
+    """
+    from nngkit.discovery import Provider, State
+    from nngkit.discovery.messages import SurveyReply
+    from nngkit.discovery.registry import Registry
+
+    report(url="")
+    rng, registry, now = random.Random(7), Registry(), 0.0
+    bodies = [
+        SurveyReply(f"s{n}", (Provider(f"n{n}", f"tcp://10.0.0.1:{n + 1}", f"s{n}", 1),)).encode()
+        for n in range(task["services"])
+    ]
+    for pipe in range(len(bodies)):
+        registry.pipe_joined(pipe, now)
+    down = suspect = 0
+    began = time.perf_counter()
+    for _ in range(task["rounds"]):
+        again = False
+        while True:
+            this = registry.start_round(now, reask=again)
+            for pipe, body in enumerate(bodies):
+                if rng.random() >= task["lost"]:
+                    registry.reply(pipe, this, body, now + 0.01)
+            end = registry.end_round(this, now + 0.5)
+            down += sum(event.new is State.DOWN for event in end.events)
+            suspect += sum(event.new is State.SUSPECT for event in end.events)
+            now += 0.5
+            if again or not end.ask_again:
+                break
+            again = True
+        now += 2.0
+    took = time.perf_counter() - began
+    rounds = task["rounds"]
+    report(times=rounds, false_downs=down, suspects=suspect, p50_ms=took / rounds * 1000, seconds=took)
+
+
+@contextmanager
+def _hosts() -> Iterator[Any]:
+    sys.path.append(str(HERE.parent))
+    from tests.hosts import Hosts, unavailable
+
+    if (why := unavailable()) is not None:
+        fail(f"no hosts: {why}")
+    made = Hosts()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _in_host(host: Any, function: str, task: dict[str, Any], **options: Any) -> subprocess.Popen[str]:
+    words = [sys.executable, str(HERE / "_child.py"), f"_calls:{function}", json.dumps(task)]
+    process: subprocess.Popen[str] = host.popen(words, stdout=subprocess.PIPE, text=True, **options)
+    return process
+
+
+def lossy(task: dict[str, Any]) -> None:
+    """Lose `lost` of the packets between a daemon and 20 services on another host, for `lasts` seconds; needs root."""
+    report(url="")
+    with _hosts() as hosts:
+        here, there = hosts.add("daemon"), hosts.add("services")
+        hosts.link("daemon", "services")
+        survey = f"tcp://{here.address}:5555"
+        watching = _in_host(here, "count_downs", {**task, "survey": survey, "services": 20})
+        _said(watching)
+        fleet = _in_host(there, "announce", {**task, "daemons": [survey], "first": 0, "count": 20})
+        _said(fleet)
+        _said(watching)  # all are up
+        hosts.lose("daemon", "services", task["lost"])
+        told = _said(watching)
+        report(times=20, seconds=task["lasts"], **told)
+
+
+def count_downs(task: dict[str, Any]) -> None:
+    """Survey the services of another host; count those declared down, although none ever was, in `lasts` seconds."""
+    from nngkit.discovery import ServiceDiscovery, State
+
+    async def main() -> None:
+        async with ServiceDiscovery(listen=task["survey"], deadline=1.0, interval=1.0) as discovery:
+            report(listening=True)
+            await aeventually(lambda: len(discovery.snapshot()) == task["services"], WAIT)
+            report(up=task["services"])
+            downs = suspects = 0
+            with trio.move_on_after(task["lasts"]):
+                async for event in discovery.events():
+                    downs += event.new is State.DOWN
+                    suspects += event.new is State.SUSPECT
+            report(false_downs=downs, suspects=suspects, rounds=len(discovery.rounds))
+
+    trio.run(main)
+
+
+def partitions(task: dict[str, Any]) -> None:
+    """Cut the link between a daemon and its services `rounds` times, heal it, and time until the view is right."""
+    report(url="")
+    times: list[float] = []
+    with _hosts() as hosts:
+        here, there = hosts.add("daemon"), hosts.add("services")
+        hosts.link("daemon", "services")
+        survey = f"tcp://{here.address}:5555"
+        watching = _in_host(here, "time_healing", {**task, "survey": survey, "services": 20}, stdin=subprocess.PIPE)
+        _said(watching)
+        _said(_in_host(there, "announce", {**task, "daemons": [survey], "first": 0, "count": 20}))
+        assert watching.stdin is not None
+        rng = random.Random(1)
+        for _ in range(task["rounds"]):
+            _said(watching)  # all are up
+            hosts.cut("daemon", "services")
+            time.sleep(rng.uniform(0.5, 6.0))
+            hosts.heal("daemon", "services")
+            watching.stdin.write("healed\n")
+            watching.stdin.flush()
+            times.append(float(_said(watching)["took"]))
+    times.sort()
+    report(
+        times=len(times),
+        late=sum(took > 1.0 + task["interval"] for took in times),
+        p50_ms=statistics.median(times) * 1000,
+        max_ms=times[-1] * 1000,
+    )
+
+
+def time_healing(task: dict[str, Any]) -> None:
+    """Survey; at each line of standard input time until all services are up again."""
+    from nngkit.discovery import ServiceDiscovery
+
+    async def main() -> None:
+        async with ServiceDiscovery(listen=task["survey"], deadline=0.5, interval=task["interval"]) as discovery:
+            report(listening=True)
+
+            def right() -> bool:
+                rows = discovery.view()
+                return sum(row.state == "up" and not row.stale for row in rows) == task["services"]
+
+            while True:
+                await aeventually(right, WAIT)
+                report(up=task["services"])
+                await trio.to_thread.run_sync(sys.stdin.readline)
+                began = time.perf_counter()
+                rounds = discovery.rounds[-1].number
+                await aeventually(lambda rounds=rounds: right() and discovery.rounds[-1].number > rounds, WAIT)  # type: ignore[misc]
+                report(took=time.perf_counter() - began)
+
+    trio.run(main)

@@ -71,6 +71,10 @@ UNITS = {
     "max_ms": "ms max",
     "late_back_ms": "ms late back",
     "found_ms": "ms found",
+    "false_downs": "false downs",
+    "suspects": "suspects",
+    "late": "late",
+    "rounds": "rounds",
     "cpu_s": "s CPU daemon",
 }
 MORE_IS_BETTER = ("per_second", "part")
@@ -265,18 +269,19 @@ def options(description: str | None, *, rounds: int, seconds: float) -> argparse
     return parser
 
 
-def _chosen(groups: Sequence[Group], wanted: Sequence[str]) -> list[Group]:
+def chosen(groups: Sequence[Group], wanted: Sequence[str]) -> list[Group]:
+    """Return the groups, and of each the ways, whose names have one of the texts; all without any."""
     if not wanted:
         return list(groups)
-    chosen = []
+    found = []
     for group in groups:
         ways = group.ways if any(text in group.name for text in wanted) else ()
         ways = ways or tuple(
             way for way in group.ways if any(text in row["way"] for text in wanted for row in way.rows)
         )
         if ways:
-            chosen.append(Group(group.name, ways, group.promises))
-    return chosen
+            found.append(Group(group.name, ways, group.promises))
+    return found
 
 
 def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[str, Any]:
@@ -284,7 +289,7 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
 
     Earlier results in that file stay, unless measured again: each row has the conditions of its measurement.
     """
-    groups = _chosen(tuple(groups), given.only)
+    groups = chosen(tuple(groups), given.only)
     missing: dict[str, None] = {}
     for index, group in enumerate(groups):
         reasons = [_contenders.missing(way.measured, way.other, before=way.before) for way in group.ways]

@@ -53,6 +53,10 @@ HEADS = {
     "max_ms": "longest, ms",
     "late_back_ms": "back late by, ms",
     "found_ms": "found after, ms",
+    "false_downs": "false downs",
+    "suspects": "suspects",
+    "late": "late",
+    "rounds": "rounds",
     "cpu_s": "CPU of the daemon, s",
 }
 

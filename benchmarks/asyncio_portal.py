@@ -40,11 +40,12 @@ COMPUTING = 0.2
 EVERY = 0.005
 DAEMON = """
 import time
-from nngkit.blocking import Daemon, Service
+from nngkit.blocking import Daemon, Resolver, Service
 from nngkit.discovery import DaemonSettings
 with Daemon(DaemonSettings(listen=("tcp://127.0.0.1:0",))) as daemon:
-    with Service("answer", "tcp://127.0.0.1:9", discovery=daemon.addresses) as service:
-        service.wait_for_peers(timeout=10)
+    with Service("answer", "tcp://127.0.0.1:9", discovery=daemon.addresses):
+        with Resolver(daemon.query_addresses) as resolver:
+            resolver.find("answer", timeout=10)
         print(daemon.query_addresses[0], flush=True)
         input()
 """

@@ -3,8 +3,9 @@
     python3 dev.py bench calls [--rounds N] [--seconds S] [--only TEXT] [--json] [--long]
 
 The first groups measure the client; the server is another process. Fault groups run once each: ``--long`` with the
-numbers of the promises (1,000 kills, 200 failovers, 200 kills among 1,000 services), else with a few, to see that they
-work. ``failed``, ``across`` and ``over_1_s`` are counts of calls, and must be 0.
+numbers of the promises (1,000 kills, 200 failovers, 200 kills among 1,000 services, 10 minutes of loss), else with a
+few, to see that they work. Loss and partitions need root, for network namespaces. ``failed``, ``across``, ``over_1_s``,
+``false_downs`` and ``late`` are counts, and must be 0.
 """
 
 from __future__ import annotations
@@ -83,13 +84,45 @@ AMONG = Group(
     ),
     (Promise("last stale resolve, p99", "nngkit", None, 50, 20, "p99_ms"),),
 )
-GROUPS = (ONE, MANY, UNEVEN, KILLS, FAILOVERS, AMONG)
+LOST = Group(
+    "lost replies and packets: services declared down that never were",
+    (
+        Way(
+            "1,000 services, 5 % of replies lost, simulated",
+            "_calls:lost_rounds",
+            task={"services": 1000, "rounds": 10_000 if LONG else 100, "lost": 0.05},
+        ),
+        Way(
+            "20 services, 30 % of packets lost",
+            "_calls:lossy",
+            task={"lost": 0.3, "lasts": 600 if LONG else 5, "seconds": 3600},
+        ),
+    ),
+    (
+        Promise("simulated", "1,000 services, 5 % of replies lost, simulated", None, 0, 0, "false_downs"),
+        Promise("real sockets", "20 services, 30 % of packets lost", None, 1, 0, "false_downs"),
+    ),
+)
+PARTITIONS = Group(
+    "partitions, healed: time until the view is right",
+    (
+        Way(
+            "20 services",
+            "_calls:partitions",
+            task={"rounds": 50 if LONG else 2, "interval": 1.0, "seconds": 3600},
+        ),
+    ),
+    (Promise("views later than 1 s and an interval", "20 services", None, 0, 0, "late"),),
+)
+GROUPS = (ONE, MANY, UNEVEN, KILLS, FAILOVERS, AMONG, LOST, PARTITIONS)
 
 if __name__ == "__main__":
     given = bench.options(__doc__, rounds=5, seconds=1.0)
     given.add_argument("--long", action="store_true", help="fault groups with the numbers of the promises; an hour")
     arguments = given.parse_args()
-    faults = {group.name for group in (KILLS, FAILOVERS, AMONG)}
-    bench.run("calls", [group for group in GROUPS if group.name not in faults], arguments)
-    arguments.rounds = 1
-    bench.run("calls", [group for group in GROUPS if group.name in faults], arguments)
+    faults = (KILLS, FAILOVERS, AMONG, LOST, PARTITIONS)
+    rest = tuple(group for group in GROUPS if group not in faults)
+    for groups, rounds in ((rest, arguments.rounds), (faults, 1)):
+        if bench.chosen(groups, arguments.only):
+            arguments.rounds = rounds
+            bench.run("calls", groups, arguments)

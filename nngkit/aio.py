@@ -375,8 +375,9 @@ class ServiceDiscovery(Aio[_discovery.ServiceDiscovery]):
     @signature_of(_discovery.ServiceDiscovery)
     def __init__(self) -> None: ...
 
-    discover = _awaited(_discovery.ServiceDiscovery.discover)
     ask = _awaited(_discovery.ServiceDiscovery.ask)
+    resolution = direct_call(_discovery.ServiceDiscovery.resolution)
+    discover = _awaited(_discovery.ServiceDiscovery.discover)
     wait_for_peers = _awaited(_discovery.ServiceDiscovery.wait_for_peers)
     events = _iterated(_discovery.ServiceDiscovery.events)
     resolve = direct_call(_discovery.ServiceDiscovery.resolve)
@@ -424,8 +425,9 @@ class Resolver(Aio[_resolver.Resolver]):
     @signature_of(_resolver.Resolver)
     def __init__(self) -> None: ...
 
-    find = _awaited(_resolver.Resolver.find)
     ask = _awaited(_resolver.Resolver.ask)
+    resolution = direct_call(_resolver.Resolver.resolution)
+    find = _awaited(_resolver.Resolver.find)
     events = _iterated(_resolver.Resolver.events)
     resolve = direct_call(_resolver.Resolver.resolve)
     snapshot = direct_call(_resolver.Resolver.snapshot)
@@ -454,10 +456,10 @@ class DaemonClient(Aio[_client.DaemonClient]):
     @signature_of(_client.DaemonClient)
     def __init__(self) -> None: ...
 
+    ask = _awaited(_client.DaemonClient.ask)
     resolve = _awaited(_client.DaemonClient.resolve)
     snapshot = _awaited(_client.DaemonClient.snapshot)
     rounds = _awaited(_client.DaemonClient.rounds)
-    ask = _awaited(_client.DaemonClient.ask)
     watch = _awaited(_client.DaemonClient.watch)
 
 

@@ -126,6 +126,7 @@ class ServiceDiscovery(Blocking[_discovery.ServiceDiscovery]):
     @signature_of(_discovery.ServiceDiscovery)
     def __init__(self) -> None: ...
 
+    resolution = direct_call(_discovery.ServiceDiscovery.resolution)
     discover = _blocking_call(_discovery.ServiceDiscovery.discover)
     ask = _blocking_call(_discovery.ServiceDiscovery.ask)
     wait_for_peers = _blocking_call(_discovery.ServiceDiscovery.wait_for_peers)
@@ -162,6 +163,7 @@ class Resolver(Blocking[_resolver.Resolver]):
     @signature_of(_resolver.Resolver)
     def __init__(self) -> None: ...
 
+    resolution = direct_call(_resolver.Resolver.resolution)
     find = _blocking_call(_resolver.Resolver.find)
     ask = _blocking_call(_resolver.Resolver.ask)
     events = _iterator(_resolver.Resolver.events)

@@ -25,11 +25,12 @@ import threading
 from collections.abc import Callable
 from typing import Final, Literal, TypeVar
 
-__all__ = ["Endpoint", "available", "by_names", "look", "lowest_free", "newcomer", "one_at_a_time"]
+__all__ = ["Endpoint", "available", "by_names", "look", "lowest_free", "newcomer", "one_at_a_time", "raise_backlog"]
 
 Answer = TypeVar("Answer")
 Endpoint = tuple[str, int]  # host as inet_ntop writes it, port
 
+BACKLOG: Final = 4_096  # the most that Linux allows by default (net.core.somaxconn)
 MOST: Final = 1024  # descriptors up to which all are searched: 6 ms for a TCP socket, 2 ms for a Unix one
 NEAR: Final = 32  # descriptors near the lowest free one that are tried before all others
 
@@ -58,6 +59,27 @@ def by_names(local: Endpoint, remote: Endpoint, expected: int | None = None) -> 
     free = lowest_free()
     near = () if free is None else range(free - 1, max(-1, free - 1 - NEAR), -1)
     return next((number for number in itertools.chain(near, _all()) if _ask(number, fits)), None)
+
+
+def raise_backlog(port: int, expected: int) -> bool:
+    """Let ``BACKLOG`` connections wait for the listener at TCP ``port``; False if it is not found.
+
+    NNG lets 128 wait. The kernel drops those above, which retry after 1 s, 2 s, 4 s: thousands of services that
+    reconnect to a restarted daemon took minutes. ``expected``: the result of ``lowest_free`` before the listener.
+    """
+
+    def listened(one: sockets.socket) -> bool:
+        bound = _endpoint(one.getsockname())
+        if bound is None or bound[1] != port or not one.getsockopt(sockets.SOL_SOCKET, sockets.SO_ACCEPTCONN):
+            return False
+        one.listen(BACKLOG)  # a second call only changes the length of the queue
+        return True
+
+    if _ask(expected, listened):
+        return True
+    free = lowest_free()
+    near = () if free is None else range(free - 1, max(-1, free - 1 - NEAR), -1)
+    return any(_ask(number, listened) for number in itertools.chain(near, _all()))
 
 
 def look(path: bytes, *, dialed: bool) -> None:

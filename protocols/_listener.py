@@ -156,7 +156,10 @@ class Port(Owner):
         self._listener = slot[0]
         try:
             configure("listener", self._listener, address, self._config)
+            expected = descriptors.lowest_free() if descriptors.available else None
             self._fail(lib.nng_stream_listener_listen(self._listener))
+            if address.ported and expected is not None:
+                descriptors.raise_backlog(self.number_bound() or 0, expected)
         except BaseException:
             lib.nng_stream_listener_free(self._listener)
             raise

@@ -6,7 +6,7 @@ alarm after BURST_DELAY. May not know: protocols, event loops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,6 +102,28 @@ class PeerQueues(WriteTiming):
                     theirs = [data for data, number in items if number != connection.number]
                     if theirs:
                         steps, lost = self._queued(connection, theirs, sum(map(len, theirs)))
+                        atomically(*steps, (setattr, self, "dropped", self.dropped + lost))
+                        self.write_to(connection)
+        except Closed:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        self.yield_gil()
+
+    def to_some(self, item: bytes, numbers: Collection[int]) -> None:
+        """Queue ``item`` for the peers with these numbers. Otherwise like ``to_all``."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                self.distribute()  # earlier messages first
+                self.fanned += 1
+                for connection in core.joined():
+                    if connection.number in numbers:
+                        steps, lost = self._queued(connection, [item], len(item))
                         atomically(*steps, (setattr, self, "dropped", self.dropped + lost))
                         self.write_to(connection)
         except Closed:

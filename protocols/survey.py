@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Self, Unpack
@@ -262,10 +262,12 @@ class Surveyor(Socket):
         """Send a survey and return it without waiting for replies. Arguments as for ``survey``."""
         return self._begin(ThreadWaiter(), data, timeout, each=True, early=early)
 
-    async def astart(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> Survey:
-        """Like ``start``, for a task. If cancelled, no survey was sent."""
+    async def astart(
+        self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False, to: Collection[int] | None = None
+    ) -> Survey:
+        """Like ``start``, for a task. If cancelled, no survey was sent. ``to``: ids of the only pipes to ask."""
         await checkpoint_before()
-        return self._begin(task_waiter(), data, timeout, each=True, early=early)
+        return self._begin(task_waiter(), data, timeout, each=True, early=early, to=to)
 
     def survey_iter(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> Iterator[Reply]:
         """Yield the replies of a survey as they arrive, blocking. It is sent when iteration begins."""
@@ -280,18 +282,29 @@ class Surveyor(Socket):
             async for reply in survey:
                 yield reply
 
-    def _begin(self, waiter: Waiter, data: Payload, timeout: Timeout, *, each: bool, early: bool) -> Survey:
-        """Send a survey to all peers. ``each``: wake ``waiter`` for every reply, and not only at the end."""
+    def _begin(
+        self,
+        waiter: Waiter,
+        data: Payload,
+        timeout: Timeout,
+        *,
+        each: bool,
+        early: bool,
+        to: Collection[int] | None = None,
+    ) -> Survey:
+        """Send a survey to all peers, or ``to`` some. ``each``: wake ``waiter`` for each reply, not at the end."""
         self._check_open()
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
         survey = Survey(collector := _Collector(self, waiter, seconds, each=each, early=early))
         try:
             message = self._asking.enter(collector) + as_bytes(data)
             lanes = self._outbox.lanes
-            collector.expect(
-                {pipe.id for pipe in self.pipes} if lanes is None else {one.number for one in lanes.best()}
-            )
-            self._outbox.to_all((message,))
+            present = {pipe.id for pipe in self.pipes} if lanes is None else {one.number for one in lanes.best()}
+            collector.expect(present if to is None else present.intersection(to))
+            if to is None:
+                self._outbox.to_all((message,))
+            else:
+                self._outbox.to_some(message, to)
             # a peer that left after it was counted could not be taken off yet
             collector.missing &= self._core.present.keys()
         except BaseException:

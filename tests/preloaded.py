@@ -31,6 +31,7 @@ from typing import Any
 
 PRELOADED = (
     *("curses", "pandas", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet"),
+    *("nngkit.calls.client", "nngkit.calls.server"),
     *("nngkit.cli.doc.edit", "nngkit.cli.main", "nngkit.cli.options", "nngkit.cli.output"),
     *("nngkit.discovery.daemon", "nngkit.discovery.resolver", "nngkit.documents.peer"),
     *("nngkit.journal.recorder", "nngkit.journal.replaying", "nngkit.protocols", "nngkit.recording.documents"),

@@ -436,7 +436,17 @@ def test_importing_starts_no_thread() -> None:
 def test_every_class_has_the_whole_interface_of_the_async_one(name: str) -> None:
     ours: Any = getattr(aio, name)
     public = {attribute for attribute in vars(ours._of) if not attribute.startswith("_")}
-    in_the_loop = {"answer", "version", "wait_for_change", "wake", "now", "connected", "on_connection", "outcomes"}
+    in_the_loop = {
+        "answer",
+        "version",
+        "wait_for_change",
+        "wake",
+        "now",
+        "connected",
+        "on_connection",
+        "outcomes",
+        "changes",
+    }
     lent = {"request_blocking", "hedges"}  # to nngkit.blocking
     lacking = public - set(dir(ours)) - in_the_loop - lent
     assert not lacking

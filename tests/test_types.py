@@ -112,8 +112,8 @@ WRONG = {
             discovery.resolve("answer").addresses  # found
             await discovery.wait_for_peers(timeout="5")  # found
             discovery.address.nothing  # found
-            service.update(weigth=7)  # found
-            await client.request(b"?", metod="x")  # found
+            service.update(weightt=7)  # found
+            await client.request(b"?", way="x")  # found
             async for event in discovery.events():
                 event.nothing  # found
         """,

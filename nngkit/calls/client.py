@@ -45,6 +45,8 @@ __all__ = ["Client", "ClientStats", "ProviderStats"]
 log = logging.getLogger("nngkit.calls")
 
 MIB: Final = 1024 * 1024
+SETTLE: Final = 0.1
+"""Seconds for the first connections: a provider on the same continent takes less."""
 CANCELLING: Final = 64
 """Cap on cancellations in progress: beyond it they are dropped, and the provider's own deadline ends the call."""
 CANCEL_TIMEOUT: Final = 1.0  # seconds for the reply to a cancellation
@@ -229,7 +231,27 @@ class Client(UnderTrio):
             self._background.start(self._follow, source)
         self._background.start(self._keep_links)
         self._background.start(self._send_cancels)
+        try:
+            await self._settle()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
         return self
+
+    async def _settle(self) -> None:
+        """Wait until the providers known so far are connected, at most SETTLE seconds.
+
+        Without this, the first call would go to the provider that connects first, whatever its lane.
+        """
+        with trio.move_on_after(SETTLE):
+            while True:
+                version = self._caller.changes.version
+                with self._caller.lock:
+                    wanted = self._pool.wanted()
+                    settled = bool(wanted) and all(member.connected for member in wanted)
+                if settled:
+                    return
+                await self._caller.changes.await_(version, SETTLE)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None

@@ -29,7 +29,7 @@ from nngkit.background import Background, UnderTrio
 from nngkit.discovery._ask_desk import AskDesk
 from nngkit.discovery.domains import domain_of, other_domain, with_domain
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures
-from nngkit.discovery.queries import RefusedReply, RoundsQuery, parse_daemon_query
+from nngkit.discovery.queries import RefusedReply, RoundsQuery, SnapshotQuery, parse_daemon_query
 from nngkit.discovery.question_messages import is_ask_query
 from nngkit.discovery.service_discovery import ServiceDiscovery
 from nngkit.discovery.settings import DaemonSettings, query_address
@@ -55,8 +55,9 @@ class Daemon(UnderTrio):
     tls        for both sockets; default: the certificates of `settings`
     id         see ServiceDiscovery
 
-    `stats` counts "requests", "bad requests", "unanswered" ones, and those of an "other domain". Entering raises
-    ConfigError for an invalid address, Unreachable for one that cannot be listened on.
+    `stats` counts "requests", "bad requests", "snapshots", "unanswered" ones, and those of an "other domain".
+
+    Entering raises ConfigError for an invalid address, Unreachable for one that cannot be listened on.
     """
 
     def __init__(
@@ -178,6 +179,8 @@ class Daemon(UnderTrio):
         if not isinstance(query, RoundsQuery) and query.speaks < PROTOCOL_VERSION and not self._old:
             self._old = True
             log.warning("caller at %s speaks version 1: priorities are left out of its replies", peer)
+        if isinstance(query, SnapshotQuery):
+            self.stats["snapshots"] += query.after is None
         return self.discovery.answer(query).encode(self.discovery.now())
 
     async def _watch(self, query: WatchQuery, request: Request) -> bytes:

@@ -155,14 +155,18 @@ class Registry:
         self._table.forget_old(now)
         return self._table.take_events()
 
-    def start_round(self, now: float, *, reask: bool = False) -> Round:
-        """Start a round with the pipes connected now. `reask`: the second one, after ``RoundResult.ask_again``."""
+    def start_round(self, now: float, *, reask: bool = False, new: bool = False) -> Round:
+        """Start a round with the pipes connected now; `new`: with those of them that no round has asked yet.
+
+        `reask`: the second one, after ``RoundResult.ask_again``.
+        """
         now = self._clock(now)
         self._number += 1
-        for pipe in self._table.pipes.values():
+        asked = [pipe for pipe in self._table.pipes.values() if not (new and pipe.asked)]
+        for pipe in asked:
             pipe.asked = True
             pipe.work = 0
-        this = Round(self._number, now, frozenset(self._table.pipes), reask)
+        this = Round(self._number, now, frozenset(pipe.number for pipe in asked), reask)
         targets = reask_targets(self._table.rows.values(), self._rules) if reask else None
         self._rounds[this.number] = OpenRound(this, set(this.asked), targets)
         if len(self._rounds) > _ROUNDS_OPEN:

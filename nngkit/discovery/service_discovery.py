@@ -52,7 +52,7 @@ log = logging.getLogger("nngkit.discovery")
 ROUNDS: Final = 8  # cap on rounds in progress, more wait their turn: the registry accepts replies to the 16 newest
 NEW_ROUNDS: Final = 4  # and on additional rounds for new connections
 GATHER: Final = 0.02  # seconds, so that connections made at the same time share a round
-COST: Final = 0.0005  # seconds between such rounds for each connection: they take a tenth of a core, not all of it
+COST: Final = 0.0005  # seconds between such rounds for each connection asked: they take a part of a core, not all
 DEFAULT_UNTIL: Final = until_deadline(1.0)
 SHORTEST: Final = 0.01  # minimum pause in seconds, also for `interval=0`: without services a round takes no time
 
@@ -374,10 +374,10 @@ class ServiceDiscovery(UnderTrio):
                 async with self._new_rounds:
                     pass  # wait while too many are in progress: later connections then share a round
                 self._background.start(self._in_background, self._new_rounds)
-                await trio.sleep(COST * len(self._surveys.socket.pipes))
+                await trio.sleep(COST * unasked)
 
-    async def _one_round(self, *, early: bool, deadline: float, reask: bool = False) -> RoundResult:
-        end = await self._surveys.round(early=early, deadline=deadline, reask=reask)
+    async def _one_round(self, *, early: bool, deadline: float, reask: bool = False, new: bool = False) -> RoundResult:
+        end = await self._surveys.round(early=early, deadline=deadline, reask=reask, new=new)
         if self._on_round is not None:
             try:
                 self._on_round(end.figures)
@@ -388,7 +388,8 @@ class ServiceDiscovery(UnderTrio):
     async def _in_background(self, turns: trio.Semaphore, reask: bool = False) -> RoundResult | None:
         with contextlib.suppress(Closed):
             async with turns:
-                return await self._one_round(early=self._early, deadline=self.deadline, reask=reask)
+                new = turns is self._new_rounds
+                return await self._one_round(early=self._early, deadline=self.deadline, reask=reask, new=new)
         return None
 
 

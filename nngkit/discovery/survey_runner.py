@@ -120,31 +120,32 @@ class SurveyRunner:
 
     # Rounds
 
-    async def round(self, *, early: bool, deadline: float, reask: bool = False) -> RoundResult:
+    async def round(self, *, early: bool, deadline: float, reask: bool = False, new: bool = False) -> RoundResult:
         """Run one round from its queries to its result, for `deadline` seconds or until complete if `early`.
 
+        `new`: ask only the connections that no round has asked yet, so that one that joins costs the others nothing.
         When cancelled, the replies received count, and no misses do. Raises Closed.
         """
         with self.lock:
-            this = self.registry.start_round(self._clock(), reask=reask)
+            this = self.registry.start_round(self._clock(), reask=reask, new=new)
         running = _RunningRound(this, early)
         self._in_progress.add(running)
         try:
-            return await self._run_round(running, deadline)
+            return await self._run_round(running, deadline, this.asked if new else None)
         finally:
             self._in_progress.discard(running)
             self._ended.append(running)
             if len(self._ended) > LATE_ROUNDS:
                 self._ended.popleft().end()
 
-    async def _run_round(self, running: _RunningRound, deadline: float) -> RoundResult:
+    async def _run_round(self, running: _RunningRound, deadline: float, to: Collection[int] | None) -> RoundResult:
         this = running.round
         flags = {FLAG_TEXT} if self._text else set()
         flags |= {FLAG_REASK} if this.reask else set()
         query = SurveyQuery(self._id, this.number, frozenset(flags), domain=self._domain)
         for body in (query.encode(), TEXT_QUERY) if self._text else (query.encode(),):
             try:
-                running.surveys.append(await self.socket.astart(body, timeout=None))
+                running.surveys.append(await self.socket.astart(body, timeout=None, to=to))
             except (TimedOut, Broken) as error:
                 log.warning("a survey could not be sent: %s", error)
         self._background.start(self._collect, running)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import io
 import json
+import os
 import signal
-import sys
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from nngkit.blocking import Client, Daemon, Server
 from nngkit.cli.main import main
 from nngkit.discovery import DaemonSettings
-from nngkit.errors import RemoteError, TimedOut
+from nngkit.errors import RemoteError, ServiceNotFound, TimedOut
 from nngkit.portal import the_portal
+from nngkit.protocols import Req
 from nngkit.testing import eventually
-from tests.cli.commands import valid
+from tests.cli.certificates import issue
+from tests.cli.commands import ROOT, assert_fails, command, environment, nngkit, valid
 from tests.cli.processes import Running
+from tests.preloaded import Popen
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 15.0
@@ -38,29 +41,36 @@ def daemon() -> Iterator[Daemon]:
         yield daemon
 
 
-class Calls:
-    """`nngkit call` in this process."""
+class Call(Protocol):
+    """`nngkit call` with these arguments and standard input: exit code, output and diagnostics."""
 
-    def __init__(self, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._captured = capsysbinary
-        self._patch = monkeypatch
-
-    def __call__(self, *arguments: str, lines: bytes = b"") -> tuple[int, str, str]:
-        self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
-        code = main(["call", *arguments])
-        out, err = self._captured.readouterr()
-        return code, out.decode(), err.decode()
+    def __call__(self, *arguments: str, lines: bytes = b"") -> tuple[int, str, str]: ...
 
 
 @pytest.fixture
-def call(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Calls:
-    return Calls(capsysbinary, monkeypatch)
+def call(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Call:
+    """Run `nngkit call` in this process: it reads and writes descriptors, not sys.stdin and sys.stdout."""
+
+    def call(*arguments: str, lines: bytes = b"") -> tuple[int, str, str]:
+        (tmp_path / "stdin").write_bytes(lines)
+        before = os.dup(0)
+        with (tmp_path / "stdin").open("rb") as stdin:
+            os.dup2(stdin.fileno(), 0)
+        try:
+            code = main(["call", *arguments])
+        finally:
+            os.dup2(before, 0)
+            os.close(before)
+        out, err = capfdbinary.readouterr()
+        return code, out.decode(), err.decode()
+
+    return call
 
 
 # ---- call ------------------------------------------------------------------------------------------------------------
 
 
-def test_one_call_and_a_call_for_each_line_in_order(daemon: Daemon, call: Calls, tmp_path: Path) -> None:
+def test_one_call_and_a_call_for_each_line_in_order(daemon: Daemon, call: Call, tmp_path: Path) -> None:
     def upper(body: bytes) -> bytes:
         return body.upper()
 
@@ -76,7 +86,7 @@ def test_one_call_and_a_call_for_each_line_in_order(daemon: Daemon, call: Calls,
         assert (code, valid(out, "call.json")) == (0, {"ok": True, "reply": "HI", "encoding": "utf-8"})
 
 
-def test_values_methods_streams_and_errors_with_a_codec(call: Calls) -> None:
+def test_values_methods_streams_and_errors_with_a_codec(call: Call) -> None:
     server = Server("calc", codec="cbor")
 
     @server.method
@@ -105,7 +115,7 @@ def test_values_methods_streams_and_errors_with_a_codec(call: Calls) -> None:
         assert "KeyError" in err
 
 
-def test_every_failure_has_its_exit_code(daemon: Daemon, call: Calls) -> None:
+def test_every_failure_has_its_exit_code(daemon: Daemon, call: Call) -> None:
     query = daemon.query_addresses[0]
     assert call("absent", "--daemon", query, "--timeout", "0.1", "-D", "x") == (
         1,
@@ -114,11 +124,57 @@ def test_every_failure_has_its_exit_code(daemon: Daemon, call: Calls) -> None:
     )
     code, _, err = call("answer", "--address", "tcp://127.0.0.1:1", "--timeout", "0.1", "-D", "x")
     assert (code, "is not connected after 0.1 s" in err) == (4, True)
+    code, _, err = call("answer", "--daemon", "tcp://127.0.0.1:1", "--timeout", "0.1", "-D", "x")
+    assert (code, err) == (3, "nngkit call: tcp://127.0.0.1:1: no discovery daemon answered within 0.1 s\n")
     for wrong in (["--stream"], ["--method", "m"], ["--address", query, "--daemon", query]):
         code, _, err = call("answer", *wrong, "-D", "x")
         assert code == 2, err
     code, _, err = call("answer", "--address", query, "--codec", "json", "-D", "{")
     assert (code, "not JSON" in err) == (2, True)
+    large = str(1 << 70)
+    code, _, err = call("answer", "--address", query, "--codec", "cbor", "-D", large)
+    assert code == 2, err
+
+
+def test_bytes_that_are_not_text_are_base64_in_json(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(b"one\xff")
+    with Server("answer", lambda body: body) as server:
+        _, out, _ = call("answer", "--address", server.address, "--json", "-F", str(tmp_path / "body"))
+        assert valid(out, "call.json") == {"ok": True, "reply": "b25l/w==", "encoding": "base64"}
+
+
+def test_a_call_prefers_zones_and_asks_for_tags(daemon: Daemon, call: Call) -> None:
+    def server(reply: bytes, **record: Any) -> Server:
+        return Server("answer", lambda body: reply, discovery=daemon.addresses, **record)
+
+    with server(b"ny", zone="ny", tags=("big",)) as one, server(b"london", zone="london", priority=1) as other:
+        for each in (one, other):
+            each.wait_for_daemons(timeout=WAIT)
+        there = ["answer", "-D", "?", "--daemon", daemon.query_addresses[0]]
+        eventually(lambda: len(nngkit("discover", "--daemon", there[-1]).stdout.splitlines()) == 3)
+        assert call(*there)[1] == "london\n"
+        assert call(*there, "--prefer", "ny,london")[1] == "ny\n"
+        assert call(*there, "--tag", "big")[1] == "ny\n"
+        assert call(*there, "--tag", "none", "--timeout", "0.2")[0] == 1
+
+
+@pytest.mark.parametrize(("leaves", "code"), [(False, 130), (True, 141)])
+def test_an_interrupted_call_and_a_reader_that_left_have_their_exit_codes(leaves: bool, code: int) -> None:
+    with Server("answer", lambda body: body) as server:
+        calls = command("call", "answer", "--address", server.address)
+        with Popen(calls, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as calling:
+            assert calling.stdin is not None
+            assert calling.stdout is not None
+            calling.stdin.write(b"1\n")
+            calling.stdin.flush()
+            assert calling.stdout.readline() == b"1\n"
+            if leaves:
+                calling.stdout.close()
+                calling.stdin.write(b"2\n")
+                calling.stdin.flush()
+            else:
+                calling.send_signal(signal.SIGINT)
+            assert calling.wait(WAIT) == code
 
 
 # ---- serve -----------------------------------------------------------------------------------------------------------
@@ -193,3 +249,81 @@ def test_a_deadline_ends_the_command_with_its_children(daemon: Daemon, tmp_path:
             answer.request(1, timeout=0.5)
         child = int(mark.read_text())
         eventually(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text())
+
+
+def test_any_req_is_answered_and_a_failure_is_a_line(daemon: Daemon) -> None:
+    script = 'test "$(cat)" != bad && echo yes || { echo why >&2; exit 3; }'
+    with Running("serve", "answer", "--discovery", daemon.addresses[0], "--exec", script) as served:
+        address = served.says().split(" at ")[1].split(",")[0]
+        with Req(dial=address) as req:
+            assert req.request(b"\xff", timeout=WAIT) == b"yes\n"
+            with pytest.raises(TimedOut):
+                req.request(b"bad", timeout=0.3)
+        assert [served.says(), served.says()] == [
+            "why",
+            f"nngkit serve: --exec: {script}: exit code 3: why, no reply sent",
+        ]
+        assert served.end(signal.SIGINT) == 130
+
+
+def test_methods_are_named_to_the_command(daemon: Daemon) -> None:
+    options = ("--codec", "cbor", "--method", "add", "--exec", 'printf \'"%s"\' "$NNGKIT_METHOD"')
+    with Serving(daemon, *options, codec="cbor") as answer:
+        assert [answer.request(b"\xff"), answer.request(None, method="add")] == ["", "add"]
+        with pytest.raises(RemoteError, match="no method 'other'"):
+            answer.request(None, method="other")
+
+
+def test_an_unhealthy_command_gets_no_calls(daemon: Daemon, tmp_path: Path) -> None:
+    sick = tmp_path / "sick"
+    serving = Serving(daemon, "--codec", "json", "--exec", "cat", "--healthy", f"test ! -e {sick}", codec="json")
+    with serving as answer:
+        assert answer.request(1) == 1
+        sick.touch()
+        assert "not healthy, calls are refused" in serving.process.says()
+        with pytest.raises((RemoteError, TimedOut, ServiceNotFound)):
+            answer.request(2, timeout=0.2)
+        sick.unlink()
+        assert answer.request(3) == 3
+
+
+def test_lines_are_refused_bodies_of_several_lines(daemon: Daemon) -> None:
+    serving = Serving(daemon, "--lines", "--exec", "cat")
+    with serving as answer:
+        with pytest.raises(TimedOut):
+            answer.request(b"a\nb", timeout=0.3)
+        assert "the body has a line end" in serving.process.says()
+        assert answer.request(b"a") == b"a"
+
+
+def test_calls_over_tls(daemon: Daemon, call: Call, tmp_path: Path) -> None:
+    certificate = issue(tmp_path / "pem", "127.0.0.1")
+    options = ["--listen", "tls+tcp://127.0.0.1:0", "--exec", "cat", *certificate.options]
+    with Running("serve", "answer", "--discovery", daemon.addresses[0], *options) as served:
+        address = served.says().split(" at ")[1].split(",")[0]
+        assert address.startswith("tls+tcp://")
+        there = ["answer", "-D", "hi", *certificate.options]
+        assert call(*there, "--address", address) == (0, "hi\n", "")
+        assert call(*there, "--daemon", daemon.query_addresses[0]) == (0, "hi\n", "")
+
+
+def test_an_address_in_use_is_exit_code_3(daemon: Daemon) -> None:
+    taken = daemon.query_addresses[0]
+    assert_fails(nngkit("serve", "answer", "--exec", "cat", "--listen", taken), 3, taken)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["serve", "a"], "the following arguments are required: --exec"),
+        (["serve", "a|b", "--exec", "x"], "NAME: name has a '|'"),
+        (["serve", "a", "--exec", "x", "--method", "m"], "--method: needs --codec"),
+        (["serve", "a", "--exec", "x", "--listen", "tcp://192.0.2.1:1"], "--listen: tcp://192.0.2.1:1: "),
+        (["serve", "a", "--exec", "x", "--cert", "c"], "--cert: is for tls+tcp:// and wss:// addresses"),
+        (["serve", "a", "--exec", "x", "--priority", "17"], "argument --priority"),
+        (["call", "a|b"], "NAME: name has a '|'"),
+        (["call", "a", "-F", "/nowhere/x", "--address", "tcp://127.0.0.1:1"], "--file: /nowhere/x: No such file"),
+    ],
+)
+def test_a_wrong_option_is_one_line(options: list[str], says: str) -> None:
+    assert_fails(nngkit(*options), 2, says)

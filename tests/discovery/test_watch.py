@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit import envelope
-from nngkit.discovery.watch import MAX_WAIT, WatchQuery, WatchReply, parse_watch_query, parse_watch_reply
+from nngkit.discovery.provider import Reason, State, Status
+from nngkit.discovery.watch import MAX_WAIT, Changes, WatchQuery, WatchReply, parse_watch_query, parse_watch_reply
 from nngkit.errors import BadMessage, NngkitError
+from tests.discovery.peers import record
 
 ASK = {"v": 1, "type": "ask-watch", "daemon": "d", "version": 3, "wait": 1.5}
 
@@ -19,6 +21,20 @@ def test_watch_messages_survive_encoding() -> None:
     assert parse_watch_query(WatchQuery("d", 3, 1.5).encode()) == WatchQuery("d", 3, 1.5)
     assert parse_watch_query(WatchQuery().encode()) == WatchQuery("", 0, 0.0)
     assert parse_watch_reply(WatchReply("d", 2**40).encode()) == WatchReply("d", 2**40)
+
+
+def test_changes_survive_encoding() -> None:
+    row = Status(record(priority=2), State.DOWN, Reason.PIPE_LOST, since=4.0)
+    reply = WatchReply("d", 7, Changes((row,), (record(number=2).key,)))
+    assert parse_watch_reply(reply.encode(now=5.0), 5.0) == reply
+    assert parse_watch_query(WatchQuery("d", 3, 1.5, changes=True).encode()) == WatchQuery("d", 3, 1.5, changes=True)
+
+
+@pytest.mark.parametrize("gone", [1, [1], [["n", "a", "i"]], [["n", "a", "i", -1]], [["n", "a", 2, 1]], [[]] * 257])
+def test_invalid_changes_are_refused(gone: object) -> None:
+    body = {"v": 2, "type": "changed", "daemon": "d", "version": 3, "rows": [], "gone": gone}
+    with pytest.raises(BadMessage):
+        parse_watch_reply(envelope.encode(body))
 
 
 def test_unknown_fields_are_ignored() -> None:

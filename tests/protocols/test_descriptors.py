@@ -147,3 +147,15 @@ def test_a_socket_that_only_sends_needs_no_descriptor_besides_its_connection() -
             push.send(b"%d" % number)
             assert pull.recv(timeout=WAIT) == b"%d" % number
         assert len(os.listdir("/proc/self/fd")) <= before + 2 * 20 + 2  # and the one that the Pull waits with
+
+
+def test_a_listener_lets_more_connections_wait(others: list[socket.socket]) -> None:
+    with ExitStack() as stack:
+        expected = _descriptors.lowest_free()
+        assert expected is not None
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=1))
+        host, port = listener.getsockname()
+        assert _descriptors.raise_backlog(port, others[0].fileno())  # found although it is not the expected one
+        for _ in range(50):  # none is accepted; over the queue's length the handshake would not complete
+            stack.enter_context(socket.create_connection((host, port), timeout=WAIT))
+        assert not _descriptors.raise_backlog(1, expected)

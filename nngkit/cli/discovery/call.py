@@ -18,26 +18,31 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import sys
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.output import json_line
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
-from nngkit.errors import ConfigError, NngkitError, RemoteError
+from nngkit.errors import ConfigError, NngkitError, RemoteError, ServiceNotFound, TimedOut, Unreachable
 
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.calls import Client
+    from nngkit.discovery.resolver import Resolver
 
 __all__ = ["EPILOG", "add_arguments", "run"]
 
 NAME: Final = "nngkit call"
 EPILOG: Final = """\
-Exit codes: 0 every call was answered, 1 no such service, or a call failed, 2 usage, 3 no provider can be reached, 4 no
-reply in time; with several calls, that of the first failure."""
-MOST_LINE: Final = 1 << 30  # bytes of one line: as the largest message
+Exit codes: 0 every call was answered, 1 no such service, or a call failed, 2 usage, 3 no daemon answers, 4 no reply
+in time; with several calls, that of the first failure."""
+
+DAEMONS: Final = 1.0  # seconds for the first daemon, before the calls begin: theirs wait on
+SETTLE: Final = 0.1
+"""Seconds for connections, once: a round trip across an ocean, and no long wait for a provider that is unreachable."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--address", type=options.address, action="append", metavar="URL", help="call this address, "
                         "without discovery; repeatable")  # fmt: skip
-    parser.add_argument(
-        "--prefer", metavar="ZONE,ZONE", help="zones in order of preference (default: NNGKIT_PREFER, or NNGKIT_ZONE)"
-    )
-    parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="only providers with this tag")
-    options.add(parser, "daemon", "json", "max-size")
+    options.add(parser, "prefer", "tag", "daemon", "json", "max-size")
     options.add_seconds(parser, "--timeout", 5.0, "seconds of a call")
     add_tls(parser)
 
@@ -76,66 +77,91 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--stream" if arguments.stream else "--method", "needs --codec")
     if arguments.address and arguments.daemon:
         raise ConfigError("--address", "takes the place of --daemon; give one of them")
-    try:
-        return trio.run(_run, arguments)
-    except BrokenPipeError:
-        from nngkit.cli.exit_codes import BROKEN_PIPE
+    from nngkit.cli.discovery.watch import check_service
 
-        return BROKEN_PIPE
+    check_service(arguments.name)
+    return trio.run(_run, arguments)
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    import trio
-
     from nngkit.calls import Client
     from nngkit.cli.discovery.daemons import settings_of
+    from nngkit.cli.signals import until_signal
+    from nngkit.discovery.resolver import Resolver
 
     settings = settings_of(arguments)
-    prefer = settings.prefer if arguments.prefer is None else tuple(arguments.prefer.split(","))
-    there = arguments.address or settings.daemons
+    prefer = settings.prefer if arguments.prefer is None else options.zones(arguments.prefer)
+    there = list(arguments.address or settings.daemons)
+    if not arguments.address and (arguments.cacert or arguments.insecure or settings.certificates.cacert):
+        there.append("tls+tcp://provider")  # perhaps: discovery will tell
     tls = tls_or_variables(arguments, settings.certificates, "dial", *there)
-    where: dict[str, Any] = {"daemons": settings.daemons, "domain": settings.domain, "daemon_tls": tls}
-    if arguments.address:
-        where = {"addresses": arguments.address}
-    async with Client(
-        arguments.name,
-        **where,
-        prefer=prefer,
-        tags=arguments.tag,
-        codec=arguments.codec,
-        timeout=arguments.timeout,
-        idempotent=arguments.idempotent,
-        recv_max_size=arguments.max_size,
-        tls=tls,
-    ) as client:
-        calls = _Calls(client, arguments)
-        async with trio.open_nursery() as nursery:
-            await calls.run(nursery)
-        return calls.code
+    resolver: Resolver | None = None
+    async with AsyncExitStack() as opened:
+        if not arguments.address:
+            timeout = min(arguments.timeout, DAEMONS)
+            resolver = Resolver(settings.daemons, timeout=timeout, domain=settings.domain, tls=tls)
+            await opened.enter_async_context(resolver)
+        client = Client(
+            arguments.name,
+            discovery=resolver,
+            addresses=arguments.address,
+            prefer=prefer,
+            tags=arguments.tag,
+            codec=arguments.codec,
+            timeout=arguments.timeout,
+            idempotent=arguments.idempotent,
+            recv_max_size=arguments.max_size,
+            tls=tls,
+        )
+        await opened.enter_async_context(client)
+        calls = _Calls(client, resolver, arguments)
+        await _connected(client, min(arguments.timeout, SETTLE))
+        return await until_signal(calls.run) or calls.code
+
+
+async def _connected(client: Client, seconds: float) -> None:
+    """Wait until all known providers are connected: a first call would go to the first one, whatever is preferred."""
+    import trio
+
+    with trio.move_on_after(seconds), suppress(TimedOut):
+        await client.wait_for_providers(1)
+        while not all(each.connected for each in client.stats.providers.values()):  # noqa: ASYNC110 (polls counters)
+            await trio.sleep(0.005)
 
 
 class _Calls:
     """Calls in progress; their results are printed in the order of their lines."""
 
-    def __init__(self, client: Client, arguments: argparse.Namespace) -> None:
+    def __init__(self, client: Client, resolver: Resolver | None, arguments: argparse.Namespace) -> None:
         import trio
 
         self.code = 0
         self._client = client
+        self._resolver = resolver
         self._arguments = arguments
         self._slots = trio.Semaphore(arguments.in_flight)
         self._last: trio.Event | None = None  # set when everything of the previous call is printed
+        self._unwritten: OSError | None = None
 
-    async def run(self, nursery: Any) -> None:
-        """Start a call for each body."""
+    async def run(self) -> None:
+        """Make a call for each body. Raises OSError if the output cannot be written."""
         import trio
 
-        async for body in self._bodies():
-            await self._slots.acquire()
-            before, self._last = self._last, trio.Event()
-            nursery.start_soon(self._one, body, before, self._last)
+        unreadable: ConfigError | None = None
+        async with trio.open_nursery() as nursery:
+            self._stop = nursery.cancel_scope.cancel
+            try:
+                async with aclosing(self._bodies()) as bodies:
+                    async for body in bodies:
+                        await self._slots.acquire()
+                        before, self._last = self._last, trio.Event()
+                        nursery.start_soon(self._one, body, before, self._last)
+            except ConfigError as error:
+                unreadable = error
+        if unreadable is not None or self._unwritten is not None:
+            raise unreadable or self._unwritten  # type: ignore[misc]
 
-    async def _bodies(self) -> AsyncIterator[bytes]:
+    async def _bodies(self) -> AsyncGenerator[bytes, None]:
         import trio
 
         given = self._arguments
@@ -147,22 +173,32 @@ class _Calls:
             except OSError as error:
                 raise ConfigError("--file", f"{given.file}: {error.strerror}", given.file) from error
         elif given.file is not None:
-            yield await trio.to_thread.run_sync(sys.stdin.buffer.read)
+            yield b"".join([some async for some in _stdin()])
         else:
-            while line := await trio.to_thread.run_sync(sys.stdin.buffer.readline, MOST_LINE, abandon_on_cancel=True):
-                yield line.removesuffix(b"\n").removesuffix(b"\r")
+            async with aclosing(_lines(_stdin())) as lines:
+                async for line in lines:
+                    yield line
 
     async def _one(self, body: bytes, before: Any, printed: Any) -> None:
         try:
             try:
                 await self._call(body, before)
-            except NngkitError as error:
+            except (NngkitError, TypeError, ValueError) as wrong:  # TypeError, ValueError: the codec does not carry it
+                error = wrong if isinstance(wrong, NngkitError) else ConfigError("input", str(wrong))
                 if before is not None:
                     await before.wait()
-                self._failed(error)
+                await self._failed(self._explained(error))
         finally:
             printed.set()
             self._slots.release()
+
+    def _explained(self, error: NngkitError) -> NngkitError:
+        """Return the error, or its cause if it is that no daemon answers."""
+        resolver = self._resolver
+        if not isinstance(error, ServiceNotFound) or resolver is None or resolver.fresh:
+            return error
+        seconds = f"{self._arguments.timeout:g} s"
+        return Unreachable(", ".join(resolver.daemons), f"no discovery daemon answered within {seconds}")
 
     async def _call(self, body: bytes, before: Any) -> None:
         given = self._arguments
@@ -172,24 +208,33 @@ class _Calls:
                 if before is not None:
                     await before.wait()
                 async for part in parts:
-                    self._print(part)
+                    await self._print(part)
             return
         reply = await self._client.request(value, method=given.method, hedge=given.hedge)
         if before is not None:
             await before.wait()
-        self._print(reply)
+        await self._print(reply)
 
-    def _print(self, reply: Any) -> None:
+    async def _print(self, reply: Any) -> None:
         if self._arguments.json:
             line = json_line({"ok": True, **_shown(reply, bool(self._arguments.codec))}).encode()
         elif self._arguments.codec:
             line = json.dumps(_as_json(reply), ensure_ascii=False).encode()
         else:
             line = reply
-        sys.stdout.buffer.write(line + b"\n")
-        sys.stdout.buffer.flush()
+        await self._write(line + b"\n")
 
-    def _failed(self, error: NngkitError) -> None:
+    async def _write(self, data: bytes) -> None:
+        """Write by a thread, so that a stalled reader delays only the output."""
+        import trio
+
+        try:
+            await trio.to_thread.run_sync(_write_all, data, abandon_on_cancel=True)
+        except OSError as error:
+            self._unwritten = error
+            self._stop()
+
+    async def _failed(self, error: NngkitError) -> None:
         from nngkit.cli.exit_codes import exit_code
 
         self.code = self.code or exit_code(error)
@@ -197,16 +242,42 @@ class _Calls:
             fields: dict[str, Any] = {"ok": False, "error": str(error), "kind": type(error).__name__}
             if isinstance(error, RemoteError):
                 fields |= {"kind": error.kind, "data": _as_json(error.data)}
-            sys.stdout.buffer.write(json_line(fields).encode() + b"\n")
-            sys.stdout.buffer.flush()
+            await self._write(json_line(fields).encode("utf-8", "backslashreplace") + b"\n")
         else:
             say(NAME, str(error))
+
+
+async def _stdin() -> AsyncGenerator[bytes, None]:
+    """Yield standard input. Not through sys.stdin: a thread blocked in it would keep the process from ending."""
+    import trio
+
+    while some := await trio.to_thread.run_sync(os.read, 0, 1 << 16, abandon_on_cancel=True):
+        yield some
+
+
+async def _lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    begun: list[bytes] = []
+    async with aclosing(chunks):
+        async for some in chunks:
+            *lines, rest = some.split(b"\n")
+            for line in lines:
+                yield b"".join([*begun, line]).removesuffix(b"\r")
+                begun.clear()
+            if rest:
+                begun.append(rest)
+    if begun:
+        yield b"".join(begun)
+
+
+def _write_all(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
 
 
 def _value(body: bytes) -> Any:
     try:
         return json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError("input", f"not JSON: {error}", body) from error
 
 

@@ -1,296 +1,313 @@
-"""`nngkit serve NAME --exec CMD`: a shell command as a provider of a service.
+"""`nngkit serve NAME --exec CMD`: a provider of a service made of any program.
 
 ::
 
-    $ nngkit serve upper --exec 'tr a-z A-Z'                  a process for each request: body in, reply out
-    $ nngkit serve upper --exec 'sed -u s/a/b/' --lines       processes that stay: a line in, a line out
-    $ nngkit serve add --exec 'jq .a+.b' --codec json         bodies and replies are JSON values
+    $ nngkit serve shout --exec 'tr a-z A-Z'                            # a process for each call
+    $ nngkit serve double --lines --exec 'jq --unbuffered ".*2"'        # workers that live on: a line in, a line out
+    $ nngkit call shout -D hello
+    HELLO
 
-A command that fails is an error for its caller: with a codec a RemoteError, without one no reply. A caller's deadline
-or cancellation ends the command, with its children.
+A body is standard input, standard output the reply. With a codec both are JSON, and a program that fails is an error at
+the caller; without one, no reply can say so, and the caller's timeout passes.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
-import os
 import signal
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.output import json_line, out, utc
+from nngkit.cli.option_errors import named
+from nngkit.cli.output import json_line, utc
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
-from nngkit.errors import RemoteError
+from nngkit.errors import ConfigError, NngkitError, RemoteError
 
 if TYPE_CHECKING:  # --help loads no event loop
-    import trio
-
     from nngkit.calls import Calling
+    from nngkit.discovery.settings import ServiceSettings
+    from nngkit.protocols import TLS
 
 __all__ = ["EPILOG", "add_arguments", "run"]
 
 NAME: Final = "nngkit serve"
 EPILOG: Final = """\
-The command has NNGKIT_SERVICE, NNGKIT_METHOD and NNGKIT_PEER in its environment; its standard error is this one's.
-Exit codes: 2 usage, 3 cannot listen, 130 or 143 after a signal: calls in progress end first."""
-CHUNK: Final = 64 * 1024  # bytes read from a command at once
+The command has NNGKIT_SERVICE (NAME), NNGKIT_METHOD and NNGKIT_PEER (the caller's address) in its environment; with
+--lines only the first. SIGINT and SIGTERM drain: calls in progress end, within --drain-timeout.
+Exit codes: 2 usage, 3 cannot listen, 130 interrupted (SIGINT), 143 terminated (SIGTERM)."""
+QUEUE: Final = 16 << 20  # bytes of the lines of --json queued for a slow reader; further ones are dropped
+SAID_EVERY: Final = 1.0  # seconds between two lines about failures: a flood of bad calls is no flood of lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     url: dict[str, Any] = {"type": options.address, "metavar": "URL"}
     parser.add_argument("name", metavar="NAME", help="the service")
-    parser.add_argument("--exec", metavar="CMD", required=True, help="shell command that answers a request")
-    parser.add_argument("--lines", action="store_true", help="keep commands running: a line in, a line out")
+    parser.add_argument("--exec", metavar="CMD", required=True, help="shell command that makes the reply")
+    parser.add_argument(
+        "--lines", action="store_true", help="keep the processes: each reads lines and replies by lines"
+    )
+    parser.add_argument("--codec", choices=("cbor", "json"), help="input and output of CMD are JSON; errors are told")
+    parser.add_argument(
+        "--method",
+        action="append",
+        default=[],
+        metavar="M",
+        help="serve this method too; needs --codec; may be repeated",
+    )
     parser.add_argument(
         "--concurrency",
         type=lambda text: options.whole(text, 1, 4096),
         default=16,
         metavar="N",
-        help="commands at a time (default: 16)",
+        help="processes at once (default: 16)",
     )
     parser.add_argument(
-        "--codec", choices=("cbor", "json"), help="bodies are JSON for the command, CBOR or JSON outside"
+        "--queue",
+        type=lambda text: options.whole(text, 0, 1_000_000),
+        default=1024,
+        metavar="N",
+        help="--codec: calls that wait for a process; further ones are refused (default: 1024)",
     )
-    parser.add_argument("--listen", **url, help="listen here (default: a free port, where the daemons can reach it)")
-    parser.add_argument("--address", **url, help="say this address to callers instead")
+    options.add_seconds(parser, "--exec-timeout", 60.0, "seconds for a reply, after which the process is killed")
+    options.add_seconds(parser, "--drain-timeout", 10.0, "seconds that calls in progress may take at the end")
+    parser.add_argument("--healthy", metavar="CMD", help="run every second; while it fails, calls are refused")
     parser.add_argument(
         "--discovery",
-        action="append",
         **url,
-        help="survey address of a daemon, repeatable (default: NNGKIT_DISCOVERY, or DISCOVERY_HOST and DISCOVERY_PORT)",
-    )  # fmt: skip
-    parser.add_argument("--zone", metavar="ZONE", help="location (default: NNGKIT_ZONE)")
+        action="append",
+        help="survey address of a daemon, may be repeated (default: NNGKIT_DISCOVERY, or DISCOVERY_HOST and "
+        "DISCOVERY_PORT, or tcp://127.0.0.1:5555)",
+    )
+    parser.add_argument("--listen", **url, help="listen here (default: a free port that the daemons' hosts can reach)")
+    parser.add_argument("--address", **url, help="address that callers dial, if it is not that of --listen")
+    parser.add_argument("--zone", metavar="ZONE", help="own zone (default: NNGKIT_ZONE)")
     parser.add_argument(
-        "--priority", type=lambda text: options.whole(text, 1, 16), metavar="N", help="1 to 16, 1 is tried first"
+        "--priority",
+        type=lambda text: options.whole(text, 1, 16),
+        metavar="N",
+        help="1 to 16, the lowest is tried first (default: NNGKIT_PRIORITY, or 8)",
     )
     parser.add_argument(
-        "--tag", metavar="TAG", action="append", default=[], help="for callers that ask for it; repeatable"
+        "--weight",
+        type=lambda text: options.whole(text, 0, 65535),
+        default=100,
+        metavar="N",
+        help="share among equals (default: 100)",
+    )
+    parser.add_argument("--service-version", metavar="TEXT", default="", help="version of the service")
+    parser.add_argument(
+        "--tag", metavar="TAG", action="append", default=[], help="tag of the provider; may be repeated"
     )
     options.add(parser, "json", "max-size")
     add_tls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal arrives."""
+    """Serve until a signal."""
     import trio
 
-    return trio.run(_run, arguments)
+    from nngkit.cli.discovery.watch import check_service
+    from nngkit.discovery.settings import ServiceSettings
+
+    check_service(arguments.name)
+    if arguments.method and not arguments.codec:
+        raise ConfigError("--method", "needs --codec")
+    settings = ServiceSettings.from_environment()
+    daemons = tuple(dict.fromkeys(arguments.discovery or settings.discovery))
+    try:
+        return trio.run(_serve, arguments, settings, daemons)
+    except ConfigError as error:
+        raise named(error, "--listen") from error
 
 
-async def _run(arguments: argparse.Namespace) -> int:
+def _tls_of(
+    arguments: argparse.Namespace, settings: ServiceSettings, daemons: tuple[str, ...]
+) -> tuple[TLS | None, TLS | None]:
+    """Return the TLS settings of the own socket, and towards the daemons."""
+    listen = (arguments.listen,) if arguments.listen else ()
+    secure = [each for each in (*listen, *daemons) if each.startswith(("tls+", "wss"))]
+    if not secure:
+        tls_or_variables(
+            arguments, settings.certificates, "dial", *listen, *daemons
+        )  # an option without use is an error
+        return None, None
+    own = outward = None
+    if listen and listen[0] in secure:
+        own = tls_or_variables(arguments, settings.certificates, "listen", *listen)
+    if any(each in secure for each in daemons):
+        outward = tls_or_variables(arguments, settings.certificates, "dial", *daemons)
+    return own, outward
+
+
+async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemons: tuple[str, ...]) -> int:
     import trio
 
     from nngkit.calls import Server
-    from nngkit.cli.signals import until_signal
-    from nngkit.discovery.settings import ServiceSettings
+    from nngkit.cli.discovery.line_workers import LineWorkers
+    from nngkit.cli.line_writer import printed, to_stdout
+    from nngkit.cli.shell import run_shell, shell_environment
 
-    settings = ServiceSettings.from_environment({**os.environ, "NNGKIT_SERVICE_NAME": arguments.name})
-    daemons = tuple(arguments.discovery or settings.discovery)
-    tls = tls_or_variables(arguments, settings.certificates, "listen", arguments.listen or "tcp://127.0.0.1:0")
-    commands = _Commands(arguments)
+    environment = shell_environment(NNGKIT_SERVICE=arguments.name)
+    tls, daemon_tls = _tls_of(arguments, settings, daemons)
 
-    async def work() -> None:
-        async with (
-            commands.open(),
-            Server(
+    async def healthy() -> bool:
+        ran = await run_shell(arguments.healthy, b"", environment, arguments.exec_timeout, most=1 << 16)
+        if failure := ran.failure():
+            raise NngkitError(f"{arguments.healthy}: {failure}")
+        return True
+
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with AsyncExitStack() as opened:
+            lines = to_stdout(QUEUE)
+            await opened.enter_async_context(printed(lines))
+            if arguments.lines:
+                workers = LineWorkers(
+                    arguments.exec, environment, timeout=arguments.exec_timeout, limit=arguments.max_size or 1 << 30
+                )
+                await opened.enter_async_context(workers)
+                program = _Program(arguments, partial(_by_line, workers), lines.put)
+            else:
+                program = _Program(arguments, partial(_by_process, arguments), lines.put)
+            server = Server(
                 arguments.name,
-                commands.handler(),
+                program.handle,
                 discovery=daemons,
-                domain=settings.domain,
                 listen=arguments.listen,
                 address=arguments.address,
                 codec=arguments.codec,
                 concurrency=arguments.concurrency,
-                recv_max_size=arguments.max_size or 1 << 30,
+                queue=arguments.queue,
+                healthy=healthy if arguments.healthy is not None else None,
+                drain_timeout=arguments.drain_timeout,
+                version=arguments.service_version,
                 zone=settings.zone if arguments.zone is None else arguments.zone,
                 priority=settings.priority if arguments.priority is None else arguments.priority,
+                weight=arguments.weight,
                 tags=arguments.tag,
                 tls=tls,
+                daemon_tls=daemon_tls,
+                domain=settings.domain,
+                recv_max_size=arguments.max_size,
                 sigterm=False,
-            ) as server,
-        ):
+            )
+            for method in arguments.method:
+                server.method(method)(program.handle)
+            await opened.enter_async_context(server)
             say(NAME, f"{arguments.name} at {server.address}, announced to {' '.join(daemons)}")
-            await trio.sleep_forever()
-
-    return await until_signal(work)
-
-
-class _Commands:
-    """Runs the command, and keeps those of `--lines`."""
-
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self._script: str = arguments.exec
-        self._lines: bool = arguments.lines
-        self._logs: bool = arguments.json
-        self._name: str = arguments.name
-        self._decoded = arguments.codec is not None
-        self._most: int = arguments.max_size or 1 << 30
-        self._idle: list[_Worker] = []
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """End the commands that are left, at the end of the block."""
-        try:
-            yield
-        finally:
-            for worker in self._idle:
-                worker.kill()
-
-    def handler(self) -> Callable[[Any, Calling], Awaitable[Any]]:
-        """Return the handler; with `--json` it prints a line for each request."""
-        handle = self.line if self._lines else self.once
-        if not self._logs:
-            return handle
-
-        async def logged(body: Any, calling: Calling) -> Any:
-            import trio
-
-            began, ok, error = time.time(), False, None
-            started = trio.current_time()
-            try:
-                reply = await handle(body, calling)
-                ok = True
-                return reply
-            except RemoteError as failed:
-                error = failed.message
-                raise
-            finally:
-                fields = {"time": utc(began), "method": calling.method, "peer": _peer(calling)}
-                seconds = round(trio.current_time() - started, 6)
-                out(json_line({**fields, "seconds": seconds, "ok": ok, "error": error}))
-
-        return logged
-
-    async def _start(self, calling: Calling) -> trio.Process:
-        import subprocess
-
-        import trio
-
-        more = {
-            "NNGKIT_SERVICE": self._name,
-            "NNGKIT_METHOD": calling.method,
-            "NNGKIT_PEER": _peer(calling),
-        }
-        return await trio.lowlevel.open_process(
-            ["/bin/sh", "-c", self._script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **more},
-            start_new_session=True,  # a group of its own, to end its children too
-        )
-
-    def _text(self, body: Any) -> bytes:
-        return json.dumps(body, ensure_ascii=False).encode() if self._decoded else body
-
-    def _value(self, output: bytes) -> Any:
-        if not self._decoded:
-            return output
-        try:
-            return json.loads(output)
-        except ValueError as error:
-            raise RemoteError(f"the command's output is not JSON: {error}", error="ValueError") from error
-
-    async def once(self, body: Any, calling: Calling) -> Any:
-        """Handle a request by a command of its own."""
-        import trio
-
-        process = await self._start(calling)
-        assert process.stdin is not None
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_feed, process.stdin, self._text(body))
-                output = await self._read(process)
-                nursery.cancel_scope.cancel()  # a command need not read all of its input
-            code = await process.wait()
-        finally:
-            _kill(process)
-        if code:
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            raise RemoteError(f"{self._script}: {how}", data={"code": code} if self._decoded else None)
-        return self._value(output)
-
-    async def _read(self, process: trio.Process) -> bytes:
-        assert process.stdout is not None
-        output = bytearray()
-        while chunk := await process.stdout.receive_some(CHUNK):
-            output += chunk
-            if len(output) > self._most:
-                raise RemoteError(f"the command's output is over {self._most} bytes", kind="too large")
-        return bytes(output)
-
-    async def line(self, body: Any, calling: Calling) -> Any:
-        """Handle a request by a line to a command that stays."""
-        text = self._text(body)
-        if b"\n" in text:
-            raise RemoteError("the body has a line end, and the service takes lines", kind="bad request", ran=False)
-        worker = self._idle.pop() if self._idle else _Worker(await self._start(calling))
-        try:
-            reply = await worker.ask(text, self._most)
-        except BaseException:
-            worker.kill()  # it may still be busy with this line
-            raise
-        self._idle.append(worker)
-        return self._value(reply)
+            async for number in signals:
+                return 128 + number
+    raise AssertionError("the signals have ended")
 
 
-class _Worker:
-    """A command that stays."""
+Runs = Callable[[bytes, "Calling"], Awaitable[bytes]]
 
-    def __init__(self, process: trio.Process) -> None:
-        self._process = process
-        self._read = bytearray()
 
-    async def ask(self, text: bytes, most: int) -> bytes:
-        """Write a line; return the next line. Raises RemoteError if the command has ended."""
-        import trio
+async def _by_process(arguments: argparse.Namespace, body: bytes, calling: Calling) -> bytes:
+    """Run the command for one call; return its output. Raises RemoteError."""
+    from nngkit.cli.shell import run_shell, shell_environment
 
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            await self._process.stdin.send_all(text + b"\n")
-            while (end := self._read.find(b"\n")) < 0:
-                chunk = await self._process.stdout.receive_some(CHUNK)
-                if not chunk:
-                    raise RemoteError("the command has ended without a reply")
-                self._read += chunk
-                if len(self._read) > most:
-                    raise RemoteError(f"the command's line is over {most} bytes", kind="too large")
-        except trio.BrokenResourceError:
-            raise RemoteError("the command has ended") from None
-        line = bytes(self._read[:end])
-        del self._read[: end + 1]
-        return line.removesuffix(b"\r")
-
-    def kill(self) -> None:
-        """End the command."""
-        _kill(self._process)
+    environment = shell_environment(
+        NNGKIT_SERVICE=arguments.name,
+        NNGKIT_METHOD=calling.method,
+        NNGKIT_PEER=_peer(calling),
+    )
+    ran = await run_shell(arguments.exec, body, environment, arguments.exec_timeout, most=arguments.max_size or 1 << 30)
+    if ran.stderr and sys.stderr is not None:
+        sys.stderr.write(ran.stderr.decode(errors="replace"))
+        sys.stderr.flush()
+    if ran.too_large:
+        raise RemoteError(f"killed: its output is over {arguments.max_size} bytes", kind="too large")
+    if failure := ran.failure():
+        said = ran.stderr.decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(said) if line.strip()), "")
+        raise RemoteError(f"{failure}: {last}" if last else failure, data={"code": ran.code})
+    return ran.stdout
 
 
 def _peer(calling: Calling) -> str:
     return "" if calling.peer is None else calling.peer.address
 
 
-async def _feed(stdin: Any, body: bytes) -> None:
-    import trio
+async def _by_line(workers: Any, body: bytes, calling: Calling) -> bytes:
+    """Have a worker answer one line. Raises RemoteError."""
+    from nngkit.cli.discovery.line_workers import WorkerFailed
 
-    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        await stdin.send_all(body)
-        await stdin.aclose()
+    try:
+        if b"\n" in body:
+            raise RemoteError("the body has a line end, and the service takes lines", kind="bad request")
+        reply: bytes = await workers.run(body)
+    except WorkerFailed as error:
+        raise RemoteError(str(error)) from error
+    return reply
 
 
-def _kill(process: trio.Process) -> None:
-    """Kill the command with its children, and reap it."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process._proc.wait()  # at once, after SIGKILL
-    pipes: tuple[Any, ...] = (process.stdin, process.stdout)
-    for pipe in pipes:
-        if pipe is not None:
-            pipe.close()
+class _Program:
+    """The handler: codes the bodies, and says failures on stderr, at most one line in SAID_EVERY."""
+
+    def __init__(self, arguments: argparse.Namespace, runs: Runs, log: Callable[[str], None]) -> None:
+        self._given = arguments
+        self._log = log
+        self._runs = runs
+        self._unsaid = 0
+        self._said = -SAID_EVERY
+
+    async def handle(self, body: Any, calling: Calling) -> Any:
+        """Return the program's reply; with `--json` print a line. Raises RemoteError."""
+        if not self._given.json:
+            return await self._handle(body, calling)
+        began, started = time.time(), time.monotonic()
+        ok, error = False, None
+        try:
+            reply = await self._handle(body, calling)
+            ok = True
+            return reply
+        except RemoteError as failed:
+            error = failed.message
+            raise
+        finally:
+            fields = {"time": utc(began), "method": calling.method, "peer": _peer(calling)}
+            seconds = round(time.monotonic() - started, 6)
+            self._log(json_line({**fields, "seconds": seconds, "ok": ok, "error": error}))
+
+    async def _handle(self, body: Any, calling: Calling) -> Any:
+        try:
+            if not self._given.codec:
+                return await self._runs(body, calling)
+            output = await self._runs(_as_json(body), calling)
+            try:
+                return json.loads(output)
+            except ValueError as error:
+                raise RemoteError(f"its output is not JSON: {error}") from error
+        except RemoteError as error:
+            self._failed(error.message)
+            raise
+
+    def _failed(self, message: str) -> None:
+        now = time.monotonic()
+        if now - self._said < SAID_EVERY:
+            self._unsaid += 1
+            return
+        more = f" (and {self._unsaid} more failures before)" if self._unsaid else ""
+        reply = "" if self._given.codec else ", no reply sent"
+        say(NAME, f"--exec: {self._given.exec}: {message}{reply}{more}")
+        self._said, self._unsaid = now, 0
+
+
+def _as_json(body: Any) -> bytes:
+    """Return a value as one line of JSON; bytes of CBOR as base64, as `nngkit call` prints them."""
+    return json.dumps(body, ensure_ascii=False, default=_base64).encode("utf-8", "replace")
+
+
+def _base64(value: object) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise RemoteError(f"a {type(value).__name__} is not possible in JSON", kind="bad request")
