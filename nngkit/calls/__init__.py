@@ -5,7 +5,8 @@
     pure     messages                                     requests and replies with a codec
              pool (health)                                providers, the lane in use, the choice among them
     shells   client (_caller, _race, stream)              calls, with retries and hedging
-             server (_running, _streaming, handlers)      listens, registers, runs handlers, drains
+             server (_running, _streaming, _failures,     listens, registers, runs handlers, drains
+                     handlers)
 
 The names below are imported lazily.
 """

@@ -5,21 +5,23 @@ r"""Calls at a provider: received, queued or refused, run by worker tasks, answe
     request --> worker (idle) --> handler --> reply
             \-> worker, all others busy: into the queue, or refused; cancellations and streams' next parts are obeyed
 
-With codec None there is nothing to obey and nothing to refuse with, so busy workers leave requests in the socket.
+With codec None there is nothing to obey and nothing to refuse with, so requests wait in the socket.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
 
 from nngkit.background import Background
-from nngkit.calls._streaming import IDLE, Streaming
+from nngkit.calls._failures import Failures
+from nngkit.calls._streaming import IDLE, Streaming, Unread
 from nngkit.calls.handlers import Calling, Handler
 from nngkit.calls.messages import (
     CallRequest,
@@ -33,9 +35,9 @@ from nngkit.calls.messages import (
     ResultReply,
     parse_request,
 )
-from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, RemoteError, TooLarge
+from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, TooLarge
 from nngkit.histogram import Histogram
-from nngkit.protocols import Rep, Request
+from nngkit.protocols import Payload, Rep, Request
 
 __all__ = ["Running"]
 
@@ -45,18 +47,18 @@ MOST_METHODS: Final = 256
 MOST_STREAMS: Final = 1_024
 """Cap on the streams whose parts wait for their callers, after their handlers have ended."""
 RECENT: Final = 256  # times counted together, see Histogram.add_many
-FAILED, REFUSED = "failed", "bad request"
+REFUSED: Final = "bad request"
+STUCK: Final = 10.0
+"""Seconds without one call that ends, while `concurrency` calls run, after which a warning says so."""
 
 
+@dataclass(slots=True)
 class _Queued:
     """A call that was accepted, with its deadline on trio's clock."""
 
-    __slots__ = ("call", "deadline", "request")
-
-    def __init__(self, request: Request, call: CallRequest, deadline: float) -> None:
-        self.request = request
-        self.call = call
-        self.deadline = deadline
+    request: Request
+    call: CallRequest
+    deadline: float
 
 
 class Running:
@@ -97,8 +99,10 @@ class Running:
         self._requests = 0
         self._replies = 0
         self._bad = 0
-        self._errors: Counter[str] = Counter()
-        self._logged: set[type[BaseException]] = set()
+        self._failures = Failures(name)
+        self._abandoned_logged = False
+        self._finished = 0
+        self._watched = False  # `_watch` runs
         self._recent: list[float] = []
         self._times = Histogram()
         self._threads: trio.CapacityLimiter | None = None
@@ -152,7 +156,7 @@ class Running:
         return {
             "requests": self._requests,
             "replies": self._replies,
-            "errors": dict(self._errors),
+            "errors": self._failures.counts(),
             "in_progress": self._in_progress,
             "queued": len(self._queue),
             "bad": self._bad,
@@ -170,9 +174,12 @@ class Running:
     async def until_idle(self) -> None:
         """Wait until no call is running, queued, or still being fetched."""
         while self._in_progress or self._queue or self._streams:
-            if self._idle is None:
-                self._idle = trio.Event()
-            await self._idle.wait()
+            await self._one_ended()
+
+    async def _one_ended(self) -> None:
+        if self._idle is None:
+            self._idle = trio.Event()
+        await self._idle.wait()
 
     async def end(self) -> None:
         """Cancel the calls in progress; their callers get an error."""
@@ -184,9 +191,7 @@ class Running:
         self._queue.clear()
         with trio.move_on_after(0.2):  # for their errors to be sent
             while self._in_progress:
-                if self._idle is None:
-                    self._idle = trio.Event()
-                await self._idle.wait()
+                await self._one_ended()
 
     # Workers
 
@@ -199,13 +204,28 @@ class Running:
         most = self.concurrency if self.codec is None else self.concurrency + 1
         if not self._waiting and self._workers < most:
             self._start_worker()
+        if self._in_progress >= self.concurrency and not self._watched:
+            self._watched = True
+            self._background.start(self._watch)
 
     def _finish(self, began: float) -> None:
         self._in_progress -= 1
+        self._finished += 1
         self._recent.append(time.monotonic() - began)
         if len(self._recent) >= RECENT:
             self._counted()
         self._notice_idle()
+
+    async def _watch(self) -> None:
+        """Warn if all slots are taken and none becomes free. Ends when one is free."""
+        warned = False
+        while self._in_progress >= self.concurrency:
+            finished = self._finished
+            await trio.sleep(STUCK)
+            if finished == self._finished and not warned:
+                warned = True
+                log.warning("%s: all %d calls in progress run for over %g s", self._name, self.concurrency, STUCK)
+        self._watched = False
 
     def _notice_idle(self) -> None:
         if self._idle is not None:
@@ -231,13 +251,17 @@ class Running:
             began = time.monotonic()
             self._begin()
             try:
-                result = await handler.call(request.body, Calling(peer=request.pipe) if handler.two else None)
-                await request.areply(b"" if result is None else result)
-                self._replies += 1
+                try:
+                    result = await handler.call(request.body, Calling(peer=request.pipe) if handler.two else None)
+                    if not isinstance(result, (bytes, bytearray, memoryview, type(None))):
+                        raise TypeError(f"the reply is {type(result).__name__}, not bytes")
+                except Exception as error:  # there is no reply to say so with: the caller's timeout ends the call
+                    self._failures.count(self._failures.reply(error).kind)
+                    continue
+                if await self._send(request, result or b""):
+                    self._replies += 1
             except Closed:
                 return
-            except Exception as error:  # there is no reply to say so with: the caller's timeout ends the call
-                self._failure(error)
             finally:
                 self._finish(began)
 
@@ -321,26 +345,26 @@ class Running:
         scope = self._scopes.get(number)
         if scope is not None:
             scope.cancel()
-        streaming = self._streams.get(number)
-        if streaming is not None:
-            streaming.end()
-            streaming.drained.set()
+        if (streaming := self._streams.get(number)) is not None:
+            streaming.stop()
         if self._queue:
             self._queue = deque(item for item in self._queue if item.call.id != number)
             self._notice_idle()
 
     async def _refuse(self, request: Request, error: ErrorReply) -> None:
         assert self.codec is not None
-        self._errors[error.kind] += 1
-        await self._send(request, error.encode(self.codec))
+        self._failures.count(error.kind)
+        await self._send(request, self._failures.encode(error, self.codec, self.limit))
 
-    async def _send(self, request: Request, data: bytes) -> None:
+    async def _send(self, request: Request, data: Payload) -> bool:
         try:
             await request.areply(data)
         except Closed:
             raise
         except NngkitError as error:
             log.debug("%s: not answered: %s", self._name, error)
+            return False
+        return True
 
     # Running
 
@@ -366,9 +390,10 @@ class Running:
             with scope:
                 value = await handler.call(call.body, calling)
         except Exception as failed:
-            error = self._failure(failed)
+            error = self._failures.reply(failed)
         if scope.cancelled_caught:
             error = self._stopped(item)
+            self._note_abandoned(handler)
         if error is None:
             try:
                 reply = PartsReply((value,), True) if call.stream else ResultReply(value)
@@ -376,7 +401,7 @@ class Running:
             except TooLarge as large:
                 error = ErrorReply("too large", f"the reply: {large}")
             except (TypeError, ValueError) as unusable:
-                error = self._failure(TypeError(f"the reply cannot be encoded: {unusable}"))
+                error = self._failures.reply(TypeError(f"the reply cannot be encoded: {unusable}"))
             else:
                 self._replies += 1
                 await self._send(item.request, data)
@@ -390,32 +415,18 @@ class Running:
             return ErrorReply("deadline", "the handler was stopped at the deadline")
         return ErrorReply("cancelled", "the caller has given up")
 
-    def _failure(self, error: Exception) -> ErrorReply:
-        """Return the reply for a handler's exception; log the first of each class."""
-        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]  # of a nursery in the handler
-        if isinstance(error, RemoteError):
-            return ErrorReply(error.kind, error.message, True, error.error or type(error).__name__, error.data)
-        name = type(error).__name__
-        first = type(error) not in self._logged and len(self._logged) < MOST_METHODS
-        if first:
-            self._logged.add(type(error))
-            log.error(
-                "%s: a handler raised; further %s are logged for debugging only", self._name, name, exc_info=error
-            )
-        else:
-            log.debug("%s: a handler raised", self._name, exc_info=error)
-        if self.codec is None:
-            self._errors[FAILED] += 1
-        lines = str(error).splitlines()
-        return ErrorReply(FAILED, f"{name}: {lines[0]}" if lines else name, True, name)
+    def _note_abandoned(self, handler: Handler) -> None:
+        if handler.plain and not self._abandoned_logged:
+            self._abandoned_logged = True
+            why = "after its call has ended, and takes a slot until it returns; further ones are only counted"
+            log.warning("%s: the thread of a handler runs on %s", self._name, why)
 
     # Streams
 
     async def _run_stream(
         self, item: _Queued, handler: Handler, calling: Calling | None, scope: trio.CancelScope
     ) -> None:
-        streaming = Streaming()
+        streaming = Streaming(item.request.pipe)
         number = item.call.id
         while len(self._streams) >= MOST_STREAMS:
             self._streams.pop(next(iter(self._streams))).drained.set()
@@ -426,16 +437,16 @@ class Running:
         try:
             with scope:
                 await streaming.produce(handler, item.call.body, calling)
-        except trio.TooSlowError:
+        except Unread:
             error = ErrorReply("gone", f"no parts were fetched for {IDLE:g} s")
         except Exception as failed:
-            error = self._failure(failed)
+            error = self._failures.reply(failed)
         if scope.cancelled_caught:
             error = self._stopped(item)
-        if error is None:
-            self._replies += 1
-        else:
-            self._errors[error.kind] += 1
+            self._note_abandoned(handler)
+        self._replies += error is None
+        if error is not None:
+            self._failures.count(error.kind)
         streaming.end(error)
 
     async def _more(self, request: Request, number: str) -> None:
@@ -454,10 +465,10 @@ class Running:
     async def _send_parts(self, request: Request, streaming: Streaming) -> None:
         assert self.codec is not None
         try:
-            data = await streaming.reply(self.codec, self.limit)
+            data = await streaming.reply(self.codec, self.limit, self._failures.encode)
         except (TypeError, ValueError) as error:
-            failed = self._failure(TypeError(f"a part cannot be encoded: {error}"))
-            data = failed.encode(self.codec)
+            failed = self._failures.reply(TypeError(f"a part cannot be encoded: {error}"))
+            data = self._failures.encode(failed, self.codec, self.limit)
             streaming.end(failed)
             streaming.drained.set()
         streaming.asked = False
@@ -465,6 +476,12 @@ class Running:
             await self._send(request, data)
         except Closed as closed:
             log.debug("%s: %s", self._name, closed)
+
+    def caller_left(self, pipe: int) -> None:
+        """Stop the streams of a caller whose connection has ended: parts sent to it would be lost."""
+        for streaming in self._streams.values():
+            if streaming.caller is not None and streaming.caller.id == pipe:
+                streaming.stop()
 
     async def _forget(self, number: str, streaming: Streaming) -> None:
         """Forget a stream once its parts were fetched, or IDLE seconds after its handler has ended."""

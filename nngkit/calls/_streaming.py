@@ -7,6 +7,7 @@ seconds has gone: the handler is cancelled.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -15,17 +16,26 @@ import trio
 from nngkit.calls.handlers import Calling, Handler
 from nngkit.calls.messages import MAX_PARTS, Codec, ErrorReply, PartsReply
 from nngkit.errors import TooLarge
+from nngkit.protocols import Pipe
 
-__all__ = ["IDLE", "Streaming"]
+__all__ = ["IDLE", "Streaming", "Unread"]
 
 IDLE: Final = 30.0
 """Seconds without a request for more parts; a caller that lives asks as soon as it has read the last ones."""
 
 
-class Streaming:
-    """Parts of one reply, between the handler's task and the caller's requests. `drained`: all parts were fetched."""
+class Unread(Exception):
+    """The caller has fetched no parts for IDLE seconds. Not a TooSlowError, which a handler may raise itself."""
 
-    def __init__(self) -> None:
+
+class Streaming:
+    """Parts of one reply, between the handler's task and the caller's requests.
+
+    `drained`: all parts were fetched, or the caller has gone. `caller`: the connection of the call.
+    """
+
+    def __init__(self, caller: Pipe | None) -> None:
+        self.caller = caller
         self.drained = trio.Event()
         self.asked = False  # a request for parts is waiting
         self._parts: deque[Any] = deque()
@@ -40,8 +50,10 @@ class Streaming:
                 self._parts.append(part)
                 self._change()
                 while len(self._parts) >= MAX_PARTS:
-                    with trio.fail_after(IDLE):
+                    with trio.move_on_after(IDLE) as idle:
                         await self._changed.wait()
+                    if idle.cancelled_caught:
+                        raise Unread
 
     def end(self, error: ErrorReply | None = None) -> None:
         """Note that no more parts follow, or an error after those that are there. The first one counts."""
@@ -49,13 +61,20 @@ class Streaming:
             self._ended, self._error = True, error
             self._change()
 
-    async def reply(self, codec: Codec, limit: int) -> bytes:
-        """Return the next parts as an encoded reply, once there are any, or the end, or the error."""
+    def stop(self) -> None:
+        """End it because the caller has gone."""
+        self.end()
+        self.drained.set()
+
+    async def reply(self, codec: Codec, limit: int, failed: Callable[[ErrorReply, Codec, int], bytes]) -> bytes:
+        """Return the next parts as an encoded reply, once there are any, or the end, or the error (by `failed`)."""
         while not self._parts and not self._ended:
             await self._changed.wait()
         if not self._parts:
             self.drained.set()
-            return (self._error or PartsReply((), True)).encode(codec, limit)
+            if self._error is not None:
+                return failed(self._error, codec, limit)
+            return PartsReply((), True).encode(codec, limit)
         count = min(len(self._parts), MAX_PARTS)
         while True:
             parts = tuple(self._parts[index] for index in range(count))
@@ -69,7 +88,7 @@ class Streaming:
                 self._parts.clear()
                 self.end()
                 self._error = ErrorReply("too large", str(error))
-                return self._error.encode(codec, limit)
+                return failed(self._error, codec, limit)
             break
         for _ in range(count):
             self._parts.popleft()

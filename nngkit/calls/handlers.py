@@ -52,7 +52,8 @@ class Calling:
 class Handler:
     """A handler, called the same way whatever its kind. Raises ConfigError.
 
-    `streams`: it is a generator. `two`: it takes a Calling; the others get None instead, which costs less.
+    `streams`: it is a generator. `plain`: it runs in threads. `two`: it takes a Calling; the others get None instead,
+    which costs less.
     """
 
     def __init__(self, function: Callable[..., Any], limiter: Callable[[], trio.CapacityLimiter]) -> None:
@@ -63,6 +64,7 @@ class Handler:
         self.two = takes_two(function)
         target = _target(function)
         self._async = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
+        self.plain = not self._async
         self.streams = inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target)
 
     async def call(self, body: Any, calling: Calling | None) -> Any:
@@ -97,11 +99,14 @@ class Handler:
                 made.close()
 
 
-async def call_plainly(function: Callable[[], Any]) -> Any:
-    """Call a function without arguments, async or plain (in a worker thread); return its result."""
+async def call_plainly(function: Callable[[], Any], limiter: trio.CapacityLimiter) -> Any:
+    """Call a function without arguments, async or plain (in a worker thread); return its result.
+
+    A thread that is abandoned keeps its place in `limiter` until it returns.
+    """
     if inspect.iscoroutinefunction(_target(function)):
         return await function()
-    result = await trio.to_thread.run_sync(function, abandon_on_cancel=True)
+    result = await trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=limiter)
     return await result if isinstance(result, Awaitable) else result
 
 

@@ -264,6 +264,7 @@ def parse_reply(data: bytes, codec: Codec, *, limit: int, peer: str | None = Non
 def _encode(fields: dict[str, object], codec: Codec, limit: int | None) -> bytes:
     if codec == "cbor":
         return envelope.encode(fields, limit=limit)
+    envelope.encode(fields)  # the reader has the same limits on depth, integers and keys
     data = json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     if limit is not None and len(data) > limit:
         raise TooLarge(len(data), limit)

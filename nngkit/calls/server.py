@@ -26,6 +26,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
@@ -202,6 +203,7 @@ class Server(UnderTrio):
     async def __aenter__(self) -> Self:
         self._entering()
         self._running.check()
+        self._token = trio.lowlevel.current_trio_token()
         self._peers_changed = WakeUp()
         self._terminated = WakeUp()
         self._rep = Rep(
@@ -294,7 +296,11 @@ class Server(UnderTrio):
             self._service.drain()
 
     def _peer(self, event: PeerEvent) -> None:
-        self._peers_changed.wake_soon()  # from any thread
+        # From any thread
+        self._peers_changed.wake_soon()
+        if event.kind == "left":
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._running.caller_left, event.pipe.id)
 
     def _sigterm_came(self) -> None:
         if not self._terminated.wake_soon():
@@ -326,7 +332,11 @@ class Server(UnderTrio):
     def update(self, **changes: Any) -> None:
         """Change the record as `Service.update` does: version, zone, priority, weight, tags, load."""
         if self._service is not None:
+            if changes.get("tags") is not None:
+                changes["tags"] = tuple(changes["tags"])  # read twice
             self._service.update(**changes)
+            said = {key: value for key, value in changes.items() if key in self._record and value is not None}
+            self._record.update(said)
 
     async def wait_for_daemons(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until `n` daemons are connected. Raises TimedOut, Closed."""
@@ -353,11 +363,12 @@ class Server(UnderTrio):
     async def _check_health(self, healthy: Callable[[], Any]) -> None:
         """Ask `healthy` for ever; drain while it does not return a true value."""
         was = True
+        one = trio.CapacityLimiter(1)  # a check that hangs takes one thread, not one more every interval
         while True:
             why = ""
             try:
                 with trio.fail_after(max(self._health_interval, 0.1)):
-                    if not await call_plainly(healthy):
+                    if not await call_plainly(healthy, one):
                         why = "it returned a false value"
             except trio.TooSlowError:
                 why = f"it took longer than {self._health_interval:g} s"

@@ -16,30 +16,16 @@ import pytest
 import trio
 
 from nngkit.calls import Calling, Client, Server
-from nngkit.calls.messages import CallRequest, CancelRequest, ErrorReply, MoreRequest, PlainRequest, Reply, parse_reply
+from nngkit.calls.messages import CallRequest, ErrorReply, PlainRequest, Reply
 from nngkit.discovery import INFO, STATS, ServiceDiscovery, deadline
 from nngkit.errors import ConfigError, RemoteError, TimedOut
 from nngkit.protocols import Req
 from nngkit.testing import aeventually
 from tests.calls.providers import ANY, WAIT
+from tests.calls.servers import CBOR, Gate, ask, direct, echo
 from tests.preloaded import Popen
 
 ROOT = Path(__file__).parents[2]
-CBOR = {"codec": "cbor"}
-
-
-async def echo(body: Any) -> Any:
-    return body
-
-
-def direct(server: Server, **options: Any) -> Client:
-    """Return a client of this server, without discovery."""
-    options.setdefault("timeout", WAIT)
-    return Client("answer", addresses=server.address, **options)
-
-
-async def ask(req: Req, request: Any) -> Reply:
-    return parse_reply(await req.arequest(request.encode("cbor"), timeout=WAIT), "cbor", limit=1 << 20)
 
 
 # ---- handlers --------------------------------------------------------------------------------------------------------
@@ -153,26 +139,6 @@ async def test_without_a_codec_a_failing_handler_gives_no_reply_and_harms_no_oth
 # ---- limits ----------------------------------------------------------------------------------------------------------
 
 
-class Gate:
-    """Handler that waits until it is opened, and counts."""
-
-    def __init__(self) -> None:
-        self.event = trio.Event()
-        self.running = self.most = self.cancelled = 0
-
-    async def __call__(self, body: Any) -> Any:
-        self.running += 1
-        self.most = max(self.most, self.running)
-        try:
-            await self.event.wait()
-        except trio.Cancelled:
-            self.cancelled += 1
-            raise
-        finally:
-            self.running -= 1
-        return body
-
-
 @pytest.mark.parametrize("codec", [None, "cbor"])
 async def test_at_most_concurrency_handlers_run_and_the_rest_waits(codec: Any) -> None:
     gate = Gate()
@@ -236,36 +202,6 @@ async def test_a_cancellation_reaches_the_handler_even_while_all_slots_are_taken
         gate.event.set()
         assert await answer.request(2) == 2
         assert server.stats.errors == {"cancelled": 1}
-
-
-async def test_a_thread_that_never_returns_is_abandoned_and_counted() -> None:
-    stop = threading.Event()
-
-    def stuck(body: Any) -> None:
-        stop.wait(WAIT)
-
-    try:
-        async with Server("answer", stuck, codec="cbor", concurrency=2) as server, direct(server, **CBOR) as answer:
-            with pytest.raises(TimedOut):
-                await answer.request(1, timeout=0.1)
-            await aeventually(lambda: server.stats.abandoned == 1)
-            assert server.stats.in_progress == 0
-    finally:
-        stop.set()
-
-
-async def test_garbage_is_refused_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    async with Server("answer", echo, codec="cbor") as server:
-        with Req(dial=server.address) as req:
-            for garbage in (b"", b"garbage", b"\xa0", bytes(100_000)):
-                data = await req.arequest(garbage, timeout=WAIT)
-                reply = parse_reply(data, "cbor", limit=1 << 20)
-                assert isinstance(reply, ErrorReply)
-                assert (reply.kind, reply.ran) == ("bad request", False)
-            assert await ask(req, MoreRequest("x")) == ErrorReply("gone", "there is no stream x")
-            await ask(req, CancelRequest("x"))
-        assert server.stats.bad == 4
-    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
 
 
 async def test_a_second_call_with_the_id_of_a_running_one_is_refused() -> None:

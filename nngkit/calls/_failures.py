@@ -1,0 +1,83 @@
+"""Exceptions of handlers as error replies: always encodable, counted by kind, logged once a class.
+
+A handler may raise anything: text with bytes of a file name in it, a class whose `str` raises, RemoteError with data
+that the codec cannot carry. None of it may end the worker that has to report it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any, Final
+
+from nngkit.calls.messages import Codec, ErrorReply
+from nngkit.errors import RemoteError, TooLarge
+
+__all__ = ["Failures"]
+
+log = logging.getLogger("nngkit.calls")
+
+FAILED: Final = "failed"
+MOST_CLASSES: Final = 256  # classes remembered as logged; those beyond them are not logged
+MOST_KINDS: Final = 64
+"""Cap on the kinds that are counted by name: handlers make kinds of their own, perhaps with a number in each."""
+OTHER: Final = "other"
+
+
+class Failures:
+    """Error replies of one server, and their counts."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._counts: Counter[str] = Counter()
+        self._logged: set[type[BaseException]] = set()
+        self._data_logged = False
+
+    def count(self, kind: str) -> None:
+        """Count an error reply."""
+        known = kind in self._counts or len(self._counts) < MOST_KINDS
+        self._counts[kind if known else OTHER] += 1
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts by kind."""
+        return dict(self._counts)
+
+    def reply(self, error: Exception) -> ErrorReply:
+        """Return the reply for a handler's exception; log the first of each class with its traceback."""
+        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]  # of a nursery in the handler
+        if isinstance(error, RemoteError):
+            name = _text(error.error) or type(error).__name__
+            return ErrorReply(_text(error.kind), _text(error.message), True, name, error.data)
+        name = _text(type(error).__name__)
+        if type(error) not in self._logged and len(self._logged) < MOST_CLASSES:
+            self._logged.add(type(error))
+            log.error(
+                "%s: a handler raised; further %s are logged for debugging only", self._name, name, exc_info=error
+            )
+        else:
+            log.debug("%s: a handler raised", self._name, exc_info=error)
+        lines = _text(error).splitlines()
+        return ErrorReply(FAILED, f"{name}: {lines[0]}" if lines else name, True, name)
+
+    def encode(self, error: ErrorReply, codec: Codec, limit: int) -> bytes:
+        """Encode an error reply, without its data if the codec or `limit` does not allow them."""
+        try:
+            return error.encode(codec, limit)
+        except (TypeError, ValueError, TooLarge) as unusable:
+            if not self._data_logged:
+                self._data_logged = True
+                log.warning(
+                    "%s: the data of a RemoteError are left out, as of all further ones of this kind: %s",
+                    self._name,
+                    _text(unusable),
+                )
+            return ErrorReply(error.kind, error.message, error.ran, error.error).encode(codec)
+
+
+def _text(value: Any) -> str:
+    """Return `value` as text that UTF-8 can carry."""
+    try:
+        return str(value).encode("utf-8", "backslashreplace").decode()
+    except Exception:  # the `str` of a class that is not ours
+        return f"<{type(value).__name__} without text>"

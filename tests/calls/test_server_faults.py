@@ -1,0 +1,188 @@
+"""Server: handlers that raise anything or hang, results without an encoding, garbage, large requests, lost callers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+
+from nngkit.calls import Server
+from nngkit.calls.messages import CallRequest, CancelRequest, ErrorReply, MoreRequest, parse_reply
+from nngkit.errors import Closed, RemoteError, TimedOut
+from nngkit.protocols import Req
+from nngkit.testing import aeventually
+from tests.calls.providers import WAIT
+from tests.calls.servers import CBOR, Gate, ask, direct, echo
+
+
+async def test_a_thread_that_never_returns_is_abandoned_logged_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stop = threading.Event()
+
+    def stuck(body: Any) -> None:
+        stop.wait(WAIT)
+
+    try:
+        async with Server("answer", stuck, codec="cbor", concurrency=2) as server, direct(server, **CBOR) as answer:
+            with pytest.raises(TimedOut):
+                await answer.request(1, timeout=0.1)
+            await aeventually(lambda: server.stats.abandoned == 1)
+            assert server.stats.in_progress == 0
+            stop.set()
+            await aeventually(lambda: server.stats.abandoned == 0)
+        assert caplog.text.count("runs on after its call has ended") == 1
+    finally:
+        stop.set()
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("codec", ["cbor", "json"])
+async def test_no_exception_or_result_of_a_handler_stops_the_server(codec: Any) -> None:
+    raised = {
+        "text that is no UTF-8": OSError("\udcff"),
+        "data without an encoding": RemoteError("no", data=object()),
+        "data over the limit": RemoteError("no", data="x" * 2_000_000),
+        "kind and message of other types": RemoteError(None, kind=5),  # type: ignore[arg-type]
+        "no text": Unprintable(),
+    }
+    returned = {"deep": nested(5000), "integer": 1 << 80, "text": "\udcff", "object": object(), "long": "x" * 2_000_000}
+
+    async def handler(body: str) -> Any:
+        if body in raised:
+            raise raised[body]
+        return returned.get(body, "fine")
+
+    async with Server("answer", handler, codec=codec) as server, direct(server, codec=codec) as answer:
+        for body in [*raised, *returned]:
+            with pytest.raises(RemoteError):
+                await answer.request(body)
+            assert await answer.request("?") == "fine"
+        assert sum(server.stats.errors.values()) == len(raised) + len(returned)
+
+
+async def test_the_kinds_that_handlers_make_are_counted_up_to_a_cap() -> None:
+    async def handler(body: int) -> None:
+        raise RemoteError("no", kind=f"kind {body}")
+
+    async with Server("answer", handler, codec="cbor") as server, direct(server, **CBOR) as answer:
+        for number in range(80):
+            with pytest.raises(RemoteError) as caught:
+                await answer.request(number)
+            assert caught.value.kind == f"kind {number}"
+        assert (len(server.stats.errors), server.stats.errors["other"]) == (65, 16)
+
+
+async def test_a_handler_that_raises_closed_keeps_its_worker() -> None:
+    async def handler(body: bytes) -> bytes:
+        if body == b"fail":
+            raise Closed("a client of the handler's own")
+        return body
+
+    async with Server("answer", handler, concurrency=2) as server:
+        with Req(dial=server.address) as req:
+            for _ in range(4):
+                with pytest.raises(TimedOut):
+                    await req.arequest(b"fail", timeout=0.05)
+            assert await req.arequest(b"hi", timeout=WAIT) == b"hi"
+        assert server.stats.errors == {"failed": 4}
+
+
+async def test_a_server_with_only_stuck_calls_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("nngkit.calls._running.STUCK", 0.02)
+    gate = Gate()
+    async with Server("answer", gate, concurrency=1) as server, direct(server) as answer:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer.request, b"")
+            await aeventually(lambda: "run for over" in caplog.text)
+            gate.event.set()
+        assert await answer.request(b"hi") == b"hi"
+    assert caplog.text.count("run for over") == 1
+
+
+async def test_a_request_over_the_limit_cuts_only_its_connection() -> None:
+    async with Server("answer", echo, codec="cbor") as server, direct(server, **CBOR) as answer:
+        with Req(dial=server.address) as req, pytest.raises(TimedOut):
+            await req.arequest(bytes(10_000_000), timeout=0.1)
+        assert await answer.request("hi") == "hi"
+        assert server.stats.socket.too_large >= 1
+
+
+async def test_garbage_is_refused_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with Server("answer", echo, codec="cbor") as server:
+        with Req(dial=server.address) as req:
+            for garbage in (b"", b"garbage", b"\xa0", bytes(100_000)):
+                data = await req.arequest(garbage, timeout=WAIT)
+                reply = parse_reply(data, "cbor", limit=1 << 20)
+                assert isinstance(reply, ErrorReply)
+                assert (reply.kind, reply.ran) == ("bad request", False)
+            assert await ask(req, MoreRequest("x")) == ErrorReply("gone", "there is no stream x")
+            await ask(req, CancelRequest("x"))
+        assert server.stats.bad == 4
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+
+
+async def test_a_timeout_in_a_generator_is_its_own_error() -> None:
+    async def late(body: Any) -> AsyncIterator[int]:
+        yield 1
+        with trio.fail_after(0):
+            await trio.sleep_forever()
+
+    async with Server("answer", late, codec="cbor") as server, direct(server, **CBOR) as answer:
+        stream = answer.stream(None)
+        assert await anext(stream) == 1
+        with pytest.raises(RemoteError) as caught:
+            await anext(stream)
+        assert (caught.value.kind, caught.value.error) == ("failed", "TooSlowError")
+
+
+async def test_the_stream_of_a_caller_that_vanished_is_stopped() -> None:
+    async def rare(body: Any) -> AsyncIterator[int]:
+        yield 1
+        await trio.sleep_forever()
+
+    async with Server("answer", rare, codec="cbor") as server:
+        with Req(dial=server.address) as req:
+            await ask(req, CallRequest("a", None, stream=True))
+            assert server.stats.in_progress == 1
+        await aeventually(lambda: server.stats.in_progress == 0)
+
+
+async def test_a_health_check_that_hangs_takes_one_thread(caplog: pytest.LogCaptureFixture) -> None:
+    stop = threading.Event()
+    begun = []
+
+    def hangs() -> bool:
+        begun.append(1)
+        return stop.wait(WAIT)
+
+    async with Server("answer", echo, codec="cbor", healthy=hangs, health_interval=0.01) as server:
+        try:
+            with Req(dial=server.address) as req:
+                await aeventually(lambda: "not healthy" in caplog.text)
+                reply = await ask(req, CallRequest("a", 1))
+                assert isinstance(reply, ErrorReply)
+                assert reply.kind == "unhealthy"
+                with trio.move_on_after(0.3):  # two more checks fall into it
+                    await trio.sleep_forever()
+                assert begun == [1]
+                stop.set()
+                await aeventually(lambda: len(begun) > 1)
+        finally:
+            stop.set()
