@@ -15,7 +15,8 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nngkit.calls.client import Client, ClientStats, ProviderStats
+    from nngkit.calls.client import Client
+    from nngkit.calls.client_stats import ClientStats, ProviderStats
     from nngkit.calls.handlers import Calling
     from nngkit.calls.health import Ejection
     from nngkit.calls.server import Server, ServerStats
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Calling", "Client", "ClientStats", "Ejection", "ProviderStats", "Server", "ServerStats", "Stream"]
 
 _MODULES = {
-    "client": ("Client", "ClientStats", "ProviderStats"),
+    "client": ("Client",),
+    "client_stats": ("ClientStats", "ProviderStats"),
     "handlers": ("Calling",),
     "health": ("Ejection",),
     "server": ("Server", "ServerStats"),

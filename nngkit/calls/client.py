@@ -20,7 +20,6 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -29,9 +28,10 @@ import trio
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.calls._caller import Call, Caller
 from nngkit.calls._race import race
+from nngkit.calls.client_stats import ClientStats, ProviderStats, provider_stats
 from nngkit.calls.health import Ejection
 from nngkit.calls.messages import Codec, check_codec
-from nngkit.calls.pool import Member, Outcome, Policy, Pool, check_policy
+from nngkit.calls.pool import Member, Policy, Pool, check_policy
 from nngkit.calls.stream import Stream
 from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.provider import Key, Provider, State, check_name
@@ -63,55 +63,6 @@ class Source(Protocol):
     def snapshot(self) -> Mapping[str, frozenset[Provider]]:
         """Return the providers that can be called, by name."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderStats:
-    """One provider as the client sees it. Times are seconds; None before the first reply.
-
-    outstanding   calls in progress, streams included
-    outcomes      ends of attempts: "reply" (a handler's error too), "refused" (not run), "timeout", "lost", "bad"
-                  (unintelligible), "cancelled" (by the caller, or because another attempt of a hedged call won)
-    ejected       it gets no calls, because it failed again and again
-    share         of its calls that it gets, below 1 after an ejection
-    """
-
-    provider: Provider
-    state: State
-    connected: bool
-    ejected: bool
-    share: float
-    outstanding: int
-    requests: int
-    outcomes: Mapping[Outcome, int]
-    mean: float | None
-    p50: float | None
-    p99: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ClientStats:
-    """Counters of a Client, and its providers by address.
-
-    requests     calls begun by the program, of which `failed` raised; `retried` and `hedged`: further attempts
-    hedge_wins   hedged calls that the second attempt won
-    refused      attempts that a provider refused without running them
-    ejections    of providers; failovers, failbacks: to a worse lane, and back to one that was left
-    unusable     providers whose address cannot be dialed
-    """
-
-    requests: int
-    failed: int
-    retried: int
-    refused: int
-    hedged: int
-    hedge_wins: int
-    ejections: int
-    failovers: int
-    failbacks: int
-    unusable: int
-    cancels_dropped: int
-    providers: Mapping[str, ProviderStats]
 
 
 class Client(UnderTrio):
@@ -389,7 +340,7 @@ class Client(UnderTrio):
         now = time.monotonic()
         caller = self._caller
         with caller.lock:
-            providers = {member.provider.address: _stats(member, now) for member in self._pool.members.values()}
+            providers = {member.provider.address: provider_stats(member, now) for member in self._pool.members.values()}
             return ClientStats(
                 requests=self._requests,
                 failed=caller.failed,
@@ -521,23 +472,6 @@ def _fixed(name: str, addresses: str | Iterable[str] | None) -> tuple[Provider, 
         return tuple(Provider(name, address) for address in dict.fromkeys(several))
     except ValueError as error:
         raise ConfigError("addresses", str(error), addresses) from error
-
-
-def _stats(member: Member, now: float) -> ProviderStats:
-    times = member.times
-    return ProviderStats(
-        provider=member.provider,
-        state=member.state,
-        connected=member.connected,
-        ejected=member.health.review(now),
-        share=member.health.share(now),
-        outstanding=member.outstanding,
-        requests=member.requests,
-        outcomes={"reply": member.replies, **member.outcomes},
-        mean=times.mean if times.count else None,
-        p50=times.at(0.5) if times.count else None,
-        p99=times.at(0.99) if times.count else None,
-    )
 
 
 def _short(text: str, limit: int = 63) -> str:
