@@ -148,7 +148,10 @@ def ask_many_asyncio(task: dict[str, Any]) -> None:
 
 @contextmanager
 def _process(task: dict[str, Any], function: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run a function of this module in a process; `namespace`: in that host."""
     words = [sys.executable, str(HERE / "_child.py"), f"_calls:{function}", json.dumps({**task, **more})]
+    if namespace := more.get("namespace"):
+        words = ["ip", "netns", "exec", namespace, *words]  # replaces itself: the pid is the program's
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     with open(task["processes"], "a") as listed:
         listed.write(f"{process.pid}\n")
@@ -328,21 +331,36 @@ async def _kills(task: dict[str, Any]) -> None:
 
 
 def failovers(task: dict[str, Any]) -> None:
-    """Kill and restart the only provider in New York `rounds` times; another is in London."""
+    """Kill and restart the only provider in New York `rounds` times; another is in London. Needs root, for hosts."""
+    report(url="")
+    with _hosts() as hosts:
+        caller, ny, london = (hosts.add(name) for name in ("caller", "ny", "london"))
+        for host in (ny, london):
+            hosts.link("caller", host.name)
+        places = {"here": caller.address, "ny": ny.namespace, "london": london.namespace}
+        measuring = _in_host(caller, "fail_over", {**task, **places})
+        _said(measuring)
+        report(**_said(measuring))
+
+
+def fail_over(task: dict[str, Any]) -> None:
+    """Measure failovers; this process is the caller, with the daemon on its host."""
     trio.run(_failovers, task)
 
 
 async def _failovers(task: dict[str, Any]) -> None:
     report(url="")
-    survey, query = _ports(2)
+    survey, query = (f"tcp://{task['here']}:{port}" for port in (5555, 5556))
     failback = 0.5
     first_across: list[float] = []
     late_back: list[float] = []
     across_while_up = failed = 0
     async with AsyncExitStack() as stack:
         running = _Restarted(task, "daemon", survey=survey, query=query)
-        london = _Restarted(task, "provide", daemons=[survey], zone="london", mark="l")
-        ny = _Restarted(task, "provide", daemons=[survey], zone="ny", mark="n")
+        far = {"namespace": task["london"], "zone": "london", "mark": "l"}
+        near = {"namespace": task["ny"], "zone": "ny", "mark": "n"}
+        london = _Restarted(task, "provide", daemons=[survey], **far)
+        ny = _Restarted(task, "provide", daemons=[survey], **near)
         for each in (running, london, ny):
             stack.callback(each.kill)
             await trio.to_thread.run_sync(each.start)
