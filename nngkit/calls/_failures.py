@@ -7,6 +7,7 @@ that the codec cannot carry. None of it may end the worker that has to report it
 from __future__ import annotations
 
 import logging
+import traceback
 from collections import Counter
 from typing import Any, Final
 
@@ -52,11 +53,10 @@ class Failures:
         name = _text(type(error).__name__)
         if type(error) not in self._logged and len(self._logged) < MOST_CLASSES:
             self._logged.add(type(error))
-            log.error(
-                "%s: a handler raised; further %s are logged for debugging only", self._name, name, exc_info=error
-            )
-        else:
-            log.debug("%s: a handler raised", self._name, exc_info=error)
+            text = "%s: a handler raised; further %s are logged for debugging only\n%s"
+            log.error(text, self._name, name, _traceback(error))
+        elif log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: a handler raised\n%s", self._name, _traceback(error))
         lines = _text(error).splitlines()
         return ErrorReply(FAILED, f"{name}: {lines[0]}" if lines else name, True, name)
 
@@ -73,6 +73,11 @@ class Failures:
                     _text(unusable),
                 )
             return ErrorReply(error.kind, error.message, error.ran, error.error).encode(codec)
+
+
+def _traceback(error: Exception) -> str:
+    """Return the traceback as text that UTF-8 can carry: not as `exc_info`, which a log file could not."""
+    return _text("".join(traceback.format_exception(error)).rstrip())
 
 
 def _text(value: Any) -> str:

@@ -16,6 +16,7 @@ caller fetches the snapshot. CBOR maps with `v` and `type`, beside those of quer
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from nngkit import envelope
@@ -26,6 +27,8 @@ from nngkit.errors import BadMessage, TooLarge
 
 __all__ = ["MAX_WAIT", "Changes", "WatchQuery", "WatchReply", "parse_watch_query", "parse_watch_reply"]
 
+SMALL: Final = 256
+"""Bytes of a message that is remembered; a query has about 100."""
 MAX_WAIT: Final = 60.0
 """Cap on `wait`, in seconds."""
 _WHAT = "discovery watch"
@@ -78,7 +81,19 @@ class WatchReply:
 
 
 def parse_watch_query(body: bytes, peer: str | None = None) -> WatchQuery | None:
-    """Decode a watch query; return None for any other message (perhaps one of queries.py). Never raises."""
+    """Decode a watch query; return None for any other message (perhaps one of queries.py). Never raises.
+
+    The watchers that wait for one change send the same bytes, so small messages are decoded once.
+    """
+    return _known_query(body) if len(body) <= SMALL else _decode_query(body, peer)
+
+
+@lru_cache(maxsize=64)
+def _known_query(body: bytes) -> WatchQuery | None:
+    return _decode_query(body, None)
+
+
+def _decode_query(body: bytes, peer: str | None) -> WatchQuery | None:
     try:
         fields, _ = _fields(body, "ask-watch", peer, envelope.CONTROL_LIMIT)
         return WatchQuery(
