@@ -641,7 +641,7 @@ def partitions(task: dict[str, Any]) -> None:
         for _ in range(task["rounds"]):
             _said(watching)  # all are up
             hosts.cut("daemon", "services")
-            time.sleep(rng.uniform(0.5, 6.0))
+            time.sleep(rng.uniform(0.5, task["longest"]))
             hosts.heal("daemon", "services")
             watching.stdin.write("healed\n")
             watching.stdin.flush()

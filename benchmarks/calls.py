@@ -114,7 +114,7 @@ PARTITIONS = Group(
         Way(
             "20 services",
             "_calls:partitions",
-            task={"rounds": 50 if LONG else 2, "interval": 1.0, "seconds": 3600},
+            task={"rounds": 50 if LONG else 2, "interval": 2.0, "longest": 3.0, "seconds": 3600},
         ),
     ),
     (Promise("views later than 1 s and an interval", "20 services", None, 0, 0, "late"),),
