@@ -29,7 +29,7 @@ from typing import Any
 import trio
 import trio.testing
 
-from nngkit.aio import _in_portal
+from nngkit.aio._base import in_portal
 from nngkit.discovery import DaemonClient
 from nngkit.portal import Host, the_portal
 
@@ -131,7 +131,7 @@ async def by_portal(address: str, calls: int) -> dict[str, float]:
     host = await asyncio.to_thread(Host, the_portal(), client)
     await asyncio.to_thread(host.open)
     try:
-        return await under_asyncio(lambda function: _in_portal(the_portal(), function), client, calls)
+        return await under_asyncio(lambda function: in_portal(the_portal(), function), client, calls)
     finally:
         await asyncio.to_thread(host.close)
 
