@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -85,17 +86,22 @@ class Preference:
     tags: frozenset[str] = frozenset()
     version: str = ""
     suspects: Suspects = "last"
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __hash__(self) -> int:
+        return self._hash  # made once: each `resolve` looks its lane up by its preference
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prefer", tuple(dict.fromkeys(zone for zone in self.prefer if zone != "")))
-        if len(self.prefer) > MAX_PREFERRED:
-            raise ConfigError("prefer", f"{len(self.prefer)} zones, over the limit of {MAX_PREFERRED}", self.prefer)
         for what, words in (("prefer", self.prefer), ("tags", self.tags), ("version", (self.version,))):
             for word in words:
                 if not isinstance(word, str) or len(word.encode()) > MAX_WORD or not word.isprintable():
                     raise ConfigError(what, f"{word!r} is not a printable text of up to {MAX_WORD} bytes", word)
+        object.__setattr__(self, "prefer", tuple(dict.fromkeys(zone for zone in self.prefer if zone != "")))
+        if len(self.prefer) > MAX_PREFERRED:
+            raise ConfigError("prefer", f"{len(self.prefer)} zones, over the limit of {MAX_PREFERRED}", self.prefer)
         if self.suspects not in ("last", "near"):
             raise ConfigError("suspects", f"{self.suspects!r} is neither 'last' nor 'near'", self.suspects)
+        object.__setattr__(self, "_hash", hash((self.prefer, self.tags, self.version, self.suspects)))
 
     def accepts(self, provider: Provider) -> bool:
         """Return True if the provider has the version and the tags."""
@@ -115,7 +121,8 @@ class Preference:
         return (suspect, zone, stale, provider.priority)
 
 
-ANY = Preference()
+NO_TAGS: Final[frozenset[str]] = frozenset()
+ANY: Final = Preference()
 """No preference."""
 
 
@@ -126,7 +133,16 @@ def make_preference(
     if not prefer and not tags and not version and suspects == "last":
         return ANY
     zones = (prefer,) if isinstance(prefer, str) else tuple(prefer)
-    return Preference(zones, frozenset((tags,) if isinstance(tags, str) else tags), version, suspects)
+    wanted = frozenset((tags,) if isinstance(tags, str) else tags) if tags else NO_TAGS
+    try:
+        return _known_preference(zones, wanted, version, suspects)
+    except TypeError:  # not texts
+        return Preference(zones, wanted, version, suspects)
+
+
+@lru_cache(maxsize=256)
+def _known_preference(zones: tuple[str, ...], tags: frozenset[str], version: str, suspects: Suspects) -> Preference:
+    return Preference(zones, tags, version, suspects)
 
 
 class Lane:

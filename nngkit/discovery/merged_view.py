@@ -122,12 +122,12 @@ class MergedView:
 
     def lanes(self, preference: Preference) -> dict[str, Lane]:
         """Return the lanes known for a preference, by name: a cache, replaced when anything changes."""
-        lanes = self._lanes
-        if preference not in lanes:
-            if len(lanes) >= PREFERENCES:
-                lanes.clear()
-            lanes[preference] = {}
-        return lanes[preference]
+        found = self._lanes.get(preference)
+        if found is None:
+            if len(self._lanes) >= PREFERENCES:
+                self._lanes.clear()
+            found = self._lanes[preference] = {}
+        return found
 
     def resolve(self, name: str, rng: RandomSource, preference: Preference = ANY) -> Provider:
         """Return a provider of `name`, at random by weight in the first lane (lanes.py). Raises ServiceNotFound."""

@@ -122,6 +122,7 @@ def test_choices_are_in_proportion_to_weight() -> None:
     [
         (["z" * 65], (), "", "last", "prefer"),
         ([1], (), "", "last", "prefer"),
+        ([["ny"]], (), "", "last", "prefer"),
         ([str(n) for n in range(17)], (), "", "last", "prefer"),
         ((), ["a\nb"], "", "last", "tags"),
         ((), (), "v" * 65, "last", "version"),

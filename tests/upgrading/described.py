@@ -11,7 +11,9 @@ from typing import Any
 def described(value: Any) -> Any:
     """Return `value` as JSON has it: records as maps, bytes as hexadecimal digits, sets sorted."""
     if dataclasses.is_dataclass(value):
-        return {each.name: described(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        return {
+            each.name: described(getattr(value, each.name)) for each in dataclasses.fields(value) if each.name[0] != "_"
+        }
     if isinstance(value, Enum):
         return described(value.value)
     if isinstance(value, bytes):
