@@ -235,13 +235,11 @@ async def test_several_asks_may_be_in_progress() -> None:
 
 
 async def test_services_that_were_not_surveyed_yet_are_surveyed_with_the_question() -> None:
-    async with (
-        ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery,
-        Service("answer", "tcp://10.0.0.1:1", discovery=discovery.address, on_question=echo),
-    ):
+    async with ServiceDiscovery(listen=ANY, deadline=WAIT) as discovery:
         assert (await discovery.ask(b"x", until=LONG)).expected == ()  # without services, at once
-        await discovery.wait_for_peers(timeout=WAIT)
-        assert len((await discovery.ask(b"x", "answer", until=LONG)).answers) == 1
+        async with Service("answer", "tcp://10.0.0.1:1", discovery=discovery.address, on_question=echo):
+            await discovery.wait_for_peers(timeout=WAIT)
+            assert len((await discovery.ask(b"x", "answer", until=LONG)).answers) == 1
 
 
 async def test_services_without_questions_are_missing() -> None:
