@@ -20,6 +20,7 @@ first number it sees. Protocol numbers 32 (PUB) and 33 (SUB).
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import struct
@@ -35,10 +36,13 @@ from ._connection import Connection
 from ._inbox import WhenBehind
 from ._nng import Payload, as_bytes
 from ._options import BroadcastOptions, ReceiveOptions
+from ._patterns import Pattern
 from ._receiving import MessageReceiver
 from ._sender import Broadcaster, messages
+from ._serving import Serving
 from ._socket import Socket
 from ._timeout import DEFAULT, Timeout
+from ._topics import Topics
 from ._weakly import weakly
 from ._write_timing import WhenFull
 from .batch import pack, pack_topic, split_topic, unpack
@@ -52,8 +56,11 @@ TRAILER = struct.Struct(">8sQI")
 UNHEARD = 2.0  # seconds without a topic after which a Sub logs that it drops messages
 MOST_TOPICS = 65536  # numbered topics kept; beyond that the least recently used is forgotten and starts anew
 
+STEP = 256  # topics that are added or removed at once, while messages wait: a millisecond
+
 Topic = bytes | bytearray | memoryview | str
-_TOPICS = (bytes, bytearray, memoryview, str)
+Wanted = Topic | Pattern
+_WANTED = (bytes, bytearray, memoryview, str, Pattern)
 
 
 class Pub(Broadcaster, Socket):
@@ -139,13 +146,13 @@ class Pub(Broadcaster, Socket):
         return TRAILER.pack(self._origin, number, len(topic))
 
 
-class Sub(MessageReceiver, Socket):
-    """Receive messages that begin with a subscribed topic.
+class Sub(MessageReceiver, Serving, Socket):
+    """Receive messages that begin with a subscribed topic, or match a Pattern.
 
     ``b""`` matches every message; without a topic no message is received. ``recv_buffer`` (default 1024): the newest
-    messages kept for a slow reader; older ones are dropped and counted. ``topics``: one or several initial topics.
-    ``sequence``: the publishers number their messages; gaps count as ``lost``, repeated numbers as ``duplicate``; a
-    message without a trailer is dropped and counts as ``bad``.
+    messages kept for a slow reader; older ones are dropped and counted. ``topics``: one or several initial topics; any
+    number costs about the same for each message. ``sequence``: the publishers number their messages; gaps count as
+    ``lost``, repeated numbers as ``duplicate``; a message without a trailer is dropped and counts as ``bad``.
     """
 
     _protocol: ClassVar[int] = SUB
@@ -153,65 +160,93 @@ class Sub(MessageReceiver, Socket):
     _batches_in: ClassVar[bool] = True
 
     def __init__(
-        self, *, topics: Topic | Iterable[Topic] = (), sequence: bool = False, **options: Unpack[ReceiveOptions]
+        self, *, topics: Wanted | Iterable[Wanted] = (), sequence: bool = False, **options: Unpack[ReceiveOptions]
     ) -> None:
-        self._first_topics: list[Topic] = [topics] if isinstance(topics, _TOPICS) else list(topics)
+        self._first_topics: Iterable[Wanted] = [topics] if isinstance(topics, _WANTED) else topics
         self._sequence = sequence
-        self._topics: set[bytes] = set()
-        self._prefixes: tuple[bytes, ...] = ()
+        self._topics = Topics()
         self._next: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
         self._lost = self._duplicate = self._bad = 0
         self._topicless_since: float | None = time.monotonic()  # None once it had a topic, or the warning was logged
         super().__init__(**options)
 
     def _set_up(self) -> None:
+        self._unpacker = weakly(self._unpack, ())
         self._change()
-        for topic in self._first_topics:
-            self.subscribe(topic)
+        self.subscribe_many(self._first_topics)
+        self._first_topics = ()
 
     @property
     def topics(self) -> tuple[bytes, ...]:
         """Subscribed topics, the longest first: the first that a message begins with is the most specific."""
-        return tuple(sorted(self._topics.copy(), key=lambda topic: (-len(topic), topic)))
-
-    def subscribe(self, topic: Topic) -> None:
-        """Add a topic: receive messages that begin with it. Idempotent."""
         with self._core.lock:
-            self._core.check_open()
-            self._topics.add(_topic(topic))
-            self._topicless_since = None
-            self._change()
+            return tuple(self._topics.prefixes.members())
 
-    def unsubscribe(self, topic: Topic) -> None:
-        """Remove a topic, and drop its messages that were read ahead.
+    @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        """Subscribed patterns, in the order of their addition."""
+        with self._core.lock:
+            return self._topics.patterns.members()
+
+    def topic_of(self, message: bytes) -> bytes | None:
+        """Return the longest subscribed topic that the message begins with; None if there is none."""
+        with self._core.lock:
+            return self._topics.prefixes.longest(message)
+
+    def subscribe(self, topic: Wanted) -> None:
+        """Add a topic or Pattern: receive messages that begin with it. Idempotent."""
+        self.subscribe_many((topic,))
+
+    def subscribe_many(self, topics: Iterable[Wanted]) -> None:
+        """Add topics and Patterns."""
+        wanted = map(_wanted, topics)
+        while some := list(itertools.islice(wanted, STEP)):
+            with self._core.lock:
+                self._core.check_open()
+                for topic in some:
+                    self._topics.add(topic)
+                self._topicless_since = None
+                self._change()
+
+    def unsubscribe(self, topic: Wanted) -> None:
+        """Remove a topic or Pattern, and drop its messages that were read ahead.
 
         In batches and with ``sequence`` messages read ahead are still received. Raises ConfigError if it was not
         subscribed to.
         """
-        with self._core.lock:
-            self._core.check_open()
-            if (unwanted := _topic(topic)) not in self._topics:
-                raise ConfigError("topic", f"not subscribed to {topic!r}", topic)
-            self._topics.discard(unwanted)
-            self._change()
-        if self._batch is None:
-            self._inbox.take_back(lambda item: not item.startswith(self._prefixes))
+        self.unsubscribe_many((topic,))
+
+    def unsubscribe_many(self, topics: Iterable[Wanted]) -> None:
+        """Remove topics and Patterns. Raises ConfigError at the first that was not subscribed to."""
+        unwanted = map(_wanted, topics)
+        try:
+            while some := list(itertools.islice(unwanted, STEP)):
+                with self._core.lock:
+                    self._core.check_open()
+                    try:
+                        for topic in some:
+                            if not self._topics.remove(topic):
+                                raise ConfigError("topic", f"not subscribed to {topic!r}", topic)
+                    finally:
+                        self._change()
+        finally:
+            if self._batch is None and self._inbox.ready:
+                match = self._topics.match
+                self._inbox.take_back(lambda item: not match(item))
 
     def _hint(self) -> str:
         return "" if self._topics else "; it has no topics: subscribe to b'' to receive everything"
 
     def _change(self) -> None:
-        self._prefixes = () if not self._topics else (b"",) if b"" in self._topics else tuple(self._topics)
-        plain = self._prefixes == (b"",) and self._batch is None and not self._sequence
-        self._inbox.unpack = None if plain else weakly(self._unpack, ())
+        plain = self._topics.prefixes.everything and self._batch is None and not self._sequence
+        self._inbox.unpack = None if plain else self._unpacker
 
     def _unpack(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
         """Return the messages that match our topics, without trailers. Under the core's lock."""
-        prefixes = self._prefixes
         if self._topicless_since is not None and messages and time.monotonic() - self._topicless_since > UNHEARD:
             self._topicless_since = None
             log.warning("%r drops received messages: it has no topics; subscribe to b'' to receive everything", self)
-        ours = [message for message in messages if message.startswith(prefixes)]
+        ours = self._topics.select(messages)
         if self._batch is not None:
             return self._split_all(connection, ours)
         if not self._sequence:
@@ -252,7 +287,12 @@ class Sub(MessageReceiver, Socket):
         return [topic + item for item in items] if topic else items
 
     def _counters(self) -> dict[str, int]:
-        return {"lost": self._lost, "duplicate": self._duplicate, "bad": self._bad + self._inbox.bad}
+        return {
+            "lost": self._lost,
+            "duplicate": self._duplicate,
+            "bad": self._bad + self._inbox.bad,
+            "dropped": self._outbox.dropped + self._inbox.dropped + self._unhandled,
+        }
 
 
 def _numbered(body: bytes) -> tuple[bytes, int, bytes] | None:
@@ -267,3 +307,7 @@ def _topic(topic: Topic) -> bytes:
     if type(topic) is bytes:
         return topic
     return topic.encode() if isinstance(topic, str) else as_bytes(topic)
+
+
+def _wanted(topic: Wanted) -> bytes | Pattern:
+    return topic if isinstance(topic, Pattern) else _topic(topic)
