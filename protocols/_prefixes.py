@@ -68,7 +68,8 @@ class Prefixes:
 
     def members(self) -> list[bytes]:
         """Return the members, the longest first, then by their bytes."""
-        return [member for length in sorted(self._members, reverse=True) for member in sorted(self._members[length])]
+        lengths = sorted(self._members, reverse=True)
+        return [member for length in lengths for member in sorted(self._members.get(length, ()))]
 
     # ------------------------------------------------------------------ searching
 

@@ -179,14 +179,12 @@ class Sub(MessageReceiver, Serving, Socket):
     @property
     def topics(self) -> tuple[bytes, ...]:
         """Subscribed topics, the longest first: the first that a message begins with is the most specific."""
-        with self._core.lock:
-            return tuple(self._topics.prefixes.members())
+        return tuple(self._topics.prefixes.members())
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
         """Subscribed patterns, in the order of their addition."""
-        with self._core.lock:
-            return self._topics.patterns.members()
+        return self._topics.patterns.members()
 
     def topic_of(self, message: bytes) -> bytes | None:
         """Return the longest subscribed topic that the message begins with; None if there is none."""
@@ -219,20 +217,28 @@ class Sub(MessageReceiver, Serving, Socket):
     def unsubscribe_many(self, topics: Iterable[Wanted]) -> None:
         """Remove topics and Patterns. Raises ConfigError at the first that was not subscribed to."""
         unwanted = map(_wanted, topics)
-        try:
-            while some := list(itertools.islice(unwanted, STEP)):
+        while some := list(itertools.islice(unwanted, STEP)):
+            try:
                 with self._core.lock:
                     self._core.check_open()
-                    try:
-                        for topic in some:
-                            if not self._topics.remove(topic):
-                                raise ConfigError("topic", f"not subscribed to {topic!r}", topic)
-                    finally:
-                        self._change()
-        finally:
-            if self._batch is None and self._inbox.ready:
-                match = self._topics.match
-                self._inbox.take_back(lambda item: not match(item))
+                    for topic in some:
+                        if not self._topics.remove(topic):
+                            raise ConfigError("topic", f"not subscribed to {topic!r}", topic)
+            finally:
+                self._drop_unwanted(some)
+
+    def _drop_unwanted(self, removed: Sequence[bytes | Pattern]) -> None:
+        """Drop messages read ahead that only the removed topics matched."""
+        with self._core.lock:
+            self._change()
+        if self._batch is not None or not self._inbox.ready:
+            return
+        match = self._topics.match
+        begin = tuple(topic for topic in removed if isinstance(topic, bytes))
+        if len(begin) == len(removed):  # most messages begin with none of them
+            self._inbox.take_back(lambda item: item.startswith(begin) and not match(item))
+        else:
+            self._inbox.take_back(lambda item: not match(item))
 
     def _hint(self) -> str:
         return "" if self._topics else "; it has no topics: subscribe to b'' to receive everything"
@@ -246,9 +252,10 @@ class Sub(MessageReceiver, Serving, Socket):
         if self._topicless_since is not None and messages and time.monotonic() - self._topicless_since > UNHEARD:
             self._topicless_since = None
             log.warning("%r drops received messages: it has no topics; subscribe to b'' to receive everything", self)
-        ours = self._topics.select(messages)
         if self._batch is not None:
-            return self._split_all(connection, ours)
+            match = self._topics.match
+            return self._split_all(connection, [message for message in messages if match(_topic_of_batch(message))])
+        ours = self._topics.select(messages)
         if not self._sequence:
             return ours
         return [body for message in ours if (body := self._unnumber(message)) is not None]
@@ -301,6 +308,12 @@ def _numbered(body: bytes) -> tuple[bytes, int, bytes] | None:
         return None
     origin, number, length = TRAILER.unpack_from(body, len(body) - TRAILER.size)
     return (origin, number, body[:length]) if length <= len(body) - TRAILER.size else None
+
+
+def _topic_of_batch(message: bytes) -> bytes:
+    """Return the topic of a batch, whose length comes last, with a trailer too; all of a malformed one."""
+    length = int.from_bytes(message[-4:], "big")
+    return message[:length] if length + 4 <= len(message) else message
 
 
 def _topic(topic: Topic) -> bytes:
