@@ -82,7 +82,8 @@ class Pub(Broadcaster, Socket):
 
     def __init__(self, *, sequence: bool = False, **options: Unpack[BroadcastOptions]) -> None:
         self._origin = os.urandom(8)
-        self._numbers: OrderedDict[bytes, int] | None = OrderedDict() if sequence else None
+        self._numbers: OrderedDict[bytes, tuple[bytes, int]] | None = OrderedDict() if sequence else None
+        self._forgot = False  # a topic, since the origin is this one
         self._numbering = threading.Lock()
         super().__init__(**options)
 
@@ -139,11 +140,19 @@ class Pub(Broadcaster, Socket):
         """Return the trailer of the next ``count`` messages. The caller holds a lock that keeps them in order."""
         numbers = self._numbers
         assert numbers is not None
-        number = numbers.pop(topic, 0)
-        numbers[topic] = number + count
+        known = numbers.get(topic)
+        if known is None:
+            if self._forgot:  # perhaps this one: with the same origin, its numbers would look like duplicates
+                self._origin = ((int.from_bytes(self._origin, "big") + 1) % (1 << 64)).to_bytes(8, "big")
+                self._forgot = False
+            known = self._origin, 0
+        origin, number = known
+        numbers[topic] = origin, number + count
+        numbers.move_to_end(topic)
         if len(numbers) > MOST_TOPICS:
+            self._forgot = True
             numbers.popitem(last=False)
-        return TRAILER.pack(self._origin, number, len(topic))
+        return TRAILER.pack(origin, number, len(topic))
 
 
 class Sub(MessageReceiver, Serving, Socket):
@@ -165,7 +174,7 @@ class Sub(MessageReceiver, Serving, Socket):
         self._first_topics: Iterable[Wanted] = [topics] if isinstance(topics, _WANTED) else topics
         self._sequence = sequence
         self._topics = Topics()
-        self._next: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
+        self._next: OrderedDict[tuple[bytes, int], int] = OrderedDict()  # by origin and hash of the topic
         self._lost = self._duplicate = self._bad = 0
         self._topicless_since: float | None = time.monotonic()  # None once it had a topic, or the warning was logged
         super().__init__(**options)
@@ -265,10 +274,10 @@ class Sub(MessageReceiver, Serving, Socket):
             self._bad += 1
             return None
         origin, number, topic = numbered
-        self._account((origin, topic), number, 1)
+        self._account((origin, hash(topic)), number, 1)
         return message[: -TRAILER.size]
 
-    def _account(self, key: tuple[bytes, bytes], number: int, count: int) -> None:
+    def _account(self, key: tuple[bytes, int], number: int, count: int) -> None:
         # A signal handler that raises may cause a message to be examined twice, and it must come out both times. So a
         # number seen before is counted and let through, not dropped.
         expected = self._next.pop(key, number)
@@ -287,7 +296,7 @@ class Sub(MessageReceiver, Serving, Socket):
                 raise BadMessage("batch", "no sequence number", peer)
             origin, number, topic = numbered
             items = unpack(message[len(topic) : -TRAILER.size], largest=self._largest, peer=peer)
-            self._account((origin, topic), number, len(items))
+            self._account((origin, hash(topic)), number, len(items))
         else:
             topic, packed = split_topic(message, peer)
             items = unpack(packed, largest=self._largest, peer=peer)

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from nngkit.errors import Closed, ConfigError, TimedOut
-from nngkit.protocols import Pattern, Pub, Sub
+from nngkit.protocols import Pattern, Pub, Sub, pubsub
 from nngkit.testing import Background, Caller, eventually
 from nngkit.testing.callers import ASYNCIO, CALLERS, TRIO
 from tests.protocols.raw_peer import PUB, RawPeer
@@ -117,6 +117,26 @@ def test_topics_may_change_in_other_threads_while_messages_arrive() -> None:
         for thread in changing:
             thread.result()
         assert sub.topics == tuple(sorted(kept))
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["singly", "in batches"])
+def test_more_numbered_topics_than_are_kept_start_anew_without_false_counts(
+    batch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pubsub, "MOST_TOPICS", 8)
+    messages = [b"topic.%02d. %d" % (number, turn) for turn in range(30) for number in range(12)]
+    with (
+        Pub(listen=TCP, sequence=True, batch=batch) as pub,
+        Sub(dial=pub.address, sequence=True, batch=batch, topics="topic.", recv_buffer=8192) as every,
+        Sub(dial=pub.address, sequence=True, batch=batch, topics="topic.03.") as one,
+    ):
+        pub.wait_for_peers(2, WAIT)
+        for message in messages:
+            pub.send(message[9:], topic=message[:9])
+        pub.drain(WAIT)
+        assert sorted(every.recv(WAIT) for _ in messages) == sorted(messages)
+        assert [one.recv(WAIT) for _ in range(30)] == messages[3::12]
+        assert [(sub.stats.lost, sub.stats.duplicate, sub.stats.bad) for sub in (every, one)] == [(0, 0, 0)] * 2
 
 
 # ---- handlers --------------------------------------------------------------------------------------------------------
