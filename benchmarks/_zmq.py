@@ -10,6 +10,7 @@ from typing import Any
 
 import zmq
 import zmq.asyncio
+from _prefixes import Received, change, prefixes, send_at_pace, send_each
 
 from _child import as_many_files_as_allowed, report
 from _numbered import (
@@ -138,6 +139,34 @@ def subscribe(task: dict[str, Any]) -> None:
                     messages.append(sock.recv(zmq.NOBLOCK))  # noqa: PERF401 - messages before Again are kept
             if messages:
                 audience.add(places[sock], messages)
+
+
+def publish_topics(task: dict[str, Any]) -> None:
+    """Publish once all subscriptions have arrived: this publisher filters."""
+    sock = _open(zmq.XPUB, task)
+    for _ in range(task["prefixes"]):
+        sock.recv()
+    send_at_pace(send_each(sock.send), task)
+
+
+def subscribe_topics(task: dict[str, Any]) -> None:
+    """Receive from a publisher of many topics."""
+    sock = _open(zmq.SUB, task)
+    for each in prefixes(task):
+        sock.subscribe(each)
+    received = Received(task)
+    while received.add([sock.recv() for _ in range(STEP)]):
+        pass
+
+
+def change_topics(task: dict[str, Any]) -> None:
+    """Change the topics of a subscriber with a publisher, as subscriptions are sent to it."""
+    context = zmq.Context()
+    publisher = context.socket(zmq.PUB)
+    publisher.bind("inproc://bench")
+    sock = context.socket(zmq.SUB)
+    sock.connect("inproc://bench")
+    change(sock.subscribe, sock.unsubscribe, task)
 
 
 def reply(task: dict[str, Any]) -> None:
