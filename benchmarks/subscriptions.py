@@ -11,7 +11,8 @@ Prefixes are identifiers of one length (``orders.0012345.``), or names of some 2
 message with every prefix, and finds duplicates in the same way, so it goes no further than 10,000 here. Zenoh has keys,
 not prefixes, and a subscriber for each. pyzmq's additions are sent to the publisher, here of the same process.
 
-``grown_mib`` is the memory of the prefixes, ``p99_us`` of single additions.
+``grown_mib`` is what a library takes for the prefixes, beside the Python objects that it was given and that nngkit
+keeps; ``p99_us`` is of single additions or removals.
 """
 
 from __future__ import annotations

@@ -202,18 +202,13 @@ class Sub(MessageReceiver, Serving, Socket):
 
     def subscribe(self, topic: Wanted) -> None:
         """Add a topic or Pattern: receive messages that begin with it. Idempotent."""
-        self.subscribe_many((topic,))
+        self._subscribe((_wanted(topic),))
 
     def subscribe_many(self, topics: Iterable[Wanted]) -> None:
         """Add topics and Patterns."""
         wanted = map(_wanted, topics)
         while some := list(itertools.islice(wanted, STEP)):
-            with self._core.lock:
-                self._core.check_open()
-                for topic in some:
-                    self._topics.add(topic)
-                self._topicless_since = None
-                self._change()
+            self._subscribe(some)
 
     def unsubscribe(self, topic: Wanted) -> None:
         """Remove a topic or Pattern, and drop its messages that were read ahead.
@@ -221,20 +216,31 @@ class Sub(MessageReceiver, Serving, Socket):
         In batches and with ``sequence`` messages read ahead are still received. Raises ConfigError if it was not
         subscribed to.
         """
-        self.unsubscribe_many((topic,))
+        self._unsubscribe((_wanted(topic),))
 
     def unsubscribe_many(self, topics: Iterable[Wanted]) -> None:
         """Remove topics and Patterns. Raises ConfigError at the first that was not subscribed to."""
         unwanted = map(_wanted, topics)
         while some := list(itertools.islice(unwanted, STEP)):
-            try:
-                with self._core.lock:
-                    self._core.check_open()
-                    for topic in some:
-                        if not self._topics.remove(topic):
-                            raise ConfigError("topic", f"not subscribed to {topic!r}", topic)
-            finally:
-                self._drop_unwanted(some)
+            self._unsubscribe(some)
+
+    def _subscribe(self, topics: Sequence[bytes | Pattern]) -> None:
+        with self._core.lock:
+            self._core.check_open()
+            for topic in topics:
+                self._topics.add(topic)
+                self._topicless_since = None
+            self._change()
+
+    def _unsubscribe(self, topics: Sequence[bytes | Pattern]) -> None:
+        try:
+            with self._core.lock:
+                self._core.check_open()
+                for topic in topics:
+                    if not self._topics.remove(topic):
+                        raise ConfigError("topic", f"not subscribed to {topic!r}", topic)
+        finally:
+            self._drop_unwanted(topics)
 
     def _drop_unwanted(self, removed: Sequence[bytes | Pattern]) -> None:
         """Drop messages read ahead that only the removed topics matched."""
