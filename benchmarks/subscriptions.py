@@ -9,7 +9,8 @@ share of messages that were received, of those due.
 
 Prefixes are identifiers of one length (``orders.0012345.``), or names of some 20 lengths. Bare pynng compares each
 message with every prefix, and finds duplicates in the same way, so it goes no further than 10,000 here. Zenoh has keys,
-not prefixes, and a subscriber for each; at 10,000 an addition takes milliseconds. pyzmq's additions are sent to the publisher, here of the same process.
+not prefixes, and a subscriber for each; at 10,000 an addition takes milliseconds. pyzmq's additions are sent to the
+publisher, here of the same process.
 
 ``grown_mib`` is what a library takes for the prefixes, beside the Python objects that it was given and that nngkit
 keeps; ``p99_us`` is of single additions or removals.

@@ -1,4 +1,4 @@
-"""What a subscriber wants: prefixes and patterns together. Pure: may not know sockets, threads, clocks."""
+"""Subscribed prefixes and patterns together, and values by them. Pure: may not know sockets, threads, clocks."""
 
 from __future__ import annotations
 
