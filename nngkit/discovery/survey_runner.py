@@ -41,6 +41,7 @@ LATE_ROUNDS: Final = 8  # ended rounds that still accept replies; each costs two
 FLOOD: Final = (
     16_384  # replies of one connection to one survey, or 256 bytes of them: 1,024 services behind it send less
 )
+TURN: Final = 8  # replies read in one turn of the loop, about half a millisecond
 LATE_WAKE: Final = 0.05  # seconds past a deadline after which our process was stalled, perhaps with NNG's threads
 
 
@@ -171,8 +172,12 @@ class SurveyRunner:
 
         async def replies_to(survey: Survey) -> None:
             with contextlib.suppress(Closed):
+                count = 0
                 async for reply in survey:
                     self._feed(running, survey, [reply])
+                    count += 1
+                    if count % TURN == 0:  # a thousand replies arrive at once: callers must not wait for all of them
+                        await trio.lowlevel.checkpoint()
 
         with running.late:
             async with trio.open_nursery() as nursery:
