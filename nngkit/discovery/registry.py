@@ -238,6 +238,16 @@ class Registry:
         this = self._rounds.get(_number(round))
         return this is None or (not this.waiting and self._relays.isdisjoint(this.round.asked))
 
+    def text_pipes(self, round: int | Round) -> frozenset[int]:
+        """Return the pipes of the round that may answer the text query: all but those of one CBOR process."""
+        this = self._rounds.get(_number(round))
+        pipes = self._table.pipes
+        return frozenset(
+            number
+            for number in (() if this is None else this.round.asked)
+            if (pipe := pipes.get(number)) is not None and (pipe.relay or not pipe.cbor)
+        )
+
     @property
     def unasked(self) -> int:
         """Number of connected pipes that no round has asked yet: a reason to start the next one early."""

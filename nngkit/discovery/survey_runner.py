@@ -4,8 +4,9 @@ One lock protects the registry, because two kinds of threads feed it:
 
  * The thread that notices a connection or its loss (mostly one of NNG's) enters it into the registry directly, without
    the event loop: a provider that was killed leaves `resolve` within milliseconds, even while the loop is busy.
- * The loop's tasks bring replies. A round is two surveys, CBOR and then the article's text form. A task for each feeds
-   the registry as replies arrive, and accepts late ones until 8 newer rounds have ended.
+ * The loop's tasks bring replies. A round is two surveys, CBOR and then the article's text form; this to the
+   connections that have not answered in CBOR. A task for each feeds the registry as replies arrive, and accepts late
+   ones until 8 newer rounds have ended.
 
 Only registry calls happen under the lock, so threads hold it for microseconds and cannot deadlock.
 Does not decide when a round is due.
@@ -47,7 +48,9 @@ LATE_WAKE: Final = 0.05  # seconds past a deadline after which our process was s
 
 @dataclass(eq=False)
 class _RunningRound:
-    """A round in progress, with its tasks. `surveys`: CBOR, then text. `done`: set when waiting may end."""
+    """A round in progress, with its tasks. `surveys`: CBOR, then text if it may have replies. `done`: set when waiting
+    may end.
+    """
 
     round: Round
     early: bool
@@ -144,9 +147,16 @@ class SurveyRunner:
         flags = {FLAG_TEXT} if self._text else set()
         flags |= {FLAG_REASK} if this.reask else set()
         query = SurveyQuery(self._id, this.number, frozenset(flags), domain=self._domain)
-        for body in (query.encode(), TEXT_QUERY) if self._text else (query.encode(),):
+        queries = [(query.encode(), to)]
+        if self._text:
+            with self.lock:
+                texts = self.registry.text_pipes(this)
+            # A service that has answered in CBOR is silent on the text query; and a peer that connects between the two
+            # is asked in neither form: it gets a round of its own.
+            queries += [(TEXT_QUERY, texts)] if texts else []
+        for body, pipes in queries:
             try:
-                running.surveys.append(await self.socket.astart(body, timeout=None, to=to))
+                running.surveys.append(await self.socket.astart(body, timeout=None, to=pipes))
             except (TimedOut, Broken) as error:
                 log.warning("a survey could not be sent: %s", error)
         self._background.start(self._collect, running)
@@ -160,7 +170,7 @@ class SurveyRunner:
         if trio.current_time() - ends > LATE_WAKE:
             await trio.sleep(LATE_WAKE)  # NNG's threads may have been stalled too: let them read what has arrived
         for survey in running.surveys:
-            self._feed(running, survey, survey.fresh())  # replies that arrived during our own stall are no misses
+            self._feed(running, survey.fresh())  # replies that arrived during our own stall are no misses
         with self.lock:
             end = self.registry.end_round(this, self._clock())
             self.feed.publish(end.events)
@@ -174,7 +184,7 @@ class SurveyRunner:
             with contextlib.suppress(Closed):
                 count = 0
                 async for reply in survey:
-                    self._feed(running, survey, [reply])
+                    self._feed(running, [reply])
                     count += 1
                     if count % TURN == 0:  # a thousand replies arrive at once: callers must not wait for all of them
                         await trio.lowlevel.checkpoint()
@@ -184,12 +194,9 @@ class SurveyRunner:
                 for survey in running.surveys:
                     nursery.start_soon(replies_to, survey)
 
-    def _feed(self, running: _RunningRound, survey: Survey, replies: Iterable[Reply]) -> None:
-        # A peer that connects between the two surveys is asked in text alone, whatever it speaks, so its reply says
-        # too little. It gets a round of its own anyway.
-        all_pipes = survey is not running.surveys[-1] or not self._text
+    def _feed(self, running: _RunningRound, replies: Iterable[Reply]) -> None:
         for reply in replies:
-            if reply.pipe is not None and (all_pipes or reply.pipe.id in running.round.asked):
+            if reply.pipe is not None:
                 with self.lock:
                     events = self.registry.reply(reply.pipe.id, running.round, reply.body, self._clock())
                     self.feed.publish(events)
