@@ -233,7 +233,7 @@ def measure(way: Way, seconds: float) -> list[Figures]:
             task["url"], pid = stack.enter_context(_contenders.nats(directory))
             processes.write_text(f"{pid}\n")
 
-        watched = stack.enter_context(_watching(seconds))
+        watched = stack.enter_context(_watching(task["seconds"]))
 
         def running(function: str, listens: bool) -> subprocess.Popen[str]:
             process = stack.enter_context(_running(function, task, before=way.before, listens=listens))

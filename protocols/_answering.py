@@ -70,6 +70,13 @@ class Answers:
             core.notify()
         return True
 
+    def drop(self, connection: Connection) -> bool:
+        """Count a reply that found no room; return False."""
+        with self._core.lock:
+            self._outbox.dropped += 1
+            connection.dropped += 1
+        return False
+
     def answering(self, connection: Connection, answer: bytes, waiter: Waiter) -> Iterator[float]:
         """Queue one reply when there is room, or drop it; yield until when to wait."""
         deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
@@ -127,6 +134,15 @@ class Question:
         waiter = task_waiter()
         for until in self._answers.answering(self._connection, answer, waiter):
             await waiter.wait(until)
+
+    def reply_nowait(self, data: Payload) -> bool:
+        """Like ``areply``, but without room the reply is dropped and counted at once; return False then.
+
+        For a task that answers many questions in one turn of its loop.
+        """
+        answer = self._header + as_bytes(data)
+        self._answering()
+        return self._answers.answer(self._connection, answer, soon=True) or self._answers.drop(self._connection)
 
     def _answering(self) -> None:
         """Raise if the protocol forbids another reply."""

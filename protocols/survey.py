@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Self, Unpack
@@ -180,7 +180,7 @@ class Survey:
             poller.wait(waiter, until)
         yield from collector.fresh()
 
-    async def __aiter__(self) -> AsyncIterator[Reply]:
+    async def __aiter__(self) -> AsyncGenerator[Reply, None]:
         collector = self._collector
         waiter = collector.waiter
         if isinstance(waiter, ThreadWaiter):

@@ -16,6 +16,7 @@ Knows nothing about a command's output.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -27,25 +28,24 @@ import trio
 
 from nngkit.background import Background, UnderTrio
 from nngkit.discovery._ask_desk import AskDesk
-from nngkit.discovery.domains import domain_of, other_domain, with_domain
+from nngkit.discovery._watch_desk import WatchDesk
+from nngkit.discovery.domains import domain_of, other_domain
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures
 from nngkit.discovery.queries import RefusedReply, RoundsQuery, SnapshotQuery, parse_daemon_query
 from nngkit.discovery.question_messages import is_ask_query
 from nngkit.discovery.service_discovery import ServiceDiscovery
 from nngkit.discovery.settings import DaemonSettings, query_address
-from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_query
+from nngkit.discovery.watch import parse_watch_query
 from nngkit.envelope import CONTROL_LIMIT
-from nngkit.errors import BadMessage, NngkitError, TooLarge
+from nngkit.errors import BadMessage, Closed, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Rep, Request
 
 __all__ = ["Daemon"]
 
 log = logging.getLogger("nngkit.discovery")
 
+GATHER: Final = 0.001  # seconds, so that watchers that were answered together are read together
 ANSWERING: Final = 4096  # cap on open requests; requests above it are left unanswered and counted
-WATCHES: Final = 8  # open watches of one connection; further ones are answered at once
-SHARED: Final = 0.1  # seconds for which encoded changes are shared: the ages in them are as wrong as that
-ALL_WATCHES: Final = 2048  # and of all connections
 
 
 class Daemon(UnderTrio):
@@ -83,8 +83,6 @@ class Daemon(UnderTrio):
         self.stats: Counter[str] = Counter()
         self._old = False  # True once a caller of an older version has asked
         self._tls = tls
-        self._watching: Counter[int] = Counter()
-        self._encoded: tuple[int, int, float, bytes] | None = None
         self._background = Background()
 
     async def __aenter__(self) -> Self:
@@ -105,6 +103,8 @@ class Daemon(UnderTrio):
             await self.discovery.__aexit__(None, None, None)
             raise
         self._desk = AskDesk(self.discovery, self._background)
+        self._watches = WatchDesk(self.discovery, self._rep)
+        self._background.start(self._watches.run)
         self._background.start(self._serve)
         return self
 
@@ -126,6 +126,11 @@ class Daemon(UnderTrio):
     def query_addresses(self) -> tuple[str, ...]:
         """Addresses for callers (the query socket)."""
         return self._rep.addresses
+
+    @property
+    def watching(self) -> int:
+        """Number of callers' requests that wait for a change."""
+        return len(self._watches)
 
     async def run(self, on_event: Callable[[Event], object] | None = None) -> None:
         """Run until cancelled, calling `on_event` in the loop for each change. Raises Full, see `events`."""
@@ -151,12 +156,19 @@ class Daemon(UnderTrio):
             finally:
                 open_now -= 1
 
-        async for request in self._rep:
-            if open_now >= ANSWERING:
-                self.stats["unanswered"] += 1
-                continue
-            open_now += 1
-            self._background.start(answer, request)
+        domain = self.discovery.domain
+        with contextlib.suppress(Closed):
+            while True:
+                for request in await self._rep.arecv_many():
+                    if domain_of(request.body) == domain and (watch := parse_watch_query(request.body)) is not None:
+                        self.stats["requests"] += 1
+                        self._watches.add(watch, request)  # without a task: there are thousands, and most wait
+                    elif open_now >= ANSWERING:
+                        self.stats["unanswered"] += 1
+                    else:
+                        open_now += 1
+                        self._background.start(answer, request)
+                await trio.sleep(GATHER)
 
     async def _answer(self, request: Request) -> bytes:
         peer = request.pipe.address if request.pipe else None
@@ -169,8 +181,6 @@ class Daemon(UnderTrio):
             asked = await self._desk.answer(request.body, request.pipe.id if request.pipe else 0, peer)
             if asked is not None:
                 return asked
-        if (watch := parse_watch_query(request.body, peer)) is not None:
-            return await self._watch(watch, request)
         try:
             query = parse_daemon_query(request.body, peer)
         except (BadMessage, TooLarge) as error:
@@ -182,33 +192,6 @@ class Daemon(UnderTrio):
         if isinstance(query, SnapshotQuery):
             self.stats["snapshots"] += query.after is None
         return self.discovery.answer(query).encode(self.discovery.now())
-
-    async def _watch(self, query: WatchQuery, request: Request) -> bytes:
-        discovery = self.discovery
-        pipe = request.pipe.id if request.pipe else 0
-        if self._watching[pipe] < WATCHES and self._watching.total() < ALL_WATCHES:
-            self._watching[pipe] += 1
-            try:
-                with trio.move_on_after(query.wait):
-                    while (query.daemon, query.version) == (discovery.id, discovery.version):
-                        await discovery.wait_for_change(query.version)
-                        if discovery.version == query.version and all(here.id != pipe for here in self._rep.pipes):
-                            break  # the caller has disconnected
-            finally:
-                self._watching[pipe] -= 1
-                if not self._watching[pipe]:
-                    del self._watching[pipe]
-        if query.changes and query.daemon == discovery.id:
-            return self._changes(query.version)
-        return with_domain(WatchReply(discovery.id, discovery.version).encode(), discovery.domain)
-
-    def _changes(self, since: int) -> bytes:
-        """Return the encoded changes after `since`. The watchers that wait for one change share the encoding."""
-        version, now = self.discovery.version, self.discovery.now()
-        if (known := self._encoded) is None or known[:2] != (since, version) or now - known[2] > SHARED:
-            body = with_domain(self.discovery.changes(since).encode(now), self.discovery.domain)
-            known = self._encoded = (since, version, now, body)
-        return known[3]
 
     def _peer(self, event: PeerEvent) -> None:
         if event.kind == "left":  # on any thread

@@ -74,8 +74,9 @@ class ProviderRow:
 class TrackedPipe:
     """A connection: the rows it carries with the sender of each, the form it speaks, and its cost.
 
-    `last_body`, `last_reply`, `last_rows`: the newest CBOR reply, decoded, and its rows; most replies repeat the
-    previous one. `last_body` is None where it is too long to keep, or a cap refused some of its records.
+    `elapsed`: seconds from the query to the reply that is being processed. `last_body`, `last_reply`, `last_rows`: the
+    newest CBOR reply, decoded, and its rows; most replies repeat the previous one. `last_body` is None where it is too
+    long to keep, or a cap refused some of its records.
     """
 
     number: int
@@ -87,6 +88,7 @@ class TrackedPipe:
     spoke: bool = False
     asked: bool = False
     work: int = 0
+    elapsed: float = 0.0
     last_body: bytes | None = None
     last_reply: SurveyReply | None = None
     last_rows: tuple[tuple[ProviderRow, Provider], ...] = ()

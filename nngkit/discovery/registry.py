@@ -173,10 +173,13 @@ class Registry:
             del self._rounds[next(iter(self._rounds))]
         return this
 
-    def reply(self, pipe: int, round: int | Round, body: bytes, now: float) -> tuple[Event, ...]:
+    def reply(
+        self, pipe: int, round: int | Round, body: bytes, now: float, elapsed: float | None = None
+    ) -> tuple[Event, ...]:
         """Process a pipe's reply to a round, in time or late. Whatever its bytes, it affects no other pipe's rows.
 
-        Events cross threads, so an unknown pipe counts as joined; replies of a lost one are ignored.
+        `elapsed`: seconds since the pipe was asked; default: since the round began. Events cross threads, so an unknown
+        pipe counts as joined; replies of a lost one are ignored.
         """
         self._clock(now)
         self._counters["replies"] += 1
@@ -188,6 +191,7 @@ class Registry:
         elif (known := self._table.join(pipe)) is None:
             self._counters["over cap"] += 1
         else:
+            known.elapsed = self._now - this.round.started if elapsed is None else elapsed
             self._receive(known, this, body)
         return self._table.take_events()
 
@@ -237,6 +241,16 @@ class Registry:
         """
         this = self._rounds.get(_number(round))
         return this is None or (not this.waiting and self._relays.isdisjoint(this.round.asked))
+
+    def text_pipes(self, round: int | Round) -> frozenset[int]:
+        """Return the pipes of the round that may answer the text query: all but those of one CBOR process."""
+        this = self._rounds.get(_number(round))
+        pipes = self._table.pipes
+        return frozenset(
+            number
+            for number in (() if this is None else this.round.asked)
+            if (pipe := pipes.get(number)) is not None and (pipe.relay or not pipe.cbor)
+        )
 
     @property
     def unasked(self) -> int:
@@ -312,6 +326,11 @@ class Registry:
         rows = self._table.rows.values() if name is None else self._table.named(name)
         return tuple(row.status() for row in rows)
 
+    def pipes_of(self, name: str) -> frozenset[int]:
+        """Return the pipes that may reach providers of a name: those that carry them, relays, and joining ones."""
+        carrying = {number for row in self._table.named(name) for number in row.pipes}
+        return frozenset(carrying.union(self._relays, self.joining))
+
     # Replies
 
     def _clock(self, now: float) -> float:
@@ -371,7 +390,7 @@ class Registry:
                 row = self._table.rows[known]
                 ending = row.leaving or row.provider.draining
                 if not (ending and row.state is State.DOWN):
-                    self._note_life(row, this)
+                    self._note_life(row, pipe, this)
                     if not ending and row.state is not State.UP:
                         self._bring_up(row, this)
             return
@@ -392,7 +411,7 @@ class Registry:
                 return False
         pipe.work += len(pipe.last_rows)
         for row, _ in pipe.last_rows:
-            self._note_life(row, this)
+            self._note_life(row, pipe, this)
         return True
 
     def _apply(self, pipe: TrackedPipe, reply: SurveyReply, this: OpenRound, body: bytes) -> None:
@@ -417,7 +436,7 @@ class Registry:
         for key, owner in pipe.rows.items():
             row = self._table.rows[key]
             if owner == sender and row.state is not State.DOWN:
-                self._note_life(row, this)
+                self._note_life(row, pipe, this)
                 row.leaving = True
                 if row.state is not State.DRAINING:
                     self._move(row, State.DRAINING, Reason.BYE, this.round.number)
@@ -430,7 +449,7 @@ class Registry:
         if row is None:
             self._counters["over cap"] += 1
             return None
-        self._note_life(row, this)
+        self._note_life(row, pipe, this)
         before, row.provider = row.provider, record
         row.leaving = row.leaving and record.draining
         if record.draining and row.state is not State.DRAINING:
@@ -455,12 +474,12 @@ class Registry:
     def _bring_up(self, row: ProviderRow, this: OpenRound) -> None:
         self._move(row, State.UP, Reason.LATE if this.ended else Reason.ANSWERED, this.round.number)
 
-    def _note_life(self, row: ProviderRow, this: OpenRound) -> None:
+    def _note_life(self, row: ProviderRow, pipe: TrackedPipe, this: OpenRound) -> None:
         """Record a sign of life."""
         row.heard = self._number
         row.misses = 0
         row.last_reply = self._now
-        row.rtt = self._now - this.round.started
+        row.rtt = pipe.elapsed
         row.round = this.round.number
         if row.stale:
             row.stale = False

@@ -40,7 +40,7 @@ from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make
 from nngkit.discovery.questions import deadline as until_deadline
 from nngkit.discovery.registry import Registry
 from nngkit.discovery.resolution import Resolution, give_reason
-from nngkit.discovery.survey_runner import SurveyRunner
+from nngkit.discovery.survey_runner import COST, SurveyRunner
 from nngkit.discovery.watch import Changes, WatchReply
 from nngkit.errors import Closed, ConfigError
 from nngkit.protocols import DEFAULT, TLS, Default, Pipe, Stats, Timeout
@@ -52,7 +52,6 @@ log = logging.getLogger("nngkit.discovery")
 ROUNDS: Final = 8  # cap on rounds in progress, more wait their turn: the registry accepts replies to the 16 newest
 NEW_ROUNDS: Final = 4  # and on additional rounds for new connections
 GATHER: Final = 0.02  # seconds, so that connections made at the same time share a round
-COST: Final = 0.0005  # seconds between such rounds for each connection asked: they take a part of a core, not all
 DEFAULT_UNTIL: Final = until_deadline(1.0)
 SHORTEST: Final = 0.01  # minimum pause in seconds, also for `interval=0`: without services a round takes no time
 
@@ -376,8 +375,10 @@ class ServiceDiscovery(UnderTrio):
                 self._background.start(self._in_background, self._new_rounds)
                 await trio.sleep(COST * unasked)
 
-    async def _one_round(self, *, early: bool, deadline: float, reask: bool = False, new: bool = False) -> RoundResult:
-        end = await self._surveys.round(early=early, deadline=deadline, reask=reask, new=new)
+    async def _one_round(
+        self, *, early: bool, deadline: float, reask: bool = False, new: bool = False, paced: bool = False
+    ) -> RoundResult:
+        end = await self._surveys.round(early=early, deadline=deadline, reask=reask, new=new, paced=paced)
         if self._on_round is not None:
             try:
                 self._on_round(end.figures)
@@ -389,7 +390,9 @@ class ServiceDiscovery(UnderTrio):
         with contextlib.suppress(Closed):
             async with turns:
                 new = turns is self._new_rounds
-                return await self._one_round(early=self._early, deadline=self.deadline, reask=reask, new=new)
+                return await self._one_round(
+                    early=self._early, deadline=self.deadline, reask=reask, new=new, paced=True
+                )
         return None
 
 

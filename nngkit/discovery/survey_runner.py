@@ -4,8 +4,9 @@ One lock protects the registry, because two kinds of threads feed it:
 
  * The thread that notices a connection or its loss (mostly one of NNG's) enters it into the registry directly, without
    the event loop: a provider that was killed leaves `resolve` within milliseconds, even while the loop is busy.
- * The loop's tasks bring replies. A round is two surveys, CBOR and then the article's text form. A task for each feeds
-   the registry as replies arrive, and accepts late ones until 8 newer rounds have ended.
+ * The loop's tasks bring replies. A round is two surveys, CBOR and then the article's text form; this to the
+   connections that have not answered in CBOR. A task for each feeds the registry as replies arrive, and accepts late
+   ones until 8 newer rounds have ended.
 
 Only registry calls happen under the lock, so threads hold it for microseconds and cannot deadlock.
 Does not decide when a round is due.
@@ -41,23 +42,31 @@ LATE_ROUNDS: Final = 8  # ended rounds that still accept replies; each costs two
 FLOOD: Final = (
     16_384  # replies of one connection to one survey, or 256 bytes of them: 1,024 services behind it send less
 )
+PART: Final = 64  # connections that a paced round asks at a time, or a 32nd of them
+COST: Final = 0.0005  # seconds of pause for each connection asked: a round takes a part of a core, not all
+TURN: Final = 8  # replies read in one turn of the loop, about half a millisecond
 LATE_WAKE: Final = 0.05  # seconds past a deadline after which our process was stalled, perhaps with NNG's threads
 
 
 @dataclass(eq=False)
 class _RunningRound:
-    """A round in progress, with its tasks. `surveys`: CBOR, then text. `done`: set when waiting may end."""
+    """A round in progress. `surveys`: those of each part, CBOR, then text if it may have replies; `late`: the tasks
+    that read their replies, until it is `over`. `done`: set when waiting may end.
+    """
 
     round: Round
     early: bool
     done: trio.Event = field(default_factory=trio.Event)
     surveys: list[Survey] = field(default_factory=list)
-    late: trio.CancelScope = field(default_factory=trio.CancelScope)
+    late: list[trio.CancelScope] = field(default_factory=list)
+    over: bool = False
     weight: Counter[int] = field(default_factory=Counter)  # replies of each connection, by number and size
 
     def end(self) -> None:
         """Accept no more replies."""
-        self.late.cancel()
+        self.over = True
+        for scope in self.late:
+            scope.cancel()
         for survey in self.surveys:
             survey.close()
 
@@ -120,10 +129,15 @@ class SurveyRunner:
 
     # Rounds
 
-    async def round(self, *, early: bool, deadline: float, reask: bool = False, new: bool = False) -> RoundResult:
+    async def round(
+        self, *, early: bool, deadline: float, reask: bool = False, new: bool = False, paced: bool = False
+    ) -> RoundResult:
         """Run one round from its queries to its result, for `deadline` seconds or until complete if `early`.
 
-        `new`: ask only the connections that no round has asked yet, so that one that joins costs the others nothing.
+        new: ask only the connections that no round has asked yet, so that one that joins costs the others nothing.
+        paced: ask many connections in parts, so that their replies do not hold up lost connections and callers; the
+        deadline starts with the last part.
+
         When cancelled, the replies received count, and no misses do. Raises Closed.
         """
         with self.lock:
@@ -131,24 +145,19 @@ class SurveyRunner:
         running = _RunningRound(this, early)
         self._in_progress.add(running)
         try:
-            return await self._run_round(running, deadline, this.asked if new else None)
+            return await self._run_round(running, deadline, new=new, paced=paced)
         finally:
             self._in_progress.discard(running)
             self._ended.append(running)
             if len(self._ended) > LATE_ROUNDS:
                 self._ended.popleft().end()
 
-    async def _run_round(self, running: _RunningRound, deadline: float, to: Collection[int] | None) -> RoundResult:
+    async def _run_round(self, running: _RunningRound, deadline: float, *, new: bool, paced: bool) -> RoundResult:
         this = running.round
-        flags = {FLAG_TEXT} if self._text else set()
-        flags |= {FLAG_REASK} if this.reask else set()
-        query = SurveyQuery(self._id, this.number, frozenset(flags), domain=self._domain)
-        for body in (query.encode(), TEXT_QUERY) if self._text else (query.encode(),):
-            try:
-                running.surveys.append(await self.socket.astart(body, timeout=None, to=to))
-            except (TimedOut, Broken) as error:
-                log.warning("a survey could not be sent: %s", error)
-        self._background.start(self._collect, running)
+        for number, part in enumerate(_parts(this.asked) if paced else (this.asked,)):
+            if number:
+                await trio.sleep(COST * len(part))
+            await self._send(running, part if paced or new else None)
         # The deadline starts here, after the loop's own delays, so that they do not shorten the services' time.
         ends = trio.current_time() + deadline
         self._end_if_complete(running)
@@ -159,34 +168,55 @@ class SurveyRunner:
         if trio.current_time() - ends > LATE_WAKE:
             await trio.sleep(LATE_WAKE)  # NNG's threads may have been stalled too: let them read what has arrived
         for survey in running.surveys:
-            self._feed(running, survey, survey.fresh())  # replies that arrived during our own stall are no misses
+            self._feed(running, survey.fresh())  # replies that arrived during our own stall are no misses
         with self.lock:
             end = self.registry.end_round(this, self._clock())
             self.feed.publish(end.events)
         self._disconnect(end.silent_pipes)  # silent for 8 surveys: they may be half open
         return end
 
-    async def _collect(self, running: _RunningRound) -> None:
+    async def _send(self, running: _RunningRound, to: Collection[int] | None) -> None:
+        """Send the round's queries to some connections, to all without `to`, and start to read the replies."""
+        this = running.round
+        flags = {FLAG_TEXT} if self._text else set()
+        flags |= {FLAG_REASK} if this.reask else set()
+        query = SurveyQuery(self._id, this.number, frozenset(flags), domain=self._domain)
+        queries = [(query.encode(), to)]
+        if self._text:
+            with self.lock:
+                texts = self.registry.text_pipes(this)
+            # A service that has answered in CBOR is silent on the text query; and a peer that connects between the two
+            # is asked in neither form: it gets a round of its own.
+            texts = texts if to is None else texts.intersection(to)
+            queries += [(TEXT_QUERY, texts)] if texts else []
+        for body, pipes in queries:
+            try:
+                survey = await self.socket.astart(body, timeout=None, to=pipes)
+            except (TimedOut, Broken) as error:
+                log.warning("a survey could not be sent: %s", error)
+            else:
+                running.surveys.append(survey)
+                self._background.start(self._collect, running, survey)
+
+    async def _collect(self, running: _RunningRound, survey: Survey) -> None:
         """Feed replies as they arrive, late ones included, until the round accepts no more."""
+        with trio.CancelScope() as scope, contextlib.suppress(Closed):
+            running.late.append(scope)
+            if running.over:
+                return
+            count = 0
+            async with contextlib.aclosing(aiter(survey)) as replies:
+                async for reply in replies:
+                    self._feed(running, [reply])
+                    count += 1
+                    if count % TURN == 0:  # a burst: callers must not wait for all of it
+                        await trio.lowlevel.checkpoint()
 
-        async def replies_to(survey: Survey) -> None:
-            with contextlib.suppress(Closed):
-                async for reply in survey:
-                    self._feed(running, survey, [reply])
-
-        with running.late:
-            async with trio.open_nursery() as nursery:
-                for survey in running.surveys:
-                    nursery.start_soon(replies_to, survey)
-
-    def _feed(self, running: _RunningRound, survey: Survey, replies: Iterable[Reply]) -> None:
-        # A peer that connects between the two surveys is asked in text alone, whatever it speaks, so its reply says
-        # too little. It gets a round of its own anyway.
-        all_pipes = survey is not running.surveys[-1] or not self._text
+    def _feed(self, running: _RunningRound, replies: Iterable[Reply]) -> None:
         for reply in replies:
-            if reply.pipe is not None and (all_pipes or reply.pipe.id in running.round.asked):
+            if reply.pipe is not None:
                 with self.lock:
-                    events = self.registry.reply(reply.pipe.id, running.round, reply.body, self._clock())
+                    events = self.registry.reply(reply.pipe.id, running.round, reply.body, self._clock(), reply.elapsed)
                     self.feed.publish(events)
                     old = self.registry.older
                 if old and not self._old:
@@ -240,6 +270,16 @@ class SurveyRunner:
         self._on_peers()
         for running in self._in_progress:
             self._end_if_complete(running)
+
+
+def _parts(pipes: Collection[int]) -> Iterable[frozenset[int]]:
+    size = max(PART, len(pipes) // 32 + 1)
+    ordered = sorted(pipes)
+    return (
+        (frozenset(ordered[start : start + size]) for start in range(0, len(ordered), size))
+        if ordered
+        else (frozenset(),)
+    )
 
 
 def _closed() -> Closed:

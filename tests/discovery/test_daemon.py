@@ -13,7 +13,7 @@ import trio
 
 from nngkit import BadMessage, ConfigError, Service, ServiceNotFound, TimedOut, Unreachable
 from nngkit.discovery import Daemon, DaemonClient, DaemonSettings, Event, Reason, RoundFigures, State
-from nngkit.discovery.daemon import WATCHES
+from nngkit.discovery._watch_desk import OF_ONE
 from nngkit.discovery.queries import PAGE, RefusedReply, ResolveQuery, RoundsReply, parse_daemon_reply
 from nngkit.protocols import Rep, Req
 from nngkit.testing import aeventually
@@ -161,9 +161,9 @@ async def test_watch_is_answered_when_the_state_changes_and_not_before() -> None
 async def test_watches_over_a_callers_cap_are_answered_at_once() -> None:
     async with daemon_and_client() as (daemon, client), trio.open_nursery() as nursery:
         state = await client.watch("", 0, wait=0.0)
-        for _ in range(WATCHES):
+        for _ in range(OF_ONE):
             nursery.start_soon(lambda: client.watch(state.daemon, state.version, wait=WAIT))
-        await aeventually(lambda: daemon.stats["requests"] == 1 + WATCHES)
+        await aeventually(lambda: daemon.stats["requests"] == 1 + OF_ONE)
         with trio.fail_after(WAIT / 2):
             assert await client.watch(state.daemon, state.version, wait=WAIT) == state
         async with DaemonClient(daemon.query_addresses[0]) as other:
@@ -178,9 +178,9 @@ async def test_watches_of_disconnected_callers_are_dropped() -> None:
         async with DaemonClient(daemon.query_addresses[0], timeout=WAIT) as client, trio.open_nursery() as nursery:
             state = await client.watch("", 0, wait=0.0)
             nursery.start_soon(lambda: client.watch(state.daemon, state.version, wait=WAIT))
-            await aeventually(lambda: daemon._watching.total() == 1)
+            await aeventually(lambda: daemon.watching == 1)
             nursery.cancel_scope.cancel()
-        await aeventually(lambda: daemon._watching.total() == 0)
+        await aeventually(lambda: daemon.watching == 0)
 
 
 async def test_invalid_requests_are_refused_and_counted() -> None:

@@ -12,7 +12,7 @@ import trio
 
 from nngkit import ConfigError, Service, ServiceNotFound
 from nngkit.discovery import Daemon, DaemonSettings, Resolver, State
-from nngkit.protocols import Rep, Request
+from nngkit.protocols import Rep, Req, Request
 from nngkit.testing import Wire, aeventually
 from tests.discovery.peers import WAIT, Watcher, program
 
@@ -165,7 +165,12 @@ async def test_service_that_died_with_its_daemon_expires(places: Callable[[], Da
 
 
 async def test_daemon_that_stopped_answering_is_ignored() -> None:
-    async with Daemon(SETTINGS) as real, Rep(listen=ANY) as rep, trio.open_nursery() as nursery:
+    async with (
+        Daemon(SETTINGS) as real,
+        Req(dial=real.query_addresses) as req,
+        Rep(listen=ANY) as rep,
+        trio.open_nursery() as nursery,
+    ):
         frozen = False
 
         async def relay() -> None:
@@ -174,7 +179,7 @@ async def test_daemon_that_stopped_answering_is_ignored() -> None:
                     nursery.start_soon(answer, request)
 
         async def answer(request: Request) -> None:
-            await request.areply(await real._answer(request))
+            await request.areply(await req.arequest(request.body, timeout=WAIT))
 
         nursery.start_soon(relay)
         async with (
