@@ -120,6 +120,8 @@ class Prefixes:
         self._groups: dict[Kind, _Group] = {}
         self._wide: tuple[_Group, ...] = ()  # the largest first
         self._few: tuple[bytes, ...] = ()
+        # `_few` as it was, its lengths, the longest first, and its members
+        self._by_length: tuple[tuple[bytes, ...], tuple[int, ...], frozenset[bytes]] = ((), (), frozenset())
         self._trie: PrefixTrie | None = None
         self._searched: set[Kind] = set()  # of groups that may have members in `_few` or `_trie`
         self._moves: list[_Move] = []
@@ -175,10 +177,7 @@ class Prefixes:
     def longest(self, message: bytes) -> bytes | None:
         """Return the longest member that the message begins with; None if there is none."""
         best: bytes | None = b"" if self.everything else None
-        if self._trie is not None:
-            found = self._trie.longest(message)
-        else:
-            found = max((each for each in self._few if message.startswith(each)), key=len, default=None)
+        found = self._longest_of_few(message) if self._trie is None else self._trie.longest(message)
         if found is not None:
             best = found
         for group in self._wide:
@@ -186,6 +185,17 @@ class Prefixes:
             if beginning in group.members and (best is None or len(beginning) > len(best)):
                 best = beginning
         return best
+
+    def _longest_of_few(self, message: bytes) -> bytes | None:
+        few, lengths, members = self._by_length
+        if few is not self._few:
+            few = self._few
+            lengths, members = tuple(sorted({len(each) for each in few}, reverse=True)), frozenset(few)
+            self._by_length = few, lengths, members
+        for length in lengths:
+            if (beginning := message[:length]) in members:
+                return beginning
+        return None
 
     # ------------------------------------------------------------------ changing
 
