@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TypeVar
 
@@ -38,8 +39,10 @@ AnyHandler = TypeVar("AnyHandler", bound=Handler)
 class Serving:
     """Calling handlers. Mixed into a subscriber."""
 
-    _routes: Routes[Handler] | None = None
-    _unhandled = 0
+    def __init__(self) -> None:
+        self._routes: Routes[Handler] = Routes()
+        self._routing = threading.Lock()
+        self._unhandled = 0
 
     def on(self, topic: bytes | bytearray | memoryview | str | Pattern) -> Callable[[AnyHandler], AnyHandler]:
         """Subscribe to a topic or Pattern; ``serve`` and ``aserve`` call the decorated function with its messages.
@@ -51,12 +54,10 @@ class Serving:
         wanted = topic if isinstance(topic, Pattern) else topic.encode() if isinstance(topic, str) else as_bytes(topic)
 
         def register(handler: AnyHandler) -> AnyHandler:
-            routes = self._routes
-            if routes is None:
-                self._routes = routes = Routes()
-            if wanted in routes:
-                raise ConfigError("topic", f"{wanted!r} has a handler", wanted)
-            routes.add(wanted, handler)
+            with self._routing:
+                if wanted in self._routes:
+                    raise ConfigError("topic", f"{wanted!r} has a handler", wanted)
+                self._routes.add(wanted, handler)
             self.subscribe(wanted)
             return handler
 
@@ -69,24 +70,20 @@ class Serving:
         subscribed to and has no handler is dropped, and counts as ``dropped``. Raises ConfigError without handlers and
         for one that must be awaited, TimedOut after ``recv_timeout``.
         """
-        routes = self._ready()
+        self._check_handlers()
         for message in self:
-            handler = routes.find(message)
-            if handler is None:
-                self._leave(message)
-            elif inspect.isawaitable(result := handler(message)):
+            handler = self._handler(message)
+            if handler is not None and inspect.isawaitable(result := handler(message)):
                 if inspect.iscoroutine(result):
                     result.close()
                 raise ConfigError("handler", f"{handler!r} is a coroutine function: await aserve()", handler)
 
     async def aserve(self) -> None:
         """Like ``serve``, for a task (trio or asyncio). It awaits a handler before it receives the next message."""
-        routes = self._ready()
+        self._check_handlers()
         async for message in self:
-            handler = routes.find(message)
-            if handler is None:
-                self._leave(message)
-            elif inspect.isawaitable(result := handler(message)):
+            handler = self._handler(message)
+            if handler is not None and inspect.isawaitable(result := handler(message)):
                 await result
 
     def subscribe(self, topic: bytes | Pattern) -> None:
@@ -99,12 +96,17 @@ class Serving:
     def __aiter__(self) -> AsyncIterator[bytes]:
         raise NotImplementedError
 
-    def _ready(self) -> Routes[Handler]:
-        if self._routes is None:
+    def _check_handlers(self) -> None:
+        if not len(self._routes):
             raise ConfigError("handlers", f"{self!r} has none: decorate functions with its on()")
-        return self._routes
 
-    def _leave(self, message: bytes) -> None:
-        if not self._unhandled:
+    def _handler(self, message: bytes) -> Handler | None:
+        with self._routing:
+            handler = self._routes.find(message)
+            if handler is not None:
+                return handler
+            self._unhandled += 1
+            first = self._unhandled == 1
+        if first:
             log.warning("%r drops messages without a handler, the first is %.80r", self, message[:80])
-        self._unhandled += 1
+        return None

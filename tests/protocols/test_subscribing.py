@@ -231,6 +231,17 @@ def test_handlers_that_cannot_be_are_refused() -> None:
             sub.serve()
 
 
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.name)
+def test_a_closed_socket_serves_no_more_and_takes_no_handlers(caller: Caller) -> None:
+    with Sub(topics="t") as sub:
+        sub.on("a")(print)
+    caller.call(sub.serve)
+    with pytest.raises(Closed):
+        sub.on("b")(print)
+    assert sub.topic_of(b"ab") == b"a"
+    assert sub.topics == (b"a", b"t")
+
+
 def test_serving_ends_after_the_receive_timeout() -> None:
     with Sub(recv_timeout=0.01) as sub:
         sub.on("a")(print)
