@@ -39,7 +39,7 @@ AnyHandler = TypeVar("AnyHandler", bound=Handler)
 class Serving:
     """Calling handlers. Mixed into a subscriber."""
 
-    def __init__(self) -> None:
+    def _set_up_handlers(self) -> None:
         self._routes: Routes[Handler] = Routes()
         self._routing = threading.Lock()
         self._unhandled = 0

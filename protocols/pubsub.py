@@ -171,7 +171,7 @@ class Sub(MessageReceiver, Serving, Socket):
     def __init__(
         self, *, topics: Wanted | Iterable[Wanted] = (), sequence: bool = False, **options: Unpack[ReceiveOptions]
     ) -> None:
-        Serving.__init__(self)
+        self._set_up_handlers()
         self._first_topics: Iterable[Wanted] = [topics] if isinstance(topics, _WANTED) else topics
         self._sequence = sequence
         self._topics = Topics()
