@@ -16,7 +16,6 @@ Pure: may not know sockets, threads, clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -144,13 +143,14 @@ class _Tokens:
         node.last = last
         node.lengths = tuple({len(token) for token in last if token not in (ONE, REST)})
 
-    def found(self, message: bytes) -> Iterator[Pattern]:
-        """Yield the patterns that match."""
+    def found(self, message: bytes, *, one: bool) -> list[Pattern]:
+        """Return the patterns that match; with ``one``, at most some of them."""
         separator, end = self._separator, self._end
         stop = len(message)
         if end is not None and (cut := message.find(end, 0, MOST_TOKENS * LONGEST_TOKEN)) >= 0:
             stop = cut
         nodes, at = [self.root], 0
+        found: list[Pattern] = []
         while nodes:
             token_end = message.find(separator, at, min(stop, at + LONGEST_TOKEN))
             is_last = token_end < 0
@@ -161,23 +161,24 @@ class _Tokens:
                 if not last:
                     continue
                 if at < stop and REST in last:
-                    yield last[REST]
+                    found.append(last[REST])
                 if at < token_end and ONE in last and (is_last or end is None):
-                    yield last[ONE]
+                    found.append(last[ONE])
                 if end is None:
                     for length in node.lengths:
                         token = message[at : at + length]
-                        if len(token) == length and token in last:
-                            yield last[token]
+                        if token in last and len(token) == length:
+                            found.append(last[token])
                 elif is_last and message[at:stop] in last:
-                    yield last[message[at:stop]]
-            if is_last:
-                return
+                    found.append(last[message[at:stop]])
+            if is_last or (one and found):
+                break
             token = message[at:token_end]
             below = [node.next[token] for node in nodes if token in node.next]
             if token:
                 below += [node.one for node in nodes if node.one is not None]
             nodes, at = below, token_end + len(separator)
+        return found
 
 
 class Patterns:
@@ -199,11 +200,11 @@ class Patterns:
 
     def match(self, message: bytes) -> bool:
         """Return True if a pattern matches the message."""
-        return any(True for tokens in self._tokens.values() for _ in tokens.found(message))
+        return any(tokens.found(message, one=True) for tokens in self._tokens.values())
 
     def best(self, message: bytes) -> Pattern | None:
         """Return the most specific pattern that matches; None if none does. Of two alike, the lesser by its bytes."""
-        found = [pattern for tokens in self._tokens.values() for pattern in tokens.found(message)]
+        found = [pattern for tokens in self._tokens.values() for pattern in tokens.found(message, one=False)]
         return min(found, key=lambda pattern: (-pattern.literal, pattern.text), default=None)
 
     def add(self, pattern: Pattern) -> bool:
