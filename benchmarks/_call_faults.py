@@ -147,7 +147,7 @@ def failovers(task: dict[str, Any]) -> None:
         for host in (ny, london):
             hosts.link("caller", host.name)
         places = {"here": caller.address, "ny": ny.namespace, "london": london.namespace}
-        measuring = _in_host(caller, "fail_over", {**task, **places})
+        measuring = _in_host(caller, "_call_faults:fail_over", {**task, **places})
         said(measuring)
         told = said(measuring)
     report(**told)  # after the hosts are gone: this process is then killed
