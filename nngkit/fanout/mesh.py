@@ -120,7 +120,8 @@ class Mesh(UnderTrio):
         }
         self._background = Background()
         self._pipes: dict[int, Pipe] = {}
-        self._sends = 0
+        self._sent_since = 0
+        self._half = send_buffer // 2
 
     async def __aenter__(self) -> Self:
         self._entering()
@@ -170,7 +171,7 @@ class Mesh(UnderTrio):
         next one. If cancelled, it was not sent. Raises TooLarge, Closed.
         """
         await self.send_many((body,))
-        return self._state.stats.sent
+        return self._state.sent
 
     async def send_many(self, bodies: Iterable[bytes]) -> int:
         """Send messages to all nodes, in order; return how many. If cancelled, the first ones were sent."""
@@ -179,21 +180,23 @@ class Mesh(UnderTrio):
             if len(body) > self._most > 0:
                 raise TooLarge(len(body), self._most)
         for start in range(0, len(held), SEND_MANY):
-            await self._wait_for_room()
-            self._bus.send_many(self._state.send(held[start : start + SEND_MANY], time.monotonic()))
+            part = held[start : start + SEND_MANY]
+            await self._wait_for_room(len(part))
+            self._bus.send_many(self._state.send(part, time.monotonic()))
         return len(held)
 
-    async def _wait_for_room(self) -> None:
-        """Yield every 64 messages, and wait while every neighbour's queue is over half full."""
-        self._bus.pipes  # noqa: B018  # raises Closed
-        self._sends += 1
-        if self._sends % SEND_MANY:
+    async def _wait_for_room(self, count: int) -> None:
+        """Yield every 64 messages, and wait while every neighbour's queue is over half full. Raises Closed."""
+        if self._bus.closed:
+            raise Closed(f"the mesh node {self.id!r} has been closed")
+        self._sent_since += count
+        if self._sent_since < SEND_MANY:
             await trio.lowlevel.checkpoint_if_cancelled()
             return
+        self._sent_since = 0
         await trio.lowlevel.checkpoint()
-        half = int(self._options["send_buffer"]) // 2  # type: ignore[call-overload]
-        while (queues := self._bus.pipe_stats) and all(one.queued > half for one in queues.values()):
-            await trio.sleep(ROOM_PAUSE)
+        while (queues := self._bus.pipe_stats) and all(one.queued > self._half for one in queues.values()):
+            await trio.sleep(ROOM_PAUSE)  # noqa: ASYNC110  # no event says that a queue of a BUS has room
 
     # ---- receiving
 

@@ -118,6 +118,11 @@ class MeshState:
         return effects
 
     @property
+    def sent(self) -> int:
+        """Number of the last own message."""
+        return self._own.head
+
+    @property
     def stats(self) -> MeshStats:
         """The counters."""
         counted = {
@@ -128,6 +133,11 @@ class MeshState:
             "held_bytes": self._held_bytes,
         }
         return MeshStats(**counted)
+
+    def position(self, origin: str, epoch: int) -> int | None:
+        """Return the lowest number of a stream that is neither delivered nor given up; None for an unknown one."""
+        stream = self._streams.get(key_of(origin, epoch))
+        return None if stream is None else stream.next
 
     def neighbour_ids(self) -> dict[int, str | None]:
         """Return the id of each link's neighbour, None before its first digest."""
@@ -175,6 +185,7 @@ class MeshState:
             there.heard = now
         streams, relays, events, window = self._streams, self._effects.relays, self._effects.events, self.limits.window
         delivered = duplicates = 0
+        before = len(relays)
         for frame in frames:
             if not frame or frame[0] != DATA:
                 self._control(link, frame, now)
@@ -209,6 +220,7 @@ class MeshState:
             relays.append((frame, link))
         self._count["delivered"] += delivered
         self._count["duplicates"] += duplicates
+        self._count["relayed"] += len(relays) - before
 
     # ---- data
 
