@@ -13,14 +13,16 @@ mesh_state.py; this shell owns the socket, the clock and the queue of the progra
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 from uuid import uuid4
 
 import trio
@@ -34,6 +36,8 @@ from nngkit.fanout.mesh_wire import MOST_ORIGIN, PREFIX
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Stats
 
 __all__ = ["Mesh"]
+
+log = logging.getLogger("nngkit.fanout")
 
 OVERHEAD: Final = 200  # bytes that Python needs for a queued message beside its body
 RECV_MANY: Final = 512  # frames taken in at once: bounds the time in which other tasks wait, some 2 ms
@@ -195,44 +199,54 @@ class Mesh(UnderTrio):
             return
         self._sent_since = 0
         await trio.lowlevel.checkpoint()
-        while (queues := self._bus.pipe_stats) and all(one.queued > self._half for one in queues.values()):
-            await trio.sleep(ROOM_PAUSE)  # noqa: ASYNC110  # no event says that a queue of a BUS has room
+        while self._full():  # noqa: ASYNC110  # no event says that a queue of a BUS has room
+            await trio.sleep(ROOM_PAUSE)
+
+    def _full(self) -> bool:
+        queues = self._bus.pipe_stats.values()
+        return bool(queues) and all(one.queued > self._half for one in queues)
 
     # ---- receiving
 
-    async def recv(self) -> MeshMessage:
-        """Return the next message of another node. If cancelled, it has taken none. Raises Closed."""
-        async for message in self.messages():
-            return message
-        raise Closed(f"the mesh node {self.id!r} has been closed")
+    async def recv(self, timeout: float | None = None) -> MeshMessage:
+        """Return the next message of another node. If cancelled, it has taken none. Raises TimedOut, Closed."""
+        with trio.move_on_after(float("inf") if timeout is None else timeout):
+            while True:
+                await self._wait_for_event()
+                while (event := self._next_event()) is not None:
+                    if type(event) is MeshMessage:
+                        return event
+                if self._bus.closed:
+                    raise Closed(f"the mesh node {self.id!r} has been closed")
+        raise TimedOut(f"{self!r}: nothing received in {timeout} s", timeout)
 
     def __aiter__(self) -> AsyncGenerator[MeshMessage, None]:
         """Yield the messages of other nodes, in each origin's order."""
         return self.messages()
 
-    async def messages(self) -> AsyncGenerator[MeshMessage, None]:
+    def messages(self) -> AsyncGenerator[MeshMessage, None]:
         """Yield the messages of other nodes until the node is closed; gaps are only counted, in `stats`."""
-        async for event in self.events():
-            if type(event) is MeshMessage:
-                yield event
+        return _Iteration(self, MeshMessage)
 
-    async def events(self) -> AsyncGenerator[MeshMessage | MeshGap, None]:
+    def events(self) -> AsyncGenerator[MeshMessage | MeshGap, None]:
         """Yield messages and gaps until the node is closed: each number of an origin once, in order."""
-        while True:
-            await trio.lowlevel.checkpoint()
-            for _ in range(SEND_MANY):
-                if not self._queue:
-                    break
-                event = self._queue.popleft()
-                if type(event) is MeshMessage:
-                    self._queued_bytes -= len(event.body) + OVERHEAD
-                yield event
-            if not self._queue and self._unread:
-                self._queue_unread()
-            while not self._queue:
-                if self._bus.closed:
-                    return
-                await self._readable.wait()
+        return _Iteration(self, object)
+
+    async def _wait_for_event(self) -> None:
+        """Yield, and wait until an event is there or the node is closed."""
+        await trio.lowlevel.checkpoint()
+        while not self._queue and not self._unread and not self._bus.closed:
+            await self._readable.wait()
+
+    def _next_event(self) -> MeshMessage | MeshGap | None:
+        if not self._queue:
+            self._queue_unread()
+            if not self._queue:
+                return None
+        event = self._queue.popleft()
+        if type(event) is MeshMessage:
+            self._queued_bytes -= len(event.body) + OVERHEAD
+        return event
 
     def _put(self, events: Iterable[MeshMessage | MeshGap]) -> None:
         """Queue events for the program; messages without room become a gap."""
@@ -322,6 +336,8 @@ class Mesh(UnderTrio):
                     bus.send_to(pipes[link], [frame for _, frame in sends])
             if effects.digests:
                 bus.send_many(effects.digests)
+        for line in effects.warnings:
+            log.warning("mesh node %r: %s", self.id, line)
         if effects.events:
             self._put(effects.events)
         if self._state.greeted and not self._greeted.is_set():
@@ -363,7 +379,7 @@ class Mesh(UnderTrio):
     @property
     def stats(self) -> MeshStats:
         """The counters of the mesh."""
-        return self._state.stats
+        return replace(self._state.stats, unread=self._unread_count)
 
     @property
     def socket_stats(self) -> Stats:
@@ -372,6 +388,33 @@ class Mesh(UnderTrio):
 
     def __repr__(self) -> str:
         return f"<Mesh {self.id}>"
+
+
+class _Iteration(AsyncGenerator[Any, None]):
+    """`async for` over the events of one kind. It may be abandoned: unlike a generator it has nothing to clean up."""
+
+    def __init__(self, mesh: Mesh, kind: type) -> None:
+        self._mesh = mesh
+        self._kind = kind
+        self._left = 0  # events until it yields to other tasks
+
+    async def asend(self, value: None) -> Any:
+        mesh = self._mesh
+        while True:
+            if self._left <= 0:
+                await mesh._wait_for_event()
+                self._left = SEND_MANY
+            event = mesh._next_event()
+            self._left -= 1
+            if event is None:
+                self._left = 0
+                if mesh._bus.closed:
+                    raise StopAsyncIteration
+            elif isinstance(event, self._kind):
+                return event
+
+    async def athrow(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        raise kind if value is None else value
 
 
 def _several(urls: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -65,12 +65,14 @@ class MeshStats:
         repaired: Messages that were received after they had been missing.
         answered: Messages sent to a neighbour that asked for them.
         gaps: Messages reported as missing, in MeshGap events.
+        unread: Messages for which the program's queue had no room, in MeshGap events too.
         late: Messages that came after they had been reported as missing; they are not delivered.
         early: Messages of origins that no digest has described yet; asked for later.
         ahead: Messages too far ahead of the ones missing to be held; asked for later.
         bad: Frames that are malformed or absurd.
         refused_origins: Origins without room in the table.
         clashes: Claims about this node's own numbers that it never sent: two nodes may have one id.
+        epochs_back: Runs that began with an epoch before an earlier one: a clock went back, or two nodes have one id.
         streams: Runs of origins that are remembered.
         behind: Streams with missing messages.
         kept_bytes: Messages kept for neighbours that ask, with 200 bytes for each.
@@ -85,12 +87,14 @@ class MeshStats:
     repaired: int = 0
     answered: int = 0
     gaps: int = 0
+    unread: int = 0
     late: int = 0
     early: int = 0
     ahead: int = 0
     bad: int = 0
     refused_origins: int = 0
     clashes: int = 0
+    epochs_back: int = 0
     streams: int = 0
     behind: int = 0
     kept_bytes: int = 0

@@ -7,7 +7,21 @@ from dataclasses import dataclass, fields
 from nngkit.errors import ConfigError
 from nngkit.fanout.mesh_events import MeshGap, MeshMessage
 
-__all__ = ["Effects", "MeshLimits"]
+__all__ = ["Effects", "MeshLimits", "size_of"]
+
+OVERHEAD = 200  # bytes that Python needs for a kept message beside its frame, measured: 190
+ASK_DELAY = 0.02  # seconds before a gap is asked for: the message may be on its way over another link
+ASK_MESSAGES = 512  # messages asked for at once ...
+ANSWER_BYTES = 256 * 1024  # ... and bytes of an answer, so that answers do not fill a neighbour's queue
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 1.0  # seconds until an ask is repeated: a round trip of most networks, and x2 to this
+ANSWERS_A_DIGEST = 256  # answers to one link between two digests: 64 MiB, then asks of that link are ignored
+SLICE = 200  # lines about idle streams in each digest, in turn
+RECENT = 4  # digests that describe a stream after a change, in case some are lost
+MOST_GIVEN_UP = 64  # ranges remembered to tell a late message from a duplicate
+CLOCK_STEP = 1.0  # seconds by which a run must be younger before its smaller epoch is a warning
+MOST_WARNINGS = 100  # lines for the log, so that a hostile neighbour cannot fill it
+SPEED = 1_000_000  # messages/s that an origin may have sent since its birth: more is absurd
+SLACK = 60.0  # seconds allowed on top: suspended machines, late clocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +61,19 @@ class Effects:
         relays: Pairs of a frame and the link it came from (None: an own message): to all other links.
         sends: Pairs of a link and a frame, for that link only.
         digests: Frames for all links.
+        warnings: Lines for the log.
     """
 
-    __slots__ = ("digests", "events", "relays", "sends")
+    __slots__ = ("digests", "events", "relays", "sends", "warnings")
 
     def __init__(self) -> None:
         self.events: list[MeshMessage | MeshGap] = []
         self.relays: list[tuple[bytes, int | None]] = []
         self.sends: list[tuple[int, bytes]] = []
         self.digests: list[bytes] = []
+        self.warnings: list[str] = []
+
+
+def size_of(frames: dict[int, bytes]) -> int:
+    """Return the memory that messages take, as the limits count it."""
+    return sum(map(len, frames.values())) + OVERHEAD * len(frames)

@@ -33,8 +33,26 @@ from itertools import islice
 
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 from nngkit.fanout.mesh_events import GapReason, MeshGap, MeshMessage, MeshStats
-from nngkit.fanout.mesh_limits import Effects, MeshLimits
-from nngkit.fanout.mesh_stream import Claim, Stream
+from nngkit.fanout.mesh_limits import (
+    ANSWER_BYTES,
+    ANSWERS_A_DIGEST,
+    ASK_DELAY,
+    ASK_MESSAGES,
+    CLOCK_STEP,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    MOST_GIVEN_UP,
+    MOST_WARNINGS,
+    OVERHEAD,
+    RECENT,
+    SLACK,
+    SLICE,
+    SPEED,
+    Effects,
+    MeshLimits,
+    size_of,
+)
+from nngkit.fanout.mesh_stream import Claim, Link, Stream
 from nngkit.fanout.mesh_wire import (
     DATA,
     MOST_LINES,
@@ -54,27 +72,6 @@ from nngkit.fanout.mesh_wire import (
 )
 
 __all__ = ["MeshState"]
-
-OVERHEAD = 200  # bytes that Python needs for a kept message beside its frame, measured: 190
-ASK_DELAY = 0.02  # seconds before a gap is asked for: the message may be on its way over another link
-ASK_MESSAGES = 512  # messages asked for at once ...
-ANSWER_BYTES = 256 * 1024  # ... and bytes of an answer, so that answers do not fill a neighbour's queue
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 1.0  # seconds until an ask is repeated: a round trip of most networks, and x2 to this
-ANSWERS_A_DIGEST = 256  # answers to one link between two digests: 64 MiB, then asks of that link are ignored
-SLICE = 200  # lines about idle streams in each digest, in turn
-RECENT = 4  # digests that describe a stream after a change, in case some are lost
-MOST_GIVEN_UP = 64  # ranges remembered to tell a late message from a duplicate
-SPEED = 1_000_000  # messages/s that an origin may have sent since its birth: more is absurd
-SLACK = 60.0  # seconds allowed on top: suspended machines, late clocks
-
-
-class _Link:
-    __slots__ = ("answers", "heard", "id")
-
-    def __init__(self, now: float) -> None:
-        self.id: str | None = None
-        self.heard = now
-        self.answers = 0
 
 
 class MeshState:
@@ -101,12 +98,13 @@ class MeshState:
         self._own = Stream(self._key, id, epoch, next=1, born=now, now=now)
         self._streams: dict[bytes, Stream] = {}  # without the own stream
         self._behind: dict[bytes, Stream] = {}
-        self._links: dict[int, _Link] = {}
+        self._links: dict[int, Link] = {}
         self._order: deque[tuple[Stream, int]] = deque()  # kept messages of all streams, oldest first
         self._kept_bytes = self._held_bytes = 0
         self._slice = 0
         self._full_until = now  # no stream may be forgotten before
         self._effects = Effects()
+        self._warned: set[str] = set()
         self._count: dict[str, int] = {each.name: 0 for each in fields(MeshStats)}
 
     # ---- what the shell does
@@ -141,13 +139,13 @@ class MeshState:
 
     def neighbour_ids(self) -> dict[int, str | None]:
         """Return the id of each link's neighbour, None before its first digest."""
-        return {number: link.id for number, link in self._links.items()}
+        return {number: link.id for number, link in self._links.copy().items()}
 
     def link_up(self, link: int, now: float) -> None:
         """Greet a new neighbour: with the state of all streams."""
         if link in self._links:
             return
-        self._links[link] = _Link(now)
+        self._links[link] = Link(now)
         lines = [self._line(stream, now) for stream in [self._own, *self._streams.values()] if stream.head]
         parts = [lines[start : start + MOST_LINES] for start in range(0, len(lines), MOST_LINES)] or [[]]
         for part in parts:
@@ -227,7 +225,10 @@ class MeshState:
     def _first_data(self, key: bytes, number: int, now: float) -> Stream | None:
         """Return a new stream for a message that is the first of its run; else None: a digest has to describe it."""
         if key == self._key:
-            self._count["duplicates" if number <= self._own.head else "clashes"] += 1
+            if number > self._own.head:
+                self._clash()
+            else:
+                self._count["duplicates"] += 1
             return None
         try:
             origin, epoch = read_key(key)
@@ -242,10 +243,32 @@ class MeshState:
     def _new_stream(self, key: bytes, origin: str, epoch: int, *, next: int, born: float, now: float) -> Stream | None:
         if len(self._streams) >= self.limits.streams and not self._forget_one(now):
             self._count["refused_origins"] += 1
+            self._warn("full", f"{len(self._streams)} streams are remembered (`streams`): new origins are refused")
             return None
+        if any(
+            known.origin == origin and known.epoch > epoch and known.born < born - CLOCK_STEP
+            for known in self._streams.values()
+        ):
+            self._count["epochs_back"] += 1
+            self._warn(
+                origin,
+                f"{origin!r} runs with an epoch before an earlier one: its clock went back, or two nodes have this id",
+            )
         stream = self._streams[key] = Stream(key, origin, epoch, next=next, born=born, now=now)
         stream.silent = origin == self.id
         return stream
+
+    def _clash(self) -> None:
+        self._count["clashes"] += 1
+        self._warn(
+            "clash", f"a neighbour knows messages of {self.id!r} that this node has not sent: two nodes have one id"
+        )
+
+    def _warn(self, about: str, line: str) -> None:
+        """Have the shell log a line, once for each subject."""
+        if about not in self._warned and len(self._warned) < MOST_WARNINGS:
+            self._warned.add(about)
+            self._effects.warnings.append(line)
 
     def _forget_one(self, now: float) -> bool:
         """Forget the stream that has been idle longest, if that is long enough."""
@@ -256,8 +279,8 @@ class MeshState:
         if now < idle_at:
             self._full_until = min(idle_at, now + 1.0)  # the search is not repeated for each frame of a flood
             return False
-        self._kept_bytes -= _size(oldest.kept)
-        self._held_bytes -= _size(oldest.held)
+        self._kept_bytes -= size_of(oldest.kept)
+        self._held_bytes -= size_of(oldest.held)
         oldest.kept.clear()  # `_order` still names them
         del self._streams[oldest.key]
         self._behind.pop(oldest.key, None)
@@ -349,7 +372,7 @@ class MeshState:
         key = key_of(line.origin, line.epoch)
         if key == self._key:
             if line.head > self._own.head:
-                self._count["clashes"] += 1
+                self._clash()
             return
         stream = self._streams.get(key)
         if stream is None:
@@ -380,25 +403,16 @@ class MeshState:
         start = 1 if not older else line.floor if self.history else line.head + 1
         return self._new_stream(key, line.origin, line.epoch, next=start, born=now - line.age, now=now)
 
-    def _answer(self, link: int, there: _Link, ask: Ask, now: float) -> None:
+    def _answer(self, link: int, there: Link, ask: Ask, now: float) -> None:
         key = key_of(ask.origin, ask.epoch)
         stream = self._own if key == self._key else self._streams.get(key)
         if stream is None or there.answers >= ANSWERS_A_DIGEST:
             return
         there.answers += 1
-        count, room = 0, ANSWER_BYTES
-        sends = self._effects.sends
-        for first, last in ask.ranges:
-            for _, frame in stream.frames(first, min(last, first + ASK_MESSAGES - 1)):
-                if count >= ASK_MESSAGES or (count and room < len(frame)):
-                    break
-                sends.append((link, frame))
-                count += 1
-                room -= len(frame)
-            if count >= ASK_MESSAGES or room <= 0:
-                break
-        self._count["answered"] += count
-        sends.append((link, pack_digest(self.id, self.epoch, [self._line(stream, now)], answer=True)))
+        frames = stream.answer(ask.ranges, ASK_MESSAGES, ANSWER_BYTES)
+        frames.append(pack_digest(self.id, self.epoch, [self._line(stream, now)], answer=True))
+        self._effects.sends += [(link, frame) for frame in frames]
+        self._count["answered"] += len(frames) - 1
 
     # ---- time
 
@@ -451,9 +465,9 @@ class MeshState:
             return
         ranges = list(stream.missing(MOST_RANGES, self.limits.window))
         first = ranges[0][0]
-        link = self._provider(stream, first)
+        link = stream.provider(first, {number: there.heard for number, there in self._links.items()})
         if link is None:
-            floor = self._floor_of_all(stream)
+            floor = stream.floor_of_all()
             if floor is not None and idle >= 2 * self.limits.digest:  # each neighbour has said by now what it keeps
                 self._give_up(stream, min(floor, *stream.held, stream.head + 1) - 1, "gone", now)
                 return
@@ -464,23 +478,6 @@ class MeshState:
         stream.ask_at = now + stream.pause
         self._count["asked"] += 1
         self._effects.sends.append((link, pack_ask(stream.origin, stream.epoch, ranges)))
-
-    def _provider(self, stream: Stream, first: int) -> int | None:
-        """Return the link to ask for `first`: another one than last time, one that certainly had it, lately heard."""
-        found = [link for link, claim in stream.claims.items() if claim.floor <= first <= claim.head]
-        if not found:
-            return None
-        links, claims = self._links, stream.claims
-        return max(
-            (link for link in found if link in links),
-            key=lambda link: (link != stream.asked, claims[link].next > first, links[link].heard),
-            default=None,
-        )
-
-    def _floor_of_all(self, stream: Stream) -> int | None:
-        """Return the lowest number that a neighbour still keeps; None if no neighbour claims to have any."""
-        floors = [claim.floor for claim in stream.claims.values() if claim.floor > stream.next]
-        return min(floors, default=None)
 
     def _give_up(self, stream: Stream, last: int, reason: GapReason, now: float) -> None:
         """Report the messages from `next` to `last` as missing, and go on after them."""
@@ -494,7 +491,3 @@ class MeshState:
         stream.changed = now
         stream.ask_at = now
         self._note(stream, now)
-
-
-def _size(frames: dict[int, bytes]) -> int:
-    return sum(map(len, frames.values())) + OVERHEAD * len(frames)

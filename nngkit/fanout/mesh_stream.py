@@ -15,10 +15,10 @@ Numbers below `next` are never accepted again, so nothing is delivered twice; th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-__all__ = ["Claim", "Stream"]
+__all__ = ["Claim", "Link", "Stream"]
 
 
 class Claim(NamedTuple):
@@ -27,6 +27,17 @@ class Claim(NamedTuple):
     floor: int
     next: int
     head: int
+
+
+class Link:
+    """What is known of a neighbour: its id, when it was last heard, its answers since the last digest."""
+
+    __slots__ = ("answers", "heard", "id")
+
+    def __init__(self, now: float) -> None:
+        self.id: str | None = None
+        self.heard = now
+        self.answers = 0
 
 
 class Stream:
@@ -119,6 +130,17 @@ class Stream:
                 for number in sorted(number for number in box if first <= number <= last):
                     yield number, box[number]
 
+    def answer(self, ranges: Iterable[tuple[int, int]], most: int, room: int) -> list[bytes]:
+        """Return the frames of the ranges that are here: at most `most`, and at least one or `room` bytes."""
+        found: list[bytes] = []
+        for first, last in ranges:
+            for _, frame in self.frames(first, min(last, first + most - 1)):
+                if len(found) >= most or (found and room < len(frame)):
+                    return found
+                found.append(frame)
+                room -= len(frame)
+        return found
+
     def release(self) -> list[tuple[int, bytes]]:
         """Remove and return the held messages that are next, in order; `next` moves past them."""
         ready = []
@@ -133,3 +155,19 @@ class Stream:
         if self.head < number - 1:
             self.head = number - 1
         return ready
+
+    def provider(self, first: int, heard: Mapping[int, float]) -> int | None:
+        """Return the link to ask for `first`: not the last one, one that surely had it, the one heard latest.
+
+        `heard`: when each link was heard. None if no neighbour claims to have it.
+        """
+        claims = self.claims
+        return max(
+            (link for link, claim in claims.items() if claim.floor <= first <= claim.head and link in heard),
+            key=lambda link: (link != self.asked, claims[link].next > first, heard[link]),
+            default=None,
+        )
+
+    def floor_of_all(self) -> int | None:
+        """Return the lowest number beyond the missing ones that a neighbour keeps; None if no neighbour has any."""
+        return min((claim.floor for claim in self.claims.values() if claim.floor > self.next), default=None)

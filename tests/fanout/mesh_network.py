@@ -29,6 +29,7 @@ class Node:
         self.first: dict[Stream, int] = {}
         self.next: dict[Stream, int] = {}
         self.messages = 0
+        self.warnings: list[str] = []
         self.gaps: dict[Stream, list[tuple[int, int]]] = {}
         self._woken_for = -1.0
 
@@ -57,6 +58,7 @@ class Node:
             self.state.tick(clock.now)
         effects = self.state.take()
         self.check(effects.events)
+        self.warnings += effects.warnings
         for number, link in self.links.items():
             frames = [frame for frame, source in effects.relays if source != number]
             frames += [frame for to, frame in effects.sends if to == number]
@@ -138,7 +140,7 @@ class MeshNetwork:
         self.limits = limits or MeshLimits()
         self.loss, self.duplication, self.reordering, self.delay = loss, duplication, reordering, delay
         self._numbers = 0
-        self.nodes = {name: Node(self, name, 1) for name in names}
+        self.nodes = {name: Node(self, name, 1000) for name in names}
         self.past: list[Node] = []
         self.links: dict[tuple[str, str], Link] = {}
 
