@@ -54,7 +54,7 @@ class MeshLimits:
 
 
 class Effects:
-    """What a shell has to do, in this order.
+    """Work for the shell, in this order.
 
     Attributes:
         events: Messages and gaps for the program.

@@ -22,7 +22,7 @@ __all__ = ["Claim", "Link", "Stream"]
 
 
 class Claim(NamedTuple):
-    """What a neighbour says of a stream: see `mesh_wire.Line`."""
+    """State of a stream at a neighbour: see `mesh_wire.Line`."""
 
     floor: int
     next: int
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
 
 
 class Link:
-    """What is known of a neighbour: its id, when it was last heard, its answers since the last digest."""
+    """Neighbour: its id, when it was last heard, its answers since the last digest."""
 
     __slots__ = ("answers", "heard", "id")
 

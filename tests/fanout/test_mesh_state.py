@@ -55,7 +55,7 @@ def test_each_message_comes_exactly_once_while_a_third_of_the_links_is_cut(seed:
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["no restarts", "restarts"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_cuts_losses_and_reordering_lose_nothing_silently(seed: int, restarts: bool) -> None:
     network = MeshNetwork(seed, NAMES, loss=0.1, duplication=0.05, reordering=0.2)
     rng = network.rng
@@ -140,7 +140,7 @@ def test_what_no_neighbour_keeps_is_reported_exactly() -> None:
     assert b.messages > 200
 
 
-def test_a_message_that_nobody_has_is_given_up_after_the_patience() -> None:
+def test_a_message_that_no_neighbour_sends_is_given_up_after_the_patience() -> None:
     state = MeshState("me", 1, 0.0, MeshLimits(patience=3.0))
     state.link_up(1, 0.0)
     key = key_of("a", 7)
