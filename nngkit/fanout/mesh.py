@@ -22,7 +22,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Literal, Self
 from uuid import uuid4
 
 import trio
@@ -44,6 +44,12 @@ RECV_MANY: Final = 512  # frames taken in at once: bounds the time in which othe
 SEND_MANY: Final = 64  # own messages between two looks at the queues
 ROOM_PAUSE: Final = 0.002  # seconds between two looks: a queue of 8,192 small messages is written in 20 ms
 SOONEST: Final = 0.005  # seconds between two ticks
+
+
+class _Links(Bus):
+    """BUS that reads no further while its receive queue is full: neighbours then queue, and their senders wait."""
+
+    _when_behind: ClassVar[Literal["hold"]] = "hold"
 
 
 class Mesh(UnderTrio):
@@ -133,7 +139,7 @@ class Mesh(UnderTrio):
         self._readable = WakeUp()
         self._due = WakeUp()
         self._greeted = trio.Event()
-        self._bus = Bus(**self._options)  # type: ignore[arg-type]
+        self._bus = _Links(**self._options)  # type: ignore[arg-type]
         try:
             with suppress(TimedOut):
                 self._bus.recv_msgs(timeout=0)  # from here on, each message knows its pipe
