@@ -43,6 +43,8 @@ OVERHEAD: Final = 200  # bytes that Python needs for a queued message beside its
 RECV_MANY: Final = 512  # frames taken in at once: bounds the time in which other tasks wait, some 2 ms
 SEND_MANY: Final = 64  # own messages between two looks at the queues
 ROOM_PAUSE: Final = 0.002  # seconds between two looks: a queue of 8,192 small messages is written in 20 ms
+READ_MANY: Final = 1024  # events that the program gets before it yields: more than one batch of frames brings
+TURNS: Final = 16  # turns of the loop that a program gets between two batches while its queue is over half full
 SOONEST: Final = 0.005  # seconds between two ticks
 
 
@@ -319,6 +321,10 @@ class Mesh(UnderTrio):
                 state.tick(now)
             self._act()
             await trio.lowlevel.checkpoint()
+            for _ in range(TURNS):
+                if 2 * len(self._queue) < self._cap:
+                    break
+                await trio.lowlevel.checkpoint()
 
     async def _keep_time(self) -> None:
         state = self._state
@@ -409,7 +415,7 @@ class _Iteration(AsyncGenerator[Any, None]):
         while True:
             if self._left <= 0:
                 await mesh._wait_for_event()
-                self._left = SEND_MANY
+                self._left = READ_MANY
             event = mesh._next_event()
             self._left -= 1
             if event is None:
