@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import cbor2
 import pytest
@@ -67,6 +69,18 @@ def test_control_frames_come_back_as_they_were(origin: str, numbers: list[int], 
     assert control(pack_digest(origin, 3, lines, answer=answer, last=last)) == Digest(origin, 3, lines, answer, last)
     ranges = tuple((number, number + 3) for number in numbers)
     assert control(pack_ask(origin, 3, ranges)) == Ask(origin, 3, ranges)
+
+
+def test_the_frames_are_those_of_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs/wire.md").read_text().partition("\n## Mesh\n")[2]
+    for name, frame in (
+        ("message", data_frame(key_of("ada", 7), 1, b"hi")),
+        ("digest", pack_digest("bob", 9, [Line("ada", 7, 1, 3, 2, 0.25)], last=True)),
+        ("ask", pack_ask("ada", 7, [(1, 2), (5, 5)])),
+    ):
+        found = re.search(rf"^{name} += ([0-9a-f]+)$", page, re.MULTILINE)
+        assert found is not None
+        assert found[1] == frame.hex()
 
 
 @pytest.mark.parametrize(
