@@ -15,7 +15,7 @@ prints::
     dan heard ada: 2 still there?
 
 Each node connects to some others only. A message is relayed to all nodes to which there is a path; each program gets
-it once, in the order of its origin. Missing messages are asked for, as each node keeps the last ones for its neighbours.
+it once, in the order of its origin. Missing messages are asked for: each node keeps the last ones for its neighbours.
 """
 
 import trio
