@@ -76,6 +76,7 @@ UNITS = {
     "late": "late",
     "rounds": "rounds",
     "cpu_s": "s CPU daemon",
+    "copies": "copies",
 }
 MORE_IS_BETTER = ("per_second", "part")
 

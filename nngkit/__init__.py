@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from nngkit.devices import forward
     from nngkit.discovery import Provider, Resolver, Service, ServiceDiscovery
     from nngkit.documents import DocumentPeer
+    from nngkit.fanout import Mesh
     from nngkit.journal import Recorder
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Forked",
     "Full",
     "Lost",
+    "Mesh",
     "NngkitError",
     "NotFound",
     "NotStored",
@@ -78,6 +80,7 @@ __all__ = [
 _LAZY = {  # name -> the package that defines it
     "Client": "nngkit.calls",
     "DocumentPeer": "nngkit.documents",
+    "Mesh": "nngkit.fanout",
     "Provider": "nngkit.discovery",
     "Recorder": "nngkit.journal",
     "Resolver": "nngkit.discovery",

@@ -44,12 +44,24 @@ from nngkit.documents import document as _document
 from nngkit.documents import peer as _peer
 from nngkit.documents.threads import Document, as_in
 from nngkit.documents.versions import EditStream
+from nngkit.fanout import mesh as _mesh
+from nngkit.fanout.mesh_events import MeshMessage, MeshNeighbour, MeshStats
 from nngkit.hosted import Hosted, HostedProperty, direct_call, hosted_property, loop_call, signature_of
 from nngkit.loop_waits import asked_by, on_behalf
 from nngkit.portal import BlockingIterator, Host, end, the_portal
-from nngkit.protocols import DEFAULT, Timeout
+from nngkit.protocols import DEFAULT, Stats, Timeout
 
-__all__ = ["Client", "Daemon", "DaemonClient", "DocumentPeer", "Resolver", "Server", "Service", "ServiceDiscovery"]
+__all__ = [
+    "Client",
+    "Daemon",
+    "DaemonClient",
+    "DocumentPeer",
+    "Mesh",
+    "Resolver",
+    "Server",
+    "Service",
+    "ServiceDiscovery",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -275,6 +287,31 @@ class Server(Blocking[_calls_server.Server]):
     address: HostedProperty[str] = hosted_property(_calls_server.Server.address)
     provider: HostedProperty[Provider] = hosted_property(_calls_server.Server.provider)
     stats: HostedProperty[_calls_server.ServerStats] = hosted_property(_calls_server.Server.stats)
+
+
+class Mesh(Blocking[_mesh.Mesh]):
+    """A node of a mesh: see nngkit.Mesh."""
+
+    _of = _mesh.Mesh
+
+    @signature_of(_mesh.Mesh)
+    def __init__(self) -> None: ...
+
+    def __iter__(self) -> BlockingIterator[MeshMessage]:
+        """Yield the messages of other nodes, in each origin's order."""
+        return self.messages()
+
+    send = _blocking_call(_mesh.Mesh.send)
+    send_many = _blocking_call(_mesh.Mesh.send_many)
+    recv = _blocking_call(_mesh.Mesh.recv)
+    messages = _iterator(_mesh.Mesh.messages)
+    events = _iterator(_mesh.Mesh.events)
+    wait_for_neighbours = _blocking_call(_mesh.Mesh.wait_for_neighbours)
+    address: HostedProperty[str] = hosted_property(_mesh.Mesh.address)
+    addresses: HostedProperty[tuple[str, ...]] = hosted_property(_mesh.Mesh.addresses)
+    neighbours: HostedProperty[tuple[MeshNeighbour, ...]] = hosted_property(_mesh.Mesh.neighbours)
+    stats: HostedProperty[MeshStats] = hosted_property(_mesh.Mesh.stats)
+    socket_stats: HostedProperty[Stats] = hosted_property(_mesh.Mesh.socket_stats)
 
 
 class DocumentPeer(Blocking[_peer.DocumentPeer]):

@@ -135,6 +135,29 @@ class PeerQueues(WriteTiming):
             core.notify()
         self.yield_gil()
 
+    def to_one(self, items: Sequence[bytes], number: int) -> bool:
+        """Queue ``items`` for the peer with this number; return False if it has left. Otherwise like ``to_all``."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                self.distribute()  # earlier messages first
+                for connection in core.joined():
+                    if connection.number == number:
+                        self.fanned += len(items)
+                        steps, lost = self._queued(connection, items, sum(map(len, items)))
+                        atomically(*steps, (setattr, self, "dropped", self.dropped + lost))
+                        self.write_to(connection)
+                        return True
+        except Closed:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        return False
+
     def _fan_out(self, items: Sequence[bytes]) -> None:
         """Accept ``items`` for all present peers. Under the lock."""
         for start in range(0, len(items), BURST_MESSAGES):  # in parts, so that a queue need not hold all of it

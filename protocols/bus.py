@@ -13,13 +13,15 @@ with ``admit`` or TLS which may join. Protocol number 112.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Unpack
 
 from ._inbox import WhenBehind
+from ._nng import Payload
 from ._options import BroadcastOptions
+from ._pipe import Pipe
 from ._receiving import Message, MessageReceiver
-from ._sender import Broadcaster
+from ._sender import Broadcaster, messages
 from ._socket import Socket
 from ._write_timing import WhenFull
 from .sp import BUS
@@ -60,3 +62,19 @@ class Bus(Broadcaster, MessageReceiver, Socket):
         ]
         self._outbox.to_others(frames)
         return len(frames)
+
+    def send_except(self, pipe: Pipe | None, items: Iterable[Payload]) -> None:
+        """Queue messages for every peer except one. Otherwise like ``send_many``."""
+        number = None if pipe is None else pipe.id
+        self._outbox.to_others([(each, number) for each in self._packed(items)])
+
+    def send_to(self, pipe: Pipe, items: Iterable[Payload]) -> bool:
+        """Queue messages for one peer; return False if it has left.
+
+        Like ``send``, it never waits: messages without room in the peer's queue are dropped and counted. Raises Closed.
+        """
+        return self._outbox.to_one(self._packed(items), pipe.id)
+
+    def _packed(self, items: Iterable[Payload]) -> Sequence[bytes]:
+        frames = messages(items)
+        return frames if self._open_batch is None else [self._pack(b"", (each,)) for each in frames]

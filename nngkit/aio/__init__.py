@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nngkit.aio.calls import Client, Server
     from nngkit.aio.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
     from nngkit.aio.documents import Document, DocumentPeer
+    from nngkit.aio.fanout import Mesh
     from nngkit.aio.journal import Recorder
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "DaemonClient",
     "Document",
     "DocumentPeer",
+    "Mesh",
     "Recorder",
     "Resolver",
     "Server",
@@ -48,6 +50,7 @@ _MODULES = {
     "calls": ("Client", "Server"),
     "discovery": ("Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"),
     "documents": ("Document", "DocumentPeer"),
+    "fanout": ("Mesh",),
     "journal": ("Recorder",),
 }
 _LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

@@ -199,7 +199,10 @@ NAMES: dict[str, tuple[Any, ...]] = {"recv_msg": (), "arecv_msg": (), "recv_msgs
 METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     Pair0: SENDS | TAKES | NAMES,
     Pair1: SENDS | TAKES | NAMES,
-    Bus: SENDS | TAKES | NAMES | {"relay": ([Message(b"", None)],)},
+    Bus: SENDS
+    | TAKES
+    | NAMES
+    | {"relay": ([Message(b"", None)],), "send_to": (A_PEER, [b""]), "send_except": (None, [b""])},
     Push: SENDS,
     Pull: TAKES | NAMES,
     Pub: SENDS,

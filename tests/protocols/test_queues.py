@@ -283,6 +283,23 @@ def test_a_burst_of_a_thousand_on_a_bus_arrives() -> None:
         assert [number(other.recv(timeout=WAIT)) for _ in range(1000)] == list(range(1000))
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_bus_sends_to_one_peer_or_to_all_but_one(batch: bool) -> None:
+    with Bus(listen=TCP, batch=batch) as hub:
+        with Bus(dial=hub.address, batch=batch) as one:
+            hub.wait_for_peers(1, WAIT)
+            first = hub.pipes[0]
+            with Bus(dial=hub.address, batch=batch) as other:
+                hub.wait_for_peers(2, WAIT)
+                assert hub.send_to(first, [b"to one", b"again"])
+                hub.send_except(first, [b"to the other"])
+                hub.send_except(None, [b"to both"])
+                assert [one.recv(timeout=WAIT) for _ in range(3)] == [b"to one", b"again", b"to both"]
+                assert [other.recv(timeout=WAIT) for _ in range(2)] == [b"to the other", b"to both"]
+        eventually(lambda: not hub.pipes)
+        assert not hub.send_to(first, [b"late"])
+
+
 def test_a_subscriber_counts_missed_numbered_messages() -> None:
     total = 1000
     with (

@@ -1,0 +1,173 @@
+"""One stream of a mesh: the messages of one run of one origin, as one node knows them. Pure.
+
+::
+
+    1 ... floor ... next ................ head
+          |--kept--|  missing and held
+
+    below floor   delivered or given up, and forgotten
+    kept          delivered, and kept for neighbours that ask
+    held          received, and waiting for an earlier message
+    missing       known to exist: what the node asks for
+
+Numbers below `next` are never accepted again, so nothing is delivered twice; the two dictionaries are the only memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+__all__ = ["Claim", "Link", "Stream"]
+
+
+class Claim(NamedTuple):
+    """State of a stream at a neighbour: see `mesh_wire.Line`."""
+
+    floor: int
+    next: int
+    head: int
+
+
+class Link:
+    """Neighbour: its id, when it was last heard, its answers since the last digest."""
+
+    __slots__ = ("answers", "heard", "id")
+
+    def __init__(self, now: float) -> None:
+        self.id: str | None = None
+        self.heard = now
+        self.answers = 0
+
+
+class Stream:
+    """Order, gaps and memory of one stream.
+
+    Attributes:
+        next: Lowest number that is neither delivered nor given up.
+        head: Highest number that is known to exist, at least `next` - 1.
+        born: When its first message was sent, by the local clock.
+        changed: When a message was last accepted.
+        claims: State of the stream at neighbours that have more than is here, by link.
+        asked: Link of the ask that is not answered yet.
+        ask_at: When to ask again.
+        pause: Seconds until an ask that brings nothing is repeated.
+        since: Since when it has not moved although a neighbour is connected.
+        given_up: True if some numbers were given up: messages below `next` may be new, and are late.
+    """
+
+    __slots__ = (
+        "ask_at",
+        "asked",
+        "born",
+        "changed",
+        "claims",
+        "epoch",
+        "given_up",
+        "head",
+        "held",
+        "kept",
+        "key",
+        "next",
+        "origin",
+        "pause",
+        "progress",
+        "silent",
+        "since",
+    )
+
+    def __init__(self, key: bytes, origin: str, epoch: int, *, next: int, born: float, now: float) -> None:
+        self.key = key
+        self.origin = origin
+        self.epoch = epoch
+        self.next = next
+        self.head = next - 1
+        self.born = born
+        self.changed = now
+        self.kept: dict[int, bytes] = {}
+        self.held: dict[int, bytes] = {}
+        self.claims: dict[int, Claim] = {}
+        self.asked: int | None = None
+        self.ask_at = self.since = now
+        self.pause = self.progress = 0.0
+        self.given_up: list[tuple[int, int]] = []
+        self.silent = False  # an earlier run of this node: relayed, not delivered
+
+    @property
+    def floor(self) -> int:
+        """Lowest number that may be kept; `next` if nothing is."""
+        return next(iter(self.kept), self.next)
+
+    @property
+    def behind(self) -> bool:
+        """True if messages are missing."""
+        return self.head >= self.next
+
+    def missing(self, most: int, window: int) -> Iterator[tuple[int, int]]:
+        """Yield the first ranges that are missing, at most `most` of them, not beyond `next` + `window`."""
+        first, last = self.next, min(self.head, self.next + window - 1)
+        for number in sorted(self.held):
+            if number > last:
+                break
+            if number > first:
+                yield first, number - 1
+                most -= 1
+                if not most:
+                    return
+            first = number + 1
+        if first <= last:
+            yield first, last
+
+    def frames(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the messages here from `first` to `last`, in order, at a cost of those that are here."""
+        for box in (self.kept, self.held):
+            if last - first < len(box):
+                for number in range(first, last + 1):
+                    frame = box.get(number)
+                    if frame is not None:
+                        yield number, frame
+            else:
+                for number in sorted(number for number in box if first <= number <= last):
+                    yield number, box[number]
+
+    def answer(self, ranges: Iterable[tuple[int, int]], most: int, room: int) -> list[bytes]:
+        """Return the frames of the ranges that are here: at most `most`, and at least one or `room` bytes."""
+        found: list[bytes] = []
+        for first, last in ranges:
+            for _, frame in self.frames(first, min(last, first + most - 1)):
+                if len(found) >= most or (found and room < len(frame)):
+                    return found
+                found.append(frame)
+                room -= len(frame)
+        return found
+
+    def release(self) -> list[tuple[int, bytes]]:
+        """Remove and return the held messages that are next, in order; `next` moves past them."""
+        ready = []
+        number, held = self.next, self.held
+        while held:
+            frame = held.pop(number, None)
+            if frame is None:
+                break
+            ready.append((number, frame))
+            number += 1
+        self.next = number
+        if self.head < number - 1:
+            self.head = number - 1
+        return ready
+
+    def provider(self, first: int, heard: Mapping[int, float]) -> int | None:
+        """Return the link to ask for `first`: not the last one, one that surely had it, the one heard latest.
+
+        `heard`: when each link was heard. None if no neighbour claims to have it.
+        """
+        claims = self.claims
+        return max(
+            (link for link, claim in claims.items() if claim.floor <= first <= claim.head and link in heard),
+            key=lambda link: (link != self.asked, claims[link].next > first, heard[link]),
+            default=None,
+        )
+
+    def floor_of_all(self) -> int | None:
+        """Return the lowest number beyond the missing ones that a neighbour keeps; None if no neighbour has any."""
+        return min((claim.floor for claim in self.claims.values() if claim.floor > self.next), default=None)

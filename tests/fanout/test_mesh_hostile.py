@@ -1,0 +1,220 @@
+"""Frames of strangers and liars: bounded memory, no crash, and an effect on the streams they lie about only."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import cbor2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nngkit.errors import BadMessage, TooLarge
+from nngkit.fanout.mesh_events import MeshMessage
+from nngkit.fanout.mesh_limits import MeshLimits
+from nngkit.fanout.mesh_state import MeshState
+from nngkit.fanout.mesh_wire import MOST_NUMBER, Ask, Digest, Line, control, data_frame, key_of, pack_ask, pack_digest
+
+NOW = 1000.0
+
+
+def node(**limits: float) -> MeshState:
+    state = MeshState("me", 1, NOW, MeshLimits(**limits))  # type: ignore[arg-type]
+    state.link_up(1, NOW)
+    state.take()
+    return state
+
+
+def frames_of(origin: str, first: int, last: int, epoch: int = 7) -> list[bytes]:
+    return [data_frame(key_of(origin, epoch), number, b"%d" % number) for number in range(first, last + 1)]
+
+
+@given(st.binary(max_size=80))
+@settings(max_examples=100, deadline=None)
+def test_any_bytes_are_survived(frame: bytes) -> None:
+    state = node()
+    state.receive(1, [frame, b"\xd1" + frame, b"\xa6" + frame], NOW)
+    state.tick(NOW)
+    assert state.stats.streams <= 2
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**64), 2**64 - 1) | st.sampled_from(["", "a", "\n"]) | st.just(b"x"),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.sampled_from(["v", "k", "id"]), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+@settings(max_examples=100, deadline=None)
+def test_any_cbor_is_survived(value: object) -> None:
+    state = node()
+    filled = {"v": 1, "k": "digest", "id": "x", "epoch": 1, "lines": value, "ranges": value, "origin": "o"}
+    for kind in ("digest", "answer", "ask"):
+        state.receive(1, [cbor2.dumps(value), cbor2.dumps(filled | {"k": kind})], NOW)
+    state.tick(NOW + 1)
+
+
+@given(
+    st.text("abc", min_size=1, max_size=64),
+    st.lists(st.integers(1, MOST_NUMBER - 9), max_size=20),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(deadline=None)
+def test_control_frames_come_back_as_they_were(origin: str, numbers: list[int], answer: bool, last: bool) -> None:
+    lines = tuple(Line(origin, 5, number, number + 1, number + 8, 0.25) for number in numbers)
+    assert control(pack_digest(origin, 3, lines, answer=answer, last=last)) == Digest(origin, 3, lines, answer, last)
+    ranges = tuple((number, number + 3) for number in numbers)
+    assert control(pack_ask(origin, 3, ranges)) == Ask(origin, 3, ranges)
+
+
+def test_the_frames_are_those_of_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs/wire.md").read_text().partition("\n## Mesh\n")[2]
+    for name, frame in (
+        ("message", data_frame(key_of("ada", 7), 1, b"hi")),
+        ("digest", pack_digest("bob", 9, [Line("ada", 7, 1, 3, 2, 0.25)], last=True)),
+        ("ask", pack_ask("ada", 7, [(1, 2), (5, 5)])),
+    ):
+        found = re.search(rf"^{name} += ([0-9a-f]+)$", page, re.MULTILINE)
+        assert found is not None
+        assert found[1] == frame.hex()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["o", 1, 1, 1, 1],
+        ["o", 1, 5, 4, 9, 0],
+        ["o", 1, 1, 9, 4, 0],
+        ["o", 1, 1, 1, 2**53, 0],
+        ["o", 1, 1, 1, -1, 0],
+        ["o", 1, 1, 1, True, 0],
+        ["", 1, 1, 1, 1, 0],
+        ["o" * 65, 1, 1, 1, 1, 0],
+        ["o\n", 1, 1, 1, 1, 0],
+    ],
+)
+def test_a_line_that_contradicts_itself_is_refused(row: list[object]) -> None:
+    with pytest.raises((BadMessage, TooLarge)):
+        control(cbor2.dumps({"v": 1, "k": "digest", "id": "x", "epoch": 1, "lines": [row]}))
+
+
+def test_absurd_numbers_in_messages_change_nothing() -> None:
+    state = node()
+    state.receive(1, frames_of("a", 1, 3), NOW)
+    state.receive(1, frames_of("a", 2**60, 2**60 + 5) + frames_of("a", 10**12, 10**12), NOW)
+    state.receive(1, frames_of("a", 4, 6), NOW)
+    events = state.take().events
+    assert [event.sequence for event in events if isinstance(event, MeshMessage)] == [1, 2, 3, 4, 5, 6]
+    assert state.stats.bad == 7
+    assert state.stats.held_bytes == 0
+
+
+def test_absurd_digests_change_nothing() -> None:
+    state = node()
+    state.receive(1, frames_of("a", 1, 3), NOW)
+    state.receive(1, [pack_digest("x", 1, [Line("a", 7, 10**12, 10**12, 10**12, 1.0)])], NOW)
+    for step in range(100):
+        state.tick(NOW + step)
+    assert state.position("a", 7) == 4
+    assert state.stats.bad == 1
+
+
+def test_a_liar_can_not_stop_a_stream_that_goes_on() -> None:
+    state = node()
+    state.link_up(2, NOW)
+    now = NOW
+    for number in range(1, 200):
+        now += 0.1
+        state.receive(2, frames_of("a", number, number), now)
+        lie = Line("a", 7, 5_000_000, 5_000_000, 5_000_000, 0.1)
+        state.receive(1, [pack_digest("liar", 1, [lie]), *frames_of("a", number + 70_000, number + 70_000)], now)
+        state.tick(now)
+    assert state.position("a", 7) == 200
+    assert state.stats.gaps == 0
+    assert state.stats.held_bytes == 0
+
+
+def test_held_messages_have_a_limit() -> None:
+    state = node(buffer_bytes=20_000)
+    state.receive(1, frames_of("a", 1, 1), NOW)
+    state.receive(1, frames_of("a", 3, 2000), NOW)
+    stats = state.stats
+    assert stats.held_bytes <= 10_000
+    assert stats.ahead > 1900
+    state.receive(1, frames_of("a", 2, 2), NOW)
+    position = state.position("a", 7)
+    assert position is not None
+    assert 40 < position < 60
+
+
+def test_streams_have_a_limit_and_are_not_forgotten_while_they_may_return() -> None:
+    state = node(streams=10, forget=100.0)
+    for number in range(50):
+        state.receive(1, frames_of(f"o{number}", 1, 1), NOW)
+    assert state.stats.streams == 10
+    assert state.stats.refused_origins == 40
+    state.receive(1, frames_of("later", 1, 1), NOW + 150)
+    assert state.stats.streams == 10
+    assert state.position("later", 7) is None
+    state.receive(1, frames_of("later", 1, 1), NOW + 250)
+    assert state.position("later", 7) == 2
+    assert state.stats.streams == 10
+
+
+def test_a_forgotten_stream_does_not_begin_anew() -> None:
+    state = node(streams=1, forget=100.0)
+    state.receive(1, frames_of("a", 1, 5), NOW)
+    state.receive(1, frames_of("b", 1, 1), NOW + 250)
+    assert state.position("a", 7) is None
+    state.receive(1, frames_of("a", 2, 5), NOW + 251)
+    state.receive(1, frames_of("c", 1, 1), NOW + 500)
+    state.receive(1, [pack_digest("x", 1, [Line("a", 7, 1, 6, 5, 751.0)])], NOW + 800)
+    assert state.position("a", 7) == 6
+    assert not [event for event in state.take().events if isinstance(event, MeshMessage) and event.sequence > 5]
+
+
+def test_questions_cost_the_one_that_asks_too_often() -> None:
+    state = node()
+    state.send([b"x" * 1000] * 600, NOW)
+    asks = [pack_ask("me", 1, [(1, 2**52)] * 64)] * 300
+    state.receive(1, asks, NOW)
+    answered = state.stats.answered
+    assert answered <= 256 * 512
+    state.receive(1, asks[:10], NOW)
+    assert state.stats.answered == answered
+
+
+def test_claims_about_own_messages_are_counted() -> None:
+    state = node()
+    state.send([b"x"], NOW)
+    state.receive(1, [pack_digest("x", 1, [Line("me", 1, 1, 9, 8, 0.0)]), *frames_of("me", 5, 5, epoch=1)], NOW)
+    assert state.stats.clashes == 2
+    assert state.sent == 1
+
+
+def test_a_liar_harms_only_the_streams_it_lies_about() -> None:
+    rng = random.Random(5)
+    state = node(buffer_bytes=200_000, patience=2.0)
+    state.link_up(2, NOW)
+    now, seen = NOW, 0
+    for number in range(1, 400):
+        now += 0.05
+        frames = frames_of("honest", number, number)
+        lies = [
+            *frames_of("victim", rng.randint(1, 10**6), 0)[:1],
+            data_frame(key_of("victim", 7), rng.choice([rng.randint(1, 10**5), 2**63]), bytes(500)),
+            pack_digest("liar", rng.randint(0, 9), [Line("victim", 7, 1, 2, rng.randint(2, 10**7), 1.0)]),
+            pack_ask("honest", 7, [(1, rng.randint(1, 10**9))]),
+        ]
+        state.receive(1, lies, now)
+        state.receive(2, frames, now)
+        state.tick(now)
+        seen += sum(event.origin == "honest" for event in state.take().events)
+    assert seen == 399
+    stats = state.stats
+    assert stats.kept_bytes <= 200_000
+    assert stats.held_bytes <= 100_000
