@@ -1,0 +1,163 @@
+"""Consumers of a journal through a ConsumerServer: acknowledgement, redelivery, restarts."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from nngkit.errors import ConfigError, NotFound
+from nngkit.fanout import Consumer, ConsumerServer, Delivery
+from nngkit.journal import Recorder
+from tests.fanout.journals import numbers, write
+
+
+@asynccontextmanager
+async def served(journal: Path, **options: Any) -> AsyncIterator[ConsumerServer]:
+    async with ConsumerServer(journal, listen="tcp://127.0.0.1:0", **options) as server:
+        yield server
+
+
+async def take(consumer: Consumer, count: int) -> list[Delivery]:
+    found: list[Delivery] = []
+    with trio.fail_after(5):
+        async for delivery in consumer:
+            found.append(delivery)
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_a_consumer_gets_each_record_once_in_order(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 3000))
+    async with served(tmp_path / "j") as server, Consumer("all", server.address) as consumer:
+        found = await take(consumer, 3000)
+        assert [each.value for each in found] == numbers(0, 3000)
+        assert [each.offset for each in found] == list(range(3000))
+        for each in found:
+            each.ack_soon()
+        await consumer.flush()
+        (info,) = await consumer.info()
+        assert (info.floor, info.pending, info.settled) == (3000, 0, 3000)
+
+
+async def test_an_acknowledged_record_does_not_come_again_after_a_restart(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 10))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address, ack_wait=0.1) as consumer:
+        for each in (await take(consumer, 10))[::2]:
+            await each.ack()
+    async with served(tmp_path / "j") as server, Consumer("c", server.address) as consumer:
+        found = await take(consumer, 5)
+        assert [each.offset for each in found] == [1, 3, 5, 7, 9]
+        assert {each.deliveries for each in found} == {2}
+
+
+async def test_a_record_without_ack_is_delivered_again_after_ack_wait(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address, ack_wait=0.2) as consumer:
+        first = (await take(consumer, 1))[0]
+        started = trio.current_time()
+        second = (await take(consumer, 1))[0]
+        assert 0.1 < trio.current_time() - started < 1.0
+        assert (first.offset, first.deliveries, second.offset, second.deliveries) == (0, 1, 0, 2)
+
+
+async def test_a_consumer_follows_a_running_recorder(tmp_path: Path) -> None:
+    async with (
+        Recorder(tmp_path / "j") as recorder,
+        served(tmp_path / "j") as server,
+        Consumer("c", server.address) as consumer,
+    ):
+        for number in range(5):
+            await recorder.store([b"%d" % number], topic="t", protocol="test")
+            (each,) = await take(consumer, 1)
+            assert each.value == b"%d" % number
+            await each.ack()
+
+
+async def test_two_consumers_of_one_name_share_the_records(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 100))
+    async with (
+        served(tmp_path / "j") as server,
+        Consumer("c", server.address, records=10) as one,
+        Consumer("c", server.address, records=10) as two,
+    ):
+        found = [*await take(one, 20), *await take(two, 20)]
+        assert len({each.offset for each in found}) == 40
+
+
+async def test_nak_term_and_max_deliver(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 3))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address, max_deliver=2) as consumer:
+        zero, one, two = await take(consumer, 3)
+        await zero.nak()
+        await one.term()
+        await two.nak(0.05)
+        again = await take(consumer, 2)
+        assert [(each.offset, each.deliveries) for each in again] == [(0, 2), (2, 2)]
+        await again[0].nak()
+        await again[1].ack()
+        (info,) = await consumer.info()
+        assert (info.given_up, info.pending, info.floor) == (1, 0, 3)
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "", "x" * 65, "a b", "-x"])
+async def test_a_name_with_a_path_is_one_clear_line(name: str) -> None:
+    with pytest.raises(ConfigError, match="is not 1 to 64 letters") as caught:
+        Consumer(name, "tcp://127.0.0.1:1")
+    assert "\n" not in str(caught.value)
+
+
+async def test_other_options_for_a_known_name_are_refused(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as server:
+        async with Consumer("c", server.address, ack_wait=5.0):
+            pass
+        with pytest.raises(ConfigError, match=r"ack_wait=5\.0, not 6\.0"):
+            async with Consumer("c", server.address, ack_wait=6.0):
+                pass
+
+
+async def test_starts_and_topics(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 10), topic="a")
+    await write(tmp_path / "j", numbers(10, 20), topic="b")
+    async with served(tmp_path / "j") as server:
+        async with Consumer("offset", server.address, start=15) as consumer:
+            assert (await take(consumer, 1))[0].offset == 15
+        async with Consumer("topic", server.address, topics="b") as consumer:
+            found = await take(consumer, 10)
+            assert {each.topic for each in found} == {"b"}
+            assert found[0].offset == 10
+        async with Consumer("latest", server.address, start="latest") as consumer:
+            await write(tmp_path / "j", [b"new"])
+            assert (await take(consumer, 1))[0].value == b"new"
+
+
+async def test_records_that_were_read_ahead_are_given_back_at_once(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 100))
+    async with served(tmp_path / "j") as server:
+        async with Consumer("c", server.address, records=10) as consumer:
+            for each in await take(consumer, 5):
+                await each.ack()
+        async with Consumer("c", server.address) as consumer:
+            assert [each.offset for each in await take(consumer, 95)] == list(range(5, 100))
+
+
+async def test_a_deleted_consumer_is_gone(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address) as consumer:
+        await take(consumer, 1)
+        await consumer.delete()
+        with pytest.raises(NotFound):
+            await take(consumer, 1)
+        assert server.consumers() == []
+
+
+async def test_two_servers_do_not_share_a_name(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as one, served(tmp_path / "j") as two, Consumer("c", one.address):
+        with pytest.raises(ConfigError, match="another server has this consumer"):
+            async with Consumer("c", two.address):
+                pass
