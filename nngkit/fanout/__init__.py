@@ -16,15 +16,15 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nngkit.fanout.consumer import Consumer, ConsumerStats
+    from nngkit.fanout.consumer import Consumer, ConsumerStats, consumers
     from nngkit.fanout.consumer_messages import ConsumerInfo
     from nngkit.fanout.consumer_server import ConsumerServer
     from nngkit.fanout.delivery import Delivery, DeliveryBatch
 
-__all__ = ["Consumer", "ConsumerInfo", "ConsumerServer", "ConsumerStats", "Delivery", "DeliveryBatch"]
+__all__ = ["Consumer", "ConsumerInfo", "ConsumerServer", "ConsumerStats", "Delivery", "DeliveryBatch", "consumers"]
 
 _MODULES = {
-    "consumer": ("Consumer", "ConsumerStats"),
+    "consumer": ("Consumer", "ConsumerStats", "consumers"),
     "consumer_messages": ("ConsumerInfo",),
     "consumer_server": ("ConsumerServer",),
     "delivery": ("Delivery", "DeliveryBatch"),

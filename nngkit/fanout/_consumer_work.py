@@ -235,12 +235,19 @@ class NamedConsumer:
                                 records -= len(columns.offsets)
                                 size -= _size_of(columns)
                 except BaseException:
-                    for columns in batches:
-                        self.partitions[columns.partition].release(request.session, columns.offsets)
+                    self._give_back(request.session, batches)
                     raise
+            if self._sessions.get(request.session) is not session:  # it has left during the read
+                self._give_back(request.session, batches)
+                return []
             session.number = request.seen + 1
             session.last = [(columns.partition, columns.offsets) for columns in batches]
             return batches
+
+    def _give_back(self, session: str, batches: list[Columns]) -> None:
+        for columns in batches:
+            again = self.partitions[columns.partition].release(session, columns.offsets)
+            self._note(columns.partition, again, 0.0)
 
     def _session(self, request: FetchRequest) -> _Session:
         session = self._sessions.get(request.session)
@@ -257,7 +264,7 @@ class NamedConsumer:
 
     def _release(self, name: str, session: _Session) -> None:
         for number, offsets in session.last:
-            self.partitions[number].release(name, offsets)
+            self._note(number, self.partitions[number].release(name, offsets), 0.0)
         session.last = []
 
     async def _again(
@@ -274,7 +281,6 @@ class NamedConsumer:
             log_.warning("%s: %d records in flight are not readable any more", self.name, len(gone))
         if later:
             state.release(request.session, later)
-        now_us = int(time.time() * 1e6)
         kept: list[Columns] = []
         for columns in found:
             if any(offset not in state.open for offset in columns.offsets):  # settled during the read
@@ -289,9 +295,7 @@ class NamedConsumer:
                 by_count: dict[int, list[int]] = {}
                 for offset in columns.offsets:
                     by_count.setdefault(counts[offset], []).append(offset)
-                for count, offsets in by_count.items():
-                    flat = _flat(runs_of(offsets))
-                    self._file.append(["deliver", number, state.cursor, now_us, count, flat])
+                self._note(number, by_count, state.limits.ack_wait)
         return kept
 
     async def _first(
@@ -312,8 +316,7 @@ class NamedConsumer:
                 break
             offsets = columns.offsets
             state.deliver(offsets, behind=behind, now=trio.current_time(), session=request.session)
-            at = int(time.time() * 1e6)
-            self._file.append(["deliver", number, behind, at, 1, _flat(runs_of(offsets))])
+            self._note(number, {1: offsets}, state.limits.ack_wait)
             if len(offsets):
                 kept.append(columns)
                 records -= len(offsets)
@@ -337,12 +340,21 @@ class NamedConsumer:
         now = trio.current_time()
         match request.how:
             case "nak":
-                before = len(state.open)
-                self._note_given_up(request.partition, state.retry(request.runs, now=now, delay=request.delay))
+                given_up, again = state.retry(request.runs, now=now, delay=request.delay)
+                self._note_given_up(request.partition, given_up)
+                self._note(request.partition, again, request.delay)
                 self.notify()
-                return before - len(state.open)
+                return len(given_up) + sum(map(len, again.values()))
+            case "release":
+                offsets = [offset for offset in offsets_in(request.runs) if offset in state.open]
+                again = state.release(request.session, offsets)
+                self._note(request.partition, again, 0.0)
+                self.notify()
+                return sum(map(len, again.values()))
             case "progress":
-                return state.extend(request.runs, now=now)
+                extended = state.extend(request.runs, now=now)
+                self._note(request.partition, extended, state.limits.ack_wait)
+                return sum(map(len, extended.values()))
             case _:
                 known = self._settle(request.partition, request.runs, end)
                 await self._sync()
@@ -358,6 +370,13 @@ class NamedConsumer:
         if beyond:
             self._file.append(["ahead", number, _flat(runs_of(sorted(beyond)))])
         return known
+
+    def _note(self, number: int, by_count: dict[int, list[int]], wait: float) -> None:
+        """Write that the records are delivered again in `wait` seconds, unless they are settled before."""
+        state = self.partitions[number]
+        at = int((time.time() + wait - state.limits.ack_wait) * 1e6)
+        for count, offsets in by_count.items():
+            self._file.append(["deliver", number, state.cursor, at, count, _flat(runs_of(offsets))])
 
     def _note_given_up(self, number: int, offsets: list[int]) -> None:
         if offsets:

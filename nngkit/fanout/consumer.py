@@ -48,7 +48,7 @@ from nngkit.fanout.consumer_state import Limits, Runs, check_name, runs_of
 from nngkit.fanout.delivery import Delivery, DeliveryBatch
 from nngkit.protocols import TLS, Req
 
-__all__ = ["Consumer", "ConsumerStats"]
+__all__ = ["Consumer", "ConsumerStats", "consumers"]
 
 UNLIMITED: Final = 1 << 30  # bytes: what a socket takes 0 for
 WAIT: Final = 5.0  # seconds that the server holds a fetch without records
@@ -157,9 +157,10 @@ class Consumer(UnderTrio):
                 try:
                     await self.flush()
                     self._background.end()
-                    for partition, offsets in self._unread():
-                        await self._settle("nak", partition, runs_of(offsets))
+                    # First leave, so that no waiting fetch of this session takes what is then given back.
                     await self._ask(LeaveRequest(self.name, self._session, self._read).encode(), 1)
+                    for partition, offsets in self._unread():
+                        await self._settle("release", partition, runs_of(offsets))
                 except NngkitError:
                     pass  # what is unread is delivered again after `ack_wait`
         finally:
@@ -292,7 +293,7 @@ class Consumer(UnderTrio):
 
     async def _settle(self, how: How, partition: int, runs: Runs, delay: float = 0.0) -> None:
         for first in range(0, len(runs), MOST_RUNS):
-            request = SettleRequest(self.name, how, partition, runs[first : first + MOST_RUNS], delay)
+            request = SettleRequest(self.name, self._session, how, partition, runs[first : first + MOST_RUNS], delay)
             await self._ask(request.encode(), 1)
 
     # The server
@@ -323,6 +324,14 @@ class Consumer(UnderTrio):
             self.stats = replace(self.stats, retries=self.stats.retries + 1)
             await trio.sleep(pause)
         raise AssertionError("unreachable")
+
+
+async def consumers(
+    dial: str | Iterable[str], name: str = "", *, timeout: float = 5.0, tls: TLS | None = None
+) -> list[ConsumerInfo]:
+    """Return the state of a server's consumers, or of one, by partition. Raises NotFound, TimedOut, Lost."""
+    async with Req(dial=dial, tls=tls) as req:
+        return infos_of(parse_reply(await req.arequest(InfoRequest(name).encode(), timeout=timeout), 1)[0])
 
 
 class _Batches:

@@ -4,7 +4,7 @@
 
     consumer -> server   OpenRequest(name, session, options)          create the consumer, or attach to it
                          FetchRequest(name, session, ...)             the next records; waits for some
-                         SettleRequest(name, how, partition, runs)    ack, term, nak, progress
+                         SettleRequest(name, how, partition, runs)    ack, term, nak, release, progress
                          LeaveRequest(name, session)                  give back what has not been received
                          InfoRequest(name)  DeleteRequest(name)
     server -> consumer   [1, ...] by kind; [0, code, why]             an error
@@ -58,7 +58,7 @@ _LITTLE: Final = sys.byteorder == "little"
 
 USUAL: Final = Limits()
 
-How: TypeAlias = Literal["ack", "term", "nak", "progress"]
+How: TypeAlias = Literal["ack", "term", "nak", "release", "progress"]
 Start: TypeAlias = Literal["earliest", "latest", "offset", "time"]
 
 
@@ -144,9 +144,13 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class SettleRequest:
-    """Settle or postpone records of a partition. `delay`: seconds, for "nak"."""
+    """Settle or postpone records of a partition. `delay`: seconds, for "nak".
+
+    "release" gives records back that the session received and did not look at: their delivery does not count.
+    """
 
     name: str
+    session: str
     how: How
     partition: int
     runs: Runs
@@ -155,7 +159,7 @@ class SettleRequest:
     def encode(self) -> bytes:
         """Encode the message."""
         flat = pack(number for run in self.runs for number in run)
-        return envelope.encode([VERSION, "settle", self.name, self.how, self.partition, flat, self.delay])
+        return envelope.encode([VERSION, "settle", self.name, self.session, self.how, self.partition, flat, self.delay])
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +212,21 @@ def parse_request(body: bytes, *, peer: str | None = None) -> Request:
             if not (0 <= seen < 1 << 63 and records > 0 and size > 0 and largest > 0 and 0 <= wait <= LONGEST_WAIT):
                 raise BadMessage(_REQUEST, "a number is out of range", peer)
             return FetchRequest(check_name(name), session, seen, min(records, MOST_RECORDS), size, largest, wait)
-        case ["settle", name, ("ack" | "term" | "nak" | "progress") as how, int(partition), bytes(flat), delay]:
+        case [
+            "settle",
+            name,
+            str(session),
+            ("ack" | "term" | "nak" | "release" | "progress") as how,
+            int(partition),
+            bytes(flat),
+            delay,
+        ]:
             runs = unpack_runs(flat, peer)
             if sum(count for _, count in runs) > MOST_PENDING:
                 raise BadMessage(_REQUEST, f"more than {MOST_PENDING} records at once", peer)
             if type(delay) not in (int, float) or not 0 <= delay <= 86_400 * 30:
                 raise BadMessage(_REQUEST, "the delay is out of range", peer)
-            return SettleRequest(check_name(name), how, partition, runs, float(delay))
+            return SettleRequest(check_name(name), session, how, partition, runs, float(delay))
         case ["leave", name, str(session), int(seen)]:
             return LeaveRequest(check_name(name), session, seen)
         case ["info", str(name)]:

@@ -188,8 +188,13 @@ class Partition:
         self.settled += known
         return known
 
-    def retry(self, runs: Iterable[tuple[int, int]], *, now: float, delay: float) -> list[int]:
-        """Deliver the records again after `delay` seconds; return those given up instead: these are now settled."""
+    def retry(
+        self, runs: Iterable[tuple[int, int]], *, now: float, delay: float
+    ) -> tuple[list[int], dict[int, list[int]]]:
+        """Deliver the records again after `delay` seconds.
+
+        Return those given up instead, which are now settled, and the others by the number of their last delivery.
+        """
         given_up: list[int] = []
         by_count: dict[int, list[int]] = {}
         for first, count in runs:
@@ -206,10 +211,10 @@ class Partition:
                 self._fly(offsets, number, now + delay, "")
             else:
                 self._make_ready(offsets, number)
-        return self._give_up(given_up)
+        return self._give_up(given_up), by_count
 
-    def extend(self, runs: Iterable[tuple[int, int]], *, now: float) -> int:
-        """Give records in flight another `ack_wait`; return how many there were."""
+    def extend(self, runs: Iterable[tuple[int, int]], *, now: float) -> dict[int, list[int]]:
+        """Give records in flight another `ack_wait`; return them by the number of their delivery."""
         by_count: dict[tuple[int, str], list[int]] = {}
         for first, count in runs:
             for offset in range(first, min(first + count, self.cursor)):
@@ -218,17 +223,24 @@ class Partition:
                     by_count.setdefault((flight.count, flight.session), []).append(offset)
         for (number, session), offsets in by_count.items():
             self._fly(offsets, number, now + self.limits.ack_wait, session)
-        return sum(map(len, by_count.values()))
+        extended: dict[int, list[int]] = {}
+        for (number, _), offsets in by_count.items():
+            extended.setdefault(number, []).extend(offsets)
+        return {number: sorted(offsets) for number, offsets in extended.items()}
 
-    def release(self, session: str, offsets: Iterable[int] | None = None) -> None:
-        """Make records of a session ready at once, without counting their last delivery: it did not arrive."""
+    def release(self, session: str, offsets: Iterable[int]) -> dict[int, list[int]]:
+        """Make records of a session ready at once, without counting their last delivery: it was not received.
+
+        Return them by the number of the delivery before.
+        """
         by_count: dict[int, list[int]] = {}
-        for offset in list(self.open) if offsets is None else offsets:
+        for offset in offsets:
             flight = self.open.get(offset)
             if flight is not None and flight.due is not None and flight.session == session:
-                by_count.setdefault(flight.count, []).append(offset)
+                by_count.setdefault(flight.count - 1, []).append(offset)
         for count, found in by_count.items():
-            self._make_ready(found, count - 1)
+            self._make_ready(found, count)
+        return by_count
 
     def expire(self, now: float) -> list[int]:
         """Make records whose deadline has passed ready; return those given up: these are now settled."""

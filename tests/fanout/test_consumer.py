@@ -142,7 +142,9 @@ async def test_records_that_were_read_ahead_are_given_back_at_once(tmp_path: Pat
             for each in await take(consumer, 5):
                 await each.ack()
         async with Consumer("c", server.address) as consumer:
-            assert [each.offset for each in await take(consumer, 95)] == list(range(5, 100))
+            found = await take(consumer, 95)
+            assert [each.offset for each in found] == list(range(5, 100))
+            assert {each.deliveries for each in found} == {1}
 
 
 async def test_a_deleted_consumer_is_gone(tmp_path: Path) -> None:
