@@ -20,14 +20,32 @@ if TYPE_CHECKING:
     from nngkit.fanout.consumer_messages import ConsumerInfo
     from nngkit.fanout.consumer_server import ConsumerServer
     from nngkit.fanout.delivery import Delivery, DeliveryBatch
+    from nngkit.fanout.outbox import Outbox, OutboxStats
+    from nngkit.fanout.outbox_entries import OutboxEntries, OutboxReceiver, encode_entries, parse_entries
 
-__all__ = ["Consumer", "ConsumerInfo", "ConsumerServer", "ConsumerStats", "Delivery", "DeliveryBatch", "consumers"]
+__all__ = [
+    "Consumer",
+    "ConsumerInfo",
+    "ConsumerServer",
+    "ConsumerStats",
+    "Delivery",
+    "DeliveryBatch",
+    "Outbox",
+    "OutboxEntries",
+    "OutboxReceiver",
+    "OutboxStats",
+    "consumers",
+    "encode_entries",
+    "parse_entries",
+]
 
 _MODULES = {
     "consumer": ("Consumer", "ConsumerStats", "consumers"),
     "consumer_messages": ("ConsumerInfo",),
     "consumer_server": ("ConsumerServer",),
     "delivery": ("Delivery", "DeliveryBatch"),
+    "outbox": ("Outbox", "OutboxStats"),
+    "outbox_entries": ("OutboxEntries", "OutboxReceiver", "encode_entries", "parse_entries"),
 }
 _LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 

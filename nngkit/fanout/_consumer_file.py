@@ -18,8 +18,6 @@ open, so that a name has one server.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import struct
 from collections.abc import Callable, Iterable
@@ -28,6 +26,7 @@ from typing import Any, Final
 
 from nngkit import envelope
 from nngkit.errors import BadMessage, ConfigError, Damaged, TooLarge
+from nngkit.fanout._locking import hold
 from nngkit.journal.files import SCRATCH, sync_folder
 from nngkit.journal.record import crc32c
 
@@ -57,7 +56,7 @@ class StateFile:
         self._file = -1
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(folder / (name + LOCK))
+            self._lock = hold(folder / (name + LOCK), "consumer", "connect to its server (--server)")
         except OSError as error:
             raise ConfigError("consumer", f"{folder}: {error.strerror or error}", name) from error
         try:
@@ -173,18 +172,3 @@ def _record(data: bytes, at: int) -> tuple[list[Any], int] | None:
     except (BadMessage, TooLarge):
         return None
     return (entry, start + length) if type(entry) is list and entry else None
-
-
-def _locked(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        by = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-        os.close(descriptor)
-        why = f"{path}: another server has this consumer ({by or 'unknown'}); connect to it (--server)"
-        raise ConfigError("consumer", why, str(path)) from error
-    with contextlib.suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()}\n".encode(), 0)
-    return descriptor

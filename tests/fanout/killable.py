@@ -38,4 +38,7 @@ async def consume(url: str, log: str, ack_wait: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(serve if sys.argv[1] == "server" else consume, *sys.argv[2:])
+    if sys.argv[1] == "server":
+        trio.run(serve, *sys.argv[2:])
+    else:
+        trio.run(consume, *sys.argv[2:])

@@ -160,6 +160,6 @@ async def test_a_deleted_consumer_is_gone(tmp_path: Path) -> None:
 async def test_two_servers_do_not_share_a_name(tmp_path: Path) -> None:
     await write(tmp_path / "j", numbers(0, 1))
     async with served(tmp_path / "j") as one, served(tmp_path / "j") as two, Consumer("c", one.address):
-        with pytest.raises(ConfigError, match="another server has this consumer"):
+        with pytest.raises(ConfigError, match="another process has it"):
             async with Consumer("c", two.address):
                 pass
