@@ -37,6 +37,7 @@ SHORT = {
         "--messages",
         "20000",
     ],
+    "consumers": ["--records", "20000"],
     "large": ["--only", "C, 64 posted", "--only", "Zenoh"],
     "paced": ["--only", "nngkit trio", "--only", "NATS"],
     "pipeline": ["--only", "appended", "--only", "one record", "--only", "replay at 2,000"],

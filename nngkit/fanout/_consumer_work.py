@@ -38,12 +38,11 @@ MOST_SESSIONS: Final = 4096
 class _Session:
     """A client's connection to the consumer: the last reply to it, which it may not have received."""
 
-    __slots__ = ("last", "left", "number")
+    __slots__ = ("last", "number")
 
     def __init__(self) -> None:
         self.number = 0
         self.last: list[tuple[int, Sequence[int]]] = []  # (partition, offsets)
-        self.left = False
 
 
 class NamedConsumer:
@@ -61,6 +60,7 @@ class NamedConsumer:
         self._journal = journal
         self._feeds: dict[int, Feed] = {}
         self._sessions: dict[str, _Session] = {}
+        self._left: dict[str, None] = {}
         self._turn = 0
         self._ends: dict[int, int] = {}
         self._reading = trio.Lock()
@@ -216,6 +216,8 @@ class NamedConsumer:
         Raises TooLarge for a record that the client cannot receive.
         """
         async with self._reading:
+            if request.session in self._left:
+                return []
             session = self._session(request)
             self.expire(trio.current_time())
             self._ends = ends
@@ -388,16 +390,18 @@ class NamedConsumer:
 
     def leave(self, name: str, seen: int) -> None:
         """End a session: make ready what it did not receive."""
+        self._left[name] = None  # a fetch that was sent before may be handled after this
+        if len(self._left) > MOST_SESSIONS:
+            del self._left[next(iter(self._left))]
         session = self._sessions.pop(name, None)
         if session is not None:
-            session.left = True
             if session.number != seen:
                 self._release(name, session)
             self.notify()
 
     def has_left(self, name: str) -> bool:
         """Return True if the session has ended."""
-        return name not in self._sessions
+        return name in self._left
 
     def notify(self) -> None:
         """Let waiting fetches look again."""

@@ -376,6 +376,8 @@ class Columns:
         )
         topics, data, key_data, headers = fields[4], fields[7], fields[9], fields[10]
         rows = len(offsets)
+        if headers is not None and not (type(headers) is list and all(map(_is_headers, headers))):
+            raise BadMessage(_BATCH, "invalid headers", peer)
         columns = (times, counts, topic_of, sizes, keys, headers)
         if not rows or sizes is None or any(each is not None and len(each) != rows for each in columns):
             raise BadMessage(_BATCH, "the columns differ in length, or are empty", peer)
@@ -387,8 +389,6 @@ class Columns:
             raise BadMessage(_BATCH, "the sizes of values do not add up", peer)
         if type(key_data) is not bytes or (0 if keys is None else sum(_lengths(keys))) != len(key_data):
             raise BadMessage(_BATCH, "the sizes of keys do not add up", peer)
-        if headers is not None and not (type(headers) is list and all(map(_is_headers, headers))):
-            raise BadMessage(_BATCH, "invalid headers", peer)
         return cls(fields[0], offsets, times, counts, topics, topic_of, sizes, data, keys, key_data, headers)
 
     def values(self) -> list[bytes]:

@@ -10,6 +10,7 @@ acknowledgement is confirmed. It forgets every 7th record, so that it is deliver
 import os
 import sys
 import time
+from functools import partial
 
 import trio
 
@@ -38,7 +39,5 @@ async def consume(url: str, log: str, ack_wait: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "server":
-        trio.run(serve, *sys.argv[2:])
-    else:
-        trio.run(consume, *sys.argv[2:])
+    role, *arguments = sys.argv[1:]
+    trio.run(partial(serve, *arguments) if role == "server" else partial(consume, *arguments))
