@@ -12,7 +12,7 @@ prints::
     worker 2 handled order 1, at its delivery 2
     all settled, none left
 
-An order that is not acknowledged within `ack_wait` is delivered again, to any worker. What is acknowledged is on disk at
+An order that is not acknowledged within `ack_wait` is delivered again, to any worker. Acknowledgements are on disk at
 the server. From a shell the server is `nngkit consume --serve --journal journal --listen tcp://0.0.0.0:7100`.
 """
 

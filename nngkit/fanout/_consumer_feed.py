@@ -9,11 +9,14 @@ from __future__ import annotations
 import logging
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
+from nngkit.errors import Damaged
 from nngkit.fanout.consumer_messages import Columns
 from nngkit.journal.reader import Journal
+from nngkit.journal.record import RawRecord, decode_headers, decode_origin
 from nngkit.journal.selection import Skipped, log_skipped
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ __all__ = ["Feed", "columns_of"]
 log_ = logging.getLogger("nngkit.fanout")
 
 COLUMNS: Final = ("key", "value", "topic", "offset", "timestamp", "headers")
+ORIGINS: Final = 4096  # cached topics of origins: a peer that reconnects has a new one
 NEAR: Final = 4096  # offsets between two records that are read at once: a chunk of a log
 
 
@@ -38,14 +42,19 @@ class Feed:
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._batch: pa.RecordBatch | None = None
         self._at = self._stop = -1
+        self._log: Iterator[list[RawRecord]] = iter(())
+        self._rows: list[RawRecord] = []
+        self._kinds: dict[bytes, str] = {}
 
     def take(self, cursor: int, end: int, records: int, size: int) -> tuple[Columns | None, int]:
         """Return up to `records` records from `cursor` on, of about `size` bytes, and the cursor behind them.
 
         The first record is returned whatever its size. None: there are none up to the returned cursor.
         """
-        if self._at != cursor or (self._batch is None and self._batches is None):
+        if self._at != cursor or (self._batch is None and self._batches is None and not self._rows):
             self._begin(cursor, end)
+        if self._rows:
+            return self._take_rows(records, size)
         if self._batch is None:
             assert self._batches is not None
             self._batch = next(self._batches, None)
@@ -61,11 +70,18 @@ class Feed:
         return columns_of(piece, self._partition), self._at
 
     def _begin(self, cursor: int, end: int) -> None:
-        start = self._journal.bounds(self._partition).start
+        self._batch = self._batches = None
+        self._rows = self._next_rows(cursor, end)
+        if self._rows:
+            self._at = cursor
+            return
+        bounds = self._journal.bounds(self._partition)
+        start = bounds.start
+        if cursor < bounds.sealed:
+            end = min(end, bounds.sealed)
         if start > cursor:
             self.skipped += start - cursor
             log_.warning("partition %d: offsets %d to %d were removed by retention", self._partition, cursor, start - 1)
-        self._batch = None
         self._stop = max(end, start)
         self._batches = self._journal.read_batches(
             self._partition,
@@ -77,6 +93,34 @@ class Feed:
             skipped=self._skip,
         )
         self._at = cursor
+
+    def _next_rows(self, cursor: int, end: int) -> list[RawRecord]:
+        """Return records from `cursor` on of an unsealed log, none if a log has no intact ones there."""
+        try:
+            if self._at != cursor or (rows := next(self._log, None)) is None:
+                self._log = self._journal.read_log(self._partition, cursor, end)
+                rows = next(self._log, None)
+        except Damaged:  # read_batches skips and counts it
+            self._log, rows = iter(()), None
+        return rows or []
+
+    def _take_rows(self, records: int, size: int) -> tuple[Columns | None, int]:
+        rows, self._rows = self._rows[:records], self._rows[records:]
+        ends = list(accumulate(len(row[5]) for row in rows))
+        fits = max(1, bisect_right(ends, size))
+        if fits < len(rows):
+            rows, self._rows = rows[:fits], rows[fits:] + self._rows
+        self._at = rows[-1][0] + 1
+        chosen = rows if self._topics is None else [row for row in rows if self._topic(row[2]) in self._topics]
+        return (columns_of_rows(chosen, self._partition, self._topic) if chosen else None), self._at
+
+    def _topic(self, origin: bytes) -> str:
+        topic = self._kinds.get(origin)
+        if topic is None:
+            if len(self._kinds) >= ORIGINS:
+                self._kinds.clear()
+            topic = self._kinds[origin] = decode_origin(origin)[0]
+        return topic
 
     def _skip(self, skipped: Skipped) -> None:
         self.skipped += skipped.rows
@@ -150,6 +194,28 @@ def columns_of(batch: pa.RecordBatch, partition: int) -> Columns:
         None
         if headers.null_count == len(headers)
         else [[[each["key"], each["value"]] for each in pairs or ()] for pairs in headers.to_pylist()],
+    )
+
+
+def columns_of_rows(rows: Sequence[RawRecord], partition: int, topic: Callable[[bytes], str]) -> Columns:
+    """Convert records of a log."""
+    offsets, times, origins, keys, headers, values = zip(*rows, strict=True)
+    kinds = {origin: topic(origin) for origin in set(origins)}
+    names = sorted(set(kinds.values()))
+    place = {origin: names.index(name) for origin, name in kinds.items()}
+    some_keys = any(key is not None for key in keys)
+    return Columns(
+        partition,
+        array("q", offsets),
+        array("q", times),
+        None,
+        names,
+        None if len(names) == 1 else array("i", [place[origin] for origin in origins]),
+        array("i", map(len, values)),
+        b"".join(values),
+        array("i", [-1 if key is None else len(key) for key in keys]) if some_keys else None,
+        b"".join(filter(None, keys)) if some_keys else b"",
+        [[list(pair) for pair in decode_headers(each)] for each in headers] if any(headers) else None,
     )
 
 
