@@ -9,10 +9,11 @@ from typing import Any
 import trio
 
 from _child import cpu_of, fail, others, peak, report
-from nngkit.fanout import Consumer, ConsumerServer
-from nngkit.journal import open_journal
+from nngkit.fanout import Consumer, ConsumerServer, Following
+from nngkit.journal import Recorder, open_journal
 from nngkit.journal.partition import Partition
 from nngkit.journal.record import encode_origin
+from nngkit.protocols import Pub, Sub
 
 
 def _written(folder: str, task: dict[str, Any]) -> str:
@@ -77,6 +78,61 @@ def read_alone(task: dict[str, Any]) -> None:
     begin, cpu = time.perf_counter(), time.process_time()
     count = sum(len(batch.column("value").to_pylist()) for batch in open_journal(path).read_batches(0))
     _report(count, begin, cpu, 0.0)
+
+
+def publish(task: dict[str, Any]) -> None:
+    """Record numbered messages, then publish and record further ones at a rate."""
+
+    async def main() -> None:
+        path = f"{os.environ['NNGKIT_BENCH_JOURNALS']}/{task['records']}-{os.getppid()}"
+        async with (
+            Recorder(path, segment_bytes=1 << 40, segment_seconds=1e6) as recorder,
+            Pub(listen=task["url"]) as pub,
+        ):
+            for first in range(0, task["records"], 4096):
+                values = [b"%016d" % number for number in range(first, min(first + 4096, task["records"]))]
+                await recorder.store(values, topic="bench", protocol="sub")
+            report(url=pub.address)
+            number, begin = task["records"], time.perf_counter()
+            while True:
+                due = task["records"] + int((time.perf_counter() - begin) * task["rate"])
+                for number in range(number, due):
+                    recorder.put(b"%016d" % number, topic="bench", protocol="sub")
+                    pub.send(b"%016d" % number)
+                number = max(number, due)
+                await trio.sleep(0.005)
+
+    trio.run(main)
+
+
+def follow(task: dict[str, Any]) -> None:
+    """Read the journal from the first message on until the messages come live, and 1,000 of them; check each."""
+    path = f"{os.environ['NNGKIT_BENCH_JOURNALS']}/{task['records']}-{os.getppid()}"
+
+    def number(message: bytes) -> tuple[int, int]:
+        return 0, int(message)
+
+    async def main() -> None:
+        async with Sub(dial=task["url"], topics="", recv_buffer=8192) as sub:
+            await sub.await_for_peers(1)
+            begin, cpu, other = time.perf_counter(), time.process_time(), cpu_of(others(task))
+            async with Following(sub, path, number, topic="bench") as following:
+                count = joined = 0
+                while not joined or count < joined + 1000:
+                    found = await following.receive_many()
+                    done = count + len(found)
+                    if list(map(int, found)) != list(range(count, done)):  # type: ignore[arg-type]
+                        fail(f"not the messages {count} to {done - 1}: {found[:1]!r}")
+                    count = done
+                    if following.is_live and not joined:
+                        joined = count
+                        used = time.process_time() - cpu
+                        seconds = time.perf_counter() - begin
+                other = cpu_of(others(task)) - other
+            more = {"other_us": other / count * 1e6, "all_us": used / joined * 1e6 + other / count * 1e6}
+            report(per_second=joined / seconds, cpu_us=used / joined * 1e6, rss_mib=peak(), **more)
+
+    trio.run(main)
 
 
 def _report(count: int, begin: float, cpu: float, other: float) -> None:

@@ -3,7 +3,8 @@
     python3 dev.py bench consumers [--rounds N] [--seconds S] [--only TEXT] [--records N] [--json]
 
 A consumer begins at the first record, reads to the end and acknowledges every batch; the figures include the last
-confirmed acknowledgement. Each value is compared with its number. The journal's reader alone is measured beside it. The
+confirmed acknowledgement. Each value is compared with its number. Following reads the journal of a running recorder and
+joins the live messages of its publisher; the figures are those until it is live. The journal's reader alone is measured beside it. The
 journal is in build/bench, or in NNGKIT_BENCH_FOLDER, for another disk.
 """
 
@@ -16,6 +17,7 @@ import _measuring as bench
 from _measuring import Group, Promise, Way
 
 SEALED, UNSEALED, SINGLE = "batches, from segments", "batches, from logs", "single records, from segments"
+JOINED = "Following, from logs, then live at 5,000/s"
 
 
 def ways(records: int) -> tuple[Way, ...]:
@@ -27,6 +29,7 @@ def ways(records: int) -> tuple[Way, ...]:
         way(SEALED, True),
         way(UNSEALED, False),
         way(SINGLE, True, True),
+        Way(JOINED, "_consumers:follow", "_consumers:publish", "other", {"records": records, "rate": 5000}),
         Way("the reader alone, from segments", "_consumers:read_alone", task={"records": records, "sealed": True}),
     )
 
@@ -38,6 +41,7 @@ def groups(records: int) -> tuple[Group, ...]:
             ways(records),
             (
                 Promise("batches from segments, records a second", SEALED, None, 300_000, 600_000),
+                Promise("Following until live, messages a second", JOINED, None, 300_000, 400_000),
                 Promise("batches from logs, records a second", UNSEALED, None, 300_000, 400_000),
             ),
         ),

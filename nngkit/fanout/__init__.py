@@ -5,8 +5,10 @@
     pure     consumer_state                           records in flight of a named consumer: ack, redelivery, give up
              consumer_messages                        requests and replies between a consumer and its server
              outbox_entries                           what an outbox sends, and the check for duplicates
+             joining                                  recorded and live messages, each once
     shells   consumer_server (_consumer_*)            serves a journal to named consumers; their state on disk
              consumer (delivery)                      receives records, acknowledges them
+             following                                a journal from an offset on, then a SUB
              outbox                                   sends in order over PUSH or REQ, from a log on disk
 
 The names below are imported lazily.
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from nngkit.fanout.consumer_messages import ConsumerInfo
     from nngkit.fanout.consumer_server import ConsumerServer
     from nngkit.fanout.delivery import Delivery, DeliveryBatch
+    from nngkit.fanout.following import Following, FollowingStats
+    from nngkit.fanout.joining import Missing
     from nngkit.fanout.outbox import Outbox, OutboxStats
     from nngkit.fanout.outbox_entries import OutboxEntries, OutboxReceiver, encode_entries, parse_entries
 
@@ -30,6 +34,9 @@ __all__ = [
     "ConsumerStats",
     "Delivery",
     "DeliveryBatch",
+    "Following",
+    "FollowingStats",
+    "Missing",
     "Outbox",
     "OutboxEntries",
     "OutboxReceiver",
@@ -44,6 +51,8 @@ _MODULES = {
     "consumer_messages": ("ConsumerInfo",),
     "consumer_server": ("ConsumerServer",),
     "delivery": ("Delivery", "DeliveryBatch"),
+    "following": ("Following", "FollowingStats"),
+    "joining": ("Missing",),
     "outbox": ("Outbox", "OutboxStats"),
     "outbox_entries": ("OutboxEntries", "OutboxReceiver", "encode_entries", "parse_entries"),
 }
