@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from typing import Any
 
 import nats
+import nats.micro
+from _presence import PAUSE, times
+from _restarted import WAIT, Restarted
 
 from _child import fail, report
 from _numbered import Audience, aask_all, asend_all, ask_in_flight, numbered, taker
@@ -142,3 +146,91 @@ async def _subscribe(task: dict[str, Any]) -> None:
 
 def subscribe(task: dict[str, Any]) -> None:
     asyncio.run(_subscribe(task))
+
+
+async def _micro(task: dict[str, Any]) -> None:
+    client = await _connected(task)
+    service = await nats.micro.add_service(client, name="bench", version="1.0.0")
+
+    async def answer(request: Any) -> None:
+        await request.respond(request.data)
+
+    await service.add_endpoint(name="echo", subject=SUBJECT, handler=answer)
+    await client.flush()
+    report(url=task["url"])
+    await asyncio.Event().wait()
+
+
+def micro(task: dict[str, Any]) -> None:
+    """Reply with a service of NATS micro."""
+    asyncio.run(_micro(task))
+
+
+async def _announce(task: dict[str, Any]) -> None:
+    client = await _connected(task)
+
+    async def answer(request: Any) -> None:
+        await request.respond(request.data)
+
+    for number in range(task["first"], task["first"] + task["count"]):
+        service = await nats.micro.add_service(client, name=f"s{number}", version="1.0.0")
+        await service.add_endpoint(name="echo", subject=f"{SUBJECT}.{number}", handler=answer)
+    await client.flush()
+    report(ready=task["count"])
+    await asyncio.Event().wait()
+
+
+def announce(task: dict[str, Any]) -> None:
+    """Run `count` services, named after `first` and the following numbers, on one connection."""
+    asyncio.run(_announce(task))
+
+
+async def _killed_of(task: dict[str, Any]) -> None:
+    report(url=task["url"])
+    client = await _connected(task)
+    victim = Restarted(task, "_nats:announce", first=1 << 20, count=1)
+    crowd = Restarted(task, "_nats:announce", first=0, count=task["services"])
+    subject = f"{SUBJECT}.{1 << 20}"
+
+    async def wait(there: bool) -> float:
+        """Ask every half millisecond until the server says that the subject has a responder, or none."""
+        began, over = time.perf_counter(), asyncio.Event()
+
+        async def ask() -> None:
+            try:
+                await client.request(subject, b"", timeout=WAIT)
+                answered = True
+            except nats.errors.NoRespondersError:
+                answered = False
+            if answered == there:
+                over.set()
+
+        asked = []
+        while not over.is_set():
+            asked.append(asyncio.create_task(ask()))
+            await asyncio.sleep(0.0005)
+        took = time.perf_counter() - began
+        for each in asked:  # requests that the victim has taken with it
+            each.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        return took
+
+    found, gone = [], []
+    try:
+        await asyncio.to_thread(crowd.start)
+        for _ in range(task["rounds"]):
+            await asyncio.to_thread(victim.start)
+            found.append(await wait(True))
+            await asyncio.sleep(PAUSE)
+            victim.process.kill()
+            gone.append(await wait(False))
+            await asyncio.to_thread(victim.kill)
+    finally:
+        victim.kill()
+        crowd.kill()
+    report(**times(found, gone))
+
+
+def killed_of(task: dict[str, Any]) -> None:
+    """Kill one service among `services` others, `rounds` times; report when the server has noticed."""
+    asyncio.run(_killed_of(task))

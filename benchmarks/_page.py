@@ -61,7 +61,12 @@ HEADS = {
 }
 
 # The plotted figure: the first of these in the rows.
-PLOTTED = {"cpu_us": "CPU, us a message", "with_start": "seconds, Spark's start among them", "per_second": "a second"}
+PLOTTED = {
+    "cpu_us": "CPU, us a message",
+    "with_start": "seconds, Spark's start among them",
+    "per_second": "a second",
+    "p50_ms": "ms, median",
+}
 
 
 def number(value: float) -> str:

@@ -11,14 +11,19 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import zenoh
+from _presence import PAUSE, times
+from _restarted import WAIT, Restarted
 
-from _child import report
+from _child import fail, report
 from _numbered import Audience, ask_all, numbered, receive_all, send_all
 
 KEY = "bench"
+ALIVE = "alive"
 
 
 def _listening(task: dict[str, Any]) -> Any:
@@ -113,3 +118,51 @@ def subscribe(task: dict[str, Any]) -> None:
         threading.Thread(target=read, args=(place,), daemon=True).start()
     while audience.look():
         time.sleep(audience.PAUSE)
+
+
+def announce(task: dict[str, Any]) -> None:
+    """Declare `count` liveliness tokens, named after `first` and the following numbers."""
+    with _session(task, connect=task["url"]) as session:
+        numbers = range(task["first"], task["first"] + task["count"])
+        tokens = [session.liveliness().declare_token(f"{ALIVE}/{number}") for number in numbers]
+        report(ready=len(tokens))
+        threading.Event().wait()
+
+
+def killed_of(task: dict[str, Any]) -> None:
+    """Kill one session with a token among `services` others, `rounds` times; report when a peer has noticed."""
+    alive: set[str] = set()
+    changed = threading.Condition()
+
+    def came(sample: Any) -> None:
+        with changed:
+            (alive.add if sample.kind == zenoh.SampleKind.PUT else alive.discard)(str(sample.key_expr))
+            changed.notify_all()
+
+    def wait(condition: Callable[[], bool]) -> float:
+        began = time.perf_counter()
+        with changed:
+            if not changed.wait_for(condition, WAIT):
+                fail("Zenoh: a change of liveliness did not arrive")
+        return time.perf_counter() - began
+
+    found, gone = [], []
+    with ExitStack() as stack:
+        session = stack.enter_context(_listening(task))
+        report(url=task["url"])
+        session.liveliness().declare_subscriber(f"{ALIVE}/*", came, history=True)
+        crowd = Restarted(task, "_zenoh:announce", first=0, count=task["services"])
+        stack.callback(crowd.kill)
+        crowd.start()
+        wait(lambda: len(alive) == task["services"])
+        victim = Restarted(task, "_zenoh:announce", first=1 << 20, count=1)
+        stack.callback(victim.kill)
+        key = f"{ALIVE}/{1 << 20}"
+        for _ in range(task["rounds"]):
+            victim.start()
+            found.append(wait(lambda: key in alive))
+            time.sleep(PAUSE)
+            victim.process.kill()
+            gone.append(wait(lambda: key not in alive))
+            victim.kill()
+    report(**times(found, gone))

@@ -31,6 +31,7 @@ ONE = Group(
         Way("Client and Server, trio", "_calls:ask_trio", "_calls:serve", "other"),
         Way("Client and Server, cbor, trio", "_calls:ask_trio", "_calls:serve", "other", {"codec": "cbor"}),
         Way("NATS", "_nats:ask", "_nats:reply", "other"),
+        Way("NATS micro", "_nats:ask", "_nats:micro", "other"),
         Way("Zenoh", "_zenoh:ask", "_zenoh:reply", "other"),
     ),
     (
@@ -63,43 +64,59 @@ UNEVEN = Group(
 )
 KILLS = Group(
     "kills of daemons and providers under idempotent calls",
-    (Way("Client", "_calls:kills", task={"kills": 1000 if LONG else 10, "seconds": 3600}),),
+    (Way("Client", "_call_faults:kills", task={"kills": 1000 if LONG else 10, "seconds": 3600}),),
     (
         Promise("failed calls", "Client", None, 0, 0, "failed"),
         Promise("calls over 1 s", "Client", None, 0, 0, "over_1_s"),
     ),
+    once=True,
 )
 FAILOVERS = Group(
     "crashes of the only provider in the preferred zone",
-    (Way("Client", "_calls:failovers", task={"rounds": 200 if LONG else 3, "seconds": 3600}),),
+    (Way("Client", "_call_faults:failovers", task={"rounds": 200 if LONG else 3, "seconds": 3600}),),
     (
         Promise("failed calls", "Client", None, 0, 0, "failed"),
         Promise("calls across while a provider is up near", "Client", None, 0, 0, "across"),
         Promise("first call across, p99", "Client", None, 100, 30, "p99_ms"),
     ),
+    once=True,
 )
 AMONG = Group(
     "one of 1,000 services killed, ten resolvers",
     (
         Way(
             "nngkit",
-            "_calls:killed_of",
+            "_presence:killed_of",
             task={"services": 1000 if LONG else 100, "resolvers": 10, "rounds": 200 if LONG else 3, "seconds": 3600},
         ),
     ),
     (Promise("last stale resolve, p99", "nngkit", None, 50, 20, "p99_ms"),),
+    once=True,
+)
+EACH = {"rounds": 30 if LONG else 2, "resolvers": 1}
+SIZES = (10, 100, 1000, 10_000) if LONG else (10,)
+MOST = 1000  # services of the others: NATS micro has ten subscriptions for each
+PRESENCE = Group(
+    "one of many services killed: the time until it is known, one caller",
+    tuple(
+        Way(name, f"{module}:killed_of", task={**EACH, "services": count, "seconds": 3600}, at=(count,), of="service")
+        for count in SIZES
+        for name, module in (("nngkit", "_presence"), ("Zenoh liveliness", "_zenoh"), ("NATS micro", "_nats"))
+        if count <= MOST or name == "nngkit"
+    ),
+    once=True,
 )
 LOST = Group(
     "lost replies and packets: services declared down that never were",
     (
         Way(
             "1,000 services, 5 % of replies lost, simulated",
-            "_calls:lost_rounds",
+            "_call_faults:lost_rounds",
             task={"services": 1000, "rounds": 10_000 if LONG else 100, "lost": 0.05},
         ),
         Way(
             "20 services, 30 % of packets lost",
-            "_calls:lossy",
+            "_call_faults:lossy",
             task={"lost": 0.3, "lasts": 600 if LONG else 5, "seconds": 3600},
         ),
     ),
@@ -107,27 +124,23 @@ LOST = Group(
         Promise("simulated", "1,000 services, 5 % of replies lost, simulated", None, 0, 0, "false_downs"),
         Promise("real sockets", "20 services, 30 % of packets lost", None, 1, 0, "false_downs"),
     ),
+    once=True,
 )
 PARTITIONS = Group(
     "partitions, healed: time until the view is right",
     (
         Way(
             "20 services",
-            "_calls:partitions",
+            "_call_faults:partitions",
             task={"rounds": 50 if LONG else 2, "interval": 2.0, "longest": 3.0, "seconds": 3600},
         ),
     ),
     (Promise("views later than 1 s and an interval", "20 services", None, 0, 0, "late"),),
+    once=True,
 )
-GROUPS = (ONE, MANY, UNEVEN, KILLS, FAILOVERS, AMONG, LOST, PARTITIONS)
+GROUPS = (ONE, MANY, UNEVEN, KILLS, FAILOVERS, AMONG, PRESENCE, LOST, PARTITIONS)
 
 if __name__ == "__main__":
     given = bench.options(__doc__, rounds=5, seconds=1.0)
     given.add_argument("--long", action="store_true", help="fault groups with the numbers of the promises; an hour")
-    arguments = given.parse_args()
-    faults = (KILLS, FAILOVERS, AMONG, LOST, PARTITIONS)
-    rest = tuple(group for group in GROUPS if group not in faults)
-    for groups, rounds in ((rest, arguments.rounds), (faults, 1)):
-        if bench.chosen(groups, arguments.only):
-            arguments.rounds = rounds
-            bench.run("calls", groups, arguments)
+    bench.run("calls", GROUPS, given.parse_args())

@@ -89,6 +89,7 @@ class Running:
         }
         self._handlers: dict[str, Handler] = {}
         self._queue: deque[_Queued] = deque()
+        self._queued: set[str] = set()  # the ids in it
         self._scopes: dict[str, trio.CancelScope] = {}
         self._streams: dict[str, Streaming] = {}
         self._in_progress = 0
@@ -189,6 +190,7 @@ class Running:
         for queued in self._queue:
             await self._refuse(queued.request, ErrorReply("draining", f"{self._name} has left", ran=False))
         self._queue.clear()
+        self._queued.clear()
         with trio.move_on_after(0.2):  # for their errors to be sent
             while self._in_progress:
                 await self._one_ended()
@@ -268,8 +270,10 @@ class Running:
     async def _work(self) -> None:
         """Receive, obey, queue or run for ever, with a codec."""
         while True:
+            item: _Queued | None
             if self._queue and self._in_progress < self.concurrency:
-                item: _Queued | None = self._queue.popleft()
+                item = first = self._queue.popleft()
+                self._queued.discard(first.call.id)
             else:
                 try:
                     item = await self._accept(await self._receive())
@@ -327,7 +331,7 @@ class Running:
             refusal = ErrorReply("no method", f"{what}; known: {known}", ran=False)
         elif handler.streams and not call.stream:
             refusal = ErrorReply(REFUSED, "its reply is a stream: call it with stream()", ran=False)
-        elif call.id in self._scopes or call.id in self._streams:
+        elif call.id in self._scopes or call.id in self._streams or call.id in self._queued:
             refusal = ErrorReply(REFUSED, f"the call {call.id} is in progress", ran=False)
         if refusal is None:
             deadline = float("inf") if call.timeout is None else trio.current_time() + call.timeout
@@ -336,6 +340,7 @@ class Running:
                 return item
             if len(self._queue) < self._most_queued:
                 self._queue.append(item)
+                self._queued.add(call.id)
                 return None
             refusal = ErrorReply("busy", f"{self._in_progress} calls run and {len(self._queue)} wait", ran=False)
         await self._refuse(request, refusal)
@@ -347,7 +352,8 @@ class Running:
             scope.cancel()
         if (streaming := self._streams.get(number)) is not None:
             streaming.stop()
-        if self._queue:
+        if number in self._queued:
+            self._queued.discard(number)
             self._queue = deque(item for item in self._queue if item.call.id != number)
             self._notice_idle()
 

@@ -37,10 +37,14 @@ class Asking:
         """Ask; return an outcome for each expected provider, within `ask.timeout` seconds. Raises Closed, TooLarge."""
         body = SurveyQuestion(ask, self._id, self._domain).encode()
         socket = self._surveys.socket
-        this = QuestionRound(ask, {pipe.id for pipe in socket.pipes}, limit=limit)
+        pipes = {pipe.id for pipe in socket.pipes}
+        if ask.name is not None:  # the others would only decline to answer
+            with self._surveys.lock:
+                pipes &= self._surveys.registry.pipes_of(ask.name)
+        this = QuestionRound(ask, pipes, limit=limit)
         self.counters["questions"] += 1
         self._see(this, ask.name)
-        with await socket.astart(body, timeout=None) as survey:
+        with await socket.astart(body, timeout=None, to=pipes) as survey:
             with trio.move_on_after(ask.timeout):
                 await self._until_complete(this, ask, survey)
             if socket.closed:

@@ -16,12 +16,15 @@ Knows nothing about a command's output.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
 from types import TracebackType
 from typing import Final, Self
+
+import trio
 
 from nngkit.background import Background, UnderTrio
 from nngkit.discovery._ask_desk import AskDesk
@@ -34,13 +37,14 @@ from nngkit.discovery.service_discovery import ServiceDiscovery
 from nngkit.discovery.settings import DaemonSettings, query_address
 from nngkit.discovery.watch import parse_watch_query
 from nngkit.envelope import CONTROL_LIMIT
-from nngkit.errors import BadMessage, NngkitError, TooLarge
+from nngkit.errors import BadMessage, Closed, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Rep, Request
 
 __all__ = ["Daemon"]
 
 log = logging.getLogger("nngkit.discovery")
 
+GATHER: Final = 0.001  # seconds, so that watchers that were answered together are read together
 ANSWERING: Final = 4096  # cap on open requests; requests above it are left unanswered and counted
 
 
@@ -152,19 +156,19 @@ class Daemon(UnderTrio):
             finally:
                 open_now -= 1
 
-        async for request in self._rep:
-            if (
-                domain_of(request.body) == self.discovery.domain
-                and (watch := parse_watch_query(request.body)) is not None
-            ):
-                self.stats["requests"] += 1
-                self._watches.add(watch, request)  # without a task: there are thousands, and most wait
-                continue
-            if open_now >= ANSWERING:
-                self.stats["unanswered"] += 1
-                continue
-            open_now += 1
-            self._background.start(answer, request)
+        domain = self.discovery.domain
+        with contextlib.suppress(Closed):
+            while True:
+                for request in await self._rep.arecv_many():
+                    if domain_of(request.body) == domain and (watch := parse_watch_query(request.body)) is not None:
+                        self.stats["requests"] += 1
+                        self._watches.add(watch, request)  # without a task: there are thousands, and most wait
+                    elif open_now >= ANSWERING:
+                        self.stats["unanswered"] += 1
+                    else:
+                        open_now += 1
+                        self._background.start(answer, request)
+                await trio.sleep(GATHER)
 
     async def _answer(self, request: Request) -> bytes:
         peer = request.pipe.address if request.pipe else None

@@ -132,8 +132,14 @@ def make_preference(
     """Return the preference, ANY without one. Raises ConfigError."""
     if not prefer and not tags and not version and suspects == "last":
         return ANY
-    zones = (prefer,) if isinstance(prefer, str) else tuple(prefer)
-    wanted = frozenset((tags,) if isinstance(tags, str) else tags) if tags else NO_TAGS
+    try:
+        zones = (prefer,) if isinstance(prefer, str) else tuple(prefer)
+    except TypeError as error:
+        raise ConfigError("prefer", f"{prefer!r} is neither a zone nor a list of zones", prefer) from error
+    try:
+        wanted = frozenset((tags,) if isinstance(tags, str) else tags) if tags else NO_TAGS
+    except TypeError as error:
+        raise ConfigError("tags", f"{tags!r} is neither a tag nor a list of tags", tags) from error
     try:
         return _known_preference(zones, wanted, version, suspects)
     except TypeError:  # not texts

@@ -326,6 +326,11 @@ class Registry:
         rows = self._table.rows.values() if name is None else self._table.named(name)
         return tuple(row.status() for row in rows)
 
+    def pipes_of(self, name: str) -> frozenset[int]:
+        """Return the pipes that may reach providers of a name: those that carry them, relays, and joining ones."""
+        carrying = {number for row in self._table.named(name) for number in row.pipes}
+        return frozenset(carrying.union(self._relays, self.joining))
+
     # Replies
 
     def _clock(self, now: float) -> float:

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from nngkit.calls import Calling, Client, Server
-from nngkit.calls.messages import CallRequest, ErrorReply, PlainRequest, Reply
+from nngkit.calls.messages import CallRequest, ErrorReply, PlainRequest, Reply, ResultReply
 from nngkit.discovery import INFO, STATS, ServiceDiscovery, deadline
 from nngkit.errors import ConfigError, RemoteError, TimedOut
 from nngkit.protocols import Req
@@ -202,6 +202,22 @@ async def test_a_cancellation_reaches_the_handler_even_while_all_slots_are_taken
         gate.event.set()
         assert await answer.request(2) == 2
         assert server.stats.errors == {"cancelled": 1}
+
+
+async def test_a_second_call_with_the_id_of_a_queued_one_is_refused() -> None:
+    gate = Gate()
+    async with Server("answer", gate, concurrency=1, codec="cbor") as server:
+        with Req(dial=server.address) as req:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, req, CallRequest("a", 1))
+                await aeventually(lambda: gate.running)
+                nursery.start_soon(ask, req, CallRequest("b", 1))
+                await aeventually(lambda: server.stats.queued == 1)
+                assert await ask(req, CallRequest("b", 1)) == ErrorReply(
+                    "bad request", "the call b is in progress", ran=False
+                )
+                gate.event.set()
+            assert await ask(req, CallRequest("b", 1)) == ResultReply(1)  # free again
 
 
 async def test_a_second_call_with_the_id_of_a_running_one_is_refused() -> None:

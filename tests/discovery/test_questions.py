@@ -242,6 +242,30 @@ async def test_services_that_were_not_surveyed_yet_are_surveyed_with_the_questio
             assert len((await discovery.ask(b"x", "answer", until=LONG)).answers) == 1
 
 
+async def test_a_question_with_a_name_is_not_sent_to_other_services() -> None:
+    got: list[bytes] = []
+
+    async def listen(peer: RawPeer) -> None:
+        while True:
+            header, message = await peer.recv()
+            got.append(message)
+            if b"equery" in message:
+                await peer.send(header, says(record("other")))
+
+    async with (
+        asking(echo) as discovery,
+        await RawPeer.connect(discovery.address) as peer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(listen, peer)
+        await aeventually(lambda: "other" in discovery.snapshot())
+        assert len((await discovery.ask(b"by name", "answer", until=LONG)).answers) == 1
+        await discovery.ask(b"to all", until=deadline(0.01))
+        await aeventually(lambda: any(b"to all" in each for each in got))
+        assert not any(b"by name" in each for each in got)
+        nursery.cancel_scope.cancel()
+
+
 async def test_services_without_questions_are_missing() -> None:
     async with (
         asking(echo) as discovery,

@@ -1,0 +1,78 @@
+"""Processes that a fault run starts, kills and starts again, and ports that survive them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from _child import fail
+from _contenders import HERE
+
+WAIT = 60.0  # seconds for any one event
+
+
+@contextmanager
+def _process(task: dict[str, Any], function: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run `function`, "module:name", in a process; `namespace`: in that host."""
+    words = [sys.executable, str(HERE / "_child.py"), function, json.dumps({**task, **more})]
+    if namespace := more.get("namespace"):
+        words = ["ip", "netns", "exec", namespace, *words]  # replaces itself: the pid is the program's
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    with open(task["processes"], "a") as listed:
+        listed.write(f"{process.pid}\n")
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(WAIT)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def said(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        fail(f"{process.args}: ended early")
+    told: dict[str, Any] = json.loads(line)
+    return told
+
+
+class Restarted:
+    """A process that is killed and started again."""
+
+    def __init__(self, task: dict[str, Any], function: str, **more: Any) -> None:
+        self._make = lambda: _process(task, function, **more)
+        self._context: Any = None
+        self.process: subprocess.Popen[str]
+
+    def start(self) -> dict[str, Any]:
+        """Start it, and return the line it prints when it is ready."""
+        self._context = self._make()
+        self.process = self._context.__enter__()
+        return said(self.process)
+
+    def kill(self) -> None:
+        """Send SIGKILL, and wait for the end."""
+        if self._context is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self._context.__exit__(None, None, None)
+            self._context = None
+
+
+def ports(count: int) -> list[str]:
+    """Return addresses whose ports are free, for listeners that are started again at the same one."""
+    held = [socket.socket() for _ in range(count)]
+    for each in held:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        each.bind(("127.0.0.1", 0))
+    found = [f"tcp://127.0.0.1:{each.getsockname()[1]}" for each in held]
+    for each in held:
+        each.close()
+    return found
