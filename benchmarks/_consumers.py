@@ -96,9 +96,9 @@ def publish(task: dict[str, Any]) -> None:
             number, begin = task["records"], time.perf_counter()
             while True:
                 due = task["records"] + int((time.perf_counter() - begin) * task["rate"])
-                for number in range(number, due):
-                    recorder.put(b"%016d" % number, topic="bench", protocol="sub")
-                    pub.send(b"%016d" % number)
+                for message in (b"%016d" % each for each in range(number, due)):
+                    recorder.put(message, topic="bench", protocol="sub")
+                    pub.send(message)
                 number = max(number, due)
                 await trio.sleep(0.005)
 

@@ -4,8 +4,8 @@
 
 A consumer begins at the first record, reads to the end and acknowledges every batch; the figures include the last
 confirmed acknowledgement. Each value is compared with its number. Following reads the journal of a running recorder and
-joins the live messages of its publisher; the figures are those until it is live. The journal's reader alone is measured beside it. The
-journal is in build/bench, or in NNGKIT_BENCH_FOLDER, for another disk.
+joins the live messages of its publisher; the figures are those until it is live. The journal's reader alone is measured
+beside it. The journal is in build/bench, or in NNGKIT_BENCH_FOLDER, for another disk.
 """
 
 from __future__ import annotations

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from nngkit.aio.calls import Client, Server
     from nngkit.aio.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
     from nngkit.aio.documents import Document, DocumentPeer
+    from nngkit.aio.fanout import Consumer
     from nngkit.aio.journal import Recorder
 
 __all__ = [
     "AsyncioIterator",
     "Client",
+    "Consumer",
     "Daemon",
     "DaemonClient",
     "Document",
@@ -48,6 +50,7 @@ _MODULES = {
     "calls": ("Client", "Server"),
     "discovery": ("Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"),
     "documents": ("Document", "DocumentPeer"),
+    "fanout": ("Consumer",),
     "journal": ("Recorder",),
 }
 _LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

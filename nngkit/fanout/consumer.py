@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, Self
 
 import trio
 
-from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.background import Background, UnderTrio, WakeUp, demand_trio
 from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, TimedOut
 from nngkit.fanout.consumer_messages import (
     Columns,
@@ -45,7 +45,7 @@ from nngkit.fanout.consumer_messages import (
     parse_reply,
 )
 from nngkit.fanout.consumer_state import Limits, Runs, check_name, runs_of
-from nngkit.fanout.delivery import Delivery, DeliveryBatch
+from nngkit.fanout.delivery import Delivery, DeliveryBatch, runs_in
 from nngkit.protocols import TLS, Req
 
 __all__ = ["Consumer", "ConsumerStats", "consumers"]
@@ -90,8 +90,6 @@ class Consumer(UnderTrio):
     server may take; None: no limit. `recv_max_size`: bytes of the largest reply. Entering raises ConfigError, TimedOut.
     """
 
-    _blocking = False
-
     def __init__(
         self,
         name: str,
@@ -122,7 +120,7 @@ class Consumer(UnderTrio):
         self._make_socket = partial(
             Req, dial=dial, lost="raise", resend=None, tls=tls, recv_max_size=recv_max_size, name=name
         )
-        self.stats = ConsumerStats()
+        self._stats = ConsumerStats()
 
     async def __aenter__(self) -> Self:
         self._entering()
@@ -169,6 +167,11 @@ class Consumer(UnderTrio):
             finally:
                 self._req.close()
 
+    @property
+    def stats(self) -> ConsumerStats:
+        """Current counters."""
+        return self._stats
+
     # Records
 
     def __aiter__(self) -> Self:
@@ -201,10 +204,10 @@ class Consumer(UnderTrio):
             self._arrived.extend(batches)
         columns = self._arrived.popleft()
         again = 0 if columns.counts is None else sum(count > 1 for count in columns.counts)
-        self.stats = replace(
-            self.stats,
-            received=self.stats.received + len(columns.offsets),
-            redelivered=self.stats.redelivered + again,
+        self._stats = replace(
+            self._stats,
+            received=self._stats.received + len(columns.offsets),
+            redelivered=self._stats.redelivered + again,
         )
         return DeliveryBatch(self, columns)
 
@@ -250,6 +253,21 @@ class Consumer(UnderTrio):
 
     # Acknowledgements
 
+    async def ack(self, *deliveries: Delivery | DeliveryBatch) -> None:
+        """Acknowledge records or batches; return when that is on disk. Raises NotStored, TimedOut, Closed."""
+        for ticket in [self._ack_soon(each.partition, runs_in(each)) for each in deliveries]:
+            await self._confirmed(ticket)
+
+    async def nak(self, *deliveries: Delivery | DeliveryBatch, delay: float = 0.0) -> None:
+        """Return records or batches, to be delivered again after `delay` seconds."""
+        for each in deliveries:
+            await self._settle("nak", each.partition, runs_in(each), delay)
+
+    async def term(self, *deliveries: Delivery | DeliveryBatch) -> None:
+        """Settle records or batches without success; return when that is on disk."""
+        for each in deliveries:
+            await self._settle("term", each.partition, runs_in(each))
+
     async def flush(self) -> None:
         """Wait until all acknowledgements are confirmed. Raises NotStored, TimedOut, Closed."""
         for ticket in (self._sending, self._ticket):
@@ -257,6 +275,7 @@ class Consumer(UnderTrio):
                 await self._confirmed(ticket)
 
     def _ack_soon(self, partition: int, runs: Runs) -> _Ticket:
+        demand_trio("Delivery.ack: use Consumer.ack")
         if self._ticket is None:
             self._ticket = _Ticket()
         self._ticket.runs.setdefault(partition, []).extend(runs)
@@ -281,7 +300,9 @@ class Consumer(UnderTrio):
             try:
                 for partition, runs in ticket.runs.items():
                     await self._settle("ack", partition, merged(runs))
-                    self.stats = replace(self.stats, confirmed=self.stats.confirmed + sum(count for _, count in runs))
+                    self._stats = replace(
+                        self._stats, confirmed=self._stats.confirmed + sum(count for _, count in runs)
+                    )
             except NngkitError as error:
                 ticket.error = error
             except trio.Cancelled:
@@ -321,7 +342,7 @@ class Consumer(UnderTrio):
                 pause = PAUSES[min(attempt, len(PAUSES) - 1)]
                 if deadline is not None and trio.current_time() + pause >= deadline:
                     raise TimedOut(f"consumer {self.name}: no reply from the server in {limit} s", limit) from error
-            self.stats = replace(self.stats, retries=self.stats.retries + 1)
+            self._stats = replace(self._stats, retries=self._stats.retries + 1)
             await trio.sleep(pause)
         raise AssertionError("unreachable")
 

@@ -1,4 +1,4 @@
-"""What a Consumer receives: records in batches of columns, and single records, each with its acknowledgement."""
+"""Records as a Consumer receives them, in batches of columns and single, each with its acknowledgement."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from nngkit.fanout.consumer_messages import Columns
-from nngkit.fanout.consumer_state import runs_of
+from nngkit.fanout.consumer_state import Runs, runs_of
 
 if TYPE_CHECKING:
     from nngkit.fanout.consumer import Consumer
 
-__all__ = ["Delivery", "DeliveryBatch"]
+__all__ = ["Delivery", "DeliveryBatch", "runs_in"]
 
 
 class DeliveryBatch:
@@ -131,3 +131,8 @@ class Delivery:
     async def progress(self) -> None:
         """Ask for another `ack_wait` before the record is delivered again."""
         await self._consumer._settle("progress", self.partition, [(self.offset, 1)])
+
+
+def runs_in(records: Delivery | DeliveryBatch) -> Runs:
+    """Return the offsets of a record or a batch."""
+    return [(records.offset, 1)] if isinstance(records, Delivery) else runs_of(records.offsets)

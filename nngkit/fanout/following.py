@@ -3,7 +3,7 @@
 ::
 
     async with Sub(dial="tcp://host:7000", topics="") as sub, Following(sub, "journal", number, topic="ticks") as ticks:
-        async for message in ticks:            # bytes; Missing for what nobody has
+        async for message in ticks:            # bytes; Missing for what is in neither
             ...
 
 A recorder stores what the publisher sends; this reads it from the offset `since` and joins it to what `sub` receives.

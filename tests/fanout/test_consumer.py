@@ -1,5 +1,6 @@
 """Consumers of a journal through a ConsumerServer: acknowledgement, redelivery, restarts."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,10 +9,18 @@ from typing import Any
 import pytest
 import trio
 
+from nngkit import aio, blocking
 from nngkit.errors import ConfigError, NotFound
 from nngkit.fanout import Consumer, ConsumerServer, Delivery
 from nngkit.journal import Recorder
+from nngkit.portal import the_portal
 from tests.fanout.journals import numbers, write
+
+
+@pytest.fixture(scope="module", autouse=True)
+def portal() -> None:
+    """Start the portal's thread, which lives as long as the process, before a test compares threads."""
+    the_portal()
 
 
 @asynccontextmanager
@@ -163,3 +172,28 @@ async def test_two_servers_do_not_share_a_name(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="another process has it"):
             async with Consumer("c", two.address):
                 pass
+
+
+async def test_consumers_for_asyncio_and_without_a_loop(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 4))
+
+    def block(address: str) -> list[bytes]:
+        with blocking.Consumer("c", address, records=1) as consumer:
+            found = [consumer.receive(), consumer.receive()]
+            consumer.ack(*found)
+            assert consumer.info()[0].settled == 2
+            with pytest.raises(ConfigError, match=r"Consumer\.ack"):
+                found[0].ack_soon()
+            return [each.value for each in found]
+
+    async def in_asyncio(address: str) -> list[bytes]:
+        async with aio.Consumer("c", address) as consumer:
+            found = [await anext(consumer), await consumer.receive()]
+            await consumer.ack(*found)
+            assert consumer.stats.confirmed == 2
+            return [each.value for each in found]
+
+    async with served(tmp_path / "j") as server:
+        with trio.fail_after(10):
+            assert await trio.to_thread.run_sync(block, server.address) == [b"0", b"1"]
+            assert await trio.to_thread.run_sync(lambda: asyncio.run(in_asyncio(server.address))) == [b"2", b"3"]

@@ -109,7 +109,7 @@ async def test_a_late_subscriber_gets_all_of_a_running_publisher(tmp_path: Path)
         nursery.cancel_scope.cancel()
 
 
-async def test_what_nobody_has_is_missing_and_a_live_gap_is_read_from_the_journal(tmp_path: Path) -> None:
+async def test_a_message_in_neither_is_missing_and_a_live_gap_is_read_from_the_journal(tmp_path: Path) -> None:
     async with (
         Pub(listen="tcp://127.0.0.1:0") as pub,
         Recorder(tmp_path / "j") as recorder,
