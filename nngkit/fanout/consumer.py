@@ -52,7 +52,7 @@ __all__ = ["Consumer", "ConsumerStats", "consumers"]
 
 UNLIMITED: Final = 1 << 30  # bytes: what a socket takes 0 for
 WAIT: Final = 5.0  # seconds that the server holds a fetch without records
-PAUSES: Final = (0.02, 0.1, 0.3, 1.0)  # seconds between tries to reach the server; the last one repeats
+PAUSES: Final = (0.02, 0.1, 0.3)  # seconds between tries to reach the server; the last one repeats
 MOST_RUNS: Final = 3000  # of one request: 48 of the 64 KiB that it may have
 PARTING: Final = 2.0  # seconds that closing may take to give back what is unread
 

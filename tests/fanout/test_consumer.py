@@ -10,10 +10,12 @@ import pytest
 import trio
 
 from nngkit import aio, blocking
-from nngkit.errors import ConfigError, NotFound
+from nngkit.errors import ConfigError, NngkitError, NotFound, NotStored, TooLarge
 from nngkit.fanout import Consumer, ConsumerServer, Delivery
-from nngkit.journal import Recorder
+from nngkit.fanout.consumer_messages import SettleRequest, parse_reply
+from nngkit.journal import Recorder, Retention
 from nngkit.portal import the_portal
+from nngkit.protocols import Req
 from tests.fanout.journals import numbers, write
 
 
@@ -197,3 +199,86 @@ async def test_consumers_for_asyncio_and_without_a_loop(tmp_path: Path) -> None:
         with trio.fail_after(10):
             assert await trio.to_thread.run_sync(block, server.address) == [b"0", b"1"]
             assert await trio.to_thread.run_sync(lambda: asyncio.run(in_asyncio(server.address))) == [b"2", b"3"]
+
+
+async def test_records_that_retention_took_are_skipped_and_counted(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 5))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address, records=1, ack_wait=0.1) as consumer:
+        assert (await take(consumer, 1))[0].offset == 0
+        async with Recorder(tmp_path / "j", retention=Retention(size=1)) as recorder:
+            await recorder.store(numbers(5, 6), topic="orders", protocol="test")
+        async with Recorder(tmp_path / "j") as recorder:
+            await recorder.store(numbers(6, 7), topic="orders", protocol="test")
+            with trio.fail_after(5):
+                while (each := await consumer.receive()).offset != 6:
+                    await each.ack()
+                await each.ack()
+                while (info := server.consumers("c")[0]).floor != 7:
+                    await trio.sleep(0.01)  # until offset 0, which is in flight, is to be delivered again
+    assert info.pending == 0
+    assert info.skipped >= 2
+
+
+async def test_a_record_that_the_consumer_cannot_receive_is_named(tmp_path: Path) -> None:
+    await write(tmp_path / "j", [b"x" * 100_000])
+    async with served(tmp_path / "j") as server:
+        async with Consumer("c", server.address, recv_max_size=50_000) as consumer:
+            with pytest.raises(TooLarge, match="offset 0 of partition 0"):
+                await take(consumer, 1)
+        async with Consumer("c", server.address) as consumer:
+            assert len((await take(consumer, 1))[0].value) == 100_000
+
+
+async def test_large_records_fill_a_reply_only_in_part(tmp_path: Path) -> None:
+    await write(tmp_path / "j", [b"x" * 300_000] * 10)
+    async with served(tmp_path / "j") as server, Consumer("c", server.address, recv_max_size=1 << 20) as consumer:
+        found = await take(consumer, 10)
+        assert [each.offset for each in found] == list(range(10))
+
+
+async def test_hostile_requests_get_a_refusal_and_disturb_no_other(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 2))
+    async with served(tmp_path / "j") as server, Req(dial=server.address) as req:
+        async with Consumer("c", server.address) as consumer:
+            for body in (b"", b"\xff" * 100, bytes(70_000), SettleRequest("none", "s", "ack", 0, [(0, 1)]).encode()):
+                with pytest.raises(NngkitError):
+                    parse_reply(await req.arequest(body, timeout=5), 1)
+            far = SettleRequest("c", "s", "ack", 0, [(1 << 60, 1000)])
+            assert parse_reply(await req.arequest(far.encode(), timeout=5), 1) == [0]
+            assert [each.offset for each in await take(consumer, 2)] == [0, 1]
+        assert server.bad == 3
+        assert not (tmp_path / "j" / "consumers" / "none.consumer").exists()
+
+
+async def test_an_ack_is_not_confirmed_while_the_disk_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address) as consumer:
+        (each,) = await take(consumer, 1)
+
+        def fail(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as failing:
+            failing.setattr("nngkit.fanout._consumer_file.os.fdatasync", fail)
+            failing.setattr("nngkit.fanout._consumer_file.os.fsync", fail)
+            with pytest.raises(NotStored, match="No space left"):
+                await each.ack()
+        await each.ack()
+    async with served(tmp_path / "j") as server:
+        (info,) = server.consumers("c")
+        assert (info.pending, info.floor) == (0, 1)
+
+
+async def test_unsealed_records_are_filtered_by_topic_with_keys_and_headers(tmp_path: Path) -> None:
+    async with (
+        Recorder(tmp_path / "j") as recorder,
+        served(tmp_path / "j") as server,
+        Consumer("c", server.address, topics=["a", "b"]) as consumer,
+    ):
+        for topic, key in (("a", b"k"), ("other", None), ("b", None)):
+            await recorder.store([b"v"], topic=topic, protocol="test", key=key, headers={"h": b"1"} if key else None)
+        found = await take(consumer, 2)
+        assert [(each.topic, each.key, each.headers, each.offset) for each in found] == [
+            ("a", b"k", (("h", b"1"),), 0),
+            ("b", None, (), 2),
+        ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from tests.cli.commands import ROOT, environment
 KILLS = int(os.environ.get("NNGKIT_KILLS", "4"))
 ACK_WAIT = 0.5
 READ_AHEAD = 1.0  # seconds that a record may be in a consumer that has read ahead, while another acknowledges it
-SLACK = 3.0  # seconds for a loaded machine, and for a server that was just killed
+SLACK = 8.0  # seconds for a loaded machine, and for a server that was just killed
 
 
 class Process:
@@ -99,9 +100,10 @@ async def test_kills_lose_no_ack_and_redelivery_is_in_time(tmp_path: Path) -> No
     after = [at - confirmed[offset] for at, word, offset in seen if word == "got" and offset in confirmed]
     waits = redelivery_waits(seen)
     assert waits
-    print(
-        f"{KILLS} kills, {recorded} records, {len(waits)} redeliveries after {max(waits):.2f} s at most, "
-        f"{sum(each > 0 for each in after)} deliveries seen after their ack, by {max(after):.3f} s at most"
+    sys.stdout.write(
+        f"{KILLS} kills, {recorded} records, {len(waits)} redeliveries after "
+        f"{statistics.median(waits):.2f} s (median) to {max(waits):.2f} s, "
+        f"{sum(each > 0 for each in after)} deliveries seen after their ack, by {max(after):.3f} s at most\n"
     )
     assert max(after) < READ_AHEAD
     assert max(waits) < ACK_WAIT + SLACK
