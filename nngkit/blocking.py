@@ -25,7 +25,7 @@ import atexit
 import functools
 import os
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
@@ -44,7 +44,9 @@ from nngkit.documents import document as _document
 from nngkit.documents import peer as _peer
 from nngkit.documents.threads import Document, as_in
 from nngkit.documents.versions import EditStream
+from nngkit.fanout import consumer as _consumer
 from nngkit.fanout import mesh as _mesh
+from nngkit.fanout.delivery import Delivery
 from nngkit.fanout.mesh_events import MeshMessage, MeshNeighbour, MeshStats
 from nngkit.hosted import Hosted, HostedProperty, direct_call, hosted_property, loop_call, signature_of
 from nngkit.loop_waits import asked_by, on_behalf
@@ -53,6 +55,7 @@ from nngkit.protocols import DEFAULT, Stats, Timeout
 
 __all__ = [
     "Client",
+    "Consumer",
     "Daemon",
     "DaemonClient",
     "DocumentPeer",
@@ -312,6 +315,29 @@ class Mesh(Blocking[_mesh.Mesh]):
     neighbours: HostedProperty[tuple[MeshNeighbour, ...]] = hosted_property(_mesh.Mesh.neighbours)
     stats: HostedProperty[MeshStats] = hosted_property(_mesh.Mesh.stats)
     socket_stats: HostedProperty[Stats] = hosted_property(_mesh.Mesh.socket_stats)
+
+
+class Consumer(Blocking[_consumer.Consumer]):
+    """Durable consumer of a journal: see nngkit.fanout.Consumer. Acknowledge with `ack`, not by a delivery's method."""
+
+    _of = _consumer.Consumer
+
+    @signature_of(_consumer.Consumer)
+    def __init__(self) -> None: ...
+
+    def __iter__(self) -> Iterator[Delivery]:
+        while True:
+            yield self.receive()
+
+    receive = _blocking_call(_consumer.Consumer.receive)
+    receive_batch = _blocking_call(_consumer.Consumer.receive_batch)
+    ack = _blocking_call(_consumer.Consumer.ack)
+    nak = _blocking_call(_consumer.Consumer.nak)
+    term = _blocking_call(_consumer.Consumer.term)
+    flush = _blocking_call(_consumer.Consumer.flush)
+    info = _blocking_call(_consumer.Consumer.info)
+    delete = _blocking_call(_consumer.Consumer.delete)
+    stats: HostedProperty[_consumer.ConsumerStats] = hosted_property(_consumer.Consumer.stats)
 
 
 class DocumentPeer(Blocking[_peer.DocumentPeer]):

@@ -11,6 +11,7 @@
     ├── RemoteError       the provider answered a call with an error
     ├── TimedOut          the timeout or deadline has passed (also a built-in TimeoutError)
     ├── Full              a queue is at its cap, and the socket is configured to raise
+    ├── SlowSubscriber    a subscriber fell behind over its limit, or was cut off by the publisher, and has left
     ├── BadMessage        bytes that violate the protocol
     ├── TooLarge          a message over its size limit
     ├── NotFound          the requested object does not exist
@@ -48,6 +49,7 @@ __all__ = [
     "OffsetGone",
     "RemoteError",
     "ServiceNotFound",
+    "SlowSubscriber",
     "StoreDamaged",
     "TimedOut",
     "TooLarge",
@@ -142,6 +144,16 @@ class TimedOut(NngkitError, TimeoutError):
 
 class Full(NngkitError):
     """The queue is at its cap and ``when_full="raise"`` is set; the message was not accepted."""
+
+
+class SlowSubscriber(NngkitError):
+    """The subscriber left: ``messages`` were unread, the oldest for ``age`` seconds. ``cut``: the publisher said so."""
+
+    def __init__(self, why: str, *, messages: int = 0, age: float = 0.0, cut: bool = False) -> None:
+        super().__init__(why)
+        self.messages = messages
+        self.age = age
+        self.cut = cut
 
 
 class BadMessage(NngkitError):

@@ -38,6 +38,7 @@ SHORT = {
         "20000",
     ],
     "mesh": ["--messages", "100000"],
+    "consumers": ["--records", "20000"],
     "large": ["--only", "C, 64 posted", "--only", "Zenoh"],
     "paced": ["--only", "nngkit trio", "--only", "NATS"],
     "pipeline": ["--only", "appended", "--only", "one record", "--only", "replay at 2,000"],

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from nngkit.aio.calls import Client, Server
     from nngkit.aio.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
     from nngkit.aio.documents import Document, DocumentPeer
-    from nngkit.aio.fanout import Mesh
+    from nngkit.aio.fanout import Consumer, Mesh
     from nngkit.aio.journal import Recorder
 
 __all__ = [
     "AsyncioIterator",
     "Client",
+    "Consumer",
     "Daemon",
     "DaemonClient",
     "Document",
@@ -50,7 +51,7 @@ _MODULES = {
     "calls": ("Client", "Server"),
     "discovery": ("Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"),
     "documents": ("Document", "DocumentPeer"),
-    "fanout": ("Mesh",),
+    "fanout": ("Consumer", "Mesh"),
     "journal": ("Recorder",),
 }
 _LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

@@ -1,20 +1,43 @@
-"""Fan-out for asyncio programs."""
+"""Fan-out for asyncio programs: meshes, durable consumers."""
 
 from __future__ import annotations
 
-from typing import ParamSpec, TypeVar
+from typing import Self
 
 from nngkit.aio._base import Aio, AsyncioIterator, awaited, iterated
+from nngkit.fanout import consumer as _consumer
 from nngkit.fanout import mesh as _mesh
+from nngkit.fanout.delivery import Delivery
 from nngkit.fanout.mesh_events import MeshMessage, MeshNeighbour, MeshStats
 from nngkit.hosted import HostedProperty, hosted_property, signature_of
 from nngkit.protocols import Stats
 
-__all__ = ["Mesh"]
+__all__ = ["Consumer", "Mesh"]
 
-T = TypeVar("T")
-R = TypeVar("R")
-P = ParamSpec("P")
+
+class Consumer(Aio[_consumer.Consumer]):
+    """Durable consumer of a journal: see nngkit.fanout.Consumer. Acknowledge with `ack`, not by a delivery's method."""
+
+    _of = _consumer.Consumer
+
+    @signature_of(_consumer.Consumer)
+    def __init__(self) -> None: ...
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        return await self.receive()
+
+    receive = awaited(_consumer.Consumer.receive)
+    receive_batch = awaited(_consumer.Consumer.receive_batch)
+    ack = awaited(_consumer.Consumer.ack)
+    nak = awaited(_consumer.Consumer.nak)
+    term = awaited(_consumer.Consumer.term)
+    flush = awaited(_consumer.Consumer.flush)
+    info = awaited(_consumer.Consumer.info)
+    delete = awaited(_consumer.Consumer.delete)
+    stats: HostedProperty[_consumer.ConsumerStats] = hosted_property(_consumer.Consumer.stats)
 
 
 class Mesh(Aio[_mesh.Mesh]):

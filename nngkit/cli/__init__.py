@@ -10,7 +10,7 @@ histogram.py     percentiles in bounded memory (pure)
 option_errors.py, suggestions.py, ports.py    parts of messages: option names, "did you mean", chosen ports
 cat/             nngkit cat, its shorthands, and the stand-ins nngcat and nanocat
 discovery/       discoverd, discover, resolve
-journal/         record, replay, journal, spark
+journal/         record, replay, consume, journal, spark
 tools/           bench, ping, top, doctor, device, completion, man
 doc/             nngkit doc, a file for each of its actions
 ===============  =====================================================================================

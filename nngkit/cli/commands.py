@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "device": "forward messages between two addresses: queue, forwarder, streamer, bus, pair",
     "record": "record the messages that sockets receive in a journal",
     "replay": "send the records of a journal again: at their pace, faster, or at full speed",
+    "consume": "process the records of a journal as a durable consumer, or serve it to consumers",
     "journal": "list, verify, count and export the records of a journal",
     "bench": "measure rates, drops and latencies of the six protocols",
     "ping": "measure round-trip times repeatedly",
@@ -59,7 +60,7 @@ STAND_INS: Final = {"nngcat", "nanocat", *PROGRAMS}
 PACKAGES: Final = {
     **dict.fromkeys(("cat", "nngcat", "nanocat"), "cat"),
     **dict.fromkeys(("ask", "call", "discoverd", "discover", "resolve", "serve", "watch"), "discovery"),
-    **dict.fromkeys(("journal", "record", "replay", "spark"), "journal"),
+    **dict.fromkeys(("consume", "journal", "record", "replay", "spark"), "journal"),
     **dict.fromkeys(("bench", "completion", "device", "doctor", "man", "ping", "top"), "tools"),
     "doc": "doc",
 }

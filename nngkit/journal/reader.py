@@ -26,7 +26,7 @@ from nngkit.journal.files import MANIFEST, SEGMENT, folder_of, logs_in, open_sto
 from nngkit.journal.logfile import open_log, read_head
 from nngkit.journal.manifest import ADVICE as MANIFEST_ADVICE
 from nngkit.journal.manifest import Manifest, Segment, check_journal, load_manifest
-from nngkit.journal.record import Record
+from nngkit.journal.record import RawRecord, Record
 from nngkit.journal.selection import ADVICE, Selection, Skipped, log_skipped
 
 if TYPE_CHECKING:
@@ -255,6 +255,29 @@ class Journal:
                         name = str(error.filename or error)
                         raise Damaged(name, "the file is missing", offset=at, advice=ADVICE) from error
                     at = self._behind(manifest, at, stop, selection)
+
+    def read_log(self, partition: int, start: int, end: int) -> Iterator[list[RawRecord]]:
+        """Yield the records from `start` on, below `end`, of the unsealed log that has `start`, without Arrow.
+
+        Decoding takes half the time of `read_batches`, which also reads what this does not: yields nothing if no log
+        has `start`. Raises Damaged.
+        """
+        folder = self.logs(partition)
+        logs = [] if folder is None else logs_in(folder)
+        number = max((number for number, (first, _) in enumerate(logs) if first <= start), default=None)
+        if folder is None or number is None:
+            return
+        head = read_head(folder)
+        bound = logs[number + 1][0] if number + 1 < len(logs) else end if head is None else head.end
+        stop = min(end, bound)
+        if start >= stop:
+            return
+        position = head.position if head is not None and head.first == logs[number][0] else None
+        try:
+            with open_log(logs[number][1]) as log:
+                yield from log.chunks(start, stop, stop=position)
+        except FileNotFoundError:  # sealed meanwhile
+            return
 
     def _behind(self, manifest: Manifest, at: int, stop: int, selection: Selection) -> int:
         """Report the missing file that should hold `at`; return the offset at which to continue."""

@@ -25,7 +25,7 @@ def test_the_table_in_the_document_is_up_to_date() -> None:
 def test_every_command_has_its_section() -> None:
     documents = [
         DOCUMENT,
-        *(DOCUMENT.with_name(name) for name in ("devices.md", "journal.md", "pipeline.md", "tools.md")),
+        *(DOCUMENT.with_name(name) for name in ("consumers.md", "devices.md", "journal.md", "pipeline.md", "tools.md")),
     ]
     headings = " ".join(re.findall(r"^## (.*)", "\n".join(each.read_text() for each in documents), re.MULTILINE))
     for command in COMMANDS:

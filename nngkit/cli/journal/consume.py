@@ -1,0 +1,245 @@
+"""`nngkit consume`: print or process the records of a journal as a durable consumer; serve a journal to consumers.
+
+::
+
+    $ nngkit consume --serve --journal ./journal --listen tcp://0.0.0.0:7100
+    $ nngkit consume billing --server tcp://host:7100 --exec './bill'      # acknowledged when it ends with 0
+    $ nngkit consume audit --journal ./journal --json                      # without a server: one process a name
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from nngkit.cli import options
+from nngkit.cli.journal.record_range import micros
+from nngkit.cli.output import columns, json_line, out, utc, wants_colour
+from nngkit.cli.stderr import say
+from nngkit.cli.tls import add_tls, tls_of
+from nngkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nngkit.fanout import Consumer, ConsumerInfo, Delivery
+
+__all__ = ["EPILOG", "add_arguments", "delivery_fields", "info_fields", "run"]
+
+EPILOG: Final = """\
+A record is delivered until it is acknowledged: after it was printed or --exec ended with 0 (--ack after), or as it
+arrives (--ack auto: at most once). A failed command is tried again after --retry seconds. Commands of one NAME share
+the records. --exec gets the value on standard input, and NNGKIT_TOPIC, NNGKIT_OFFSET, NNGKIT_PARTITION, NNGKIT_KEY
+(base64) and NNGKIT_DELIVERIES. docs/consumers.md has the guarantees."""
+NAME: Final = "nngkit consume"
+LONGEST_RUN: Final = 86_400.0
+
+
+def beginning(text: str) -> tuple[str, int]:
+    """Parse `--from`: earliest, latest, an offset, or a time."""
+    if text in ("earliest", "latest"):
+        return text, 0
+    if text.isascii() and text.isdigit():
+        return "offset", options.whole(text, 0, (1 << 63) - 1)
+    return "time", micros(text)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the consumer, created by its first use")
+    parser.add_argument("--server", metavar="URL", type=options.address, help="the server of consumers")
+    parser.add_argument("--journal", metavar="DIR", help="the journal, instead of a server")
+    parser.add_argument("--spool", metavar="DIR", help="for shared storage: the folder of the recorder's logs")
+    parser.add_argument("--state", metavar="DIR", help="the folder of positions (default: JOURNAL/consumers)")
+    parser.add_argument("--serve", action="store_true", help="serve --journal to consumers at --listen")
+    url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL", "default": []}
+    parser.add_argument("--listen", **url, help="with --serve: an address to listen at; may be repeated")
+    parser.add_argument("--info", action="store_true", help="print the position of NAME, or of all; consume nothing")
+    parser.add_argument("--delete", action="store_true", help="delete NAME and its position")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=beginning,
+        metavar="WHERE",
+        help="for a new NAME: earliest (default), latest, an offset, or a time as 2026-01-31T12:00:00Z",
+    )
+    parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may be repeated")
+    parser.add_argument("--exec", metavar="CMD", help="run this shell command for each record")
+    parser.add_argument("--ack", choices=("after", "auto"), default="after", help="when (default: after)")
+    options.add_seconds(parser, "--retry", 1.0, "pause before a failed command gets its record again")
+    parser.add_argument(
+        "--ack-wait", type=options.more_than_no_seconds, metavar="S", help="deliver again after S s (default: 30)"
+    )
+    count: dict[str, Any] = {"type": lambda text: options.whole(text, 1, (1 << 31) - 1), "metavar": "N"}
+    parser.add_argument("--max-deliver", **count, help="give a record up after N deliveries (default: never)")
+    parser.add_argument("--count", **count, help="end after N records")
+    parser.add_argument("--idle", type=options.seconds, metavar="S", help="end when no record has come for S seconds")
+    options.add(parser, "json")
+    add_tls(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Consume until a signal, or serve; return the exit code."""
+    import trio
+
+    if arguments.serve:
+        if arguments.journal is None or not arguments.listen:
+            raise ConfigError("--serve", "needs --journal and --listen")
+        return trio.run(_serve, arguments)
+    if arguments.listen:
+        raise ConfigError("--listen", "is for --serve")
+    if (arguments.server is None) == (arguments.journal is None):
+        raise ConfigError("--server", "give either it or --journal")
+    if arguments.name is None and not arguments.info:
+        raise ConfigError("NAME", "is required, unless with --serve or --info")
+    return trio.run(_consume, arguments)
+
+
+async def _serve(arguments: argparse.Namespace) -> int:
+    import trio
+
+    from nngkit.cli.signals import until_signal
+    from nngkit.fanout import ConsumerServer
+
+    tls = tls_of(arguments, *arguments.listen)
+    async with ConsumerServer(
+        arguments.journal, state=arguments.state, spool=arguments.spool, listen=arguments.listen, tls=tls
+    ) as server:
+        say(NAME, f"serves {arguments.journal}; listens at {', '.join(server.addresses)}")
+        return await until_signal(trio.sleep_forever)
+
+
+@asynccontextmanager
+async def _address(arguments: argparse.Namespace) -> AsyncIterator[str]:
+    """Yield the server's address; of one in this process for `--journal`."""
+    from nngkit.fanout import ConsumerServer
+
+    if arguments.server is not None:
+        yield arguments.server
+        return
+    async with ConsumerServer(
+        arguments.journal, state=arguments.state, spool=arguments.spool, listen="inproc://nngkit-consume"
+    ) as server:
+        yield server.address
+
+
+async def _consume(arguments: argparse.Namespace) -> int:
+    from nngkit.cli.signals import until_signal
+    from nngkit.fanout import Consumer, consumers
+
+    tls = tls_of(arguments, *([arguments.server] if arguments.server else []))
+    async with _address(arguments) as address:
+        if arguments.info:
+            _print(await consumers(address, arguments.name or "", tls=tls), arguments.json)
+            return 0
+        where, value = arguments.start or ("", 0)
+        async with Consumer(
+            arguments.name,
+            address,
+            start={"": None, "time": None, "offset": value}.get(where, where),
+            start_time=value if where == "time" else None,
+            topics=arguments.topic,
+            ack_wait=arguments.ack_wait,
+            max_deliver=arguments.max_deliver,
+            records=1 if arguments.exec else 1000,
+            tls=tls,
+        ) as consumer:
+            if arguments.delete:
+                await consumer.delete()
+                return 0
+            work = _Work(arguments, consumer)
+            return await until_signal(work.run) or work.code
+
+
+class _Work:
+    """Loop over the records."""
+
+    def __init__(self, arguments: argparse.Namespace, consumer: Consumer) -> None:
+        self.code = 0
+        self._arguments = arguments
+        self._consumer = consumer
+
+    async def run(self) -> None:
+        import trio
+
+        arguments, done = self._arguments, 0
+        while arguments.count is None or done < arguments.count:
+            delivery = None
+            with trio.move_on_after(float("inf") if arguments.idle is None else arguments.idle):
+                delivery = await self._consumer.receive()
+            if delivery is None:
+                break
+            if arguments.ack == "auto":
+                await delivery.ack()
+            if await self._handled(delivery):
+                done += 1
+                if arguments.ack == "after":
+                    delivery.ack_soon()
+            elif arguments.ack == "after":
+                await delivery.nak(arguments.retry)
+        await self._consumer.flush()
+
+    async def _handled(self, delivery: Delivery) -> bool:
+        if self._arguments.exec:
+            return await self._executed(delivery)
+        if self._arguments.json:
+            out(json_line(delivery_fields(delivery)))
+        else:
+            sys.stdout.buffer.write(delivery.value + b"\n")
+            sys.stdout.buffer.flush()
+        return True
+
+    async def _executed(self, delivery: Delivery) -> bool:
+        from nngkit.cli.shell import run_shell, shell_environment
+
+        variables = {
+            "NNGKIT_TOPIC": delivery.topic,
+            "NNGKIT_OFFSET": str(delivery.offset),
+            "NNGKIT_PARTITION": str(delivery.partition),
+            "NNGKIT_KEY": base64.b64encode(delivery.key or b"").decode(),
+            "NNGKIT_DELIVERIES": str(delivery.deliveries),
+        }
+        script = self._arguments.exec
+        ran = await run_shell(script, delivery.value, shell_environment(**variables), LONGEST_RUN)
+        if why := ran.failure():
+            say(NAME, f"offset {delivery.offset} of partition {delivery.partition}: {script}: {why}")
+        return not why
+
+
+def delivery_fields(delivery: Delivery) -> dict[str, Any]:
+    """Return a delivered record, bytes in base64; docs/schemas/consume.json."""
+    return {
+        "partition": delivery.partition,
+        "offset": delivery.offset,
+        "timestamp": delivery.timestamp,
+        "time": utc(delivery.timestamp / 1e6),
+        "topic": delivery.topic,
+        "key": None if delivery.key is None else base64.b64encode(delivery.key).decode(),
+        "headers": [{"key": name, "value": base64.b64encode(value).decode()} for name, value in delivery.headers],
+        "value": base64.b64encode(delivery.value).decode(),
+        "deliveries": delivery.deliveries,
+    }
+
+
+def info_fields(info: ConsumerInfo) -> dict[str, Any]:
+    """Return the state of a consumer in a partition; docs/schemas/consume.json."""
+    return {**asdict(info), "behind": info.behind}
+
+
+def _print(infos: list[ConsumerInfo], as_json: bool) -> None:
+    if as_json:
+        for info in infos:
+            out(json_line(info_fields(info)))
+        return
+    head = ("NAME", "PARTITION", "CURSOR", "BEHIND", "PENDING", "REDELIVERED", "GIVEN UP")
+    rows = [
+        (
+            each.name,
+            *map(str, (each.partition, each.cursor, each.behind, each.pending, each.redelivered, each.given_up)),
+        )
+        for each in infos
+    ]
+    out(columns(head, rows, wants_colour(sys.stdout)))

@@ -1,0 +1,27 @@
+"""Lock of a folder or name, held by one process: an open file."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from nngkit.errors import ConfigError
+
+__all__ = ["hold"]
+
+
+def hold(path: Path, what: str, advice: str) -> int:
+    """Lock `path`; return the descriptor that holds the lock. Raises ConfigError with `advice`, OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        by = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise ConfigError(what, f"{path}: another process has it ({by or 'unknown'}); {advice}", str(path)) from error
+    with contextlib.suppress(OSError):  # the text is for people only
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"pid {os.getpid()}\n".encode(), 0)
+    return descriptor

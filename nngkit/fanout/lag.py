@@ -1,0 +1,242 @@
+"""Numbers of published messages, and what a subscriber has missed of them. Pure: no clock, no socket, no loop.
+
+A publisher stamps each message with its id, the epoch of its run, a number, and the time: in a trailer after topic and
+body, so that any SUB still matches the topic (docs/wire.md). Numbers run over all topics, from 1, without a hole. A
+publisher sends every message to every subscriber, so a hole in the numbers is a loss, whatever topics are wanted.
+Heartbeats say the last number: a missing tail shows without a further message.
+
+`Accounts` has an account for each publisher, and turns stamped messages into events, in order.
+
+Invariants (tests/fanout/test_lag.py):
+
+1. From the first number of an account on: delivered + missed - late = the numbers up to the highest one known.
+2. No number is delivered twice.
+3. A message of an earlier run than the newest one is refused, and counted.
+4. A number that arrives after it was reported as missing is delivered as late; `missed` keeps it, `late` counts it.
+5. Memory is capped: accounts, and for each the ranges in which late messages are recognized.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, get_args
+
+__all__ = [
+    "HEARTBEAT",
+    "TRAILER_SIZE",
+    "Account",
+    "Accounts",
+    "Event",
+    "Gap",
+    "Heartbeat",
+    "Published",
+    "Refusal",
+    "Restarted",
+    "pack_trailer",
+    "read_trailer",
+]
+
+MAGIC: Final = b"nkL\x01"
+_TRAILER: Final = struct.Struct(">8sQQQ4s")  # publisher, epoch, number, time, magic
+TRAILER_SIZE: Final = _TRAILER.size
+"""Bytes that each message is longer."""
+HEARTBEAT: Final = b"\x00nngkit.heartbeat\x00"
+"""Topic of heartbeats. Their number is that of the last message, and is not counted on."""
+
+MOST_PUBLISHERS: Final = 1024
+MOST_RANGES: Final = 64
+MOST_NUMBER: Final = 2**63 - 1
+
+GapReason = Literal["lost", "slow"]
+Refusal = Literal["no number", "bad number", "duplicate", "earlier run", "over cap"]
+
+
+class Published(NamedTuple):
+    """A message: topic and body as they were published, without the trailer.
+
+    publisher  its id, 8 bytes
+    epoch      start of its run, microseconds since 1970
+    number     of the message in that run, from 1, over all topics
+    time       of publication, microseconds since 1970, by the publisher's clock
+    late       it was reported as missing before
+    """
+
+    data: bytes
+    publisher: bytes
+    epoch: int
+    number: int
+    time: int
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Messages that are not delivered: `count` of the numbers `first` to `last`, both included.
+
+    `reason`: "lost" - they did not arrive; which topics they had is not known. "slow" - they arrived, and the program
+    read too slowly.
+    """
+
+    publisher: bytes
+    epoch: int
+    first: int
+    last: int
+    count: int
+    reason: GapReason = "lost"
+
+
+class Restarted(NamedTuple):
+    """A publisher has begun a new run. Of the run `before` its messages up to `last` are accounted for."""
+
+    publisher: bytes
+    epoch: int
+    before: int
+    last: int
+
+
+class Heartbeat(NamedTuple):
+    """A publisher's last number, and what it says about itself. A gap that it shows precedes it."""
+
+    publisher: bytes
+    epoch: int
+    number: int
+    time: int
+    body: bytes
+
+
+Event = Published | Gap | Restarted | Heartbeat
+
+
+def pack_trailer(publisher: bytes, epoch: int, number: int, time: int) -> bytes:
+    """Return the trailer of a message."""
+    return _TRAILER.pack(publisher, epoch, number, time, MAGIC)
+
+
+def read_trailer(message: bytes) -> tuple[bytes, int, int, int] | None:
+    """Return publisher, epoch, number and time of a message; None if it has no trailer."""
+    if len(message) < TRAILER_SIZE or message[-len(MAGIC) :] != MAGIC:
+        return None
+    publisher, epoch, number, time, _ = _TRAILER.unpack_from(message, len(message) - TRAILER_SIZE)
+    return publisher, epoch, number, time
+
+
+class Account:
+    """Numbers of one publisher's run. `next`: the lowest that was neither delivered nor reported as missing."""
+
+    __slots__ = ("delivered", "epoch", "late", "missed", "next", "publisher", "ranges")
+
+    def __init__(self, publisher: bytes, epoch: int, next: int) -> None:
+        self.publisher = publisher
+        self.epoch = epoch
+        self.next = next
+        self.delivered = self.missed = self.late = 0
+        self.ranges: list[tuple[int, int]] = []  # reported as missing, ascending; over a cap the oldest are forgotten
+
+    def skip(self, until: int) -> Gap | None:
+        """Report the numbers below `until` as missing; None if none is."""
+        first = self.next
+        if until <= first:
+            return None
+        self.missed += until - first
+        self.ranges.append((first, until - 1))
+        if len(self.ranges) > MOST_RANGES:
+            del self.ranges[0]
+        self.next = until
+        return Gap(self.publisher, self.epoch, first, until - 1, until - first)
+
+    def fill(self, number: int) -> bool:
+        """Return True if `number` was reported as missing and is known as such; it is no longer."""
+        for index, (first, last) in enumerate(self.ranges):
+            if first <= number <= last:
+                parts = ((first, number - 1), (number + 1, last))
+                self.ranges[index : index + 1] = [part for part in parts if part[0] <= part[1]]
+                self.late += 1
+                self.delivered += 1
+                return True
+        return False
+
+
+class Accounts:
+    """Accounts of the publishers that a subscriber hears. `refused` counts messages by Refusal.
+
+    A publisher that is heard for the first time begins with the number that is heard.
+    """
+
+    def __init__(self) -> None:
+        self.refused: dict[Refusal, int] = dict.fromkeys(get_args(Refusal), 0)
+        self._accounts: OrderedDict[bytes, Account] = OrderedDict()
+
+    def get(self, publisher: bytes) -> Account | None:
+        """Return the account of a publisher."""
+        return self._accounts.get(publisher)
+
+    def all(self) -> list[Account]:
+        """Return the accounts, those first that began first."""
+        return list(self._accounts.values())
+
+    def begin(self, publisher: bytes, epoch: int, next: int) -> None:
+        """Begin at a number, as after a snapshot: earlier ones are duplicates. Without effect in a later run."""
+        account = self._accounts.get(publisher)
+        if account is None or account.epoch < epoch:
+            self._open(publisher, epoch, next)
+        elif account.epoch == epoch and account.next < next:
+            account.next = next
+
+    def receive(self, messages: Sequence[bytes]) -> list[Event]:
+        """Return the events of received messages, in order."""
+        events: list[Event] = []
+        accounts, unpack = self._accounts, _TRAILER.unpack_from
+        for message in messages:
+            length = len(message) - TRAILER_SIZE
+            if length < 0 or message[-4:] != MAGIC:
+                self.refused["no number"] += 1
+                continue
+            publisher, epoch, number, time, _ = unpack(message, length)
+            account = accounts.get(publisher)
+            data = message[:length]
+            if account is not None and account.next == number and account.epoch == epoch and data[:1] != b"\0":
+                account.next = number + 1
+                account.delivered += 1
+                events.append(Published(data, publisher, epoch, number, time))
+            else:
+                self._unusual(Published(data, publisher, epoch, number, time), account, events)
+        return events
+
+    def _unusual(self, message: Published, account: Account | None, events: list[Event]) -> None:
+        """Account for a message that does not simply follow the one before."""
+        data, publisher, epoch, number, time, _ = message
+        beat = data.startswith(HEARTBEAT)
+        if not (0 if beat else 1) <= number <= MOST_NUMBER:
+            self.refused["bad number"] += 1
+            return
+        if account is None:
+            account = self._open(publisher, epoch, number + beat)
+        elif epoch < account.epoch:
+            self.refused["earlier run"] += 1
+            return
+        elif epoch > account.epoch:
+            events.append(Restarted(publisher, epoch, account.epoch, account.next - 1))
+            account = self._open(publisher, epoch, 1)  # a run begins with 1, so its missing messages are known
+        if (gap := account.skip(number + beat)) is not None:
+            events.append(gap)
+        if beat:
+            events.append(Heartbeat(publisher, epoch, number, time, data[len(HEARTBEAT) :]))
+        elif number == account.next:
+            account.next += 1
+            account.delivered += 1
+            events.append(message)
+        elif account.fill(number):
+            events.append(message._replace(late=True))
+        else:
+            self.refused["duplicate"] += 1
+
+    def _open(self, publisher: bytes, epoch: int, next: int) -> Account:
+        account = self._accounts[publisher] = Account(publisher, epoch, next)
+        self._accounts.move_to_end(publisher)
+        if len(self._accounts) > MOST_PUBLISHERS:
+            self._accounts.popitem(last=False)
+            self.refused["over cap"] += 1
+        return account

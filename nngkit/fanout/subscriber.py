@@ -1,0 +1,400 @@
+"""Subscriber that knows what it missed, how far it is behind, and how to catch up.
+
+::
+
+    async with Subscriber("tcp://127.0.0.1:7000", topics="weather.") as subscriber:
+        async for event in subscriber:
+            match event:
+                case Published(data): ...
+                case Gap(count=count): ...            # in the place of what is missing
+
+    async for message in subscriber.messages(): ...   # without the other events
+
+It reads its sockets all the time, so that nothing piles up in the network, and keeps what the program has not read yet
+in a capped backlog (backlog.py). Runs under trio.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import trio
+
+from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, SlowSubscriber, TimedOut, TooLarge
+from nngkit.fanout.backlog import Backlog, HighWater, Policy, Unread
+from nngkit.fanout.lag import TRAILER_SIZE, Accounts, Event, Gap, Heartbeat, Published, Refusal
+from nngkit.fanout.publishing_messages import (
+    PAGE_LIMIT,
+    Position,
+    PositionReply,
+    PublisherHeartbeat,
+    Refused,
+    SnapshotPage,
+    SnapshotQuery,
+    parse_reply,
+)
+from nngkit.fanout.synchronizing import Source, Synchronized
+from nngkit.protocols import TLS, Req, Sub
+
+__all__ = ["Subscriber", "SubscriberLag", "SubscriberStats"]
+
+log = logging.getLogger("nngkit.fanout")
+
+TURN: Final = 256  # messages examined in one turn of the loop, under a millisecond
+PAUSES: Final = (0.05, 0.2, 1.0)  # seconds between tries to get a snapshot
+UNHEARD: Final = 5.0  # seconds that a request to a publisher may take
+
+Topics = str | bytes | Iterable[str | bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberLag:
+    """How far a subscriber is behind one publisher.
+
+    publisher  its id
+    behind     messages that were published, and neither received nor reported as missing; as of the last report
+    missed     messages that were reported as missing, and have not come late
+    """
+
+    publisher: bytes
+    behind: int
+    missed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberStats:
+    """Counters of messages, and what is `unread` now, the oldest for `age` seconds.
+
+    received   with a number, of all topics; those that came late among them
+    missed     reported in Gap events as "lost", less those that came late
+    late       came after they were reported as missing
+    dropped    received and not read, in Gap events as "slow"
+    refused    by reason: no number (not of a Publisher), bad number, duplicate, earlier run, over cap
+    snapshots  that were received
+    """
+
+    received: int
+    missed: int
+    late: int
+    dropped: int
+    refused: dict[Refusal, int]
+    snapshots: int
+    unread: int
+    age: float
+
+
+class Subscriber(UnderTrio):
+    """SUB that accounts for every number; use it with `async with`, under trio. Iterating yields its events.
+
+    dial        addresses of publishers
+    topics      prefixes of the messages that are yielded; gaps concern all topics, as a lost message's is not known
+    policy      at the high-water mark: "report", "resync" or "raise", see backlog.py; "resync" also at each gap
+    high_water  caps on what is unread
+    last        begin with the publisher's last message of each topic, then live ones: Synchronized says from where
+    id          by which publishers know it; default: new
+    recv_max_size  bytes of the largest message; TLS as for every socket
+
+    The events: Published, Gap, Restarted, Lagging, CaughtUp, Synchronized; of a publisher in the order of its numbers.
+    Entering raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        dial: str | Iterable[str],
+        topics: Topics = b"",
+        *,
+        policy: Policy = "report",
+        high_water: HighWater | None = None,
+        last: bool = False,
+        id: str | None = None,
+        tls: TLS | None = None,
+        recv_max_size: int = 1 << 20,
+    ) -> None:
+        if policy not in ("report", "resync", "raise"):
+            raise ConfigError("policy", f"{policy!r} is none of report, resync, raise", policy)
+        self._dial = (dial,) if isinstance(dial, str) else tuple(dial)
+        wanted = (topics,) if isinstance(topics, (str, bytes)) else topics
+        prefixes = tuple(topic.encode() if isinstance(topic, str) else topic for topic in wanted)
+        self._prefixes = () if b"" in prefixes else prefixes
+        if not prefixes:
+            raise ConfigError("topics", "none: b'' is the prefix of all", topics)
+        self.id = os.urandom(8).hex() if id is None else id
+        if not 0 < len(self.id.encode()) <= 64:
+            raise ConfigError("id", f"{id!r} is not text of 1 to 64 bytes", id)
+        self._policy = policy
+        self._keeps_state = last or policy == "resync"
+        self._tls = tls
+        self._largest = recv_max_size
+        self._high_water = high_water or HighWater()
+        self._accounts = Accounts()
+        self._backlog = Backlog(self._high_water, policy)
+        self._sources: dict[bytes, Source] = {}
+        self._behind: Counter[bytes] = Counter()
+        self._snapshots = 0
+        self._failure: SlowSubscriber | None = None
+        self._background = Background()
+
+    async def __aenter__(self) -> Self:
+        self._entering()
+        self._wake = WakeUp()
+        self._open = True
+        self._subs: list[Sub] = []
+        try:
+            for address in self._dial:
+                # everything is received: a number is accounted for whatever its topic
+                largest = self._largest and self._largest + TRAILER_SIZE
+                self._subs.append(Sub(dial=address, topics=b"", recv_max_size=largest, tls=self._tls))
+            await self._background.open()
+        except BaseException:
+            self._close()
+            raise
+        for address, sub in zip(self._dial, self._subs, strict=True):
+            self._background.start(self._receive_all, address, sub)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open = False
+        self._close()
+        await self._background.close(kind, value, traceback)
+
+    def _close(self) -> None:
+        for sub in self._subs:
+            sub.close(0.0)
+
+    # Events
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Unread | Synchronized:
+        return await self.receive()
+
+    async def receive(self) -> Unread | Synchronized:
+        """Return the next event, waiting for one. If cancelled, none is lost. Raises SlowSubscriber, Closed."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            if self._failure is not None:
+                raise self._failure.again()
+            event: Unread | Synchronized | None = self._backlog.take(trio.current_time())
+            if event is not None:
+                return event
+            if not self._open:
+                raise Closed("the subscriber is closed")
+            await self._wake.wait()
+
+    async def messages(self) -> AsyncIterator[Published]:
+        """Yield the messages only. Raises SlowSubscriber, Closed."""
+        while True:
+            event = await self.receive()
+            if type(event) is Published:
+                yield event
+
+    def lag(self) -> tuple[SubscriberLag, ...]:
+        """Return how far it is behind each publisher."""
+        return tuple(
+            SubscriberLag(each.publisher, self._behind[each.publisher], each.missed - each.late)
+            for each in self._accounts.all()
+        )
+
+    @property
+    def stats(self) -> SubscriberStats:
+        """The counters."""
+        accounts = self._accounts.all()
+        unread = self._backlog.lag(trio.current_time())
+        return SubscriberStats(
+            received=sum(each.delivered for each in accounts),
+            missed=sum(each.missed - each.late for each in accounts),
+            late=sum(each.late for each in accounts),
+            dropped=self._backlog.dropped,
+            refused=dict(self._accounts.refused),
+            snapshots=self._snapshots,
+            unread=unread.messages,
+            age=unread.age,
+        )
+
+    async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
+        """Wait until `n` publishers are connected. Raises TimedOut, Closed."""
+        deadline = float("inf") if timeout is None else trio.current_time() + timeout
+        while (found := sum(len(sub.pipes) for sub in self._subs)) < n:
+            if trio.current_time() >= deadline:
+                raise TimedOut(f"{found} of {n} publishers are connected", timeout)
+            await trio.sleep(0.005)
+
+    # Receiving
+
+    async def _receive_all(self, address: str, sub: Sub) -> None:
+        while True:
+            try:
+                received = await sub.arecv_many(TURN)
+            except Closed:
+                return
+            self._account(address, self._accounts.receive(received))
+            await trio.lowlevel.checkpoint()
+
+    def _account(self, address: str, events: Sequence[Event]) -> None:
+        prefixes, ready = self._prefixes, []
+        for event in events:
+            if type(event) is Heartbeat:
+                self._hear(address, event)
+                continue
+            if prefixes and type(event) is Published and not event.data.startswith(prefixes):
+                continue
+            source = self._sources.get(event.publisher)
+            if source is None and self._keeps_state and not isinstance(event, Heartbeat):
+                source = self._sources[event.publisher] = Source(event.publisher, self._high_water)
+            if source is None:
+                ready.append(event)
+                continue
+            ready += source.receive(event)
+            if self._policy == "resync" and type(event) is Gap:
+                source.begin()
+        self._put(ready)
+
+    def _put(self, events: Sequence[Unread | Synchronized], *, forced: bool = False) -> None:
+        now = trio.current_time()
+        if self._backlog.put(events, now, forced=forced):
+            unread = self._backlog.lag(now)
+            self._backlog.clear()
+            if self._policy == "raise":
+                self._leave(f"{unread.messages} messages are unread, the oldest for {unread.age:.1f} s", unread)
+            else:
+                for source in self._sources.values():
+                    source.begin()
+        self._wake.wake()
+
+    def _leave(self, why: str, unread: object = None, *, cut: bool = False) -> None:
+        lag = self._backlog.lag(trio.current_time()) if unread is None else unread
+        self._failure = SlowSubscriber(why, messages=lag.messages, age=lag.age, cut=cut)  # type: ignore[attr-defined]
+        self._close()
+        self._wake.wake()
+
+    # Publishers
+
+    def _hear(self, address: str, beat: Heartbeat) -> None:
+        """Begin to report to a publisher that is heard of for the first time, in this run."""
+        source = self._sources.get(beat.publisher)
+        if source is None:
+            source = self._sources[beat.publisher] = Source(
+                beat.publisher, self._high_water, live=not self._keeps_state
+            )
+        if source.epoch == beat.epoch:
+            return
+        try:
+            told = PublisherHeartbeat.parse(beat.body, address)
+        except (BadMessage, TooLarge) as error:
+            log.warning("%s: a heartbeat is ignored: %s", address, error)
+            source.epoch = beat.epoch
+            self._put(source.give_up())
+            return
+        source.epoch = beat.epoch
+        if not told.keeps:
+            self._put(source.give_up())
+        if told.control:
+            self._background.start(self._follow, source, beat.epoch, _reachable(told.control, address), told)
+
+    async def _follow(self, source: Source, epoch: int, control: str, told: PublisherHeartbeat) -> None:
+        """Report to a publisher's run, and get its snapshots, until there is a newer one."""
+        largest = PAGE_LIMIT + self._largest + (1 << 16)
+        try:
+            req = Req(dial=control, lost="raise", resend=None, recv_max_size=largest, tls=self._tls)
+        except NngkitError as error:
+            log.warning("%s: its publisher cannot be reported to: %s", control, error)
+            self._put(source.give_up())
+            return
+        async with req, trio.open_nursery() as nursery:
+            nursery.start_soon(self._report, source, req, epoch, told.interval)
+            if told.keeps and self._keeps_state:
+                nursery.start_soon(self._synchronize, source, req, epoch, largest)
+            while source.epoch == epoch and self._failure is None and self._open:
+                await source.changed.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _report(self, source: Source, req: Req, epoch: int, interval: float) -> None:
+        while True:
+            account = self._accounts.get(source.publisher)
+            number = 0 if account is None or account.epoch != epoch else account.next - 1
+            missed = 0 if account is None else account.missed - account.late
+            unread = self._backlog.lag(trio.current_time())
+            report = Position(self.id, epoch, number, missed, unread.messages, unread.age)
+            try:
+                reply = parse_reply(await req.arequest(report.encode(), timeout=UNHEARD), PAGE_LIMIT)
+            except (Lost, TimedOut, BadMessage, TooLarge):
+                reply = None
+            except Closed:
+                return
+            if isinstance(reply, PositionReply) and reply.epoch == epoch:
+                self._behind[source.publisher] = max(0, reply.number - self._accounted(source.publisher, epoch))
+                if reply.cut:
+                    self._leave(f"the publisher has cut it off: {reply.cut}", cut=True)
+                    return
+            # not all at the same time
+            await trio.sleep(interval * random.uniform(0.9, 1.1))
+
+    def _accounted(self, publisher: bytes, epoch: int) -> int:
+        account = self._accounts.get(publisher)
+        return account.next - 1 if account is not None and account.epoch == epoch else 0
+
+    async def _synchronize(self, source: Source, req: Req, epoch: int, largest: int) -> None:
+        """Get a snapshot whenever the source needs one."""
+        tries = 0
+        while True:
+            while not source.joining:
+                await source.changed.wait()
+            source.restart()
+            pages = await self._pages(req, epoch, largest)
+            if pages is None:
+                await trio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
+                tries += 1
+                continue
+            tries = 0
+            self._snapshots += 1
+            number = pages[0].number
+            rows = [row for page in pages for row in page.messages]
+            prefixes = self._prefixes or (b"",)
+            messages = [
+                Published(data, source.publisher, epoch, at, time)
+                for at, time, data in rows
+                if data.startswith(prefixes)
+            ]
+            done = source.join(epoch, number, messages)
+            if done is not None:
+                self._accounts.begin(source.publisher, epoch, number + 1)
+                self._put(done, forced=True)
+
+    async def _pages(self, req: Req, epoch: int, largest: int) -> list[SnapshotPage] | None:
+        """Return the pages of a snapshot; None if they did not all come."""
+        pages: list[SnapshotPage] = []
+        while not pages or pages[-1].more:
+            query = SnapshotQuery(self.id, pages[0].number if pages else 0, len(pages))
+            try:
+                reply = parse_reply(await req.arequest(query.encode(), timeout=UNHEARD), largest)
+            except (Lost, TimedOut, BadMessage, TooLarge) as error:
+                log.debug("no snapshot: %s", error)
+                return None
+            if isinstance(reply, Refused):
+                log.warning("no snapshot: %s", reply.why)
+                return None
+            if not isinstance(reply, SnapshotPage) or reply.epoch != epoch:
+                return None
+            pages.append(reply)
+        return pages
+
+
+def _reachable(control: str, address: str) -> str:
+    """Return the control address, with the host that was dialed in place of a wildcard."""
+    scheme, _, rest = control.partition("://")
+    host, colon, port = rest.rpartition(":")
+    if host not in ("0.0.0.0", "[::]", "*", "") or not colon:
+        return control
+    dialed = address.partition("://")[2].partition("/")[0].rpartition(":")[0]
+    return f"{scheme}://{dialed}:{port}"

@@ -1,0 +1,285 @@
+"""Consumers of a journal through a ConsumerServer: acknowledgement, redelivery, restarts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from nngkit import aio, blocking
+from nngkit.errors import ConfigError, NngkitError, NotFound, NotStored, TooLarge
+from nngkit.fanout import Consumer, ConsumerServer, Delivery
+from nngkit.fanout.consumer_messages import SettleRequest, parse_reply
+from nngkit.journal import Recorder, Retention
+from nngkit.portal import the_portal
+from nngkit.protocols import Req
+from tests.fanout.journals import numbers, write
+
+
+@pytest.fixture(scope="module", autouse=True)
+def portal() -> None:
+    """Start the portal's thread, which lives as long as the process, before a test compares threads."""
+    the_portal()
+
+
+@asynccontextmanager
+async def served(journal: Path, **options: Any) -> AsyncIterator[ConsumerServer]:
+    async with ConsumerServer(journal, listen="tcp://127.0.0.1:0", **options) as server:
+        yield server
+
+
+async def take(consumer: Consumer, count: int) -> list[Delivery]:
+    found: list[Delivery] = []
+    with trio.fail_after(5):
+        async for delivery in consumer:
+            found.append(delivery)
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_a_consumer_gets_each_record_once_in_order(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 3000))
+    async with served(tmp_path / "j") as server, Consumer("all", server.address) as consumer:
+        found = await take(consumer, 3000)
+        assert [each.value for each in found] == numbers(0, 3000)
+        assert [each.offset for each in found] == list(range(3000))
+        for each in found:
+            each.ack_soon()
+        await consumer.flush()
+        (info,) = await consumer.info()
+        assert (info.floor, info.pending, info.settled) == (3000, 0, 3000)
+
+
+async def test_an_acknowledged_record_does_not_come_again_after_a_restart(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 10))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address, ack_wait=0.1) as consumer:
+        for each in (await take(consumer, 10))[::2]:
+            await each.ack()
+    async with served(tmp_path / "j") as server, Consumer("c", server.address) as consumer:
+        found = await take(consumer, 5)
+        assert [each.offset for each in found] == [1, 3, 5, 7, 9]
+        assert {each.deliveries for each in found} == {2}
+
+
+async def test_a_record_without_ack_is_delivered_again_after_ack_wait(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address, ack_wait=0.2) as consumer:
+        first = (await take(consumer, 1))[0]
+        started = trio.current_time()
+        second = (await take(consumer, 1))[0]
+        assert 0.1 < trio.current_time() - started < 1.0
+        assert (first.offset, first.deliveries, second.offset, second.deliveries) == (0, 1, 0, 2)
+
+
+async def test_a_consumer_follows_a_running_recorder(tmp_path: Path) -> None:
+    async with (
+        Recorder(tmp_path / "j") as recorder,
+        served(tmp_path / "j") as server,
+        Consumer("c", server.address) as consumer,
+    ):
+        for number in range(5):
+            await recorder.store([b"%d" % number], topic="t", protocol="test")
+            (each,) = await take(consumer, 1)
+            assert each.value == b"%d" % number
+            await each.ack()
+
+
+async def test_two_consumers_of_one_name_share_the_records(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 100))
+    async with (
+        served(tmp_path / "j") as server,
+        Consumer("c", server.address, records=10) as one,
+        Consumer("c", server.address, records=10) as two,
+    ):
+        found = [*await take(one, 20), *await take(two, 20)]
+        assert len({each.offset for each in found}) == 40
+
+
+async def test_nak_term_and_max_deliver(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 3))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address, max_deliver=2) as consumer:
+        zero, one, two = await take(consumer, 3)
+        await zero.nak()
+        await one.term()
+        await two.nak(0.05)
+        again = await take(consumer, 2)
+        assert [(each.offset, each.deliveries) for each in again] == [(0, 2), (2, 2)]
+        await again[0].nak()
+        await again[1].ack()
+        (info,) = await consumer.info()
+        assert (info.given_up, info.pending, info.floor) == (1, 0, 3)
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "", "x" * 65, "a b", "-x"])
+async def test_a_name_with_a_path_is_one_clear_line(name: str) -> None:
+    with pytest.raises(ConfigError, match="is not 1 to 64 letters") as caught:
+        Consumer(name, "tcp://127.0.0.1:1")
+    assert "\n" not in str(caught.value)
+
+
+async def test_other_options_for_a_known_name_are_refused(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as server:
+        async with Consumer("c", server.address, ack_wait=5.0):
+            pass
+        with pytest.raises(ConfigError, match=r"ack_wait=5\.0, not 6\.0"):
+            async with Consumer("c", server.address, ack_wait=6.0):
+                pass
+
+
+async def test_starts_and_topics(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 10), topic="a")
+    await write(tmp_path / "j", numbers(10, 20), topic="b")
+    async with served(tmp_path / "j") as server:
+        async with Consumer("offset", server.address, start=15) as consumer:
+            assert (await take(consumer, 1))[0].offset == 15
+        async with Consumer("topic", server.address, topics="b") as consumer:
+            found = await take(consumer, 10)
+            assert {each.topic for each in found} == {"b"}
+            assert found[0].offset == 10
+        async with Consumer("latest", server.address, start="latest") as consumer:
+            await write(tmp_path / "j", [b"new"])
+            assert (await take(consumer, 1))[0].value == b"new"
+
+
+async def test_records_that_were_read_ahead_are_given_back_at_once(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 100))
+    async with served(tmp_path / "j") as server:
+        async with Consumer("c", server.address, records=10) as consumer:
+            for each in await take(consumer, 5):
+                await each.ack()
+        async with Consumer("c", server.address) as consumer:
+            found = await take(consumer, 95)
+            assert [each.offset for each in found] == list(range(5, 100))
+            assert {each.deliveries for each in found} == {1}
+
+
+async def test_a_deleted_consumer_is_gone(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address) as consumer:
+        await take(consumer, 1)
+        await consumer.delete()
+        with pytest.raises(NotFound):
+            await take(consumer, 1)
+        assert server.consumers() == []
+
+
+async def test_two_servers_do_not_share_a_name(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as one, served(tmp_path / "j") as two, Consumer("c", one.address):
+        with pytest.raises(ConfigError, match="another process has it"):
+            async with Consumer("c", two.address):
+                pass
+
+
+async def test_consumers_for_asyncio_and_without_a_loop(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 4))
+
+    def block(address: str) -> list[bytes]:
+        with blocking.Consumer("c", address, records=1) as consumer:
+            found = [consumer.receive(), consumer.receive()]
+            consumer.ack(*found)
+            assert consumer.info()[0].settled == 2
+            with pytest.raises(ConfigError, match=r"Consumer\.ack"):
+                found[0].ack_soon()
+            return [each.value for each in found]
+
+    async def in_asyncio(address: str) -> list[bytes]:
+        async with aio.Consumer("c", address) as consumer:
+            found = [await anext(consumer), await consumer.receive()]
+            await consumer.ack(*found)
+            assert consumer.stats.confirmed == 2
+            return [each.value for each in found]
+
+    async with served(tmp_path / "j") as server:
+        with trio.fail_after(10):
+            assert await trio.to_thread.run_sync(block, server.address) == [b"0", b"1"]
+            assert await trio.to_thread.run_sync(lambda: asyncio.run(in_asyncio(server.address))) == [b"2", b"3"]
+
+
+async def test_records_that_retention_took_are_skipped_and_counted(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 5))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address, records=1, ack_wait=0.1) as consumer:
+        assert (await take(consumer, 1))[0].offset == 0
+        async with Recorder(tmp_path / "j", retention=Retention(size=1)) as recorder:
+            await recorder.store(numbers(5, 6), topic="orders", protocol="test")
+        async with Recorder(tmp_path / "j") as recorder:
+            await recorder.store(numbers(6, 7), topic="orders", protocol="test")
+            with trio.fail_after(5):
+                while (each := await consumer.receive()).offset != 6:
+                    await each.ack()
+                await each.ack()
+            with trio.move_on_after(0.3):  # offset 0 is in flight, and gone when it is to be delivered again
+                await consumer.receive()
+            (info,) = server.consumers("c")
+    assert (info.floor, info.pending) == (7, 0)
+    assert info.skipped >= 2
+
+
+async def test_a_record_that_the_consumer_cannot_receive_is_named(tmp_path: Path) -> None:
+    await write(tmp_path / "j", [b"x" * 100_000])
+    async with served(tmp_path / "j") as server:
+        async with Consumer("c", server.address, recv_max_size=50_000) as consumer:
+            with pytest.raises(TooLarge, match="offset 0 of partition 0"):
+                await take(consumer, 1)
+        async with Consumer("c", server.address) as consumer:
+            assert len((await take(consumer, 1))[0].value) == 100_000
+
+
+async def test_large_records_fill_a_reply_only_in_part(tmp_path: Path) -> None:
+    await write(tmp_path / "j", [b"x" * 300_000] * 10)
+    async with served(tmp_path / "j") as server, Consumer("c", server.address, recv_max_size=1 << 20) as consumer:
+        found = await take(consumer, 10)
+        assert [each.offset for each in found] == list(range(10))
+
+
+async def test_hostile_requests_get_a_refusal_and_disturb_no_other(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 2))
+    async with served(tmp_path / "j") as server, Req(dial=server.address) as req:
+        async with Consumer("c", server.address) as consumer:
+            for body in (b"", b"\xff" * 100, bytes(70_000), SettleRequest("none", "s", "ack", 0, [(0, 1)]).encode()):
+                with pytest.raises(NngkitError):
+                    parse_reply(await req.arequest(body, timeout=5), 1)
+            far = SettleRequest("c", "s", "ack", 0, [(1 << 60, 1000)])
+            assert parse_reply(await req.arequest(far.encode(), timeout=5), 1) == [0]
+            assert [each.offset for each in await take(consumer, 2)] == [0, 1]
+        assert server.bad == 3
+        assert not (tmp_path / "j" / "consumers" / "none.consumer").exists()
+
+
+async def test_an_ack_is_not_confirmed_while_the_disk_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address) as consumer:
+        (each,) = await take(consumer, 1)
+
+        def fail(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as failing:
+            failing.setattr("nngkit.fanout._consumer_file.os.fdatasync", fail)
+            failing.setattr("nngkit.fanout._consumer_file.os.fsync", fail)
+            with pytest.raises(NotStored, match="No space left"):
+                await each.ack()
+        await each.ack()
+    async with served(tmp_path / "j") as server:
+        (info,) = server.consumers("c")
+        assert (info.pending, info.floor) == (0, 1)
+
+
+async def test_unsealed_records_are_filtered_by_topic_with_keys_and_headers(tmp_path: Path) -> None:
+    async with (
+        Recorder(tmp_path / "j") as recorder,
+        served(tmp_path / "j") as server,
+        Consumer("c", server.address, topics=["a", "b"]) as consumer,
+    ):
+        for topic, key in (("a", b"k"), ("other", None), ("b", None)):
+            await recorder.store([b"v"], topic=topic, protocol="test", key=key, headers={"h": b"1"} if key else None)
+        found = await take(consumer, 2)
+        assert [(each.topic, each.key, each.headers, each.offset) for each in found] == [
+            ("a", b"k", (("h", b"1"),), 0),
+            ("b", None, (), 2),
+        ]

@@ -1,0 +1,277 @@
+"""The pure state of a consumer, its messages and its file, driven at random and by hostile bytes."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from nngkit import envelope
+from nngkit.errors import BadMessage, ConfigError, Damaged, NngkitError, TooLarge
+from nngkit.fanout._consumer_file import StateFile
+from nngkit.fanout.consumer_messages import (
+    Columns,
+    FetchRequest,
+    OpenRequest,
+    Options,
+    SettleRequest,
+    parse_reply,
+    parse_request,
+)
+from nngkit.fanout.consumer_state import Limits, Partition, offsets_in, runs_of
+
+ACK_WAIT = 10.0
+MOST = 3
+PENDING = 20
+
+
+class Deliveries(RuleBasedStateMachine):
+    """A model that knows each record's fate, beside the state."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.state = Partition(Limits(ACK_WAIT, MOST, PENDING), 0)
+        self.now = 0.0
+        self.settled: set[int] = set()
+        self.flying: dict[int, tuple[int, float]] = {}  # offset -> (deliveries, due)
+        self.waiting: dict[int, int] = {}  # offset -> deliveries so far
+
+    @rule(count=st.integers(1, 10))
+    def deliver(self, count: int) -> None:
+        count = min(count, self.state.room)
+        first = self.state.cursor
+        offsets = [each for each in range(first, first + count) if each % 5]  # the others are not selected
+        self.state.deliver(offsets, behind=first + count, now=self.now, session="s")
+        self.flying |= dict.fromkeys(offsets, (1, self.now + ACK_WAIT))
+
+    @rule(most=st.integers(1, 10))
+    def again(self, most: int) -> None:
+        found = self.state.again(most, now=self.now, session="s")
+        assert [offset for offset, _ in found] == sorted(self.waiting)[:most]
+        for offset, count in found:
+            assert count == self.waiting.pop(offset) + 1
+            self.flying[offset] = (count, self.now + ACK_WAIT)
+
+    @rule(first=st.integers(0, 60), count=st.integers(1, 5))
+    def ack(self, first: int, count: int) -> None:
+        runs = [(first, count)]
+        known = {offset for offset in offsets_in(runs) if offset in self.flying or offset in self.waiting}
+        assert self.state.settle(runs) == len(known)
+        for offset in known:
+            self.flying.pop(offset, None)
+            self.waiting.pop(offset, None)
+        self.settled |= known
+
+    @rule(first=st.integers(0, 60), delay=st.sampled_from([0.0, 3.0]))
+    def nak(self, first: int, delay: float) -> None:
+        given_up, _ = self.state.retry([(first, 3)], now=self.now, delay=delay)
+        for offset in range(first, first + 3):
+            if offset in self.flying:
+                count, _ = self.flying.pop(offset)
+                if count >= MOST:
+                    assert offset in given_up
+                    self.settled.add(offset)
+                elif delay:
+                    self.flying[offset] = (count, self.now + delay)
+                else:
+                    self.waiting[offset] = count
+
+    @rule(first=st.integers(0, 60))
+    def release(self, first: int) -> None:
+        offsets = [offset for offset in range(first, first + 3) if offset in self.state.open]
+        for count, found in self.state.release("s", offsets).items():
+            for offset in found:
+                assert self.flying.pop(offset)[0] == count + 1
+                self.waiting[offset] = count
+
+    @rule(seconds=st.floats(0.1, 15.0))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        given_up = set(self.state.expire(self.now))
+        for offset, (count, due) in list(self.flying.items()):
+            if due <= self.now:
+                del self.flying[offset]
+                if count >= MOST:
+                    given_up.remove(offset)
+                    self.settled.add(offset)
+                else:
+                    self.waiting[offset] = count
+        assert not given_up
+
+    @rule()
+    def restart(self) -> None:
+        kept = self.state.in_flight()
+        state = Partition(self.state.limits, self.state.cursor)
+        for count, due, runs in kept:
+            state.deliver(
+                list(offsets_in(runs)),
+                behind=state.cursor,
+                now=self.now,
+                session="s",
+                count=count,
+                due=self.now if due is None else due,
+            )
+        self.state = state
+        self.wait(0.0)
+
+    @invariant()
+    def each_record_has_one_fate(self) -> None:
+        if not hasattr(self, "state"):
+            return
+        assert set(self.state.open) == set(self.flying) | set(self.waiting)
+        assert not self.settled & set(self.state.open)
+        assert len(self.state.open) <= PENDING
+        selected = {each for each in range(self.state.cursor) if each % 5}
+        assert selected == self.settled | set(self.state.open)
+
+
+TestDeliveries = Deliveries.TestCase
+TestDeliveries.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_an_ack_after_a_power_loss_is_kept_ahead_of_the_cursor() -> None:
+    state = Partition(Limits(), 5)
+    assert state.settle([(3, 10)], end=8) == 3
+    assert list(state.unsettled([5, 6, 7, 8])) == [8]
+    state.deliver([8], behind=9, now=0.0, session="s")
+    assert (state.floor, state.ahead) == (8, set())
+
+
+@given(st.sets(st.integers(0, 200)))
+def test_runs_are_the_offsets(offsets: set[int]) -> None:
+    runs = runs_of(sorted(offsets))
+    assert list(offsets_in(runs)) == sorted(offsets)
+    assert len(runs) == sum(offset - 1 not in offsets for offset in offsets)
+
+
+@given(st.binary(max_size=60))
+def test_hostile_requests_raise_the_projects_errors(body: bytes) -> None:
+    with pytest.raises(NngkitError):
+        parse_request(body)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [1, "settle", "c", "s", "ack", 0, b"123", 0.0],
+        [1, "settle", "c", "s", "ack", 0, (1).to_bytes(8, "big") + (1 << 40).to_bytes(8, "big"), 0.0],
+        [1, "settle", "c", "s", "burn", 0, b"", 0.0],
+        [1, "fetch", "c", "s", 0, 0, 1, 1, 1.0],
+        [1, "fetch", "c", "s", 0, 1, 1, 1, 1e9],
+        [2, "info", ""],
+    ],
+)
+def test_wrong_fields_are_refused(fields: list[Any]) -> None:
+    with pytest.raises(BadMessage):
+        parse_request(envelope.encode(fields))
+
+
+@pytest.mark.parametrize("name", ["../c", "a/b", 5, None])
+def test_a_wrong_name_is_a_config_error(name: object) -> None:
+    with pytest.raises(ConfigError, match="letters, digits"):
+        parse_request(envelope.encode([1, "delete", name]))
+
+
+@pytest.mark.parametrize(
+    "limits", [{"ack_wait": 0.0}, {"max_deliver": 0}, {"max_ack_pending": 0}, {"max_ack_pending": 1 << 40}]
+)
+def test_limits_are_checked(limits: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Limits(**limits)
+
+
+def test_requests_survive_the_wire() -> None:
+    for request in (
+        OpenRequest("c", "s", Options("offset", 7, ("a", "b"), Limits(1.0, 2, 3))),
+        OpenRequest("c", "s"),
+        FetchRequest("c", "s", 1, 2, 3, 4, 5.0),
+        SettleRequest("c", "s", "nak", 1, [(0, 5), (9, 1)], 0.5),
+    ):
+        assert parse_request(request.encode()) == request
+
+
+def columns() -> Columns:
+    return Columns(
+        0,
+        array("q", [3, 9]),
+        array("q", [1, 2]),
+        [1, 2],
+        ["a", "b"],
+        array("i", [1, 0]),
+        array("i", [1, 2]),
+        b"xyz",
+        array("i", [-1, 1]),
+        b"k",
+        [[], [["h", b"v"]]],
+    )
+
+
+def test_columns_survive_the_wire() -> None:
+    read = Columns.parse(parse_reply(envelope.encode([1, columns().fields()]), 1)[0])
+    assert (read.values(), read.keys()) == ([b"x", b"yz"], [None, b"k"])
+    assert (list(read.offsets), read.headers) == ([3, 9], [[], [["h", b"v"]]])
+
+
+@given(st.integers(0, 10), st.one_of(st.none(), st.binary(max_size=20), st.integers(), st.just([]), st.just([1])))
+def test_hostile_columns_are_refused_or_agree(place: int, value: object) -> None:
+    fields = columns().fields()
+    fields[place] = value
+    try:
+        read = Columns.parse(fields)
+    except BadMessage:
+        return
+    assert len(read.values()) == len(read.keys()) == len(read.offsets) > 0
+
+
+@contextmanager
+def opened(folder: Path, entries: list[list[Any]]) -> Iterator[StateFile]:
+    file = StateFile(folder, "c", lambda: entries)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def test_a_torn_end_is_cut_off_and_damage_before_it_is_reported(tmp_path: Path) -> None:
+    with opened(tmp_path, [["options", {}]]) as file:
+        file.replace()
+        file.append(["settle", 0, b"1"])
+        file.append(["settle", 0, b"2"])
+        file.sync()
+        path = file.path
+    whole = path.read_bytes()
+    for size in range(len(whole) - 10, len(whole)):
+        path.write_bytes(whole[:size])
+        with opened(tmp_path, []) as file:
+            assert file.entries == [["options", {}], ["settle", 0, b"1"]]
+    path.write_bytes(whole[:20] + b"!" + whole[21:])
+    with pytest.raises(Damaged, match="checksum mismatch"):
+        StateFile(tmp_path, "c", list)
+    assert path.read_bytes() == whole[:20] + b"!" + whole[21:]
+
+
+def test_a_failed_write_is_repaired_by_a_new_file(tmp_path: Path) -> None:
+    with opened(tmp_path, [["options", {}]]) as file:
+        file.replace()
+        os.close(file._file)
+        file._file = os.open(file.path, os.O_RDONLY)  # writing to it fails
+        file.append(["settle", 0, b"1"])
+        assert file.is_over
+        file.replace()
+        file.append(["settle", 0, b"2"])
+        file.sync()
+    with opened(tmp_path, []) as file:
+        assert file.entries == [["options", {}], ["settle", 0, b"2"]]
+
+
+def test_a_reply_over_the_limit_is_named() -> None:
+    with pytest.raises(TooLarge, match="offset 3"):
+        parse_reply(envelope.encode([0, "large", "offset 3 is too large"]), 1)

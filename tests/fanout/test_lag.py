@@ -1,0 +1,188 @@
+"""Accounting of numbers: whatever is lost, doubled, reordered or restarted, each number is delivered or reported."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nngkit.fanout.lag import (
+    HEARTBEAT,
+    MOST_PUBLISHERS,
+    MOST_RANGES,
+    Accounts,
+    Event,
+    Gap,
+    Heartbeat,
+    Published,
+    Restarted,
+    pack_trailer,
+    read_trailer,
+)
+
+ME, OTHER = b"publish1", b"publish2"
+
+
+def message(number: int, publisher: bytes = ME, epoch: int = 1, data: bytes = b"data") -> bytes:
+    return data + pack_trailer(publisher, epoch, number, 5)
+
+
+def beat(number: int, publisher: bytes = ME, epoch: int = 1) -> bytes:
+    return message(number, publisher, epoch, HEARTBEAT + b"body")
+
+
+def numbers(events: list[Event]) -> list[int]:
+    return [event.number for event in events if isinstance(event, Published)]
+
+
+def test_a_trailer_is_read_as_it_was_written() -> None:
+    assert read_trailer(message(7)) == (ME, 1, 7, 5)
+    assert read_trailer(b"data") is None
+    assert read_trailer(b"x" * 100) is None
+
+
+def test_a_hole_is_reported_in_its_place() -> None:
+    events = Accounts().receive([message(5), message(6), message(9)])
+    assert events == [
+        Published(b"data", ME, 1, 5, 5),
+        Published(b"data", ME, 1, 6, 5),
+        Gap(ME, 1, 7, 8, 2),
+        Published(b"data", ME, 1, 9, 5),
+    ]
+
+
+def test_a_heartbeat_shows_a_missing_tail_and_is_not_counted_on() -> None:
+    accounts = Accounts()
+    accounts.receive([message(1)])
+    events = accounts.receive([beat(3), message(4)])
+    assert events == [Gap(ME, 1, 2, 3, 2), Heartbeat(ME, 1, 3, 5, b"body"), Published(b"data", ME, 1, 4, 5)]
+
+
+def test_a_publisher_begins_where_it_is_heard_first() -> None:
+    accounts = Accounts()
+    assert [type(event) for event in accounts.receive([beat(10), message(11)])] == [Heartbeat, Published]
+    assert [type(event) for event in accounts.receive([message(500, OTHER), message(12)])] == [Published, Published]
+
+
+def test_a_late_message_is_delivered_once() -> None:
+    accounts = Accounts()
+    accounts.receive([message(1), message(5)])
+    events = accounts.receive([message(3), message(3), message(1), message(2), message(4)])
+    assert [(event.number, event.late) for event in events if isinstance(event, Published)] == [
+        (3, True),
+        (2, True),
+        (4, True),
+    ]
+    assert accounts.refused["duplicate"] == 2
+    account = accounts.get(ME)
+    assert account is not None
+    assert (account.delivered, account.missed, account.late) == (5, 3, 3)
+
+
+def test_a_new_run_begins_with_one_and_an_earlier_one_is_refused() -> None:
+    accounts = Accounts()
+    accounts.receive([message(1), message(2)])
+    assert accounts.receive([message(3, epoch=2), message(3), message(4, epoch=2)]) == [
+        Restarted(ME, 2, 1, 2),
+        Gap(ME, 2, 1, 2, 2),
+        Published(b"data", ME, 2, 3, 5),
+        Published(b"data", ME, 2, 4, 5),
+    ]
+    assert accounts.refused["earlier run"] == 1
+
+
+def test_messages_without_a_number_or_with_a_bad_one_are_counted() -> None:
+    accounts = Accounts()
+    assert accounts.receive([b"", b"plain", b"x" * 200, message(0), message(2**64 - 1)]) == []
+    assert accounts.refused["no number"] == 3
+    assert accounts.refused["bad number"] == 2
+    assert accounts.all() == []
+
+
+def test_an_absurd_number_hurts_only_its_publisher() -> None:
+    accounts = Accounts()
+    accounts.receive([message(1), message(1, OTHER)])
+    events = accounts.receive([message(2**60), message(2, OTHER), message(2)])
+    assert events[0] == Gap(ME, 1, 2, 2**60 - 1, 2**60 - 2)
+    assert numbers(events) == [2**60, 2, 2]  # the last one late
+
+
+def test_memory_is_capped() -> None:
+    accounts = Accounts()
+    for number in range(1, 10 * MOST_RANGES):
+        accounts.receive([message(2 * number)])
+    account = accounts.get(ME)
+    assert account is not None
+    assert len(account.ranges) == MOST_RANGES
+    for number in range(MOST_PUBLISHERS + 10):
+        accounts.receive([message(1, b"%8d" % number)])
+    assert len(accounts.all()) == MOST_PUBLISHERS
+    assert accounts.refused["over cap"] == 11
+
+
+def test_a_snapshot_covers_what_precedes_it() -> None:
+    accounts = Accounts()
+    accounts.begin(ME, 1, 11)
+    assert numbers(accounts.receive([message(9), message(10), message(11)])) == [11]
+    accounts.begin(ME, 1, 5)  # an older one changes nothing
+    assert numbers(accounts.receive([message(12)])) == [12]
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.booleans(), st.integers(1, 2)), max_size=60))
+def test_each_number_is_delivered_once_or_reported(steps: list[tuple[int, bool, int]]) -> None:
+    accounts = Accounts()
+    delivered: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
+    first: dict[int, int] = {}
+    for number, is_beat, epoch in steps:
+        for event in accounts.receive([beat(number, epoch=epoch) if is_beat else message(number, epoch=epoch)]):
+            if isinstance(event, Published):
+                assert (event.epoch, event.number) not in delivered
+                delivered.add((event.epoch, event.number))
+                assert event.late == ((event.epoch, event.number) in reported)
+                first.setdefault(event.epoch, event.number)
+            elif isinstance(event, Gap):
+                assert event.count == event.last - event.first + 1
+                for missing in range(event.first, event.last + 1):
+                    assert (event.epoch, missing) not in delivered | reported
+                    reported.add((event.epoch, missing))
+    account = accounts.get(ME)
+    if account is not None:
+        known = {number for epoch, number in delivered | reported if epoch == account.epoch}
+        assert account.delivered + account.missed - account.late == len(known)
+        if known:
+            assert known == set(range(min(known), account.next))
+
+
+def test_received_and_reported_are_what_was_sent_in_a_thousand_runs() -> None:
+    """Two publishers whose links lose, double, hold back and restart at random; then a heartbeat tells the end."""
+    for seed in range(1000):
+        rng = random.Random(seed)
+        accounts = Accounts()
+        got, missing, late = 0, 0, 0
+        sent = {ME: 0, OTHER: 0}
+        held: list[bytes] = []
+        accounts.receive([beat(0), beat(0, OTHER)])
+        events: list[Event] = []
+        for _ in range(rng.randrange(20, 120)):
+            publisher = rng.choice((ME, OTHER))
+            sent[publisher] += 1
+            frame = message(sent[publisher], publisher)
+            match rng.random():
+                case chance if chance < 0.15:
+                    continue  # lost
+                case chance if chance < 0.2:
+                    held.append(frame)
+                case chance if chance < 0.25:
+                    events += accounts.receive([frame, frame])
+                case chance if chance < 0.3 and held:
+                    events += accounts.receive([frame, held.pop()])
+                case _:
+                    events += accounts.receive([frame])
+        events += accounts.receive([beat(sent[ME]), beat(sent[OTHER], OTHER)])
+        for event in events:
+            if isinstance(event, Published):
+                got += 1
+                late += event.late
+            elif isinstance(event, Gap):
+                missing += event.count
+        assert got + missing - late == sum(sent.values()), seed

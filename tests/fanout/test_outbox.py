@@ -1,0 +1,206 @@
+"""Outbox: on disk, in order, acknowledged records never twice; away peers, restarts, kills, caps."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nngkit.errors import BadMessage, ConfigError, Damaged, Full
+from nngkit.fanout import Outbox, OutboxReceiver, encode_entries
+from nngkit.journal import Recorder, read
+from nngkit.protocols import Pair0, Pull, Push, Rep, Req
+from tests.cli.commands import ROOT, environment
+from tests.fanout.journals import numbers
+
+
+class Receiver:
+    """REP that keeps what it receives, and drops duplicates."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+        self.receiver = OutboxReceiver()
+
+    async def run(self, rep: Rep) -> None:
+        async for request in rep:
+            self.values += self.receiver.accept(request.body)
+            await request.areply(b"")
+
+
+@asynccontextmanager
+async def receiving(url: str) -> AsyncIterator[tuple[Receiver, str]]:
+    receiver = Receiver()
+    async with Rep(listen=url) as rep, trio.open_nursery() as nursery:
+        nursery.start_soon(receiver.run, rep)
+        yield receiver, rep.address
+        nursery.cancel_scope.cancel()
+
+
+async def test_records_are_sent_in_order_when_the_peer_is_back(tmp_path: Path) -> None:
+    url = f"ipc://{tmp_path}/s"
+    async with Req(dial=url, reconnect=0.01) as req, Outbox(tmp_path / "o", req) as outbox:
+        for value in numbers(0, 5):
+            await outbox.put(value)
+        assert (await outbox.put_many(numbers(5, 1000)), outbox.stats.stored) == (5, 1000)
+        async with receiving(url) as (receiver, _):
+            with trio.fail_after(5):
+                await outbox.flush()
+            assert receiver.values == numbers(0, 1000)
+            assert outbox.stats.size == 0
+
+
+async def test_a_restart_sends_what_was_not_acknowledged_and_nothing_else(tmp_path: Path) -> None:
+    async with receiving("tcp://127.0.0.1:0") as (receiver, url):
+        async with Req(dial=url) as req, Outbox(tmp_path / "o", req) as outbox:
+            await outbox.put_many(numbers(0, 10))
+            await outbox.flush()
+        async with Req() as req, Outbox(tmp_path / "o", req) as outbox:
+            await outbox.put_many(numbers(10, 20))
+        async with Req(dial=url) as req, Outbox(tmp_path / "o", req) as outbox:
+            with trio.fail_after(5):
+                await outbox.flush()
+            assert outbox.stats.sent == 10
+        assert receiver.values == numbers(0, 20)
+        assert receiver.receiver.duplicates == receiver.receiver.missing == 0
+
+
+async def test_logs_are_deleted_once_acknowledged(tmp_path: Path) -> None:
+    async with receiving("tcp://127.0.0.1:0") as (_, url), Req(dial=url) as req:
+        async with Outbox(tmp_path / "o", req, segment_bytes=1000) as outbox:
+            for _ in range(10):
+                await outbox.put(b"x" * 1000)
+            with trio.fail_after(5):
+                await outbox.flush()
+        assert len(list((tmp_path / "o").glob("*.log"))) <= 1
+
+
+@pytest.mark.parametrize("when_full", ["raise", "drop"])
+async def test_the_cap_is_kept(tmp_path: Path, when_full: str) -> None:
+    async with Req() as req:
+        async with Outbox(tmp_path / "o", req, cap_bytes=1000, when_full=when_full) as outbox:  # type: ignore[arg-type]
+            await outbox.put(b"x" * 900)
+            if when_full == "raise":
+                with pytest.raises(Full):
+                    await outbox.put(b"x" * 100)
+            else:
+                assert await outbox.put(b"x" * 100) is None
+            assert outbox.stats.refused == 1
+        async with Outbox(tmp_path / "o", req, cap_bytes=1000, when_full="raise") as outbox:
+            assert outbox.stats.size == 964
+            with pytest.raises(Full):
+                await outbox.put(b"")
+
+
+async def test_a_full_outbox_blocks_until_there_is_room(tmp_path: Path) -> None:
+    url = f"ipc://{tmp_path}/s"
+    async with Req(dial=url, reconnect=0.01) as req, Outbox(tmp_path / "o", req, cap_bytes=1000) as outbox:
+        await outbox.put(b"x" * 900)
+        with trio.move_on_after(0.05) as blocked:
+            await outbox.put(b"y" * 900)
+        assert blocked.cancelled_caught
+        async with receiving(url) as (receiver, _):
+            with trio.fail_after(5):
+                await outbox.put(b"z" * 900)
+                await outbox.flush()
+            assert receiver.values == [b"x" * 900, b"z" * 900]
+
+
+async def test_push_sends_in_order_to_a_pull_that_comes_late(tmp_path: Path) -> None:
+    async with Push(listen="tcp://127.0.0.1:0") as push, Outbox(tmp_path / "o", push, form="plain") as outbox:
+        await outbox.put_many(numbers(0, 1000))
+        async with Pull(dial=push.address) as pull:
+            with trio.fail_after(5):
+                assert [await pull.arecv() for _ in range(1000)] == numbers(0, 1000)
+                await outbox.flush()
+
+
+async def test_an_outbox_of_records_ends_in_a_journal_once(tmp_path: Path) -> None:
+    async with (
+        Recorder(tmp_path / "j") as recorder,
+        Rep(listen="tcp://127.0.0.1:0") as rep,
+        Req(dial=rep.address) as req,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(recorder.record, rep, "orders")
+        async with Outbox(tmp_path / "o", req, form="record") as outbox:
+            await outbox.put_many(numbers(0, 300))
+            with trio.fail_after(5):
+                await outbox.flush()
+        nursery.cancel_scope.cancel()
+    assert [record.value for record in read(tmp_path / "j", distinct=True)] == numbers(0, 300)
+
+
+async def test_wrong_use_is_one_clear_line(tmp_path: Path) -> None:
+    async with Req() as req, Push() as push, Pair0() as pair:
+        with pytest.raises(ConfigError, match="Pair0 is neither"):
+            Outbox(tmp_path, pair)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="form"):
+            Outbox(tmp_path, push, form="record")
+        async with Outbox(tmp_path / "o", req):
+            with pytest.raises(ConfigError, match="another process has it"):
+                async with Outbox(tmp_path / "o", req):
+                    pass
+        (tmp_path / "o" / "position").write_bytes(b"x" * 88)
+        with pytest.raises(Damaged, match="position"):
+            async with Outbox(tmp_path / "o", req):
+                pass
+
+
+CHILD = """
+import sys, trio
+from nngkit.fanout import Outbox
+from nngkit.protocols import Req
+async def main(folder, url):
+    async with Req(dial=url, reconnect=0.01) as req, Outbox(folder, req) as outbox:
+        while True:
+            number = await outbox.put(b"%d" % outbox.stats.stored)
+            print(number, flush=True)
+trio.run(main, *sys.argv[1:])
+"""
+
+
+def started(argv: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(argv, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+async def test_a_killed_sender_loses_nothing_that_was_stored(tmp_path: Path) -> None:
+    stored = -1
+    async with receiving(f"ipc://{tmp_path}/s") as (receiver, url):
+        for _ in range(4):
+            argv = [sys.executable, "-c", CHILD, str(tmp_path / "o"), url]
+            with started(argv) as child:
+                assert child.stdout is not None
+                lines = child.stdout
+                for _ in range(50):
+                    stored = int(await trio.to_thread.run_sync(lines.readline))
+                child.send_signal(signal.SIGKILL)
+        async with Req(dial=url) as req, Outbox(tmp_path / "o", req) as outbox:
+            with trio.fail_after(10):
+                await outbox.flush()
+            assert outbox.stats.stored > stored
+            assert receiver.values == numbers(0, outbox.stats.stored)
+            assert receiver.receiver.missing == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 5))))
+def test_a_receiver_yields_each_number_at_most_once_in_order(messages: list[tuple[int, int]]) -> None:
+    receiver, found = OutboxReceiver(), list[int]()
+    for first, count in messages:
+        values = [b"%d" % number for number in range(first, first + count)]
+        found += map(int, receiver.accept(encode_entries(b"o" * 16, first, values)))
+    assert found == sorted(set(found))
+
+
+@pytest.mark.parametrize("body", [b"", b"\x80", encode_entries(b"short", 0, [b""]), encode_entries(b"o" * 16, 0, [])])
+def test_hostile_messages_are_refused(body: bytes) -> None:
+    with pytest.raises(BadMessage):
+        OutboxReceiver().accept(body)
