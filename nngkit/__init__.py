@@ -27,6 +27,7 @@ from nngkit.errors import (
     OffsetGone,
     RemoteError,
     ServiceNotFound,
+    SlowSubscriber,
     StoreDamaged,
     TimedOut,
     TooLarge,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from nngkit.devices import forward
     from nngkit.discovery import Provider, Resolver, Service, ServiceDiscovery
     from nngkit.documents import DocumentPeer
-    from nngkit.fanout import Mesh
+    from nngkit.fanout import Mesh, Publisher, Subscriber
     from nngkit.journal import Recorder
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "NotStored",
     "OffsetGone",
     "Provider",
+    "Publisher",
     "Recorder",
     "RemoteError",
     "Resolver",
@@ -69,7 +71,9 @@ __all__ = [
     "Service",
     "ServiceDiscovery",
     "ServiceNotFound",
+    "SlowSubscriber",
     "StoreDamaged",
+    "Subscriber",
     "TimedOut",
     "TooLarge",
     "Unreachable",
@@ -82,11 +86,13 @@ _LAZY = {  # name -> the package that defines it
     "DocumentPeer": "nngkit.documents",
     "Mesh": "nngkit.fanout",
     "Provider": "nngkit.discovery",
+    "Publisher": "nngkit.fanout",
     "Recorder": "nngkit.journal",
     "Resolver": "nngkit.discovery",
     "Server": "nngkit.calls",
     "Service": "nngkit.discovery",
     "ServiceDiscovery": "nngkit.discovery",
+    "Subscriber": "nngkit.fanout",
     "forward": "nngkit.devices",
 }
 

@@ -46,8 +46,12 @@ from nngkit.documents.threads import Document, as_in
 from nngkit.documents.versions import EditStream
 from nngkit.fanout import consumer as _consumer
 from nngkit.fanout import mesh as _mesh
+from nngkit.fanout import publisher as _publisher
+from nngkit.fanout import subscriber as _subscriber
+from nngkit.fanout.backlog import Unread
 from nngkit.fanout.delivery import Delivery
 from nngkit.fanout.mesh_events import MeshMessage, MeshNeighbour, MeshStats
+from nngkit.fanout.synchronizing import Synchronized
 from nngkit.hosted import Hosted, HostedProperty, direct_call, hosted_property, loop_call, signature_of
 from nngkit.loop_waits import asked_by, on_behalf
 from nngkit.portal import BlockingIterator, Host, end, the_portal
@@ -60,10 +64,12 @@ __all__ = [
     "DaemonClient",
     "DocumentPeer",
     "Mesh",
+    "Publisher",
     "Resolver",
     "Server",
     "Service",
     "ServiceDiscovery",
+    "Subscriber",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -338,6 +344,45 @@ class Consumer(Blocking[_consumer.Consumer]):
     info = _blocking_call(_consumer.Consumer.info)
     delete = _blocking_call(_consumer.Consumer.delete)
     stats: HostedProperty[_consumer.ConsumerStats] = hosted_property(_consumer.Consumer.stats)
+
+
+class Publisher(Blocking[_publisher.Publisher]):
+    """Numbered PUB: see nngkit.Publisher."""
+
+    _of = _publisher.Publisher
+
+    @signature_of(_publisher.Publisher)
+    def __init__(self) -> None: ...
+
+    publish = loop_call(_publisher.Publisher.publish)
+    publish_many = loop_call(_publisher.Publisher.publish_many)
+    subscribers = loop_call(_publisher.Publisher.subscribers)
+    cut = loop_call(_publisher.Publisher.cut)
+    wait_for_peers = _blocking_call(_publisher.Publisher.wait_for_peers)
+    address: HostedProperty[str] = hosted_property(_publisher.Publisher.address)
+    plain_address: HostedProperty[str] = hosted_property(_publisher.Publisher.plain_address)
+    number: HostedProperty[int] = hosted_property(_publisher.Publisher.number)
+    stats: HostedProperty[_publisher.PublisherStats] = hosted_property(_publisher.Publisher.stats)
+
+
+class Subscriber(Blocking[_subscriber.Subscriber]):
+    """SUB that accounts for every number: see nngkit.Subscriber."""
+
+    _of = _subscriber.Subscriber
+
+    @signature_of(_subscriber.Subscriber)
+    def __init__(self) -> None: ...
+
+    def __iter__(self) -> Iterator[Unread | Synchronized]:
+        while True:
+            yield self.receive()
+
+    receive = _blocking_call(_subscriber.Subscriber.receive)
+    messages = _iterator(_subscriber.Subscriber.messages)
+    lag = loop_call(_subscriber.Subscriber.lag)
+    wait_for_peers = _blocking_call(_subscriber.Subscriber.wait_for_peers)
+    left: HostedProperty[bool] = hosted_property(_subscriber.Subscriber.left)
+    stats: HostedProperty[_subscriber.SubscriberStats] = hosted_property(_subscriber.Subscriber.stats)
 
 
 class DocumentPeer(Blocking[_peer.DocumentPeer]):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nngkit.aio.calls import Client, Server
     from nngkit.aio.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
     from nngkit.aio.documents import Document, DocumentPeer
-    from nngkit.aio.fanout import Consumer, Mesh
+    from nngkit.aio.fanout import Consumer, Mesh, Publisher, Subscriber
     from nngkit.aio.journal import Recorder
 
 __all__ = [
@@ -39,11 +39,13 @@ __all__ = [
     "Document",
     "DocumentPeer",
     "Mesh",
+    "Publisher",
     "Recorder",
     "Resolver",
     "Server",
     "Service",
     "ServiceDiscovery",
+    "Subscriber",
 ]
 
 _MODULES = {
@@ -51,7 +53,7 @@ _MODULES = {
     "calls": ("Client", "Server"),
     "discovery": ("Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"),
     "documents": ("Document", "DocumentPeer"),
-    "fanout": ("Consumer", "Mesh"),
+    "fanout": ("Consumer", "Mesh", "Publisher", "Subscriber"),
     "journal": ("Recorder",),
 }
 _LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

@@ -1,4 +1,4 @@
-"""Fan-out for asyncio programs: meshes, durable consumers."""
+"""Fan-out for asyncio programs: numbered publishers and subscribers, durable consumers, meshes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Self
 from nngkit.aio._base import Aio, AsyncioIterator, awaited, iterated
 from nngkit.fanout import consumer as _consumer
 from nngkit.fanout import mesh as _mesh
+from nngkit.fanout import publisher as _publisher
+from nngkit.fanout import subscriber as _subscriber
+from nngkit.fanout.backlog import Unread
 from nngkit.fanout.delivery import Delivery
 from nngkit.fanout.mesh_events import MeshMessage, MeshNeighbour, MeshStats
-from nngkit.hosted import HostedProperty, hosted_property, signature_of
+from nngkit.fanout.synchronizing import Synchronized
+from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
 from nngkit.protocols import Stats
 
-__all__ = ["Consumer", "Mesh"]
+__all__ = ["Consumer", "Mesh", "Publisher", "Subscriber"]
 
 
 class Consumer(Aio[_consumer.Consumer]):
@@ -63,3 +67,44 @@ class Mesh(Aio[_mesh.Mesh]):
     neighbours: HostedProperty[tuple[MeshNeighbour, ...]] = hosted_property(_mesh.Mesh.neighbours)
     stats: HostedProperty[MeshStats] = hosted_property(_mesh.Mesh.stats)
     socket_stats: HostedProperty[Stats] = hosted_property(_mesh.Mesh.socket_stats)
+
+
+class Publisher(Aio[_publisher.Publisher]):
+    """Numbered PUB: see nngkit.Publisher."""
+
+    _of = _publisher.Publisher
+
+    @signature_of(_publisher.Publisher)
+    def __init__(self) -> None: ...
+
+    publish = loop_call(_publisher.Publisher.publish)
+    publish_many = loop_call(_publisher.Publisher.publish_many)
+    subscribers = loop_call(_publisher.Publisher.subscribers)
+    cut = loop_call(_publisher.Publisher.cut)
+    wait_for_peers = awaited(_publisher.Publisher.wait_for_peers)
+    address: HostedProperty[str] = hosted_property(_publisher.Publisher.address)
+    plain_address: HostedProperty[str] = hosted_property(_publisher.Publisher.plain_address)
+    number: HostedProperty[int] = hosted_property(_publisher.Publisher.number)
+    stats: HostedProperty[_publisher.PublisherStats] = hosted_property(_publisher.Publisher.stats)
+
+
+class Subscriber(Aio[_subscriber.Subscriber]):
+    """SUB that accounts for every number: see nngkit.Subscriber."""
+
+    _of = _subscriber.Subscriber
+
+    @signature_of(_subscriber.Subscriber)
+    def __init__(self) -> None: ...
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Unread | Synchronized:
+        return await self.receive()
+
+    receive = awaited(_subscriber.Subscriber.receive)
+    messages = iterated(_subscriber.Subscriber.messages)
+    lag = loop_call(_subscriber.Subscriber.lag)
+    wait_for_peers = awaited(_subscriber.Subscriber.wait_for_peers)
+    left: HostedProperty[bool] = hosted_property(_subscriber.Subscriber.left)
+    stats: HostedProperty[_subscriber.SubscriberStats] = hosted_property(_subscriber.Subscriber.stats)

@@ -283,7 +283,7 @@ class Publisher(UnderTrio):
         known.cut = (reason or "cut off").encode()[:MAX_REASON].decode(errors="ignore")
 
     def _info(self, name: str, known: _Known) -> SubscriberInfo:
-        now, position = trio.current_time(), known.position
+        now, position = time.monotonic(), known.position
         behind = max(0, self._number - position.number) if position.epoch == self.epoch else self._number
         well = not behind and not position.unread
         waited = 0.0 if not position.unread else position.age + now - known.heard
@@ -291,7 +291,7 @@ class Publisher(UnderTrio):
         return SubscriberInfo(name, known.address, behind, position.unread, waited, position.missed, since)
 
     def _forget(self) -> None:
-        oldest = trio.current_time() - max(FORGET, 3 * self._interval)
+        oldest = time.monotonic() - max(FORGET, 3 * self._interval)
         for name in [name for name, known in self._known.items() if known.heard < oldest]:
             del self._known[name]
 
@@ -313,7 +313,7 @@ class Publisher(UnderTrio):
         return self._page(query).encode()
 
     def _note(self, position: Position, address: str) -> PositionReply:
-        now = trio.current_time()
+        now = time.monotonic()
         known = self._known.pop(position.subscriber, None)
         well = position.epoch == self.epoch and position.number >= self._number and not position.unread
         if known is None:

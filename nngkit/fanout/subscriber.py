@@ -19,8 +19,9 @@ from __future__ import annotations
 import logging
 import os
 import random
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -185,14 +186,14 @@ class Subscriber(UnderTrio):
         while True:
             if self._failure is not None:
                 raise self._failure.again()
-            event: Unread | Synchronized | None = self._backlog.take(trio.current_time())
+            event: Unread | Synchronized | None = self._backlog.take(time.monotonic())
             if event is not None:
                 return event
             if not self._open:
                 raise Closed("the subscriber is closed")
             await self._wake.wait()
 
-    async def messages(self) -> AsyncIterator[Published]:
+    async def messages(self) -> AsyncGenerator[Published, None]:
         """Yield the messages only. Raises SlowSubscriber, Closed."""
         while True:
             event = await self.receive()
@@ -210,7 +211,7 @@ class Subscriber(UnderTrio):
     def stats(self) -> SubscriberStats:
         """The counters."""
         accounts = self._accounts.all()
-        unread = self._backlog.lag(trio.current_time())
+        unread = self._backlog.lag(time.monotonic())
         return SubscriberStats(
             received=sum(each.delivered for each in accounts),
             missed=sum(each.missed - each.late for each in accounts),
@@ -221,6 +222,11 @@ class Subscriber(UnderTrio):
             unread=unread.messages,
             age=unread.age,
         )
+
+    @property
+    def left(self) -> bool:
+        """True once it has disconnected for being slow, or was cut off: `receive` raises SlowSubscriber."""
+        return self._failure is not None
 
     async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until `n` publishers are connected. Raises TimedOut, Closed."""
@@ -261,7 +267,7 @@ class Subscriber(UnderTrio):
         self._put(ready)
 
     def _put(self, events: Sequence[Unread | Synchronized], *, forced: bool = False) -> None:
-        now = trio.current_time()
+        now = time.monotonic()
         if self._backlog.put(events, now, forced=forced):
             unread = self._backlog.lag(now)
             self._backlog.clear()
@@ -273,7 +279,7 @@ class Subscriber(UnderTrio):
         self._wake.wake()
 
     def _leave(self, why: str, unread: object = None, *, cut: bool = False) -> None:
-        lag = self._backlog.lag(trio.current_time()) if unread is None else unread
+        lag = self._backlog.lag(time.monotonic()) if unread is None else unread
         self._failure = SlowSubscriber(why, messages=lag.messages, age=lag.age, cut=cut)  # type: ignore[attr-defined]
         self._close()
         self._wake.wake()
@@ -324,7 +330,7 @@ class Subscriber(UnderTrio):
             account = self._accounts.get(source.publisher)
             number = 0 if account is None or account.epoch != epoch else account.next - 1
             missed = 0 if account is None else account.missed - account.late
-            unread = self._backlog.lag(trio.current_time())
+            unread = self._backlog.lag(time.monotonic())
             report = Position(self.id, epoch, number, missed, unread.messages, unread.age)
             try:
                 reply = parse_reply(await req.arequest(report.encode(), timeout=UNHEARD), PAGE_LIMIT)
