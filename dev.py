@@ -287,8 +287,8 @@ def demo(arguments: list) -> list:
 
 
 # Tests also wait, so three workers keep two CPUs busy; each takes 6 s of CPU to collect the tests. Other arguments
-# select or debug tests: one process runs them, starts at once and prints as it goes. The slowest are listed, as the time
-# of all tests has a limit (docs/testing.md).
+# select or debug tests: one process runs them, starts at once and prints as it goes. The slowest tests are listed:
+# docs/testing.md has the limit for all of them.
 IN_PARALLEL = ("-n", str((3 * (os.cpu_count() or 1) + 1) // 2), "--durations=30")
 OF_ALL_TESTS = {"--slow", "-q", "-v", "-x", "-rP"}
 

@@ -147,9 +147,10 @@ def failovers(task: dict[str, Any]) -> None:
         for host in (ny, london):
             hosts.link("caller", host.name)
         places = {"here": caller.address, "ny": ny.namespace, "london": london.namespace}
-        measuring = _in_host(caller, "fail_over", {**task, **places})
+        measuring = _in_host(caller, "_call_faults:fail_over", {**task, **places})
         said(measuring)
-        report(**said(measuring))
+        told = said(measuring)
+    report(**told)  # after the hosts are gone: this process is then killed
 
 
 def fail_over(task: dict[str, Any]) -> None:
@@ -307,7 +308,7 @@ def lossy(task: dict[str, Any]) -> None:
         said(watching)  # all are up
         hosts.lose("daemon", "services", task["lost"])
         told = said(watching)
-        report(times=20, seconds=task["lasts"], **told)
+    report(times=20, seconds=task["lasts"], **told)  # after the hosts are gone: this process is then killed
 
 
 def count_downs(task: dict[str, Any]) -> None:

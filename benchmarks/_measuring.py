@@ -141,11 +141,12 @@ class Promise:
 
 @dataclass(frozen=True)
 class Group:
-    """Ways that do the same work."""
+    """Ways that do the same work. ``once``: measured in one round, however many the others have."""
 
     name: str
     ways: tuple[Way, ...]
     promises: tuple[Promise, ...] = ()
+    once: bool = False
 
 
 # ---- one measurement -------------------------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ def chosen(groups: Sequence[Group], wanted: Sequence[str]) -> list[Group]:
             way for way in group.ways if any(text in row["way"] for text in wanted for row in way.rows)
         )
         if ways:
-            found.append(Group(group.name, ways, group.promises))
+            found.append(replace(group, ways=ways))
     return found
 
 
@@ -296,9 +297,10 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
         reasons = [_contenders.missing(way.measured, way.other, before=way.before) for way in group.ways]
         missing |= dict.fromkeys(filter(None, reasons))
         able = tuple(way for way, reason in zip(group.ways, reasons, strict=True) if reason is None)
-        groups[index] = Group(group.name, able, group.promises)
+        groups[index] = replace(group, ways=able)
     sys.stderr.writelines(f"{reason}\n" for reason in missing)
-    total = given.rounds * sum(len(group.ways) for group in groups)
+    rounds = {group.name: 1 if group.once else given.rounds for group in groups}
+    total = sum(rounds[group.name] * len(group.ways) for group in groups)
     load = os.getloadavg()[0]
     sitting = {"load": load, "rounds": given.rounds, "seconds": given.seconds}
     done, begun = 0, time.monotonic()
@@ -306,14 +308,18 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
     for group in groups:
         heads = [row for way in group.ways for row in way.rows]
         figures: dict[str, list[Figures]] = {row["way"]: [] for row in heads}
-        for _ in range(given.rounds):
+        for _ in range(rounds[group.name]):
             for way in group.ways:
                 _progress(f"{group.name}: {way.rows[0]['way']}", done, total, begun)
                 for row, one in zip(way.rows, measure(way, given.seconds), strict=True):
                     figures[row["way"]].append(one)
                 done += 1
         rows = [
-            {**row, "sitting": sitting, **{key: statistics.median(one[key] for one in each) for key in each[0]}}
+            {
+                **row,
+                "sitting": {**sitting, "rounds": rounds[group.name]},
+                **{key: statistics.median(one[key] for one in each) for key in each[0]},
+            }
             for row, each in zip(heads, figures.values(), strict=True)
         ]
         known = [each for each in group.promises if {each.way, each.base or each.way} <= figures.keys()]

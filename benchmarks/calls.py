@@ -69,6 +69,7 @@ KILLS = Group(
         Promise("failed calls", "Client", None, 0, 0, "failed"),
         Promise("calls over 1 s", "Client", None, 0, 0, "over_1_s"),
     ),
+    once=True,
 )
 FAILOVERS = Group(
     "crashes of the only provider in the preferred zone",
@@ -78,6 +79,7 @@ FAILOVERS = Group(
         Promise("calls across while a provider is up near", "Client", None, 0, 0, "across"),
         Promise("first call across, p99", "Client", None, 100, 30, "p99_ms"),
     ),
+    once=True,
 )
 AMONG = Group(
     "one of 1,000 services killed, ten resolvers",
@@ -89,6 +91,7 @@ AMONG = Group(
         ),
     ),
     (Promise("last stale resolve, p99", "nngkit", None, 50, 20, "p99_ms"),),
+    once=True,
 )
 EACH = {"rounds": 30 if LONG else 2, "resolvers": 1}
 SIZES = (10, 100, 1000, 10_000) if LONG else (10,)
@@ -101,6 +104,7 @@ PRESENCE = Group(
         for name, module in (("nngkit", "_presence"), ("Zenoh liveliness", "_zenoh"), ("NATS micro", "_nats"))
         if count <= MOST or name == "nngkit"
     ),
+    once=True,
 )
 LOST = Group(
     "lost replies and packets: services declared down that never were",
@@ -120,6 +124,7 @@ LOST = Group(
         Promise("simulated", "1,000 services, 5 % of replies lost, simulated", None, 0, 0, "false_downs"),
         Promise("real sockets", "20 services, 30 % of packets lost", None, 1, 0, "false_downs"),
     ),
+    once=True,
 )
 PARTITIONS = Group(
     "partitions, healed: time until the view is right",
@@ -131,16 +136,11 @@ PARTITIONS = Group(
         ),
     ),
     (Promise("views later than 1 s and an interval", "20 services", None, 0, 0, "late"),),
+    once=True,
 )
 GROUPS = (ONE, MANY, UNEVEN, KILLS, FAILOVERS, AMONG, PRESENCE, LOST, PARTITIONS)
 
 if __name__ == "__main__":
     given = bench.options(__doc__, rounds=5, seconds=1.0)
     given.add_argument("--long", action="store_true", help="fault groups with the numbers of the promises; an hour")
-    arguments = given.parse_args()
-    faults = (KILLS, FAILOVERS, AMONG, PRESENCE, LOST, PARTITIONS)
-    rest = tuple(group for group in GROUPS if group not in faults)
-    for groups, rounds in ((rest, arguments.rounds), (faults, 1)):
-        if bench.chosen(groups, arguments.only):
-            arguments.rounds = rounds
-            bench.run("calls", groups, arguments)
+    bench.run("calls", GROUPS, given.parse_args())

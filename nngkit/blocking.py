@@ -195,6 +195,7 @@ class Daemon(Blocking[_daemon.Daemon]):
     run = _blocking_call(_daemon.Daemon.run)
     addresses: HostedProperty[tuple[str, ...]] = hosted_property(_daemon.Daemon.addresses)
     query_addresses: HostedProperty[tuple[str, ...]] = hosted_property(_daemon.Daemon.query_addresses)
+    watching: HostedProperty[int] = hosted_property(_daemon.Daemon.watching)
 
 
 class DaemonClient(Blocking[_client.DaemonClient]):

@@ -102,6 +102,7 @@ class Daemon(Aio[_daemon.Daemon]):
     run = awaited(_daemon.Daemon.run)
     addresses: HostedProperty[tuple[str, ...]] = hosted_property(_daemon.Daemon.addresses)
     query_addresses: HostedProperty[tuple[str, ...]] = hosted_property(_daemon.Daemon.query_addresses)
+    watching: HostedProperty[int] = hosted_property(_daemon.Daemon.watching)
 
 
 class DaemonClient(Aio[_client.DaemonClient]):
