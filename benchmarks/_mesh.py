@@ -67,6 +67,34 @@ def survive_cuts(task: dict[str, Any]) -> None:
     )
 
 
+def endure_cuts(task: dict[str, Any]) -> None:
+    """Cut and heal links of one network until ``messages`` are delivered, in ``steps`` parts; report memory after each.
+
+    Three links in ten are cut at any time; each message has to come once to each node.
+    """
+    network = MeshNetwork(1, [f"n{number:02}" for number in range(NODES)], limits=MeshLimits(buffer_bytes=1 << 20))
+    edges = network.edges(DEGREE)
+    for edge in edges:
+        network.connect(*edge)
+    network.run(0.1)
+    nodes, cut = list(network.nodes.values()), []
+    for part in range(task["steps"]):
+        begin, used = time.perf_counter(), time.process_time()
+        before, goal = sum(node.messages for node in nodes), task["messages"] * (part + 1) // task["steps"]
+        while sum(node.messages for node in nodes) < goal:
+            for node in nodes:
+                node.send(4)
+            cut.append(network.rng.choice([edge for edge in edges if edge in network.links]))
+            network.cut(*cut[-1])
+            if len(cut) > len(edges) * 3 // 10:
+                network.connect(*cut.pop(0))
+            network.run(0.05)
+        seconds, cpu = time.perf_counter() - begin, time.process_time() - used
+        count = sum(node.messages for node in nodes) - before
+        lost = sum(node.state.stats.gaps for node in nodes)
+        report(per_second=count / seconds, cpu_us=cpu / count * 1e6, now_mib=resident(), failed=lost)
+
+
 def pass_in_steps(task: dict[str, Any]) -> None:
     """Pass ``messages`` through three states in a row, in ``steps`` equal parts; report memory after each."""
     limits = MeshLimits(buffer_bytes=16 * 1024 * 1024)
