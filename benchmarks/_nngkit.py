@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pynng
 import trio
 from _hostile import attack
+from _prefixes import Received, change, prefixes, send_at_pace
 
 from _child import RUN_IN, Meter, as_many_files_as_allowed, peak, report, resident
 from _numbered import (
@@ -339,6 +340,25 @@ async def _asubscribe(task: dict[str, Any]) -> None:
 
 def subscribe_trio(task: dict[str, Any]) -> None:
     trio.run(_asubscribe, task)
+
+
+def publish_topics(task: dict[str, Any]) -> None:
+    with _open(Pub, task) as sock:
+        sock.wait_for_peers(1, 60.0)
+        send_at_pace(sock.send_many, task)
+
+
+def subscribe_topics(task: dict[str, Any]) -> None:
+    """Receive from a publisher of many topics."""
+    with _open(Sub, task, topics=prefixes(task), recv_buffer=8192) as sock:
+        received = Received(task, lambda: sock.stats.read)
+        while received.add(sock.recv_many(8192)):
+            pass
+
+
+def change_topics(task: dict[str, Any]) -> None:
+    with Sub() as sock:
+        change(sock.subscribe, sock.unsubscribe, task)
 
 
 # ---- surveys ---------------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ HEADS = {
 
 # The plotted figure: the first of these in the rows.
 PLOTTED = {
-    "cpu_us": "CPU, us a message",
+    "cpu_us": "CPU, us",
     "with_start": "seconds, Spark's start among them",
     "per_second": "a second",
     "p50_ms": "ms, median",

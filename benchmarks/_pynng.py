@@ -12,9 +12,11 @@ from typing import Any
 
 import pynng
 import trio
+from _prefixes import Received, change, prefixes, send_at_pace, send_each
 
 from _child import Meter, as_many_files_as_allowed, peak, report
 from _numbered import (
+    STEP,
     Audience,
     aask_all,
     areceive_all,
@@ -223,6 +225,25 @@ def subscribe(task: dict[str, Any]) -> None:
         threading.Thread(target=read, args=(place,), daemon=True).start()
     while audience.look():
         time.sleep(audience.PAUSE)
+
+
+def publish_topics(task: dict[str, Any]) -> None:
+    with _open(pynng.Pub0, task, send_buffer_size=BUFFER) as sock:
+        _wait_for_peers(sock, 1)
+        send_at_pace(send_each(sock.send), task)
+
+
+def subscribe_topics(task: dict[str, Any]) -> None:
+    """Receive from a publisher of many topics."""
+    with _open(pynng.Sub0, task, recv_buffer_size=8192, topics=prefixes(task)) as sock:
+        received = Received(task)
+        while received.add([sock.recv() for _ in range(STEP)]):
+            pass
+
+
+def change_topics(task: dict[str, Any]) -> None:
+    with pynng.Sub0() as sock:
+        change(sock.subscribe, sock.unsubscribe, task)
 
 
 # ---- surveys ---------------------------------------------------------------------------------------------------------

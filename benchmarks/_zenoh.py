@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import queue
 import socket
 import threading
 import time
@@ -16,11 +17,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import zenoh
+from _prefixes import REST, Received, change, prefix, prefixes, send_at_pace, send_each
 from _presence import PAUSE, times
 from _restarted import WAIT, Restarted
 
 from _child import fail, report
-from _numbered import Audience, ask_all, numbered, receive_all, send_all
+from _numbered import STEP, Audience, ask_all, numbered, receive_all, send_all
 
 KEY = "bench"
 ALIVE = "alive"
@@ -118,6 +120,37 @@ def subscribe(task: dict[str, Any]) -> None:
         threading.Thread(target=read, args=(place,), daemon=True).start()
     while audience.look():
         time.sleep(audience.PAUSE)
+
+
+def publish_topics(task: dict[str, Any]) -> None:
+    with _session(task, connect=task["url"]) as session:
+        rest = len(REST)
+        last = prefix({"slash": True}, task["prefixes"] - 1).decode()
+        _wait_for(session.declare_publisher(last))
+        send_at_pace(send_each(lambda message: session.put(message[:-rest].decode(), message)), task)
+
+
+def subscribe_topics(task: dict[str, Any]) -> None:
+    """Receive from a publisher of many keys, with a subscriber for each and one queue for all of them."""
+    arrived: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    with _listening(task) as session:
+        callback = lambda sample: arrived.put(sample.payload.to_bytes())  # noqa: E731 - Zenoh wants no other object
+        kept = [session.declare_subscriber(each.decode(), callback) for each in sorted(prefixes(task))]
+        report(url=task["url"])
+        received = Received(task)
+        while received.add([arrived.get() for _ in range(STEP)]):
+            pass
+        assert kept
+
+
+def change_topics(task: dict[str, Any]) -> None:
+    with _listening(task) as session:
+        declared: dict[bytes, Any] = {}
+
+        def add(key: bytes) -> None:
+            declared[key] = session.declare_subscriber(key.decode(), lambda sample: None)
+
+        change(add, lambda key: declared.pop(key).undeclare(), task)
 
 
 def announce(task: dict[str, Any]) -> None:

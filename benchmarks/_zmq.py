@@ -10,6 +10,7 @@ from typing import Any
 
 import zmq
 import zmq.asyncio
+from _prefixes import Received, change, prefixes, send_at_pace, send_each
 
 from _child import as_many_files_as_allowed, report
 from _numbered import (
@@ -29,10 +30,12 @@ from _numbered import (
 )
 
 
-def _open(kind: int, task: dict[str, Any], context: Any = None) -> Any:
+def _open(kind: int, task: dict[str, Any], context: Any = None, hwm: int | None = None) -> Any:
     """Open a socket at its end of the task's address; a listener reports its address."""
     as_many_files_as_allowed()
     sock = (context or zmq.Context()).socket(kind)
+    if hwm is not None:
+        sock.set_hwm(hwm)
     if task["listens"]:
         sock.bind(task["url"])
         report(url=sock.getsockopt_string(zmq.LAST_ENDPOINT))
@@ -138,6 +141,34 @@ def subscribe(task: dict[str, Any]) -> None:
                     messages.append(sock.recv(zmq.NOBLOCK))  # noqa: PERF401 - messages before Again are kept
             if messages:
                 audience.add(places[sock], messages)
+
+
+def publish_topics(task: dict[str, Any]) -> None:
+    """Publish once all subscriptions have arrived: this publisher filters."""
+    sock = _open(zmq.XPUB, task, hwm=0)
+    for _ in range(task["prefixes"]):
+        sock.recv()
+    send_at_pace(send_each(sock.send), task)
+
+
+def subscribe_topics(task: dict[str, Any]) -> None:
+    """Receive from a publisher of many topics. Unlimited queues, as a subscription that finds one full is dropped."""
+    sock = _open(zmq.SUB, task, hwm=0)
+    for each in prefixes(task):
+        sock.subscribe(each)
+    received = Received(task)
+    while received.add([sock.recv() for _ in range(STEP)]):
+        pass
+
+
+def change_topics(task: dict[str, Any]) -> None:
+    """Change the topics of a subscriber with a publisher, as subscriptions are sent to it."""
+    context = zmq.Context()
+    publisher = context.socket(zmq.PUB)
+    publisher.bind("inproc://bench")
+    sock = context.socket(zmq.SUB)
+    sock.connect("inproc://bench")
+    change(sock.subscribe, sock.unsubscribe, task)
 
 
 def reply(task: dict[str, Any]) -> None:

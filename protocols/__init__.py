@@ -16,6 +16,7 @@ docs/protocols.md has the guarantees, queues and drop policies of each.
 from ._limits import Cut
 from ._nng import Payload
 from ._options import UNLIMITED
+from ._patterns import Pattern
 from ._pipe import PeerEvent, Pipe, PipeStats
 from ._receiving import Message
 from ._socket import Socket
@@ -41,6 +42,7 @@ __all__ = [
     "Message",
     "Pair0",
     "Pair1",
+    "Pattern",
     "Payload",
     "PeerEvent",
     "Pipe",

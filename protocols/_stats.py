@@ -10,12 +10,13 @@ class Stats:
     """Counters of a socket since it was opened; messages, unless stated otherwise.
 
     ``sent``: accepted for sending. ``received``: returned to the program, or ready for it. ``dropped``: dropped because
-    a send or receive queue was full. ``broken``: being written when their connection ended, so it is unknown whether
-    the peer received them. ``too_large``: over ``recv_max_size``; the connection was cut. ``bad``: malformed. ``late``:
-    replies after their deadline. ``duplicate``: numbered messages received again. ``resent``: requests sent again.
-    ``lost``: gaps in numbered messages. ``written``, ``read``: on all connections. ``unwritten``: accepted, and not yet
-    written, dropped or broken. ``pipes``: current connections; ``joined``, ``left``, ``refused`` (by ``admit``),
-    ``cut`` (for breaking a rule; see ``cuts``): totals of connections.
+    a send or receive queue was full, or without a handler (``Sub.serve``). ``broken``: being written when their
+    connection ended, so it is unknown whether the peer received them. ``too_large``: over ``recv_max_size``; the
+    connection was cut. ``bad``: malformed. ``late``: replies after their deadline. ``duplicate``: numbered messages
+    received again. ``resent``: requests sent again. ``lost``: gaps in numbered messages. ``written``, ``read``: on all
+    connections. ``unwritten``: accepted, and not yet written, dropped or broken. ``pipes``: current connections;
+    ``joined``, ``left``, ``refused`` (by ``admit``), ``cut`` (for breaking a rule; see ``cuts``): totals of
+    connections.
     """
 
     sent: int = 0

@@ -20,6 +20,7 @@ first number it sees. Protocol numbers 32 (PUB) and 33 (SUB).
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import struct
@@ -35,10 +36,13 @@ from ._connection import Connection
 from ._inbox import WhenBehind
 from ._nng import Payload, as_bytes
 from ._options import BroadcastOptions, ReceiveOptions
+from ._patterns import Pattern
 from ._receiving import MessageReceiver
 from ._sender import Broadcaster, messages
+from ._serving import Serving
 from ._socket import Socket
 from ._timeout import DEFAULT, Timeout
+from ._topics import Topics
 from ._weakly import weakly
 from ._write_timing import WhenFull
 from .batch import pack, pack_topic, split_topic, unpack
@@ -52,8 +56,11 @@ TRAILER = struct.Struct(">8sQI")
 UNHEARD = 2.0  # seconds without a topic after which a Sub logs that it drops messages
 MOST_TOPICS = 65536  # numbered topics kept; beyond that the least recently used is forgotten and starts anew
 
+STEP = 256  # topics that are added or removed at once, while messages wait: a millisecond
+
 Topic = bytes | bytearray | memoryview | str
-_TOPICS = (bytes, bytearray, memoryview, str)
+Wanted = Topic | Pattern
+_WANTED = (bytes, bytearray, memoryview, str, Pattern)
 
 
 class Pub(Broadcaster, Socket):
@@ -75,7 +82,8 @@ class Pub(Broadcaster, Socket):
 
     def __init__(self, *, sequence: bool = False, **options: Unpack[BroadcastOptions]) -> None:
         self._origin = os.urandom(8)
-        self._numbers: OrderedDict[bytes, int] | None = OrderedDict() if sequence else None
+        self._numbers: OrderedDict[bytes, tuple[bytes, int]] | None = OrderedDict() if sequence else None
+        self._forgot = False  # a topic, since the origin is this one
         self._numbering = threading.Lock()
         super().__init__(**options)
 
@@ -132,20 +140,28 @@ class Pub(Broadcaster, Socket):
         """Return the trailer of the next ``count`` messages. The caller holds a lock that keeps them in order."""
         numbers = self._numbers
         assert numbers is not None
-        number = numbers.pop(topic, 0)
-        numbers[topic] = number + count
+        known = numbers.get(topic)
+        if known is None:
+            if self._forgot:  # perhaps this one: with the same origin, its numbers would look like duplicates
+                self._origin = ((int.from_bytes(self._origin, "big") + 1) % (1 << 64)).to_bytes(8, "big")
+                self._forgot = False
+            known = self._origin, 0
+        origin, number = known
+        numbers[topic] = origin, number + count
+        numbers.move_to_end(topic)
         if len(numbers) > MOST_TOPICS:
+            self._forgot = True
             numbers.popitem(last=False)
-        return TRAILER.pack(self._origin, number, len(topic))
+        return TRAILER.pack(origin, number, len(topic))
 
 
-class Sub(MessageReceiver, Socket):
-    """Receive messages that begin with a subscribed topic.
+class Sub(MessageReceiver, Serving, Socket):
+    """Receive messages that begin with a subscribed topic, or match a Pattern.
 
     ``b""`` matches every message; without a topic no message is received. ``recv_buffer`` (default 1024): the newest
-    messages kept for a slow reader; older ones are dropped and counted. ``topics``: one or several initial topics.
-    ``sequence``: the publishers number their messages; gaps count as ``lost``, repeated numbers as ``duplicate``; a
-    message without a trailer is dropped and counts as ``bad``.
+    messages kept for a slow reader; older ones are dropped and counted. ``topics``: one or several initial topics; any
+    number costs about the same for each message. ``sequence``: the publishers number their messages; gaps count as
+    ``lost``, repeated numbers as ``duplicate``; a message without a trailer is dropped and counts as ``bad``.
     """
 
     _protocol: ClassVar[int] = SUB
@@ -153,67 +169,109 @@ class Sub(MessageReceiver, Socket):
     _batches_in: ClassVar[bool] = True
 
     def __init__(
-        self, *, topics: Topic | Iterable[Topic] = (), sequence: bool = False, **options: Unpack[ReceiveOptions]
+        self, *, topics: Wanted | Iterable[Wanted] = (), sequence: bool = False, **options: Unpack[ReceiveOptions]
     ) -> None:
-        self._first_topics: list[Topic] = [topics] if isinstance(topics, _TOPICS) else list(topics)
+        self._set_up_handlers()
+        self._first_topics: Iterable[Wanted] = [topics] if isinstance(topics, _WANTED) else topics
         self._sequence = sequence
-        self._topics: set[bytes] = set()
-        self._prefixes: tuple[bytes, ...] = ()
-        self._next: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
+        self._topics = Topics()
+        self._next: OrderedDict[tuple[bytes, int], int] = OrderedDict()  # by origin and hash of the topic
         self._lost = self._duplicate = self._bad = 0
         self._topicless_since: float | None = time.monotonic()  # None once it had a topic, or the warning was logged
         super().__init__(**options)
 
     def _set_up(self) -> None:
+        self._unpacker = weakly(self._unpack, ())
         self._change()
-        for topic in self._first_topics:
-            self.subscribe(topic)
+        self.subscribe_many(self._first_topics)
+        self._first_topics = ()
 
     @property
     def topics(self) -> tuple[bytes, ...]:
         """Subscribed topics, the longest first: the first that a message begins with is the most specific."""
-        return tuple(sorted(self._topics.copy(), key=lambda topic: (-len(topic), topic)))
+        return tuple(self._topics.prefixes.members())
 
-    def subscribe(self, topic: Topic) -> None:
-        """Add a topic: receive messages that begin with it. Idempotent."""
+    @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        """Subscribed patterns, in the order of their addition."""
+        return self._topics.patterns.members()
+
+    def topic_of(self, message: bytes) -> bytes | None:
+        """Return the longest subscribed topic that the message begins with; None if there is none."""
         with self._core.lock:
-            self._core.check_open()
-            self._topics.add(_topic(topic))
-            self._topicless_since = None
-            self._change()
+            return self._topics.prefixes.longest(message)
 
-    def unsubscribe(self, topic: Topic) -> None:
-        """Remove a topic, and drop its messages that were read ahead.
+    def subscribe(self, topic: Wanted) -> None:
+        """Add a topic or Pattern: receive messages that begin with it. Idempotent."""
+        self._subscribe((_wanted(topic),))
+
+    def subscribe_many(self, topics: Iterable[Wanted]) -> None:
+        """Add topics and Patterns."""
+        wanted = map(_wanted, topics)
+        while some := list(itertools.islice(wanted, STEP)):
+            self._subscribe(some)
+
+    def unsubscribe(self, topic: Wanted) -> None:
+        """Remove a topic or Pattern, and drop its messages that were read ahead.
 
         In batches and with ``sequence`` messages read ahead are still received. Raises ConfigError if it was not
         subscribed to.
         """
+        self._unsubscribe((_wanted(topic),))
+
+    def unsubscribe_many(self, topics: Iterable[Wanted]) -> None:
+        """Remove topics and Patterns. Raises ConfigError at the first that was not subscribed to."""
+        unwanted = map(_wanted, topics)
+        while some := list(itertools.islice(unwanted, STEP)):
+            self._unsubscribe(some)
+
+    def _subscribe(self, topics: Sequence[bytes | Pattern]) -> None:
         with self._core.lock:
             self._core.check_open()
-            if (unwanted := _topic(topic)) not in self._topics:
-                raise ConfigError("topic", f"not subscribed to {topic!r}", topic)
-            self._topics.discard(unwanted)
+            for topic in topics:
+                self._topics.add(topic)
+                self._topicless_since = None
             self._change()
-        if self._batch is None:
-            self._inbox.take_back(lambda item: not item.startswith(self._prefixes))
+
+    def _unsubscribe(self, topics: Sequence[bytes | Pattern]) -> None:
+        try:
+            with self._core.lock:
+                self._core.check_open()
+                for topic in topics:
+                    if not self._topics.remove(topic):
+                        raise ConfigError("topic", f"not subscribed to {topic!r}", topic)
+        finally:
+            self._drop_unwanted(topics)
+
+    def _drop_unwanted(self, removed: Sequence[bytes | Pattern]) -> None:
+        """Drop messages read ahead that only the removed topics matched."""
+        with self._core.lock:
+            self._change()
+        if self._batch is not None or not self._inbox.ready:
+            return
+        match = self._topics.match
+        begin = tuple(topic for topic in removed if isinstance(topic, bytes))
+        if len(begin) == len(removed):  # most messages begin with none of them
+            self._inbox.take_back(lambda item: item.startswith(begin) and not match(item))
+        else:
+            self._inbox.take_back(lambda item: not match(item))
 
     def _hint(self) -> str:
         return "" if self._topics else "; it has no topics: subscribe to b'' to receive everything"
 
     def _change(self) -> None:
-        self._prefixes = () if not self._topics else (b"",) if b"" in self._topics else tuple(self._topics)
-        plain = self._prefixes == (b"",) and self._batch is None and not self._sequence
-        self._inbox.unpack = None if plain else weakly(self._unpack, ())
+        plain = self._topics.prefixes.everything and self._batch is None and not self._sequence
+        self._inbox.unpack = None if plain else self._unpacker
 
     def _unpack(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
         """Return the messages that match our topics, without trailers. Under the core's lock."""
-        prefixes = self._prefixes
         if self._topicless_since is not None and messages and time.monotonic() - self._topicless_since > UNHEARD:
             self._topicless_since = None
             log.warning("%r drops received messages: it has no topics; subscribe to b'' to receive everything", self)
-        ours = [message for message in messages if message.startswith(prefixes)]
         if self._batch is not None:
-            return self._split_all(connection, ours)
+            match = self._topics.match
+            return self._split_all(connection, [message for message in messages if match(_topic_of_batch(message))])
+        ours = self._topics.select(messages)
         if not self._sequence:
             return ours
         return [body for message in ours if (body := self._unnumber(message)) is not None]
@@ -223,10 +281,10 @@ class Sub(MessageReceiver, Socket):
             self._bad += 1
             return None
         origin, number, topic = numbered
-        self._account((origin, topic), number, 1)
+        self._account((origin, hash(topic)), number, 1)
         return message[: -TRAILER.size]
 
-    def _account(self, key: tuple[bytes, bytes], number: int, count: int) -> None:
+    def _account(self, key: tuple[bytes, int], number: int, count: int) -> None:
         # A signal handler that raises may cause a message to be examined twice, and it must come out both times. So a
         # number seen before is counted and let through, not dropped.
         expected = self._next.pop(key, number)
@@ -245,14 +303,19 @@ class Sub(MessageReceiver, Socket):
                 raise BadMessage("batch", "no sequence number", peer)
             origin, number, topic = numbered
             items = unpack(message[len(topic) : -TRAILER.size], largest=self._largest, peer=peer)
-            self._account((origin, topic), number, len(items))
+            self._account((origin, hash(topic)), number, len(items))
         else:
             topic, packed = split_topic(message, peer)
             items = unpack(packed, largest=self._largest, peer=peer)
         return [topic + item for item in items] if topic else items
 
     def _counters(self) -> dict[str, int]:
-        return {"lost": self._lost, "duplicate": self._duplicate, "bad": self._bad + self._inbox.bad}
+        return {
+            "lost": self._lost,
+            "duplicate": self._duplicate,
+            "bad": self._bad + self._inbox.bad,
+            "dropped": self._outbox.dropped + self._inbox.dropped + self._unhandled,
+        }
 
 
 def _numbered(body: bytes) -> tuple[bytes, int, bytes] | None:
@@ -263,7 +326,17 @@ def _numbered(body: bytes) -> tuple[bytes, int, bytes] | None:
     return (origin, number, body[:length]) if length <= len(body) - TRAILER.size else None
 
 
+def _topic_of_batch(message: bytes) -> bytes:
+    """Return the topic of a batch, whose length comes last, with a trailer too; all of a malformed one."""
+    length = int.from_bytes(message[-4:], "big")
+    return message[:length] if length + 4 <= len(message) else message
+
+
 def _topic(topic: Topic) -> bytes:
     if type(topic) is bytes:
         return topic
     return topic.encode() if isinstance(topic, str) else as_bytes(topic)
+
+
+def _wanted(topic: Wanted) -> bytes | Pattern:
+    return topic if isinstance(topic, Pattern) else _topic(topic)

@@ -42,6 +42,7 @@ SHORT = {
     "paced": ["--only", "nngkit trio", "--only", "NATS"],
     "pipeline": ["--only", "appended", "--only", "one record", "--only", "replay at 2,000"],
     "publishing": ["--only", "nngkit batched", "--only", "pyzmq", "--only", "Zenoh"],
+    "subscriptions": ["--only", "nngkit, 1,000 topics", "--only", "pyzmq, 1,000 topics"],
     "start_up": ["--only", "import pynng"],
     "surveys": ["--only", "10 respondents"],
     "hostile": ["--only", "requests"],

@@ -315,16 +315,12 @@ class Recorder(UnderTrio):
     def _keep(self, socket: Any, stream: StreamStats, messages: list[Any]) -> None:
         lossy = stream.protocol in DROPS
         now = self._clock() // 1000
-        topics = socket.topics if isinstance(socket, Sub) else ()
+        topic_of = socket.topic_of if isinstance(socket, Sub) else None
         entries: list[Entry] = []
         for message in messages:
             pipe = message.pipe
             origin = self._origin(stream.topic, stream.protocol, None if pipe is None else pipe.address)
-            key = None
-            for subscription in topics:
-                if message.startswith(subscription):
-                    key = subscription
-                    break
+            key = None if topic_of is None else topic_of(message)
             entries.append((key, message, origin, b"", now))
         stream.received += len(entries)
         stream.size += sum(map(len, messages))

@@ -203,7 +203,9 @@ METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     Push: SENDS,
     Pull: TAKES | NAMES,
     Pub: SENDS,
-    Sub: TAKES | NAMES | {"subscribe": (b"a",), "unsubscribe": (b"",)},
+    Sub: TAKES
+    | NAMES
+    | {"subscribe": (b"a",), "subscribe_many": ([b"a"],), "unsubscribe": (b"",), "unsubscribe_many": ([b""],)},
     Req: {"request": (b"",), "arequest": (b"",)},
     Rep: TAKES,
     Surveyor: dict.fromkeys(("survey", "asurvey", "start", "astart", "survey_iter", "asurvey_iter"), (b"",)),
@@ -216,6 +218,10 @@ OTHERS = {  # these report the past, or end
     "adrain",
     "on_peer",
     "apeer_events",
+    "on",  # the decorator that it returns raises
+    "serve",
+    "aserve",
+    "topic_of",
 }
 
 
