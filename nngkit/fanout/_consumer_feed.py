@@ -128,26 +128,39 @@ class Feed:
 
     def again(self, offsets: Sequence[int], size: int) -> tuple[list[Columns], list[int], list[int]]:
         """Return the records with these offsets, ascending: (columns, not readable any more, over `size` bytes)."""
-        import pyarrow as pa
-        from pyarrow import compute
-
         found: list[Columns] = []
         present: set[int] = set()
         left, spans = size, _spans(offsets)
         for number, span in enumerate(spans):
             if left <= 0:
                 return found, _missing(spans[:number], present), [offset for each in spans[number:] for offset in each]
-            wanted = pa.array(span, pa.int64())
-            for batch in self._journal.read_batches(
-                self._partition, span[0], span[-1] + 1, columns=COLUMNS, missing="skip", skipped=log_skipped
-            ):
-                chosen = batch.filter(compute.is_in(batch.column("offset"), value_set=wanted))
-                if chosen.num_rows:
-                    columns = columns_of(chosen, self._partition)
-                    present.update(columns.offsets)
-                    left -= len(columns.data)
-                    found.append(columns)
+            for columns in self._span(span):
+                present.update(columns.offsets)
+                left -= len(columns.data)
+                found.append(columns)
         return found, _missing(spans, present), []
+
+    def _span(self, span: Sequence[int]) -> Iterator[Columns]:
+        """Yield the records with these offsets, from a log if it has them all."""
+        wanted, end = set(span), span[-1] + 1
+        try:
+            pieces = list(self._journal.read_log(self._partition, span[0], end))
+        except Damaged:
+            pieces = []
+        if pieces and pieces[-1][-1][0] + 1 == end:
+            for rows in pieces:
+                if chosen := [row for row in rows if row[0] in wanted]:
+                    yield columns_of_rows(chosen, self._partition, self._topic)
+            return
+        import pyarrow as pa
+        from pyarrow import compute
+
+        for batch in self._journal.read_batches(
+            self._partition, span[0], end, columns=COLUMNS, missing="skip", skipped=log_skipped
+        ):
+            kept = batch.filter(compute.is_in(batch.column("offset"), value_set=pa.array(span, pa.int64())))
+            if kept.num_rows:
+                yield columns_of(kept, self._partition)
 
 
 def _spans(offsets: Sequence[int]) -> list[list[int]]:

@@ -224,8 +224,8 @@ class NamedConsumer:
             batches: list[Columns] = []
             records, size = request.records, min(request.size, request.largest - OVERHEAD)
             numbers = sorted(self.partitions)
-            self._turn += 1
-            for number in numbers[self._turn % len(numbers) :] + numbers[: self._turn % len(numbers)]:
+            self._turn = (self._turn + 1) % max(1, len(numbers))
+            for number in numbers[self._turn :] + numbers[: self._turn]:
                 state = self.partitions[number]
                 if number not in self._feeds:
                     self._feeds[number] = Feed(self._journal, number, self.options.topics)

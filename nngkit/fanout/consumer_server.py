@@ -88,7 +88,7 @@ class ConsumerServer(UnderTrio):
 
     async def __aenter__(self) -> Self:
         self._entering()
-        journal = await trio.to_thread.run_sync(lambda: open_journal(self._location, spool=self._spool))
+        journal = await trio.to_thread.run_sync(self._open)
         if self._folder is None and journal.storage.folder is None:
             why = f"{journal.location} is shared storage: name a local folder for the state of its consumers"
             raise ConfigError("state", why)
@@ -109,6 +109,12 @@ class ConsumerServer(UnderTrio):
         self._background.start(self._serve)
         self._background.start(self._watch)
         return self
+
+    def _open(self) -> Journal:
+        journal = open_journal(self._location, spool=self._spool)
+        if any(journal.segments(number) for number in journal.partitions() if _is_complete(journal, number)):
+            import pyarrow.parquet  # noqa: F401  # takes 0.1 s or more, which the first delivery would wait
+        return journal
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
@@ -155,7 +161,11 @@ class ConsumerServer(UnderTrio):
             numbers = self._journal.partitions()
         else:
             numbers = list(self._ends)
-        ends = {number: self._journal.end(number) for number in numbers}
+        return self._note_ends(numbers)
+
+    def _note_ends(self, numbers: list[int]) -> bool:
+        known = [number for number in numbers if number in self._ends or _is_complete(self._journal, number)]
+        ends = {number: self._journal.end(number) for number in known}
         moved = ends != self._ends
         self._ends = ends
         return moved
@@ -178,10 +188,7 @@ class ConsumerServer(UnderTrio):
             await trio.sleep(POLL if local else POLL_SHARED)
 
     def _read_ends_there(self) -> bool:
-        ends = {number: self._journal.end(number) for number in self._journal.partitions()}
-        moved = ends != self._ends
-        self._ends = ends
-        return moved
+        return self._note_ends(self._journal.partitions())
 
     # Requests
 
@@ -311,3 +318,12 @@ class ConsumerServer(UnderTrio):
         scope: Any = self._gone.get(pipe)
         if scope is not None:
             scope.cancel()
+
+
+def _is_complete(journal: Journal, number: int) -> bool:
+    """Return False for a partition that its first recorder is about to create. Raises Damaged."""
+    try:
+        journal.manifest(number)
+    except ConfigError:
+        return False
+    return True

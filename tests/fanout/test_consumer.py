@@ -14,6 +14,8 @@ from nngkit.errors import ConfigError, NngkitError, NotFound, NotStored, TooLarg
 from nngkit.fanout import Consumer, ConsumerServer, Delivery
 from nngkit.fanout.consumer_messages import SettleRequest, parse_reply
 from nngkit.journal import Recorder, Retention
+from nngkit.journal.files import open_storage
+from nngkit.journal.manifest import check_journal
 from nngkit.portal import the_portal
 from nngkit.protocols import Req
 from tests.fanout.journals import numbers, write
@@ -283,3 +285,16 @@ async def test_unsealed_records_are_filtered_by_topic_with_keys_and_headers(tmp_
             ("a", b"k", (("h", b"1"),), 0),
             ("b", None, (), 2),
         ]
+
+
+async def test_a_partition_that_appears_later_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "j").mkdir()
+    check_journal(open_storage(tmp_path / "j"), make=True)
+    async with served(tmp_path / "j") as server, Consumer("c", server.address) as consumer:
+        with trio.move_on_after(0.05):
+            await consumer.receive()
+        (tmp_path / "j" / "partition-00003").mkdir()  # about to be created
+        for partition in (0, 1):
+            await write(tmp_path / "j", numbers(0, 2), partition=partition)
+        found = await take(consumer, 4)
+        assert sorted((each.partition, each.offset) for each in found) == [(0, 0), (0, 1), (1, 0), (1, 1)]
