@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Self
 
 from nngkit.aio._base import Aio, AsyncioIterator, awaited, iterated
@@ -10,7 +11,7 @@ from nngkit.fanout import mesh as _mesh
 from nngkit.fanout import publisher as _publisher
 from nngkit.fanout import subscriber as _subscriber
 from nngkit.fanout.backlog import Unread
-from nngkit.fanout.delivery import Delivery
+from nngkit.fanout.delivery import Delivery, DeliveryBatch
 from nngkit.fanout.mesh_events import MeshMessage, MeshNeighbour, MeshStats
 from nngkit.fanout.synchronizing import Synchronized
 from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
@@ -34,6 +35,12 @@ class Consumer(Aio[_consumer.Consumer]):
         return await self.receive()
 
     receive = awaited(_consumer.Consumer.receive)
+
+    async def batches(self) -> AsyncGenerator[DeliveryBatch, None]:
+        """Iterate over `receive_batch`, until the block ends."""
+        while True:
+            yield await self.receive_batch()
+
     receive_batch = awaited(_consumer.Consumer.receive_batch)
     ack = awaited(_consumer.Consumer.ack)
     nak = awaited(_consumer.Consumer.nak)

@@ -208,21 +208,21 @@ class Accounts:
     def _unusual(self, message: Published, account: Account | None, events: list[Event]) -> None:
         """Account for a message that does not simply follow the one before."""
         data, publisher, epoch, number, time, _ = message
-        beat = data.startswith(HEARTBEAT)
-        if not (0 if beat else 1) <= number <= MOST_NUMBER:
+        heartbeat = data.startswith(HEARTBEAT)
+        if not (0 if heartbeat else 1) <= number <= MOST_NUMBER:
             self.refused["bad number"] += 1
             return
         if account is None:
-            account = self._open(publisher, epoch, number + beat)
+            account = self._open(publisher, epoch, number + heartbeat)
         elif epoch < account.epoch:
             self.refused["earlier run"] += 1
             return
         elif epoch > account.epoch:
             events.append(Restarted(publisher, epoch, account.epoch, account.next - 1))
             account = self._open(publisher, epoch, 1)  # a run begins with 1, so its missing messages are known
-        if (gap := account.skip(number + beat)) is not None:
+        if (gap := account.skip(number + heartbeat)) is not None:
             events.append(gap)
-        if beat:
+        if heartbeat:
             events.append(Heartbeat(publisher, epoch, number, time, data[len(HEARTBEAT) :]))
         elif number == account.next:
             account.next += 1

@@ -173,7 +173,7 @@ class Publisher(UnderTrio):
             self._close()
             raise
         keeps = self._last is not None or self._snapshot is not None
-        self._beat = HEARTBEAT + PublisherHeartbeat(self._interval, self._rep.address, keeps).encode()
+        self._heartbeat = HEARTBEAT + PublisherHeartbeat(self._interval, self._rep.address, keeps).encode()
         self._background.start(self._send_heartbeats)
         self._background.start(self._serve)
         return self
@@ -254,7 +254,7 @@ class Publisher(UnderTrio):
 
     def _say_number(self) -> None:
         now = time.time_ns() // 1000
-        self._pub.send(self._beat + pack_trailer(self.id, self.epoch, self._number, now))
+        self._pub.send(self._heartbeat + pack_trailer(self.id, self.epoch, self._number, now))
 
     async def _send_heartbeats(self) -> None:
         while True:

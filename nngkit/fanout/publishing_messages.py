@@ -1,4 +1,4 @@
-"""What publishers and subscribers tell each other beside the published messages. Pure; CDDL in docs/wire.md.
+"""Messages between publishers and subscribers, beside the published ones. Pure; CDDL in docs/wire.md.
 
 ::
 

@@ -286,27 +286,27 @@ class Subscriber(UnderTrio):
 
     # Publishers
 
-    def _hear(self, address: str, beat: Heartbeat) -> None:
+    def _hear(self, address: str, heartbeat: Heartbeat) -> None:
         """Begin to report to a publisher that is heard of for the first time, in this run."""
-        source = self._sources.get(beat.publisher)
+        source = self._sources.get(heartbeat.publisher)
         if source is None:
-            source = self._sources[beat.publisher] = Source(
-                beat.publisher, self._high_water, live=not self._keeps_state
+            source = self._sources[heartbeat.publisher] = Source(
+                heartbeat.publisher, self._high_water, live=not self._keeps_state
             )
-        if source.epoch == beat.epoch:
+        if source.epoch == heartbeat.epoch:
             return
         try:
-            told = PublisherHeartbeat.parse(beat.body, address)
+            told = PublisherHeartbeat.parse(heartbeat.body, address)
         except (BadMessage, TooLarge) as error:
             log.warning("%s: a heartbeat is ignored: %s", address, error)
-            source.epoch = beat.epoch
+            source.epoch = heartbeat.epoch
             self._put(source.give_up())
             return
-        source.epoch = beat.epoch
+        source.epoch = heartbeat.epoch
         if not told.keeps:
             self._put(source.give_up())
         if told.control:
-            self._background.start(self._follow, source, beat.epoch, _reachable(told.control, address), told)
+            self._background.start(self._follow, source, heartbeat.epoch, _reachable(told.control, address), told)
 
     async def _follow(self, source: Source, epoch: int, control: str, told: PublisherHeartbeat) -> None:
         """Report to a publisher's run, and get its snapshots, until there is a newer one."""

@@ -1,4 +1,4 @@
-"""What a subscriber has not read: capped in messages, bytes and age, and reported."""
+"""Unread messages of a subscriber: capped in number, bytes and age, and reported."""
 
 import pytest
 from hypothesis import given

@@ -26,7 +26,7 @@ def message(number: int, publisher: bytes = ME, epoch: int = 1, data: bytes = b"
     return data + pack_trailer(publisher, epoch, number, 5)
 
 
-def beat(number: int, publisher: bytes = ME, epoch: int = 1) -> bytes:
+def heartbeat(number: int, publisher: bytes = ME, epoch: int = 1) -> bytes:
     return message(number, publisher, epoch, HEARTBEAT + b"body")
 
 
@@ -53,13 +53,13 @@ def test_a_hole_is_reported_in_its_place() -> None:
 def test_a_heartbeat_shows_a_missing_tail_and_is_not_counted_on() -> None:
     accounts = Accounts()
     accounts.receive([message(1)])
-    events = accounts.receive([beat(3), message(4)])
+    events = accounts.receive([heartbeat(3), message(4)])
     assert events == [Gap(ME, 1, 2, 3, 2), Heartbeat(ME, 1, 3, 5, b"body"), Published(b"data", ME, 1, 4, 5)]
 
 
 def test_a_publisher_begins_where_it_is_heard_first() -> None:
     accounts = Accounts()
-    assert [type(event) for event in accounts.receive([beat(10), message(11)])] == [Heartbeat, Published]
+    assert [type(event) for event in accounts.receive([heartbeat(10), message(11)])] == [Heartbeat, Published]
     assert [type(event) for event in accounts.receive([message(500, OTHER), message(12)])] == [Published, Published]
 
 
@@ -133,8 +133,10 @@ def test_each_number_is_delivered_once_or_reported(steps: list[tuple[int, bool, 
     delivered: set[tuple[int, int]] = set()
     reported: set[tuple[int, int]] = set()
     first: dict[int, int] = {}
-    for number, is_beat, epoch in steps:
-        for event in accounts.receive([beat(number, epoch=epoch) if is_beat else message(number, epoch=epoch)]):
+    for number, is_heartbeat, epoch in steps:
+        for event in accounts.receive(
+            [heartbeat(number, epoch=epoch) if is_heartbeat else message(number, epoch=epoch)]
+        ):
             if isinstance(event, Published):
                 assert (event.epoch, event.number) not in delivered
                 delivered.add((event.epoch, event.number))
@@ -161,7 +163,7 @@ def test_received_and_reported_are_what_was_sent_in_a_thousand_runs() -> None:
         got, missing, late = 0, 0, 0
         sent = {ME: 0, OTHER: 0}
         held: list[bytes] = []
-        accounts.receive([beat(0), beat(0, OTHER)])
+        accounts.receive([heartbeat(0), heartbeat(0, OTHER)])
         events: list[Event] = []
         for _ in range(rng.randrange(20, 120)):
             publisher = rng.choice((ME, OTHER))
@@ -178,7 +180,7 @@ def test_received_and_reported_are_what_was_sent_in_a_thousand_runs() -> None:
                     events += accounts.receive([frame, held.pop()])
                 case _:
                     events += accounts.receive([frame])
-        events += accounts.receive([beat(sent[ME]), beat(sent[OTHER], OTHER)])
+        events += accounts.receive([heartbeat(sent[ME]), heartbeat(sent[OTHER], OTHER)])
         for event in events:
             if isinstance(event, Published):
                 got += 1
