@@ -59,12 +59,16 @@ PARTING: Final = 2.0  # seconds that closing may take to give back what is unrea
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """Counters: `received` records, `redelivered` among them, `confirmed` ones, `retries` to reach the server."""
+    """Counters: `received` records, `redelivered` among them, `confirmed` ones, `retries` to reach the server.
+
+    `stale`: records that were read ahead for longer than `ack_wait` and dropped, as the server delivers them again.
+    """
 
     received: int = 0
     redelivered: int = 0
     confirmed: int = 0
     retries: int = 0
+    stale: int = 0
 
 
 class _Ticket:
@@ -196,12 +200,17 @@ class Consumer(UnderTrio):
 
     async def receive_batch(self) -> DeliveryBatch:
         """Like `receive`, for all records of one partition that arrived together."""
-        if not self._arrived:
+        while not self._arrived:
             found = await self._batches.receive()
             if isinstance(found, NngkitError):
                 raise found
-            self._read, batches = found
-            self._arrived.extend(batches)
+            self._read, batches, arrived = found
+            # Read ahead for too long, while acknowledgements waited for the server: it delivers these records again.
+            if trio.current_time() - arrived < self.options.limits.ack_wait:
+                self._arrived.extend(batches)
+            else:
+                stale = sum(len(columns.offsets) for columns in batches)
+                self._stats = replace(self._stats, stale=self._stats.stale + stale)
         columns = self._arrived.popleft()
         again = 0 if columns.counts is None else sum(count > 1 for count in columns.counts)
         self._stats = replace(
@@ -247,7 +256,7 @@ class Consumer(UnderTrio):
                 continue
             self._seen = number
             if batches:
-                await send.send((number, batches))
+                await send.send((number, batches, trio.current_time()))
             else:
                 self._read = number
 
