@@ -49,7 +49,7 @@ from nngkit.fanout import mesh as _mesh
 from nngkit.fanout import publisher as _publisher
 from nngkit.fanout import subscriber as _subscriber
 from nngkit.fanout.backlog import Unread
-from nngkit.fanout.delivery import Delivery, DeliveryBatch
+from nngkit.fanout.delivery import Delivery
 from nngkit.fanout.mesh_events import MeshMessage, MeshNeighbour, MeshStats
 from nngkit.fanout.synchronizing import Synchronized
 from nngkit.hosted import Hosted, HostedProperty, direct_call, hosted_property, loop_call, signature_of
@@ -336,11 +336,6 @@ class Consumer(Blocking[_consumer.Consumer]):
             yield self.receive()
 
     receive = _blocking_call(_consumer.Consumer.receive)
-
-    def batches(self) -> Iterator[DeliveryBatch]:
-        """Iterate over `receive_batch`, until the block ends."""
-        while True:
-            yield self.receive_batch()
 
     receive_batch = _blocking_call(_consumer.Consumer.receive_batch)
     ack = _blocking_call(_consumer.Consumer.ack)
