@@ -2,10 +2,11 @@
 
 ::
 
-    await forward(front, back)      # until one of them is closed
+    await forward(front, back)                      # until one of them is closed
+    async with forward(front, back) as device: ...  # while the block runs
 
     pure     kinds       which two sockets make a device, and in which directions it forwards
-    shell    device      forwarding: queue, forwarder, streamer, bus and pair relays
+    shell    device      forwarding: queue, survey, forwarder, streamer, bus and pair relays
 
 docs/devices.md has the guarantees and losses of each. Independent of the content of messages and of commands.
 """
@@ -14,13 +15,13 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nngkit.devices.device import Device, DirectionStats, TappedMessage, forward
+    from nngkit.devices.device import Device, DirectionStats, Forwarding, TappedMessage, forward
     from nngkit.devices.kinds import KINDS, Kind
 
-__all__ = ["KINDS", "Device", "DirectionStats", "Kind", "TappedMessage", "forward"]
+__all__ = ["KINDS", "Device", "DirectionStats", "Forwarding", "Kind", "TappedMessage", "forward"]
 
 _LAZY = {
-    **dict.fromkeys(("Device", "DirectionStats", "TappedMessage", "forward"), f"{__name__}.device"),
+    **dict.fromkeys(("Device", "DirectionStats", "Forwarding", "TappedMessage", "forward"), f"{__name__}.device"),
     **dict.fromkeys(("KINDS", "Kind"), f"{__name__}.kinds"),
 }
 

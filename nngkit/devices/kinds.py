@@ -45,6 +45,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
         Kind("queue", "Rep", "Req", "REQ/REP: requesters at the front, repliers at the back", asks=True),
+        Kind("survey", "Respondent", "Surveyor", "SURVEY: surveyors at the front, respondents at the back", asks=True),
         Kind("forwarder", "Sub", "Pub", "PUB/SUB: publishers at the front, subscribers at the back"),
         Kind("streamer", "Pull", "Push", "PUSH/PULL: pushers at the front, pullers at the back"),
         Kind("bus", "Bus", "Bus", "joins two buses", both_ways=True),

@@ -358,7 +358,7 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
             "--front-listen: tcp://192.0.2.1:5: ",
         ),
         (["streamer", *BOTH, "--topic", "x"], 2, "--topic: is for a forwarder only"),
-        (["streamer", *BOTH, "--in-flight", "3"], 2, "--in-flight: is for a queue only"),
+        (["streamer", *BOTH, "--in-flight", "3"], 2, "--in-flight: is for a queue or survey only"),
         (["queue", *BOTH, "--in-flight", "0"], 2, "argument --in-flight: '0' is not a whole number from 1 to 65536"),
         (["queue", *BOTH, "--max-size", "-1"], 2, "argument --max-size: '-1' is not a whole number"),
         (["queue", *BOTH, "--capture", "/nowhere/x"], 2, "--capture: /nowhere/x: No such file or directory"),

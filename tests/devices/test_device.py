@@ -12,7 +12,7 @@ import trio.testing
 
 from nngkit.devices import Device, DirectionStats, TappedMessage, forward
 from nngkit.errors import ConfigError, TimedOut
-from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Sub
+from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Sub, Survey, Surveyor
 from nngkit.testing import aeventually
 
 ANY = "tcp://127.0.0.1:0"
@@ -146,6 +146,100 @@ async def test_three_queues_in_series() -> None:
         nursery.start_soon(shout, rep)
         assert await req.arequest(b"far", WAIT) == b"FAR"
         nursery.cancel_scope.cancel()
+
+
+# ---- survey ----------------------------------------------------------------------------------------------------------
+
+
+async def respond(respondent: Respondent, name: bytes) -> None:
+    async for query in respondent:
+        await query.areply(name + b" " + query.body)
+
+
+def _count(survey: Survey, into: list[bytes]) -> int:
+    """Add the new responses; return the number of all."""
+    into += [reply.body for reply in survey.fresh()]
+    return len(into)
+
+
+async def test_survey_forwards_all_responses_to_each_surveyor() -> None:
+    async with (
+        Respondent(listen=ANY) as front,
+        Surveyor(listen=ANY) as back,
+        Respondent(dial=back.address) as one,
+        Respondent(dial=back.address) as two,
+        Surveyor(dial=front.address) as left,
+        Surveyor(dial=front.address) as right,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(respond, one, b"one")
+        nursery.start_soon(respond, two, b"two")
+        tapped: list[TappedMessage] = []
+        async with forward(front, back, tap=tapped.append) as device:
+            await back.await_for_peers(2, WAIT)
+            await front.await_for_peers(2, WAIT)
+            for surveyor, text in ((left, b"left"), (right, b"right")):
+                replies: list[bytes] = []
+                with await surveyor.astart(text, WAIT) as survey:
+                    await aeventually(lambda survey=survey, into=replies: _count(survey, into) == 2)  # type: ignore[misc]
+                assert sorted(replies) == [b"one " + text, b"two " + text]
+            assert (device.up.received, device.up.passed, device.down.passed, device.lost) == (2, 2, 4, 0)
+        assert [(each.what, each.number) for each in tapped] == [
+            *(("request", 1), ("reply", 1), ("reply", 1)),
+            *(("request", 2), ("reply", 2), ("reply", 2)),
+        ]
+        nursery.cancel_scope.cancel()
+
+
+async def test_two_survey_devices_in_a_row() -> None:
+    async with (
+        Respondent(listen=ANY) as front,
+        Surveyor(listen=ANY) as middle,
+        Respondent(dial=middle.address) as inner,
+        Surveyor(listen=ANY) as back,
+        Surveyor(dial=front.address) as surveyor,
+        forward(front, middle),
+        forward(inner, back),
+        trio.open_nursery() as nursery,
+    ):
+        for number in range(20):
+            nursery.start_soon(respond, await nursery_socket(nursery, back.address), b"%d" % number)
+        await back.await_for_peers(20, WAIT)
+        await middle.await_for_peers(1, WAIT)
+        await front.await_for_peers(1, WAIT)
+        result = await surveyor.asurvey(b"x", 1.0)
+        assert {reply.body for reply in result.replies} == {b"%d x" % number for number in range(20)}
+        nursery.cancel_scope.cancel()
+
+
+async def nursery_socket(nursery: trio.Nursery, address: str) -> Respondent:
+    """Return a Respondent that is closed with the nursery."""
+    respondent = Respondent(dial=address)
+
+    async def close_at_the_end() -> None:
+        with respondent:
+            await trio.sleep_forever()
+
+    nursery.start_soon(close_at_the_end)
+    return respondent
+
+
+async def test_late_responses_to_a_survey_are_dropped_after_the_timeout() -> None:
+    async with (
+        Respondent(listen=ANY) as front,
+        Surveyor(listen=ANY) as back,
+        Respondent(dial=back.address) as respondent,
+        Surveyor(dial=front.address) as surveyor,
+        forward(front, back, timeout=0.05) as device,
+    ):
+        await back.await_for_peers(1, WAIT)
+        await front.await_for_peers(1, WAIT)
+        with await surveyor.astart(b"x", WAIT):
+            query = await respondent.arecv(WAIT)
+            await aeventually(lambda: device.in_flight == 0)
+            await query.areply(b"late")
+            await aeventually(lambda: back.stats.late == 1)
+        assert device.down.received == 0
 
 
 # ---- one way, and both ways ------------------------------------------------------------------------------------------
@@ -328,8 +422,12 @@ async def test_device_ends_when_one_of_its_sockets_is_closed(side: str) -> None:
 
 async def test_forward_runs_until_a_socket_is_closed() -> None:
     async with Pull(listen=ANY) as front, Push(listen=ANY) as back:
+
+        async def run() -> None:
+            await forward(front, back)
+
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(forward, front, back)
+            nursery.start_soon(run)
             async with Push(dial=front.address) as push, Pull(dial=back.address) as pull:
                 await push.asend(b"x", timeout=WAIT)
                 assert await pull.arecv(timeout=WAIT) == b"x"

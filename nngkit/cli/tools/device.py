@@ -63,13 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--request-timeout",
         type=options.more_than_no_seconds,
         metavar="S",
-        help="queue: seconds until a request is abandoned (default: 60)",
+        help="queue: seconds until a request is abandoned (default: 60); survey: for responses (default: 10)",
     )
     parser.add_argument(
         "--in-flight",
         type=lambda text: options.whole(text, 1, 65536),
         metavar="N",
-        help="queue: concurrent requests (default: 1024)",
+        help="queue, survey: concurrent requests (default: 1024)",
     )
     parser.add_argument(
         "--hold",
@@ -97,12 +97,12 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"--{side}-listen", f"the {side} needs an address, here or in --{side}-dial")
     kind = KINDS[arguments.kind]
     for option, only, value in (
-        ("--topic", "forwarder", arguments.topic),
-        ("--request-timeout", "queue", arguments.request_timeout),
-        ("--in-flight", "queue", arguments.in_flight),
+        ("--topic", ("forwarder",), arguments.topic),
+        ("--request-timeout", ("queue", "survey"), arguments.request_timeout),
+        ("--in-flight", ("queue", "survey"), arguments.in_flight),
     ):
-        if value is not None and kind.name != only:
-            raise ConfigError(option, f"is for a {only} only")
+        if value is not None and kind.name not in only:
+            raise ConfigError(option, f"is for a {' or '.join(only)} only")
     capture = None
     if arguments.capture is not None:
         try:
@@ -141,7 +141,8 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
     import trio
 
     from nngkit.cli.line_writer import LineWriter
-    from nngkit.devices.device import IN_FLIGHT, TIMEOUT, Device
+    from nngkit.devices.device import IN_FLIGHT, Device
+    from nngkit.protocols import DEFAULT
 
     sides = {side: getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial") for side in SIDES}
     check_tls(arguments, *sides["front"], *sides["back"])
@@ -162,7 +163,7 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
                 front,
                 back,
                 tap=tap,
-                timeout=arguments.request_timeout or TIMEOUT,
+                timeout=arguments.request_timeout or DEFAULT,
                 in_flight=arguments.in_flight or IN_FLIGHT,
             )
             say(NAME, f"{arguments.kind}: {_where('front', front, arguments)}; {_where('back', back, arguments)}")
