@@ -39,6 +39,7 @@ SHORT = {
     ],
     "mesh": ["--messages", "100000"],
     "consumers": ["--records", "20000"],
+    "fanout": ["--only", "as fast as it goes", "--only", "late joins"],
     "large": ["--only", "C, 64 posted", "--only", "Zenoh"],
     "paced": ["--only", "nngkit trio", "--only", "NATS"],
     "pipeline": ["--only", "appended", "--only", "one record", "--only", "replay at 2,000"],
