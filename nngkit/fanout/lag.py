@@ -26,6 +26,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 __all__ = [
     "HEARTBEAT",
+    "MOST_PUBLISHERS",
     "TRAILER_SIZE",
     "Account",
     "Accounts",
@@ -47,6 +48,7 @@ HEARTBEAT: Final = b"\x00nngkit.heartbeat\x00"
 """Topic of heartbeats. Their number is that of the last message, and is not counted on."""
 
 MOST_PUBLISHERS: Final = 1024
+"""Accounts of one subscriber; over it, the one that began first is forgotten."""
 MOST_RANGES: Final = 64
 MOST_NUMBER: Final = 2**63 - 1
 

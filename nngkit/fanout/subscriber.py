@@ -31,7 +31,7 @@ import trio
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, SlowSubscriber, TimedOut, TooLarge
 from nngkit.fanout.backlog import Backlog, HighWater, Policy, Unread
-from nngkit.fanout.lag import TRAILER_SIZE, Accounts, Event, Gap, Heartbeat, Published, Refusal
+from nngkit.fanout.lag import MOST_PUBLISHERS, TRAILER_SIZE, Accounts, Event, Gap, Heartbeat, Published, Refusal
 from nngkit.fanout.publishing_messages import (
     PAGE_LIMIT,
     Position,
@@ -42,7 +42,7 @@ from nngkit.fanout.publishing_messages import (
     SnapshotQuery,
     parse_reply,
 )
-from nngkit.fanout.synchronizing import Source, Synchronized
+from nngkit.fanout.synchronizing import Held, Source, Synchronized
 from nngkit.protocols import TLS, Req, Sub
 
 __all__ = ["Subscriber", "SubscriberLag", "SubscriberStats"]
@@ -138,8 +138,9 @@ class Subscriber(UnderTrio):
         self._accounts = Accounts()
         self._backlog = Backlog(self._high_water, policy)
         self._sources: dict[bytes, Source] = {}
+        self._held = Held()
         self._behind: Counter[bytes] = Counter()
-        self._snapshots = 0
+        self._snapshots = self._bad_heartbeats = 0
         self._failure: SlowSubscriber | None = None
         self._background = Background()
 
@@ -256,8 +257,8 @@ class Subscriber(UnderTrio):
             if prefixes and type(event) is Published and not event.data.startswith(prefixes):
                 continue
             source = self._sources.get(event.publisher)
-            if source is None and self._keeps_state and not isinstance(event, Heartbeat):
-                source = self._sources[event.publisher] = Source(event.publisher, self._high_water)
+            if source is None and self._keeps_state:
+                source = self._source(event.publisher)
             if source is None:
                 ready.append(event)
                 continue
@@ -286,19 +287,26 @@ class Subscriber(UnderTrio):
 
     # Publishers
 
+    def _source(self, publisher: bytes) -> Source | None:
+        """Return the source of a publisher; None if there are too many, which the accounts count."""
+        source = self._sources.get(publisher)
+        if source is None and len(self._sources) < MOST_PUBLISHERS:
+            source = self._sources[publisher] = Source(
+                publisher, self._high_water, self._held, live=not self._keeps_state
+            )
+        return source
+
     def _hear(self, address: str, heartbeat: Heartbeat) -> None:
         """Begin to report to a publisher that is heard of for the first time, in this run."""
-        source = self._sources.get(heartbeat.publisher)
-        if source is None:
-            source = self._sources[heartbeat.publisher] = Source(
-                heartbeat.publisher, self._high_water, live=not self._keeps_state
-            )
-        if source.epoch == heartbeat.epoch:
+        source = self._source(heartbeat.publisher)
+        if source is None or source.epoch == heartbeat.epoch:
             return
         try:
             told = PublisherHeartbeat.parse(heartbeat.body, address)
         except (BadMessage, TooLarge) as error:
-            log.warning("%s: a heartbeat is ignored: %s", address, error)
+            self._bad_heartbeats += 1
+            if self._bad_heartbeats == 1:
+                log.warning("%s: a heartbeat is ignored, as are all further ones of this kind: %s", address, error)
             source.epoch = heartbeat.epoch
             self._put(source.give_up())
             return

@@ -28,6 +28,13 @@ class Synchronized:
     count: int
 
 
+class Held:
+    """Bytes that all sources of a subscriber hold together."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class Source:
     """One publisher, as a subscriber hears it. `joining`: it needs a snapshot, and live events are held.
 
@@ -35,7 +42,7 @@ class Source:
     changed  woken when `epoch` or `joining` has changed. Create a source in the loop
     """
 
-    def __init__(self, publisher: bytes, high_water: HighWater, *, live: bool = False) -> None:
+    def __init__(self, publisher: bytes, high_water: HighWater, all_held: Held, *, live: bool = False) -> None:
         self.publisher = publisher
         self.joining = not live
         self.changed = WakeUp()
@@ -43,6 +50,7 @@ class Source:
         self._mark = high_water
         self._held: list[Event] = []
         self._bytes = 0
+        self._all = all_held
         self._whole = True  # all events since `restart` are held
 
     @property
@@ -64,25 +72,28 @@ class Source:
 
     def restart(self) -> None:
         """Hold events from here on: before a snapshot is requested."""
-        self._held.clear()
-        self._bytes = 0
+        self._drop()
         self._whole = True
+
+    def _drop(self) -> None:
+        self._held.clear()
+        self._all.bytes -= self._bytes
+        self._bytes = 0
 
     def receive(self, event: Event) -> list[Any]:
         """Return the events to pass on: this one, or none while it joins."""
         if not self.joining:
             return [event]
-        mark = self._mark
-        if type(event) is Published:
-            self._bytes += len(event.data) + OVERHEAD
-        if (mark.messages is not None and len(self._held) >= mark.messages) or (
-            mark.bytes is not None and self._bytes > mark.bytes
-        ):
-            self._held.clear()
-            self._bytes = 0
-            self._whole = False
         if self._whole:
+            mark, size = self._mark, (len(event.data) if type(event) is Published else 0) + OVERHEAD
+            self._bytes += size
+            self._all.bytes += size
             self._held.append(event)
+            if (mark.messages is not None and len(self._held) > mark.messages) or (
+                mark.bytes is not None and self._all.bytes > mark.bytes
+            ):
+                self._drop()
+                self._whole = False
         return []
 
     def join(self, epoch: int, number: int, messages: Sequence[Published]) -> list[Any] | None:

@@ -20,8 +20,9 @@ from nngkit.fanout import (
     Subscriber,
     Synchronized,
 )
-from nngkit.fanout.publishing_messages import Position, Refused, parse_reply
-from nngkit.protocols import Req, Sub
+from nngkit.fanout.lag import HEARTBEAT, MOST_PUBLISHERS, pack_trailer
+from nngkit.fanout.publishing_messages import Position, PublisherHeartbeat, Refused, parse_reply
+from nngkit.protocols import Pub, Req, Sub
 from nngkit.testing import aeventually
 
 ANY = "tcp://127.0.0.1:0"
@@ -293,6 +294,31 @@ async def test_bad_requests_are_refused_and_counted() -> None:
         assert publisher.stats.bad == 4
         publisher.publish("a", b"1")
         await read(subscriber, numbered(1))
+
+
+@pytest.mark.parametrize("last", [False, True])
+async def test_a_publisher_that_lies_takes_bounded_memory(last: bool, caplog: pytest.LogCaptureFixture) -> None:
+    beyond = MOST_PUBLISHERS + 50
+    async with (
+        Pub(listen=ANY, send_buffer=8192) as liar,
+        Publisher(ANY) as honest,
+        Subscriber([liar.address, honest.address], last=last) as subscriber,
+    ):
+        await joined(subscriber, honest)
+        await liar.await_for_peers(1, WAIT)
+        wrong = PublisherHeartbeat(1.0, "no address at all").encode()
+        frames = [HEARTBEAT + wrong + pack_trailer(b"%8d" % n, 1, 0, 0) for n in range(100)]
+        frames += [HEARTBEAT + b"\xff" + pack_trailer(b"%8d" % n, 1, 0, 0) for n in range(100, beyond)]
+        frames += [b"data" + pack_trailer(b"%8d" % n, 1, 2**62, 0) for n in range(beyond)]
+        frames += [b"\0" * 100, b"", b"x" + pack_trailer(honest.id, 1, 1, 1)]
+        liar.send_many(frames)
+        await aeventually(lambda: subscriber.stats.refused["no number"] == 2)
+        assert len(subscriber._sources) <= MOST_PUBLISHERS
+        assert len(subscriber.lag()) <= MOST_PUBLISHERS
+        assert caplog.text.count("a heartbeat is ignored") == 1
+        honest.publish("a", b"1")
+        events = await read(subscriber, lambda event: getattr(event, "data", b"") == b"a1")
+        assert events[-1].publisher == honest.id
 
 
 async def test_unusable_values_are_named() -> None:
