@@ -379,6 +379,7 @@ class Subscriber(Blocking[_subscriber.Subscriber]):
             yield self.receive()
 
     receive = _blocking_call(_subscriber.Subscriber.receive)
+    receive_many = _blocking_call(_subscriber.Subscriber.receive_many)
     messages = _iterator(_subscriber.Subscriber.messages)
     lag = loop_call(_subscriber.Subscriber.lag)
     wait_for_peers = _blocking_call(_subscriber.Subscriber.wait_for_peers)

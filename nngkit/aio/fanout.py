@@ -110,6 +110,7 @@ class Subscriber(Aio[_subscriber.Subscriber]):
         return await self.receive()
 
     receive = awaited(_subscriber.Subscriber.receive)
+    receive_many = awaited(_subscriber.Subscriber.receive_many)
     messages = iterated(_subscriber.Subscriber.messages)
     lag = loop_call(_subscriber.Subscriber.lag)
     wait_for_peers = awaited(_subscriber.Subscriber.wait_for_peers)

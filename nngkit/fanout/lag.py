@@ -199,7 +199,7 @@ class Accounts:
             publisher, epoch, number, time, _ = unpack(message, length)
             account = accounts.get(publisher)
             data = message[:length]
-            if account is not None and account.next == number and account.epoch == epoch and data[:1] != b"\0":
+            if account is not None and account.next == number and account.epoch == epoch and message[0]:
                 account.next = number + 1
                 account.delivered += 1
                 events.append(Published(data, publisher, epoch, number, time))

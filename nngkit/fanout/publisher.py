@@ -234,22 +234,24 @@ class Publisher(UnderTrio):
 
     def publish_many(self, messages: Iterable[tuple[Topic, bytes]]) -> int:
         """Publish (topic, body) pairs; return the number of the last message."""
-        now, last = time.time_ns() // 1000, self._last
-        number, frames, bare = self._number, [], []
+        now, last, bare = time.time_ns() // 1000, self._last, self._bare
+        publisher, epoch, number = self.id, self.epoch, self._number
+        frames, plain = [], []
         for topic, body in messages:
-            head = topic.encode() if isinstance(topic, str) else topic
-            data = head + body
-            if data[:1] == b"\0":
-                raise ConfigError("topic", "a message must not begin with a zero byte", topic)
+            head = topic if type(topic) is bytes else topic.encode()  # type: ignore[union-attr]
             number += 1
-            frames.append(data + pack_trailer(self.id, self.epoch, number, now))
-            bare.append(data)
+            frame = head + body + pack_trailer(publisher, epoch, number, now)
+            if not frame[0]:
+                raise ConfigError("topic", "a message must not begin with a zero byte", topic)
+            frames.append(frame)
             if last is not None:
-                last.note(head, number, now, data)
+                last.note(head, number, now, head + body)
+            if bare is not None:
+                plain.append(head + body)
         self._number = number
         self._pub.send_many(frames)
-        if self._bare is not None:
-            self._bare.send_many(bare)
+        if bare is not None:
+            bare.send_many(plain)
         return number
 
     def _say_number(self) -> None:

@@ -194,6 +194,14 @@ class Subscriber(UnderTrio):
                 raise Closed("the subscriber is closed")
             await self._wake.wait()
 
+    async def receive_many(self, max: int = 256) -> list[Unread | Synchronized]:
+        """Like `receive`, for up to `max` events that have arrived: at high rates it costs less for each."""
+        events = [await self.receive()]
+        take, now = self._backlog.take, time.monotonic()
+        while len(events) < max and (event := take(now)) is not None:
+            events.append(event)
+        return events
+
     async def messages(self) -> AsyncGenerator[Published, None]:
         """Yield the messages only. Raises SlowSubscriber, Closed."""
         while True:

@@ -63,6 +63,14 @@ async def test_messages_arrive_with_number_and_time_and_only_the_wanted_topics()
         assert subscriber.stats.missed == 0
 
 
+async def test_many_events_are_received_at_once() -> None:
+    async with Publisher(ANY) as publisher, Subscriber(publisher.address) as subscriber:
+        await joined(subscriber, publisher)
+        publisher.publish_many([("a", b"")] * 100)
+        await aeventually(lambda: subscriber.stats.unread == 100)
+        assert [len(await subscriber.receive_many(70)) for _ in range(2)] == [70, 30]
+
+
 async def test_what_a_full_queue_drops_is_reported_exactly() -> None:
     async with (
         Publisher(ANY, heartbeat=0.05, send_buffer=16) as publisher,
