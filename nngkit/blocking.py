@@ -383,6 +383,7 @@ class Subscriber(Blocking[_subscriber.Subscriber]):
     messages = _iterator(_subscriber.Subscriber.messages)
     lag = loop_call(_subscriber.Subscriber.lag)
     wait_for_peers = _blocking_call(_subscriber.Subscriber.wait_for_peers)
+    connected: HostedProperty[int] = hosted_property(_subscriber.Subscriber.connected)
     left: HostedProperty[bool] = hosted_property(_subscriber.Subscriber.left)
     stats: HostedProperty[_subscriber.SubscriberStats] = hosted_property(_subscriber.Subscriber.stats)
 

@@ -114,5 +114,6 @@ class Subscriber(Aio[_subscriber.Subscriber]):
     messages = iterated(_subscriber.Subscriber.messages)
     lag = loop_call(_subscriber.Subscriber.lag)
     wait_for_peers = awaited(_subscriber.Subscriber.wait_for_peers)
+    connected: HostedProperty[int] = hosted_property(_subscriber.Subscriber.connected)
     left: HostedProperty[bool] = hosted_property(_subscriber.Subscriber.left)
     stats: HostedProperty[_subscriber.SubscriberStats] = hosted_property(_subscriber.Subscriber.stats)

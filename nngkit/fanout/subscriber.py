@@ -233,6 +233,11 @@ class Subscriber(UnderTrio):
         )
 
     @property
+    def connected(self) -> int:
+        """Number of connections to publishers."""
+        return sum(len(sub.pipes) for sub in self._subs)
+
+    @property
     def left(self) -> bool:
         """True once it has disconnected for being slow, or was cut off: `receive` raises SlowSubscriber."""
         return self._failure is not None
@@ -240,7 +245,7 @@ class Subscriber(UnderTrio):
     async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until `n` publishers are connected. Raises TimedOut, Closed."""
         deadline = float("inf") if timeout is None else trio.current_time() + timeout
-        while (found := sum(len(sub.pipes) for sub in self._subs)) < n:
+        while (found := self.connected) < n:
             if trio.current_time() >= deadline:
                 raise TimedOut(f"{found} of {n} publishers are connected", timeout)
             await trio.sleep(0.005)

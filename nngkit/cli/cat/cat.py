@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from nngkit.cli.cat.arguments import NAMES, Use, content, port, raw_bytes, scan, seconds, size, url, whole
 from nngkit.cli.cat.lazy_bricks import load_bricks
 from nngkit.cli.cat.option_table import FORMATS
-from nngkit.cli.cat.plan import MIB, Endpoint, Plan, Received, Shown
+from nngkit.cli.cat.plan import MIB, Endpoint, Numbered, Plan, Received, Shown
 from nngkit.cli.commands import SHORTHANDS
 from nngkit.cli.ports import any_port
 from nngkit.errors import ConfigError
@@ -300,8 +300,21 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
         request_waits="send_timeout" in uses,
         wait_peers=wait_peers,
         wait_timeout=wait_timeout,
+        numbered=_numbered(given),
         on_endpoint=None if "silent" in uses else on_endpoint,
     )
+
+
+def _numbered(given: Given) -> Numbered | None:
+    """Return how to receive from a Publisher; None if the options do not say that there is one."""
+    uses = [given.uses[key] for key in ("lag", "last", "snail") if key in given.uses]
+    if not uses:
+        return None
+    if any(each.what == "listen" for each in given.endpoints):
+        uses[0].fail("needs addresses of publishers to connect to, and does not listen")
+    if "wait_peers" in given.uses:
+        given.uses["wait_peers"].fail(f"conflicts with {uses[0].typed}")
+    return Numbered("lag" in given.uses, "last" in given.uses, given.number("snail"))
 
 
 def command(name: str, arguments: Sequence[str]) -> int:
@@ -323,6 +336,11 @@ def command(name: str, arguments: Sequence[str]) -> int:
         return 0
     plan = plan_of(given, report)
     load_bricks()
+    if plan.numbered is not None:
+        from nngkit.cli.cat.numbered import run as follow
+        from nngkit.cli.cat.running import output
+
+        return follow(plan, plan.numbered, report, output(), stats="stats" in given.uses)
     from nngkit.cli.cat.reporting import run
 
     return run(

@@ -14,7 +14,7 @@ from nngkit.errors import NngkitError
 if TYPE_CHECKING:
     from nngkit.protocols import TLS, Pipe
 
-__all__ = ["Endpoint", "Plan", "Received", "Shown", "Stopped", "Wrong"]
+__all__ = ["Endpoint", "Numbered", "Plan", "Received", "Shown", "Stopped", "Wrong"]
 
 MIB = 1 << 20
 LARGEST = 1 << 30  # largest message that nngkit accepts, and the meaning of "unlimited"
@@ -33,6 +33,14 @@ class Received(NamedTuple):
     body: bytes
     at: float
     pipe: Pipe | None
+
+
+class Numbered(NamedTuple):
+    """How to receive from a Publisher: report gaps, begin with its last messages, leave with over `snail` unread."""
+
+    lag: bool
+    last: bool
+    snail: int
 
 
 class Wrong(Exception):
@@ -91,4 +99,5 @@ class Plan:
     request_waits: bool = False  # requests wait for a peer within send_timeout (NNG); else recv_timeout (nanomsg)
     wait_peers: int = 0
     wait_timeout: float | None = None
+    numbered: Numbered | None = None  # a sub of a Publisher
     on_endpoint: Callable[[str, str, str], None] | None = None  # called with (listen or dial, URL, address)
