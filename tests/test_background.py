@@ -19,6 +19,7 @@ from nngkit.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDis
 from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.store import Store
 from nngkit.errors import Closed, ConfigError
+from nngkit.fanout import Consumer, Mesh, Publisher, Subscriber
 from nngkit.journal.recorder import Recorder
 from nngkit.recording.documents import DocumentRecorder
 
@@ -32,6 +33,10 @@ MADE: dict[str, Callable[[], Any]] = {
     "Client": lambda: Client("answer", addresses=NOWHERE),
     "Server": lambda: Server("answer", lambda body: body),
     "DocumentPeer": DocumentPeer,
+    "Consumer": lambda: Consumer("billing", NOWHERE),
+    "Mesh": lambda: Mesh(dial=NOWHERE),
+    "Publisher": lambda: Publisher(NOWHERE),
+    "Subscriber": lambda: Subscriber(NOWHERE),
     "Recorder": lambda: Recorder("journal"),
     "DocumentRecorder": lambda: DocumentRecorder(Recorder("journal")),
 }

@@ -165,6 +165,10 @@ def retransmission(one: socket.socket) -> int:
     return one.getsockopt(socket.IPPROTO_TCP, _descriptors.TCP_RTO_MAX_MS)
 
 
+def _peer_address(one: socket.socket) -> str | None:
+    return f"tcp://127.0.0.1:{one.getpeername()[1]}" if one.family == socket.AF_INET else None
+
+
 def test_a_tcp_connection_retransmits_every_second_where_the_kernel_can() -> None:
     with socket.socket() as probe:
         try:
@@ -180,7 +184,7 @@ def test_a_tcp_connection_retransmits_every_second_where_the_kernel_can() -> Non
         ports = {pipe.address for pipe in (*push.pipes, *pull.pipes)}
         found = []
         for number in map(int, os.listdir("/proc/self/fd")):
-            peer = _descriptors._ask(number, lambda one: f"tcp://127.0.0.1:{one.getpeername()[1]}")
+            peer = _descriptors._ask(number, _peer_address)
             if peer in ports:
                 found.append(_descriptors._ask(number, retransmission))
         assert found in ([expected] * 2, [False] * 2)
