@@ -97,7 +97,7 @@ EACH = {"rounds": 30 if LONG else 2, "resolvers": 1}
 SIZES = (10, 100, 1000, 10_000) if LONG else (10,)
 MOST = 1000  # services of the others: NATS micro has ten subscriptions for each
 PRESENCE = Group(
-    "one of many services killed: the time until it is known, one caller",
+    "one of many services killed: known after",
     tuple(
         Way(name, f"{module}:killed_of", task={**EACH, "services": count, "seconds": 3600}, at=(count,), of="service")
         for count in SIZES
