@@ -49,6 +49,7 @@ __all__ = ["Subscriber", "SubscriberLag", "SubscriberStats"]
 
 log = logging.getLogger("nngkit.fanout")
 
+READ_AHEAD: Final = 8192  # messages that a socket keeps while the loop is busy; over it they are lost, and reported
 TURN: Final = 256  # messages examined in one turn of the loop, under a millisecond
 PAUSES: Final = (0.05, 0.2, 1.0)  # seconds between tries to get a snapshot
 UNHEARD: Final = 5.0  # seconds that a request to a publisher may take
@@ -153,7 +154,9 @@ class Subscriber(UnderTrio):
             for address in self._dial:
                 # everything is received: a number is accounted for whatever its topic
                 largest = self._largest and self._largest + TRAILER_SIZE
-                self._subs.append(Sub(dial=address, topics=b"", recv_max_size=largest, tls=self._tls))
+                self._subs.append(
+                    Sub(dial=address, topics=b"", recv_max_size=largest, recv_buffer=READ_AHEAD, tls=self._tls)
+                )
             await self._background.open()
         except BaseException:
             self._close()
