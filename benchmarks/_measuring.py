@@ -11,6 +11,7 @@ A measured process prints a line of JSON with some of::
     per_second   units a second                    cpu_us     CPU of that process, all threads, a unit, microseconds
     p50_us p99_us   of one round trip              rss_mib    its peak resident memory
     other_us     CPU of the other processes a unit    all_us     CPU of all of them
+    device_us    CPU of the device between them a unit
     part         share of messages received        now_mib    its resident memory at that time
     idle_us      CPU of all of them a second          idle_kib   memory of an idle connection
     p50_ms p99_ms   the same in milliseconds       grown_mib  its peak growth
@@ -45,6 +46,7 @@ UNITS = {
     "cpu_us": "us CPU",
     "other_us": "us CPU other",
     "all_us": "us CPU both",
+    "device_us": "us CPU device",
     "idle_us": "us CPU a second",
     "p50_us": "us p50",
     "p99_us": "us p99",
@@ -128,7 +130,7 @@ def before(name: str) -> str:
 class Promise:
     """Target for ``way`` over ``base`` in ``figure``: ``least`` is required, ``aim`` the goal; for times, at most.
 
-    Without a base, the target is for the figure itself.
+    Without a base, the target is for the figure itself. ``over``: the figure of the base, if it is another one.
     """
 
     what: str
@@ -137,6 +139,7 @@ class Promise:
     least: float
     aim: float
     figure: str = "per_second"
+    over: str = ""
 
 
 @dataclass(frozen=True)
@@ -359,7 +362,8 @@ def _kept(promise: Promise, figures: dict[str, list[Figures]]) -> dict[str, Any]
     faster = promise.figure in MORE_IS_BETTER
     ratios = [way[promise.figure] for way in figures[promise.way]]
     if promise.base is not None:
-        ratios = [way / base[promise.figure] for way, base in zip(ratios, figures[promise.base], strict=True)]
+        over = promise.over or promise.figure
+        ratios = [way / base[over] for way, base in zip(ratios, figures[promise.base], strict=True)]
     ratio = statistics.median(ratios)
     good = ratio >= promise.least if faster else ratio <= promise.least
     best = ratio >= promise.aim if faster else ratio <= promise.aim
