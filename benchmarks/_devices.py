@@ -1,7 +1,7 @@
 """A device between two ends: nngkit's, NNG's own `nng_device`, pyzmq's proxy, or none. A wrong message ends the run.
 
-The measured end starts the device as a process of its own and connects to it; the ends of nngkit and of NNG's device are
-the same, those of pyzmq are pyzmq's. ``device_us`` is the CPU of the device's process a message.
+The measured end starts the device as a process of its own and connects to it; the ends of nngkit and of NNG's device
+are the same, those of pyzmq are pyzmq's. ``device_us`` is the CPU of the device's process a message.
 """
 
 from __future__ import annotations
@@ -110,9 +110,7 @@ class Between:
             return
         words = [sys.executable, str(Path(__file__).parent / "_child.py"), f"_devices:device_{task['via']}"]
         # it ends when this process closes its standard input, by ending
-        process = subprocess.Popen(
-            [*words, json.dumps(task)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        process = subprocess.Popen([*words, json.dumps(task)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
         self.process, self.pid = process, process.pid

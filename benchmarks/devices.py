@@ -2,9 +2,9 @@
 
     python3 dev.py bench devices [--rounds N] [--seconds S] [--only TEXT] [--json] [--long]
 
-Three processes: sender, device, receiver. nngkit's device and NNG's `nng_device` stand between the same ends. ``device``
-is the CPU of the device's process a message; "us CPU both" of all processes. For a direct connection the latter is one
-receive and one send. ``--long``: 200 surveys instead of 10.
+Three processes: sender, device, receiver. nngkit's device and NNG's `nng_device` stand between the same ends.
+``device`` is the CPU of the device's process a message; "us CPU both" of all processes. For a direct connection the
+latter is one receive and one send. ``--long``: 200 surveys instead of 10.
 """
 
 from __future__ import annotations

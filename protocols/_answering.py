@@ -70,6 +70,39 @@ class Answers:
             core.notify()
         return True
 
+    def answer_all(self, answers: Sequence[tuple[Connection, bytes]]) -> list[int]:
+        """Queue or drop replies and write them together; return the indexes of those that may wait for room."""
+        core, outbox, waiting = self._core, self._outbox, []
+        theirs: dict[Connection, list[int]] = {}
+        for index, (connection, _) in enumerate(answers):
+            theirs.setdefault(connection, []).append(index)
+        try:
+            with core.lock:
+                core.check_open()
+                for connection, indexes in theirs.items():
+                    fitting = outbox.offer_many(connection, [answers[index][1] for index in indexes])
+                    outbox.fanned += fitting
+                    lost = 0
+                    if connection.stage != JOINED or connection.stalled:
+                        lost = len(indexes) - fitting
+                    else:
+                        waiting += indexes[fitting:]
+                    outbox.dropped += lost
+                    connection.dropped += lost
+                    if fitting:
+                        connection.stalled = False
+                        connection.write(now=True)
+                        if connection.fault is not None:
+                            core.lose(connection)
+        except NngkitError:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        return waiting
+
     def drop(self, connection: Connection) -> bool:
         """Count a reply that found no room; return False."""
         with self._core.lock:
@@ -96,13 +129,14 @@ class Answers:
 class Question:
     """A question received by a replying socket: ``body``, and the ``pipe`` it came from."""
 
-    __slots__ = ("_answers", "_connection", "_header", "body")
+    __slots__ = ("_answered", "_answers", "_connection", "_header", "body")
 
     def __init__(self, answers: Answers, body: bytes, header: bytes, connection: Connection) -> None:
         self.body = body
         self._header = header
         self._answers = answers
         self._connection = connection
+        self._answered = False
 
     @property
     def pipe(self) -> Pipe | None:
@@ -164,11 +198,14 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
     _default_send_window: ClassVar[int] = 4 * MIB
     _least_send_buffer: ClassVar[int] = 1
 
+    _answers: Answers
+
     def __init__(self, **options: Unpack[CallOptions]) -> None:
         super().__init__(**options)
 
     def _set_up(self) -> None:
-        inbox, largest, question, answers = self._inbox, self._largest, self._question, Answers(self._core)
+        inbox, largest, question = self._inbox, self._largest, self._question
+        answers = self._answers = Answers(self._core)
 
         def unpack(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
             questions: list[Question] = []

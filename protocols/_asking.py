@@ -37,6 +37,16 @@ class Requester(Protocol):
         """Note a reply; return True to wake the waiter. A ``message`` passed twice counts once."""
 
 
+class Relaying(Protocol):
+    """Taker of replies to questions that were not asked here (`relaying.py`)."""
+
+    def take_reply(self, message: bytes, connection: Connection) -> bool:
+        """Keep a reply; return False if it is not one for the relay. Under the core's lock."""
+
+    def took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
+        """Note the connection that took questions; None: they are queued again. Under the core's lock."""
+
+
 class Asking:
     """Requesters of one socket by id. ``late`` counts replies whose requester has left, ``received`` all.
 
@@ -54,6 +64,7 @@ class Asking:
         self.late = 0
         self.received = 0
         self._answered: deque[Waiter] = deque()
+        self.relay: Relaying | None = None
         core.inbox.unpack = self._hand_out
         core.inbox.no_receivers = True
 
@@ -94,9 +105,13 @@ class Asking:
 
     def _hand_out(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
         """Deliver each reply to its requester. Under the core's lock."""
-        asking, answered = self._asking, self._answered
+        asking, answered, relay = self._asking, self._answered, self.relay
         for index in range(connection.seen, len(messages)):
             message = messages[index]
+            if relay is not None and relay.take_reply(message, connection):
+                self.received += 1
+                connection.seen = index + 1
+                continue
             try:
                 number, body = split_reply(message)
             except BadMessage as wrong:

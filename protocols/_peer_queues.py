@@ -14,6 +14,7 @@ from nngkit.errors import Closed
 
 from ._connection import Connection
 from ._operations import atomically
+from ._transfer import JOINED
 from ._write_half import APART_LIMIT, CHUNK
 from ._write_timing import BURST_DELAY, BURST_GAP, TURN_GAP, YIELD_EVERY, WriteTiming
 
@@ -47,6 +48,24 @@ class PeerQueues(WriteTiming):
         out += (data,)
         connection.out_bytes += size
         return True
+
+    def offer_many(self, connection: Connection, items: Sequence[bytes]) -> int:
+        """Queue the first of these answers for their peer, as many as there is room for; return their number.
+
+        Under the lock.
+        """
+        if connection.stage != JOINED:
+            return 0
+        size, count, out = sum(map(len, items)), len(items), connection.out
+        if not self._fits(connection, count, size):
+            for count, data in enumerate(items):
+                if not self.offer(connection, data):
+                    return count
+            return len(items)
+        # no calls: see _connection.py
+        out += items
+        connection.out_bytes += size
+        return count
 
     def write_to(self, connection: Connection) -> None:
         """Write the messages offered to this peer. Under the lock."""

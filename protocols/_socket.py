@@ -274,6 +274,11 @@ class Socket(Closing, Peers):
         """All bound addresses."""
         return tuple(self._addresses)
 
+    @property
+    def dialed(self) -> tuple[str, ...]:
+        """Addresses that are dialed, as given."""
+        return tuple(self._dialed)
+
     def __repr__(self) -> str:
         where = self.name or " ".join([*self._addresses, *(f"-> {url}" for url in self._dialed)])
         return f"<{type(self).__name__}{' ' + where if where else ''}>"

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, Unpack
 from nngkit.errors import ConfigError, Lost, TimedOut
 
 from ._alarm import Alarm
-from ._answering import Answerer, Answers, Question
+from ._answering import Answerer, Question
 from ._asking import Asking
 from ._connection import Connection
 from ._nng import Payload, as_bytes
@@ -189,6 +189,8 @@ class Req(Socket):
     def _took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
         """Note that ``connection`` took requests or, if None, that they are queued again. Under the core's lock."""
         find = self._asking.find
+        if self._asking.relay is not None:
+            self._asking.relay.took(connection, messages)
         for message in messages:
             call = find(int.from_bytes(message[:4], "big"))
             if call is not None:
@@ -240,11 +242,7 @@ class Request(Question):
     A second reply raises RuntimeError: a request has one reply.
     """
 
-    __slots__ = ("_answered",)
-
-    def __init__(self, answers: Answers, body: bytes, header: bytes, connection: Connection) -> None:
-        super().__init__(answers, body, header, connection)
-        self._answered = False
+    __slots__ = ()
 
     def _answering(self) -> None:
         if self._answered:

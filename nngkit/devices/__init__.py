@@ -6,6 +6,8 @@
     async with forward(front, back) as device: ...  # while the block runs
 
     pure     kinds       which two sockets make a device, and in which directions it forwards
+             examining   tap, filter, transform, rate, bodies forwarded once
+             rings       rings of devices, by their addresses
     shell    device      forwarding: queue, survey, forwarder, streamer, bus and pair relays
 
 docs/devices.md has the guarantees and losses of each. Independent of the content of messages and of commands.
@@ -15,13 +17,15 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nngkit.devices.device import Device, DirectionStats, Forwarding, TappedMessage, forward
+    from nngkit.devices.device import Device, Forwarding, PeerStats, forward
+    from nngkit.devices.examining import DirectionStats, TappedMessage
     from nngkit.devices.kinds import KINDS, Kind
 
-__all__ = ["KINDS", "Device", "DirectionStats", "Forwarding", "Kind", "TappedMessage", "forward"]
+__all__ = ["KINDS", "Device", "DirectionStats", "Forwarding", "Kind", "PeerStats", "TappedMessage", "forward"]
 
 _LAZY = {
-    **dict.fromkeys(("Device", "DirectionStats", "Forwarding", "TappedMessage", "forward"), f"{__name__}.device"),
+    **dict.fromkeys(("Device", "Forwarding", "PeerStats", "forward"), f"{__name__}.device"),
+    **dict.fromkeys(("DirectionStats", "TappedMessage"), f"{__name__}.examining"),
     **dict.fromkeys(("KINDS", "Kind"), f"{__name__}.kinds"),
 }
 

@@ -19,6 +19,7 @@ import jsonschema
 import pytest
 
 from nngkit.devices.kinds import KINDS
+from nngkit.journal import open_journal, read
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Sub
 from nngkit.testing import Background
 from tests.cli.certificates import issue
@@ -267,16 +268,66 @@ def test_a_failed_capture_is_reported_and_messages_are_forwarded(tmp_path: Path)
         assert (counted["captured"], counted["uncaptured"], counted["up"]["passed"]) == (0, 2, 2)
 
 
+def test_taps_and_records_have_every_message(tmp_path: Path, answerer: Callable[[str], Rep]) -> None:
+    journal = tmp_path / "journal"
+    with device("queue", "--tap", ANY, "--record", str(journal)) as queue:
+        front, back, taps = queue.addresses()
+        answerer(back)
+        with Req(dial=front) as req, Sub(dial=taps, topics=("front ", "back ")) as sub:
+            sub.wait_for_peers(1, WAIT)
+            assert req.request(b"a", timeout=WAIT) == b"A"
+            assert [sub.recv(WAIT), sub.recv(WAIT)] == [b"front request a", b"back reply A"]
+        assert queue.end(signal.SIGTERM) == 143
+    recorded = [(each.topic, each.key, each.value) for each in read(open_journal(journal))]
+    assert recorded == [("front", b"request", b"a"), ("back", b"reply", b"A")]
+
+
+def test_once_and_rate_limit_what_passes() -> None:
+    with (
+        device("streamer", "--once", "60", "--rate", "1000000", "--json") as streamer,
+        Push() as push,
+        Pull() as pull,
+    ):
+        front, back = streamer.addresses()
+        push.dial(front)
+        pull.dial(back)
+        push.send_many([b"a", b"b", b"a", b"c"])
+        assert [pull.recv(WAIT) for _ in range(3)] == [b"a", b"b", b"c"]
+        streamer.end()
+        counted = valid(streamer.rest()[0].strip(), "device.json")
+        assert counted["up"] == {"received": 4, "passed": 3, "size": 4, "dropped": 1}
+
+
+def test_a_ring_of_processes_is_refused_in_one_line() -> None:
+    with device("bus") as bus:
+        front, back = bus.addresses()
+        for one, other in ((front, back), (back, front)):
+            assert_fails(
+                nngkit("device", "bus", "--front-dial", one, "--back-dial", other),
+                2,
+                "nngkit device: device: a ring, in which messages go round for ever: this device -> process",
+            )
+        with Running("device", "bus", "--front-dial", back, "--back-listen", ANY) as second:
+            assert second.addresses()  # in a row
+            assert second.end() == 130
+        assert bus.end() == 130
+    assert_fails(
+        nngkit("device", "streamer", "--front-listen", "tcp://127.0.0.1:48153", "--back-dial", "tcp://localhost:48153"),
+        2,
+        "a ring",
+    )
+
+
 def test_sigusr1_and_stats_print_statistics() -> None:
     with device("forwarder", "--json") as forwarder, device("bus", "--stats", "0.05") as bus:
         front, back = forwarder.addresses()
         with Pub(dial=front) as pub, Sub(dial=back, topics=b"") as sub:
-            assert connected(forwarder)["up"] == {"received": 0, "passed": 0, "size": 0}
+            assert connected(forwarder)["up"] == {"received": 0, "passed": 0, "size": 0, "dropped": 0}
             pub.wait_for_peers(1, WAIT)
             pub.send(b"x" * 100)
             sub.recv(WAIT)
             counted = connected(forwarder)
-            assert counted["up"] == {"received": 1, "passed": 1, "size": 100}
+            assert counted["up"] == {"received": 1, "passed": 1, "size": 100, "dropped": 0}
             assert (counted["kind"], counted["back"]["pipes"]) == ("forwarder", 1)
             assert counted["back"]["addresses"] == [back]
         assert " s bus; front 0 peers; back 0 peers" in bus.line()

@@ -242,6 +242,249 @@ async def test_late_responses_to_a_survey_are_dropped_after_the_timeout() -> Non
         assert device.down.received == 0
 
 
+# ---- hops and rings --------------------------------------------------------------------------------------------------
+
+
+async def queues(nursery: trio.Nursery, count: int, end: str, **options: Any) -> tuple[str, list[Device]]:
+    """Start queues in a row before the address `end`; return the address of the first, and all."""
+    devices = []
+    for _ in range(count):
+        front, back = Rep(listen=ANY), Req(dial=end, resend=None)
+        devices.append(Device(front, back, **options))
+        nursery.start_soon(run_and_close, devices[-1])
+        end = front.address
+    return end, devices[::-1]
+
+
+async def run_and_close(device: Device) -> None:
+    with device.front, device.back:
+        await device.run()
+
+
+async def test_a_request_passes_seven_devices_and_not_eight() -> None:
+    async with Rep(listen=ANY) as rep, trio.open_nursery() as nursery:
+        nursery.start_soon(shout, rep)
+        near, seven = await queues(nursery, 7, rep.address)
+        far, (eighth,) = await queues(nursery, 1, near)
+        async with Req(dial=near) as inside, Req(dial=far) as outside:
+            assert await inside.arequest(b"x", WAIT) == b"X"
+            with pytest.raises(TimedOut):
+                await outside.arequest(b"x", 0.5)
+        assert (eighth.far, [each.far for each in seven]) == (0, [0] * 6 + [1])
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_hop_limit_of_a_device() -> None:
+    async with Rep(listen=ANY) as rep, trio.open_nursery() as nursery:
+        nursery.start_soon(shout, rep)
+        near, (last,) = await queues(nursery, 1, rep.address, hops=1)
+        far, _ = await queues(nursery, 1, near)
+        async with Req(dial=near) as inside, Req(dial=far) as outside:
+            assert await inside.arequest(b"x", WAIT) == b"X"
+            with pytest.raises(TimedOut):
+                await outside.arequest(b"x", 0.2)
+            assert last.far == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_request_that_comes_back_to_its_device_is_dropped() -> None:
+    # 127.0.0.2 is this machine too, but not by its address: the requests themselves must show the ring
+    async with (
+        Rep(listen="tcp://0.0.0.0:0") as front,
+        Req(listen=ANY, resend=None) as back,
+        Rep(dial=back.address) as there,
+        Req(dial=front.address.replace("0.0.0.0", "127.0.0.2"), resend=None) as again,
+        Req(dial=front.address.replace("0.0.0.0", "127.0.0.1")) as req,
+        forward(front, back, timeout=0.5) as device,
+        forward(there, again, timeout=0.5),
+    ):
+        with pytest.raises(TimedOut):
+            await req.arequest(b"x", 0.3)
+        assert (device.rings, device.up.received) == (1, 2)
+
+
+async def test_a_header_of_300_words_is_contained() -> None:
+    async with (
+        Rep(listen=ANY) as front,
+        Req(listen=ANY, resend=None) as back,
+        Rep(dial=back.address) as rep,
+        Req(dial=front.address) as req,
+        running(Device(front, back)) as device,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(shout, rep)
+        port = int(front.address.rpartition(":")[2])
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        async with stream:
+            body = bytes(300 * 4) + b"\x80\0\0\1x"
+            await stream.send_all(b"\0SP\0\0\x30\0\0" + len(body).to_bytes(8, "big") + body)
+            assert await req.arequest(b"y", WAIT) == b"Y"
+        assert device.up.received == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_devices_of_one_process_in_a_ring_are_refused() -> None:
+    async with Bus(listen=ANY) as front, Bus(listen=ANY) as back, forward(front, back) as first:
+        async with Bus(dial=back.address) as there, Bus(dial=front.address) as again:
+            with pytest.raises(ConfigError, match="a ring, in which messages go round for ever: <Device bus"):
+                Device(there, again)
+        async with Bus(dial=back.address) as there, Bus(listen=ANY) as onward, forward(there, onward):
+            pass
+        with pytest.raises(ConfigError, match="cannot be in a second one"):
+            Device(back, front)
+        assert first.up.received == 0
+
+
+@pytest.mark.parametrize("options", [{"hops": 8}, {"hops": 0}, {"in_flight": 0}, {"rate": 0}, {"once": -1.0}])
+async def test_unusable_options_raise_config_error(options: Any) -> None:
+    async with Rep() as front, Req() as back:
+        with pytest.raises(ConfigError):
+            Device(front, back, **options)
+
+
+# ---- functions -------------------------------------------------------------------------------------------------------
+
+
+async def test_filter_and_transform_of_one_way_traffic() -> None:
+    async with (
+        Pull(listen=ANY) as front,
+        Push(listen=ANY) as back,
+        Push(dial=front.address) as push,
+        Pull(dial=back.address) as pull,
+        Pub(listen=ANY) as taps,
+        Sub(dial=taps.address, topics="front message ") as sub,
+        forward(
+            front,
+            back,
+            tap=taps,
+            filter=lambda message: message.body != b"no",
+            transform=lambda message: message.side.encode() + b" " + message.body.upper(),
+        ) as device,
+    ):
+        await sub.await_for_peers(1, WAIT)
+        await push.asend_many([b"yes", b"no", b"perhaps"])
+        assert [await pull.arecv(WAIT) for _ in range(2)] == [b"front YES", b"front PERHAPS"]
+        assert [await sub.arecv(WAIT) for _ in range(3)] == [
+            b"front message " + body for body in (b"yes", b"no", b"perhaps")
+        ]
+        assert device.up == DirectionStats(received=3, passed=2, size=12, dropped=1)
+        assert device.lost == 0
+
+
+async def test_filter_and_transform_of_requests_and_replies() -> None:
+    async with (
+        Rep(listen=ANY) as front,
+        Req(listen=ANY, resend=None) as back,
+        Rep(dial=back.address) as rep,
+        Req(dial=front.address) as req,
+        forward(
+            front,
+            back,
+            filter=lambda message: message.body != b"no",
+            transform=lambda message: message.what.encode() + b" " + message.body,
+        ) as device,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(shout, rep)
+        with pytest.raises(TimedOut):
+            await req.arequest(b"no", 0.2)
+        assert await req.arequest(b"x", WAIT) == b"reply REQUEST X"
+        assert (device.up.received, device.up.dropped, device.lost) == (2, 1, 0)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("kinds", [(Rep, Req, Req), (Pull, Push, Push)], ids=["queue", "streamer"])
+async def test_a_function_that_fails_ends_the_device(kinds: Any) -> None:
+    def fail(message: TappedMessage) -> bool:
+        raise LookupError(message.body)
+
+    async with (
+        kinds[0](listen=ANY) as front,
+        kinds[1](listen=ANY) as back,
+        kinds[2](dial=front.address) as sender,
+        trio.open_nursery() as nursery,
+    ):
+        if isinstance(sender, Req):
+
+            async def ask() -> None:
+                with pytest.raises(TimedOut):
+                    await sender.arequest(b"x", 0.5)
+
+            nursery.start_soon(ask)
+        else:
+            await sender.asend(b"x")
+        with trio.fail_after(WAIT), pytest.RaisesGroup(LookupError, flatten_subgroups=True):
+            await Device(front, back, filter=fail).run()
+
+
+@pytest.mark.parametrize("kind", ["queue", "streamer"])
+async def test_rate_limits_messages_a_second(kind: str) -> None:
+    seconds, rate = 0.3, 200.0
+    front: Any
+    back: Any
+    sender: Any
+    receiver: Any
+    async with trio.open_nursery() as nursery:
+        if kind == "queue":
+            front, back = Rep(listen=ANY), Req(listen=ANY, resend=None)
+            sender, receiver = Req(dial=front.address), Rep(dial=back.address)
+            nursery.start_soon(shout, receiver)
+            for _ in range(400):
+                nursery.start_soon(sender.arequest, b"x", WAIT)
+        else:
+            front, back = Pull(listen=ANY), Push(listen=ANY)
+            sender, receiver = Push(dial=front.address), Pull(dial=back.address)
+            await sender.asend_many([b"x"] * 400)
+        began = trio.current_time()
+        async with front, back, sender, receiver, forward(front, back, rate=rate) as device:
+            await back.await_for_peers(1, WAIT)
+            await trio.sleep(seconds)
+            assert 1 <= device.up.received <= rate * (trio.current_time() - began + 0.05) + 1
+            nursery.cancel_scope.cancel()
+
+
+async def test_counters_and_rates_by_peer() -> None:
+    async with (
+        Pull(listen=ANY) as front,
+        Push(listen=ANY) as back,
+        Push(dial=front.address) as push,
+        Pull(dial=back.address) as pull,
+        forward(front, back) as device,
+    ):
+        await push.asend_many([b"x"] * 10)
+        for _ in range(10):
+            await pull.arecv(WAIT)
+        source, target = device.peers()
+        assert (source.side, source.read, source.written) == ("front", 10, 0)
+        assert (target.side, target.read, target.written) == ("back", 0, 10)
+        assert source.read_rate > 0
+        assert device.peers()[0].read_rate == 0
+
+
+async def test_a_requester_that_does_not_read_its_replies_delays_no_other() -> None:
+    body = bytes(1 << 18)
+    async with (
+        Rep(listen=ANY, send_window=1 << 18) as front,
+        Req(listen=ANY, resend=None) as back,
+        Rep(dial=back.address) as rep,
+        Req(dial=front.address) as good,
+        forward(front, back) as device,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(shout, rep)
+        stream = await trio.open_tcp_stream("127.0.0.1", int(front.address.rpartition(":")[2]))
+        async with stream:
+            asked = b"\x80\0\0\1" + body
+            framed = len(asked).to_bytes(8, "big") + asked
+            await stream.send_all(b"\0SP\0\0\x30\0\0" + framed * 64)
+            await aeventually(lambda: device.up.received >= 64)
+            for _ in range(10):
+                assert await good.arequest(b"x", WAIT) == b"X"
+            await aeventually(lambda: device.in_flight == 0)  # the other replies were dropped
+            assert front.stats.dropped > 0
+        nursery.cancel_scope.cancel()
+
+
 # ---- one way, and both ways ------------------------------------------------------------------------------------------
 
 

@@ -12,11 +12,11 @@ Statistics are printed to stdout at the end, every `--stats` seconds, and on SIG
 from __future__ import annotations
 
 import argparse
-import base64
 import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,10 +31,10 @@ from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from nngkit.cli.line_writer import LineWriter
-    from nngkit.devices.device import Device, TappedMessage
+    from nngkit.devices.device import Device
     from nngkit.protocols import TLS, Socket
 
-__all__ = ["EPILOG", "add_arguments", "passed_fields", "run", "stats_fields"]
+__all__ = ["EPILOG", "add_arguments", "run", "stats_fields"]
 
 EPILOG: Final = """\
 kinds:
@@ -77,7 +77,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="messages that each side may queue (default: see docs/protocols.md)",
     )
+    parser.add_argument(
+        "--rate", type=_rate, metavar="N", help="messages (requests) a second in each direction (default: any number)"
+    )
+    parser.add_argument(
+        "--once",
+        type=options.more_than_no_seconds,
+        metavar="S",
+        help="drop a body that was forwarded in the same direction within S seconds",
+    )
+    parser.add_argument(
+        "--hops",
+        type=lambda text: options.whole(text, 1, 7),
+        metavar="N",
+        help="queue, survey: devices in a row that a request may pass (default: 7)",
+    )
     parser.add_argument("--capture", metavar="FILE", help="append a JSON line for each incoming message")
+    parser.add_argument("--tap", **url, help="listen for subscribers of a copy of all messages; may be repeated")
+    parser.add_argument("--record", metavar="DIR", help="record all messages in this journal")
     parser.add_argument(
         "--stats", type=options.more_than_no_seconds, metavar="S", help="print statistics every S seconds"
     )
@@ -86,6 +103,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add(parser, "max-size", "json")
     add_tls(parser, "front", "back")
+
+
+def _rate(text: str) -> float:
+    return float(options.whole(text, 1, 1_000_000_000))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -100,6 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         ("--topic", ("forwarder",), arguments.topic),
         ("--request-timeout", ("queue", "survey"), arguments.request_timeout),
         ("--in-flight", ("queue", "survey"), arguments.in_flight),
+        ("--hops", ("queue", "survey"), arguments.hops),
     ):
         if value is not None and kind.name not in only:
             raise ConfigError(option, f"is for a {' or '.join(only)} only")
@@ -141,7 +163,9 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
     import trio
 
     from nngkit.cli.line_writer import LineWriter
-    from nngkit.devices.device import IN_FLIGHT, Device
+    from nngkit.cli.tools import device_taps
+    from nngkit.cli.tools.device_places import registered
+    from nngkit.devices.device import HOPS, IN_FLIGHT, Device
     from nngkit.protocols import DEFAULT
 
     sides = {side: getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial") for side in SIDES}
@@ -149,24 +173,26 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
     tls = {side: tls_of(arguments, *addresses, side=side) for side, addresses in sides.items()}
     records = None if capture is None else LineWriter(capture, CAPTURE_BUFFER)
     prints = LineWriter(1, STATS_BUFFER)
-    tap: Callable[[TappedMessage], None] | None = None
-    if records is not None:
-        put = records.put
-
-        def tap(passed: TappedMessage) -> None:
-            put(json_line(passed_fields(passed, time.time())))
-
     code = 0
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) as signals:
-        async with _open("front", arguments, tls["front"]) as front, _open("back", arguments, tls["back"]) as back:
+    with ExitStack() as stack:
+        signals = stack.enter_context(trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
+        async with (
+            _open("front", arguments, tls["front"]) as front,
+            _open("back", arguments, tls["back"]) as back,
+            device_taps.opened(arguments, records, tls["back"]) as (tap, taps),
+        ):
             device = Device(
                 front,
                 back,
                 tap=tap,
+                rate=arguments.rate,
+                once=arguments.once,
                 timeout=arguments.request_timeout or DEFAULT,
                 in_flight=arguments.in_flight or IN_FLIGHT,
+                hops=arguments.hops or HOPS,
             )
-            say(NAME, f"{arguments.kind}: {_where('front', front, arguments)}; {_where('back', back, arguments)}")
+            stack.enter_context(registered(device.place))
+            say(NAME, f"{arguments.kind}: {_where('front', front)}; {_where('back', back)}{taps}")
             started = time.monotonic()
 
             def show() -> None:
@@ -232,23 +258,10 @@ async def _every(seconds: float, show: Callable[[], None]) -> None:
         show()
 
 
-def _where(side: str, socket: Socket, arguments: argparse.Namespace) -> str:
+def _where(side: str, socket: Socket) -> str:
     ways = [f"listens at {address}" for address in socket.addresses]
-    ways += [f"dials {address}" for address in getattr(arguments, f"{side}_dial")]
+    ways += [f"dials {address}" for address in socket.dialed]
     return f"{side} ({type(socket).__name__}) {', '.join(ways)}"
-
-
-def passed_fields(passed: TappedMessage, at: float) -> dict[str, Any]:
-    """Return a record of `--capture`; docs/schemas/device-capture.json."""
-    return {
-        "time": utc(at),
-        "side": passed.side,
-        "what": passed.what,
-        "number": passed.number,
-        "peer": passed.peer,
-        "size": len(passed.body),
-        "data": base64.b64encode(passed.body).decode(),
-    }
 
 
 def stats_fields(device: Device, seconds: float, at: float, records: LineWriter | None) -> dict[str, Any]:
@@ -262,6 +275,9 @@ def stats_fields(device: Device, seconds: float, at: float, records: LineWriter 
         "in_flight": device.in_flight,
         "unanswered": device.unanswered,
         "lost": device.lost,
+        "rings": device.rings,
+        "far": device.far,
+        "peers": [asdict(peer) for peer in device.peers()],
         "front": {"addresses": list(device.front.addresses), **asdict(device.front.stats)},
         "back": {"addresses": list(device.back.addresses), **asdict(device.back.stats)},
         "captured": 0 if records is None else records.written,
@@ -276,8 +292,12 @@ def stats_text(fields: dict[str, Any]) -> str:
         flow = fields[way]
         if flow["received"]:
             words.append(f"{way} {flow['passed']} of {flow['received']} messages, {flow['size']} bytes")
+        if flow["dropped"]:
+            words.append(f"{way} left out {flow['dropped']}")
     words += [
-        f"{name.replace('_', ' ')} {fields[name]}" for name in ("in_flight", "unanswered", "lost") if fields[name]
+        f"{name.replace('_', ' ')} {fields[name]}"
+        for name in ("in_flight", "unanswered", "lost", "rings", "far")
+        if fields[name]
     ]
     for side in ("front", "back"):
         counted = fields[side]
