@@ -27,6 +27,7 @@ HEADS = {
     "cpu_us": "CPU, us",
     "other_us": "CPU of the other end, us",
     "all_us": "CPU of both, us",
+    "device_us": "CPU of the device, us",
     "idle_us": "CPU a second, us",
     "p50_us": "p50, us",
     "p99_us": "p99, us",

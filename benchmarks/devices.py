@@ -43,16 +43,21 @@ ONE_WAY = (
     one_way("forwarder", "PUB/SUB, tcp, 16 B, 50,000/s", rate=RATE),
     one_way("bus", "BUS, tcp, 16 B, 50,000/s", rate=RATE),
 )
-FLIGHT = Group(
-    "REQ/REP, tcp, 8 B, 64 in flight",
-    tuple(
-        Way(way, "_devices:ask", "_devices:reply", "measured", {"kind": "queue", "via": via, "flight": 64})
-        for way, via in (("direct", ""), ("nngkit", "nngkit"), ("nng_device", "nng"))
-    ),
-    (
-        Promise("CPU of the device vs a request and a reply", "nngkit", "direct", MOST, MOST, "device_us", "all_us"),
-        Promise("rate vs nng_device", "nngkit", "nng_device", 1, 1),
-    ),
+FLIGHT = tuple(
+    Group(
+        f"REQ/REP, tcp, 8 B, {flight} in flight",
+        tuple(
+            Way(way, "_devices:ask", "_devices:reply", "measured", {"kind": "queue", "via": via, "flight": flight})
+            for way, via in (("direct", ""), ("nngkit", "nngkit"), ("nng_device", "nng"))
+        ),
+        (
+            Promise(
+                "CPU of the device vs a request and a reply", "nngkit", "direct", MOST, MOST, "device_us", "all_us"
+            ),
+            Promise("rate vs nng_device", "nngkit", "nng_device", 1, 1),
+        ),
+    )
+    for flight in (64, 256)
 )
 ONE = Group(
     "REQ/REP, tcp, 16 B, one by one",
@@ -94,7 +99,7 @@ SURVEYS = Group(
     (Promise("part of the responses", "nngkit", None, 1, 1, "part"),),
     once=True,
 )
-GROUPS = (*ONE_WAY, FLIGHT, ONE, SURVEYS)
+GROUPS = (*ONE_WAY, *FLIGHT, ONE, SURVEYS)
 
 if __name__ == "__main__":
     given = bench.options(__doc__, rounds=5, seconds=1.0)

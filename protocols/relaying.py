@@ -83,7 +83,7 @@ class Relay:
 
     hops       devices that a question may pass, this one included
     timeout    seconds after which a question without a reply (a survey in any case) is dropped; None: never
-    in_flight  cap on questions in progress, for `room`
+    in_flight  cap on questions in progress: further requests are not taken, and of surveys the oldest ends
 
     `asked(questions)` is called with each batch of questions, and returns (question, body, tag) of those to forward;
     `returned(replies)` with (Passing, body, pipe) of each batch of replies, and returns those to send back. Without
@@ -138,8 +138,8 @@ class Relay:
         self._outbox = back._outbox
         self._answers = front._answers
         self._asking.relay = self
-        self._bell = _Bell(self, self.pump)
-        self._closing = _Bell(self, self._check)
+        self._wakeup = _WakeUp(self, self.pump)
+        self._closing = _WakeUp(self, self._check)
         self._ends: list[Callable[[], object]] = []
         self._taking = False
         self._again = False
@@ -151,11 +151,11 @@ class Relay:
     def start(self) -> None:
         """Take questions from now on."""
         front = self._front
-        arrivals = _Bell(self, self.take)
+        arrivals = _WakeUp(self, self.take)
         front._inbox.waiters.add(arrivals)
         self._ends = [
             partial(front._inbox.waiters.discard, arrivals),
-            partial(self._outbox.waiters.discard, self._bell),
+            partial(self._outbox.waiters.discard, self._wakeup),
             front._core.follow(self._joined),
             self._core.follow(self._peer),
             partial(self._core.peer_waiters.discard, self._closing),
@@ -189,6 +189,8 @@ class Relay:
     @property
     def room(self) -> int:
         """Questions that may be taken now; 0 while there are unsent ones."""
+        if not self._once:
+            return BATCH
         return 0 if self._unsent else max(0, self._most - len(self._pending) - self._leaving)
 
     # ------------------------------------------------------------------ to the back
@@ -299,12 +301,15 @@ class Relay:
             self._outbox.to_all([each.message for each in unsent])
             unsent.clear()
             self.sent += count
+            over = len(self._pending) - self._most
+            for one in list(islice(self._pending.values(), max(0, over))):
+                self._drop(one)  # a survey is not held back: the oldest ends earlier
             return
         if not self._send_unsent():
-            self._outbox.waiters.add(self._bell)
+            self._outbox.waiters.add(self._wakeup)
             if not self._send_unsent():  # there may have been room before that
                 return
-            self._outbox.waiters.discard(self._bell)
+            self._outbox.waiters.discard(self._wakeup)
         self._freed()
 
     def _send_unsent(self) -> bool:
@@ -473,7 +478,7 @@ class Relay:
             self._drop(one)
 
 
-class _Bell:
+class _WakeUp:
     """Member of the waiters of a queue: calls back in the relay's loop."""
 
     def __init__(self, relay: Relay, call: Callable[[], None]) -> None:

@@ -95,7 +95,7 @@ class Device:
                the messages of a ring whose pattern has no header for that (all but REQ/REP and SURVEY)
     timeout    seconds after which a request is dropped (counted in `unanswered`), and responses to a survey are; None:
                never; default: 60, for a survey 10
-    in_flight  cap on concurrent requests or surveys; further ones wait at the requesters
+    in_flight  cap on concurrent requests, further ones wait at the requesters; or on surveys, of which the oldest ends
     hops       devices that a request or survey may pass, this one included, up to 7
 
     `up` counts from front to back, `down` from back to front. Raises ConfigError for two sockets that do not form a

@@ -1,4 +1,4 @@
-"""Where `nngkit device` puts the messages that pass: a file, a PUB socket, a journal."""
+"""Outputs of `nngkit device` for the messages that pass: a file, a PUB socket, a journal."""
 
 from __future__ import annotations
 
