@@ -2,14 +2,14 @@
 
 ::
 
-    async with Sub(dial="tcp://host:7000", topics="") as sub, Following(sub, "journal", number, topic="ticks") as ticks:
+    async with Sub(dial="tcp://host:7000", topics="") as sub, Following(sub, "journal", topic="ticks") as ticks:
         async for message in ticks:            # bytes; Missing for what is in neither
             ...
 
-A recorder stores what the publisher sends; this reads it from the offset `since` and joins it to what `sub` receives.
-`number` returns the source and the number of a message, (publisher's run, int), which the publisher has put into it;
-numbers of a source grow by one with each message, whatever its topic, so `sub` subscribes to all that the recorder
-records. The recorder may be behind: at a gap the journal is read again for up to `patience` seconds.
+A recorder stores what a `Publisher` sends; this reads it from the offset `since` and joins it to what `sub` receives, by
+the publisher's numbers. For other publishers `number` returns the source and the number of a message, (run, int): numbers
+of a source grow by one with each message, whatever its topic. So `sub` subscribes to all that the recorder records. The
+recorder may be behind: at a gap the journal is read again for up to `patience` seconds.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -27,6 +28,7 @@ from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import Closed, ConfigError, Damaged
 from nngkit.fanout._consumer_feed import Feed
 from nngkit.fanout.joining import Join, Missing, Numbered
+from nngkit.fanout.lag import HEARTBEAT, TRAILER_SIZE, read_trailer
 from nngkit.journal.reader import Journal, open_journal
 from nngkit.protocols import Sub
 
@@ -35,6 +37,24 @@ __all__ = ["Following", "FollowingStats"]
 TURN: Final = 256
 CHUNK: Final = 4096  # records of one step: milliseconds, in which live messages wait
 POLL: Final = 0.005  # seconds; a recorder syncs 200 times a second at most
+
+Parse = Callable[[bytes], Numbered | bytes | None]  # None: not for the reader; bytes: without a number
+
+
+def _numbered(number: Callable[[bytes], tuple[Hashable, int] | None], message: bytes) -> Numbered | bytes:
+    at = number(message)
+    return message if at is None else (*at, message)
+
+
+def _published(message: bytes) -> Numbered | bytes | None:
+    """Take the trailer off a Publisher's message."""
+    found = read_trailer(message)
+    if found is None:
+        return message
+    if message.startswith(HEARTBEAT):
+        return None
+    publisher, epoch, number, _ = found
+    return (publisher, epoch), number, message[:-TRAILER_SIZE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +76,9 @@ class FollowingStats:
 class Following(UnderTrio):
     """Messages from the journal, then live; use it with `async with`, under trio. Does not close `sub`.
 
-    `topic`: the name of the recorder's stream. `held`: live messages kept while the journal is read; over it the oldest
+    `topic`: the name of the recorder's stream. `number`: source and number of a message, None for one without. By default
+    messages are a `Publisher`'s, with sources (publisher, epoch); they are returned without their trailer, and its
+    heartbeats not at all. `held`: live messages kept while the journal is read; over it the oldest
     are dropped, as the journal has them too. Messages without a number (None) are passed on once live, and are
     not joined. Entering raises ConfigError, Damaged.
     """
@@ -67,7 +89,7 @@ class Following(UnderTrio):
         self,
         sub: Sub,
         journal: str | os.PathLike[str],
-        number: Callable[[bytes], tuple[Hashable, int] | None],
+        number: Callable[[bytes], tuple[Hashable, int] | None] | None = None,
         *,
         topic: str,
         since: int = 0,
@@ -79,7 +101,7 @@ class Following(UnderTrio):
             raise ConfigError("since", f"{since} is not an offset", since)
         self._sub = sub
         self._location = journal
-        self._number = number
+        self._parse: Parse = _published if number is None else partial(_numbered, number)
         self._topic = topic
         self._offset = since
         self._partition = partition
@@ -147,7 +169,7 @@ class Following(UnderTrio):
 
     async def _receive(self) -> None:
         """Receive live messages as they come, so that the socket drops none."""
-        number = self._number
+        parse = self._parse
         while True:
             try:
                 messages = await self._sub.arecv_many(TURN)
@@ -155,7 +177,7 @@ class Following(UnderTrio):
                 self._ended = True
                 self._changed.wake()
                 return
-            numbered = [message if (at := number(message)) is None else (*at, message) for message in messages]
+            numbered = [each for message in messages if (each := parse(message)) is not None]
             if self._catching_up:
                 self._join.hold([each for each in numbered if type(each) is tuple])
             else:
@@ -171,9 +193,8 @@ class Following(UnderTrio):
             columns, self._offset = await trio.to_thread.run_sync(self._feed.take, self._offset, end, CHUNK, 1 << 22)
             if columns is None:
                 return []
-            number = self._number
-            values = columns.values()
-            found = self._join.recorded([(*at, value) for value in values if (at := number(value)) is not None])
+            parse, values = self._parse, columns.values()
+            found = self._join.recorded([each for value in values if type(each := parse(value)) is tuple])
             self._recorded += len(values)
             if found:
                 self._until = None

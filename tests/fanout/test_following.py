@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from nngkit.errors import ConfigError
-from nngkit.fanout import Following, Missing
+from nngkit.fanout import Following, Missing, Publisher
 from nngkit.fanout.joining import Join
 from nngkit.journal import Recorder
 from nngkit.protocols import Pub, Sub
@@ -104,6 +104,40 @@ async def test_a_late_subscriber_gets_all_of_a_running_publisher(tmp_path: Path)
                 found = [await anext(following) for _ in range(total)]
             assert found == [message(7, sequence) for sequence in range(total)]
             assert following.is_live
+            assert following.stats.missing == 0
+            assert following.stats.live > 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_publishers_messages_need_no_function(tmp_path: Path) -> None:
+    total = 2000
+    async with (
+        Publisher(listen="tcp://127.0.0.1:0", heartbeat=0.05) as publisher,
+        Sub(dial=publisher.address, topics="", recv_buffer=8192) as recorded,
+        Recorder(tmp_path / "j") as recorder,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(recorder.record, recorded, "ticks")
+        await recorded.await_for_peers(1)
+        half = trio.Event()
+
+        async def publish() -> None:
+            for number in range(total):
+                publisher.publish(b"odd." if number % 2 else b"even.", b"%d" % number)
+                if number == total // 2:
+                    half.set()
+                if not number % 20:
+                    await trio.sleep(0.001)
+
+        nursery.start_soon(publish)
+        await half.wait()
+        async with (
+            Sub(dial=publisher.address, topics="", recv_buffer=8192) as sub,
+            Following(sub, tmp_path / "j", topic="ticks") as following,
+        ):
+            with trio.fail_after(10):
+                found = [await anext(following) for _ in range(total)]
+            assert found == [b"odd.%d" % number if number % 2 else b"even.%d" % number for number in range(total)]
             assert following.stats.missing == 0
             assert following.stats.live > 0
         nursery.cancel_scope.cancel()
