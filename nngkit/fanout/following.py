@@ -6,10 +6,10 @@
         async for message in ticks:            # bytes; Missing for what is in neither
             ...
 
-A recorder stores what a `Publisher` sends; this reads it from the offset `since` and joins it to what `sub` receives, by
-the publisher's numbers. For other publishers `number` returns the source and the number of a message, (run, int): numbers
-of a source grow by one with each message, whatever its topic. So `sub` subscribes to all that the recorder records. The
-recorder may be behind: at a gap the journal is read again for up to `patience` seconds.
+A recorder stores what a `Publisher` sends; this reads it from the offset `since` and joins it to what `sub` receives,
+by the publisher's numbers. For other publishers `number` returns the source and the number of a message, (run, int):
+numbers of a source grow by one with each message, whatever its topic. So `sub` subscribes to all that the recorder
+records. The recorder may be behind: at a gap the journal is read again for up to `patience` seconds.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class FollowingStats:
 class Following(UnderTrio):
     """Messages from the journal, then live; use it with `async with`, under trio. Does not close `sub`.
 
-    `topic`: the name of the recorder's stream. `number`: source and number of a message, None for one without. By default
-    messages are a `Publisher`'s, with sources (publisher, epoch); they are returned without their trailer, and its
-    heartbeats not at all. `held`: live messages kept while the journal is read; over it the oldest
-    are dropped, as the journal has them too. Messages without a number (None) are passed on once live, and are
-    not joined. Entering raises ConfigError, Damaged.
+    `topic`: the name of the recorder's stream. `number`: source and number of a message, None for one without. By
+    default messages are a `Publisher`'s, with sources (publisher, epoch); they are returned without their trailer, and
+    its heartbeats not at all. `held`: live messages kept while the journal is read; over it the oldest are dropped, as
+    the journal has them too. Messages without a number (None) are passed on once live, and are not joined. Entering
+    raises ConfigError, Damaged.
     """
 
     _blocking = False

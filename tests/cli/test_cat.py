@@ -295,6 +295,16 @@ def test_json_output_matches_the_schema() -> None:
         assert first["peer"].startswith("tcp://127.0.0.1:")
 
 
+def test_a_pattern_selects_messages_beside_a_prefix() -> None:
+    with (
+        Pub(listen="tcp://127.0.0.1:0") as pub,
+        running("sub", pub.address, "--pattern", "orders.*.eu", "--subscribe", "news", "--expect=2") as process,
+    ):
+        pub.wait_for_peers(1, WAIT)
+        pub.send_many([b"orders.1.us", b"orders.2.eu 5", b"orders.eu", b"news!"])
+        assert process.communicate(timeout=WAIT)[0] == b"orders.2.eu 5\nnews!\n"
+
+
 def test_a_format_string_has_topic_peer_and_time() -> None:
     text = r"{time} {peer} {topic:hex} {body}\n"
     with (
@@ -580,6 +590,7 @@ U = "tcp://127.0.0.1:1"
         (["cat", U], "protocol: none given"),
         (["cat", "--push", "--pull", U], "--pull: the protocol is push already"),
         (["sub", "--pub", U], "--pub: the protocol is sub already"),
+        (["sub", U, "--pattern", "a.b*"], "--pattern: b'a.b*' has the token b'b*': '*' stands for one whole token"),
         (["cat", "--bus", "--bus", U], "--bus: the protocol is bus already"),
         (["cat", "--bus", "--bus0", U], "--bus0: the protocol is bus already"),
         (["cat", "-D1", "-D2", "--rep", U], "-D: is given twice, and a request has one reply"),

@@ -109,6 +109,16 @@ def test_a_streamer_connects_nngcat_and_nanocat(name: str) -> None:
             assert pull.line() == '"work"'
 
 
+def test_a_forwarder_takes_patterns_beside_topics() -> None:
+    with device("forwarder", "--pattern", "orders.*.eu", "--topic", "news") as forwarder:
+        front, back = forwarder.addresses()
+        with Pub(dial=front) as pub, Sub(dial=back, topics=b"") as sub:
+            pub.wait_for_peers(1, WAIT)
+            sub.wait_for_peers(1, WAIT)
+            pub.send_many([b"orders.1.us", b"orders.2.eu 5", b"news!"])
+            assert [sub.recv(WAIT), sub.recv(WAIT)] == [b"orders.2.eu 5", b"news!"]
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_forwarder_connects_nngcat_and_nanocat(name: str) -> None:
     with device("forwarder", "--topic", "weather.") as forwarder:

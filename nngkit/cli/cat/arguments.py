@@ -13,12 +13,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from nngkit.cli.cat.option_table import OPTIONS, CatOption
 from nngkit.cli.cat.plan import LARGEST
 from nngkit.cli.cat.scanning import words
 from nngkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nngkit.protocols import Pattern
 
 __all__ = ["NAMES", "Use", "content", "port", "raw_bytes", "scan", "seconds", "size", "url", "whole"]
 
@@ -138,6 +141,16 @@ def port(use: Use) -> str:
 def raw_bytes(use: Use) -> bytes:
     """Return the argument as bytes."""
     return use.value.encode("utf-8", "surrogateescape")
+
+
+def pattern(use: Use) -> Pattern:
+    """Return a pattern of topics."""
+    from nngkit.protocols import Pattern
+
+    try:
+        return Pattern(raw_bytes(use))
+    except ConfigError as error:
+        use.fail(str(error).partition(": ")[2])
 
 
 def content(use: Use) -> bytes:

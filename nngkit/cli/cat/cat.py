@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from nngkit.cli.cat.arguments import NAMES, Use, content, port, raw_bytes, scan, seconds, size, url, whole
+from nngkit.cli.cat.arguments import NAMES, Use, content, pattern, port, raw_bytes, scan, seconds, size, url, whole
 from nngkit.cli.cat.lazy_bricks import load_bricks
 from nngkit.cli.cat.option_table import FORMATS
 from nngkit.cli.cat.plan import MIB, Endpoint, Numbered, Plan, Received, Shown
@@ -27,7 +27,7 @@ from nngkit.errors import ConfigError
 if TYPE_CHECKING:
     from nngkit.cli.cat.splitting import Splitter
     from nngkit.cli.probe import Credentials
-    from nngkit.protocols import TLS
+    from nngkit.protocols import TLS, Pattern
 
 __all__ = ["command", "plan_of"]
 
@@ -46,6 +46,7 @@ class Given:
         self.uses: dict[str, Use] = {}
         self.endpoints: list[Endpoint] = []
         self.topics: list[bytes] = []
+        self.patterns: list[Pattern] = []
         self.data: list[bytes] = []
         self.protocol = SHORTHANDS.get(name, "")
         for each in scan(arguments):
@@ -83,6 +84,9 @@ class Given:
                 self.endpoints.append(Endpoint("listen" if key == "listen_port" else "dial", port(use)))
             case "subscribe":
                 self.topics.append(raw_bytes(use))
+                self.uses[key] = use
+            case "pattern":
+                self.patterns.append(pattern(use))
                 self.uses[key] = use
             case "data":
                 self._once(use)
@@ -283,7 +287,8 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
         endpoints=tuple(given.endpoints),
         show=show,
         shows_peers=shows_peers,
-        topics=tuple(given.topics) or (b"",),
+        topics=tuple(given.topics) or (() if given.patterns else (b"",)),
+        patterns=tuple(given.patterns),
         data=data,
         stream=stream,
         answer=answer,
@@ -312,8 +317,9 @@ def _numbered(given: Given) -> Numbered | None:
         return None
     if any(each.what == "listen" for each in given.endpoints):
         uses[0].fail("needs addresses of publishers to connect to, and does not listen")
-    if "wait_peers" in given.uses:
-        given.uses["wait_peers"].fail(f"conflicts with {uses[0].typed}")
+    for key in ("wait_peers", "pattern"):
+        if key in given.uses:
+            given.uses[key].fail(f"conflicts with {uses[0].typed}")
     return Numbered("lag" in given.uses, "last" in given.uses, given.number("snail"))
 
 

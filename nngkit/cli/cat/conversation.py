@@ -57,7 +57,7 @@ class Conversation:
             "send_timeout": plan.send_timeout,
         }
         if plan.protocol == "sub":
-            options["topics"] = plan.topics
+            options["topics"] = plan.topics + plan.patterns
         if plan.protocol in ("push", "pair0", "pair1") and plan.stream is None:
             # Without a queue, sent means taken by a peer, as with nngcat and nanocat. A stream is queued, which is
             # faster, and written at the end.

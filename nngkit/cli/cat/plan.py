@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from nngkit.errors import NngkitError
 
 if TYPE_CHECKING:
-    from nngkit.protocols import TLS, Pipe
+    from nngkit.protocols import TLS, Pattern, Pipe
 
 __all__ = ["Endpoint", "Numbered", "Plan", "Received", "Shown", "Stopped", "Wrong"]
 
@@ -82,6 +82,7 @@ class Plan:
     show: Callable[[Received], bytes]
     shows_peers: bool = False  # True if `show` uses Received.pipe, which costs time
     topics: tuple[bytes, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
     data: tuple[bytes, ...] = ()  # sent once in this order, or repeatedly
     stream: Callable[[], Iterator[list[bytes]]] | None = None  # or batches to send as they arrive
     answer: Callable[[Received], bytes | None] | None = None  # makes the reply to a request; None: no reply

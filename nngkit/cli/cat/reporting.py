@@ -46,7 +46,8 @@ def run(
     with interruptible() as interruption:
         conversation = Conversation(plan, output())
         dialed = [url for what, url in plan.endpoints if what == "dial"]
-        look = partial(hints, conversation.socket, plan.protocol, dialed, plan.topics, credentials)
+        topics = (*plan.topics, *(each.text for each in plan.patterns))
+        look = partial(hints, conversation.socket, plan.protocol, dialed, topics, credentials)
         try:
             try:
                 with nullcontext() if plan.on_endpoint is None else hinting(look, say):

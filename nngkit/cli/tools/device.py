@@ -60,6 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{side}-dial", **url, help=f"dial {peers}; may be repeated")
     parser.add_argument("--topic", action="append", metavar="TEXT", help="forwarder: only these topics (default: all)")
     parser.add_argument(
+        "--pattern",
+        action="append",
+        metavar="PATTERN",
+        help="forwarder: only such topics, as in orders.*.eu or orders.>",
+    )
+    parser.add_argument(
         "--request-timeout",
         type=options.more_than_no_seconds,
         metavar="S",
@@ -119,6 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
     kind = KINDS[arguments.kind]
     for option, only, value in (
         ("--topic", ("forwarder",), arguments.topic),
+        ("--pattern", ("forwarder",), arguments.pattern),
         ("--request-timeout", ("queue", "survey"), arguments.request_timeout),
         ("--in-flight", ("queue", "survey"), arguments.in_flight),
         ("--hops", ("queue", "survey"), arguments.hops),
@@ -145,7 +152,11 @@ def _open(side: str, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
     given: dict[str, Any] = {}
     name = getattr(KINDS[arguments.kind], side)
     if name == "Sub":
-        given["topics"] = arguments.topic if arguments.topic is not None else b""
+        try:
+            patterns = [protocols.Pattern(text) for text in arguments.pattern or ()]
+        except ConfigError as error:
+            raise ConfigError("--pattern", error.why, error.value) from error
+        given["topics"] = [*(arguments.topic or ()), *patterns] or b""
     if name == "Req":
         given["resend"] = None  # the requesters resend themselves
     if arguments.hold is not None:
