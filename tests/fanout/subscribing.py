@@ -10,6 +10,7 @@ Gap (`gap FIRST LAST`), in their order, and waits PAUSE seconds after each batch
 
 import os
 import sys
+from functools import partial
 
 import trio
 
@@ -59,6 +60,6 @@ async def publish_as_told(url: str) -> None:
 if __name__ == "__main__":
     role, *arguments = sys.argv[1:]
     if role == "publish":
-        trio.run(publish_as_told, *arguments)
+        trio.run(partial(publish_as_told, *arguments))
     else:
-        trio.run(subscribe, *arguments)
+        trio.run(partial(subscribe, *arguments))
