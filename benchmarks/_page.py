@@ -58,6 +58,7 @@ HEADS = {
     "suspects": "suspects",
     "late": "late",
     "rounds": "rounds",
+    "copies": "copies",
     "cpu_s": "CPU of the daemon, s",
 }
 

@@ -392,6 +392,7 @@ def on_a_terminal(seconds: float, **environment: str) -> str:
     return written.decode()
 
 
+@pytest.mark.slow
 def test_output_on_a_terminal_is_a_board_in_colour() -> None:
     written = on_a_terminal(2)
     assert "╭" in written
@@ -400,6 +401,7 @@ def test_output_on_a_terminal_is_a_board_in_colour() -> None:
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")  # the cursor is visible again
 
 
+@pytest.mark.slow
 def test_no_color_is_honoured() -> None:
     written = on_a_terminal(2, NO_COLOR="1")
     assert "calls by name" in written

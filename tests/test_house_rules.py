@@ -58,6 +58,7 @@ def test_slow_tests_run_on_request(house: Path) -> None:
         assert "1 passed" in pytest_output(house, test, *arguments)
 
 
+@pytest.mark.slow
 def test_times_and_busy_repeat_tests_beside_busy_processes(house: Path) -> None:
     test = (
         "import os, pathlib\n"

@@ -232,6 +232,7 @@ def test_the_daemons_address_comes_from_the_environment() -> None:
             assert (done.returncode, done.stdout) == (0, "tcp://10.0.0.1:9000\n"), variables
 
 
+@pytest.mark.slow
 def test_the_reply_of_one_of_several_daemons_is_enough() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         silent = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
@@ -288,6 +289,7 @@ def on_a_terminal(*arguments: str, **variables: str) -> str:
         os.close(theirs)
 
 
+@pytest.mark.slow
 def test_only_terminals_get_colour() -> None:
     with with_answer("answer") as daemon:
         listing = ["discover", "--daemon", daemon.answers]

@@ -131,6 +131,7 @@ def test_intact_documents_of_a_damaged_store_are_recovered(store: Path, tmp_path
 # ---- files
 
 
+@pytest.mark.slow
 def test_an_export_can_be_imported(tmp_path: Path) -> None:
     content = {
         "body": TEXT,
@@ -212,6 +213,7 @@ def test_content_is_changed_by_parts() -> None:
 # ---- others
 
 
+@pytest.mark.slow
 def test_a_served_folder_is_open_to_peers_with_the_token(tmp_path: Path) -> None:
     (tmp_path / "minutes.txt").write_text(TEXT)
     with serving(tmp_path / "home") as (running, join):

@@ -160,6 +160,7 @@ def test_it_opens_the_stored_text_and_quits_at_once_if_unchanged(tmp_path: Path)
 # ---- together
 
 
+@pytest.mark.slow
 def test_two_editors_and_a_third_peer_write_at_once(tmp_path: Path) -> None:
     with (
         home(tmp_path) as join,
@@ -300,6 +301,7 @@ def test_the_text_saved_by_an_external_editor_is_merged(tmp_path: Path) -> None:
     assert text_of(store) == "Grüße 😀\n"
 
 
+@pytest.mark.slow
 def test_concurrent_edits_survive_an_external_editor(tmp_path: Path) -> None:
     gone, open_ = tmp_path / "go on", tmp_path / "open"
     editor = script(

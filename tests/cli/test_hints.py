@@ -30,6 +30,7 @@ def test_an_incompatible_protocol_is_named() -> None:
         assert running.rest() == ("", "")
 
 
+@pytest.mark.slow
 def test_an_address_without_a_listener_is_named(tmp_path: Path) -> None:
     started = time.monotonic()
     with Running("pull", f"ipc://{tmp_path}/none") as running:

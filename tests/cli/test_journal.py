@@ -297,6 +297,7 @@ def test_a_full_disk_acknowledges_only_stored_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs_program("strace", package="strace")
+@pytest.mark.slow
 def test_a_failed_sync_is_reported_and_survived(tmp_path: Path) -> None:
     trace = [
         "strace",

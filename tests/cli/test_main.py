@@ -24,6 +24,7 @@ def test_version() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"nngkit {package.__version__}\n", "")
 
 
+@pytest.mark.slow
 def test_help_lists_the_commands_and_each_has_a_help() -> None:
     done = nngkit("--help")
     assert (done.returncode, done.stderr) == (0, "")

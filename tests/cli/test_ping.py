@@ -50,6 +50,7 @@ def ping(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
     return [valid(line, "ping.json") for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_stalled_reader_does_not_delay_requests() -> None:
     asking = ("--interval", "0", "--count", "300", "--json")
     with (

@@ -111,6 +111,7 @@ async def test_a_killed_recorder_loses_and_duplicates_no_acknowledged_edit(tmp_p
     )
 
 
+@pytest.mark.slow
 async def test_the_token_can_come_from_the_environment(tmp_path: Path) -> None:
     async with DocumentPeer(listen="ws://127.0.0.1:0", token="secret") as ada:
         docs = [ada.open(name) for name in ("minutes/1", "private")]

@@ -82,6 +82,7 @@ def test_the_help_is_on_stdout_and_nngcats_exit_code_is_1() -> None:
 
 
 @pytest.mark.parametrize("program", ORIGINALS)
+@pytest.mark.slow
 def test_the_help_has_every_option_of_the_original(program: str) -> None:
     original = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=WAIT).stdout
     for option in set(re.findall(r"--[a-z0-9-]+", original)):

@@ -118,6 +118,7 @@ def test_once_prints_one_table_and_no_message_is_exit_code_4() -> None:
         assert (done.returncode, done.stderr) == (4, "")
 
 
+@pytest.mark.slow
 def test_the_services_of_a_daemon_are_shown() -> None:
     with discoverd() as daemon, program("provider", "answer", "tcp://10.0.0.1:9000", daemon.surveys):
         assert daemon.line()

@@ -23,6 +23,8 @@ from nngkit.discovery.registry import Registry
 from nngkit.errors import ServiceNotFound
 from nngkit.testing import Conditions, Network
 
+pytestmark = pytest.mark.slow
+
 UP, SUSPECT, DOWN, JOINING = State.UP, State.SUSPECT, State.DOWN, State.JOINING
 GARBAGE = (
     b"",

@@ -148,6 +148,7 @@ async def test_daemons_may_die_and_restart(places: Callable[[], DaemonSettings])
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_service_that_died_with_its_daemon_expires(places: Callable[[], DaemonSettings]) -> None:
     async with trio.open_nursery() as nursery:
         here = places()

@@ -331,6 +331,7 @@ async def test_connection_that_goes_down_by_silence_is_closed() -> None:
         assert [row.reason for row in discovery.view()] == [Reason.MISSED]
 
 
+@pytest.mark.slow
 async def test_replies_during_a_busy_loop_are_not_misses() -> None:
     # long enough for the other process to run on a busy machine
     async with ServiceDiscovery(listen=ANY, deadline=0.5) as discovery:

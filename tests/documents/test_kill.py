@@ -52,6 +52,7 @@ async def kill_again_and_again(store: Path, times: int, seed: int) -> int:
     return len(acknowledged)
 
 
+@pytest.mark.slow
 async def test_kill_9_loses_no_acknowledged_edit(tmp_path: Path) -> None:
     assert await kill_again_and_again(tmp_path / "docs.sqlite", 8, seed=1) > 8
 

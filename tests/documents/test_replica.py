@@ -617,6 +617,7 @@ def test_edits_that_depend_on_our_unwritten_edits_are_refused() -> None:
     assert world.replica.missing == 0
 
 
+@pytest.mark.slow
 def test_invented_streams_are_capped_and_end_with_their_peer() -> None:
     world = World()
     started = time.process_time()

@@ -69,6 +69,7 @@ async def test_second_compaction_does_nothing(path: Path) -> None:
             await store.compact("other", TextEngine())
 
 
+@pytest.mark.slow
 async def test_appends_saves_and_reads_continue_during_compaction(path: Path) -> None:
     author = Author()
     acknowledged = 0
@@ -173,6 +174,7 @@ async def test_history_survives_compaction_up_to_its_cap(path: Path, monkeypatch
         assert (again[-1].stream, again[-1].seq, again[-1].size) == (None, 0, 5)
 
 
+@pytest.mark.slow
 async def test_compaction_shrinks_the_file(path: Path) -> None:
     author = Author()
     async with Store.open(path) as store:

@@ -192,6 +192,7 @@ def survives(made: Made, where: Path, seed: int, way: str) -> None:
         assert got.get(offset) == value_at(offset), f"{case}: offset {offset} cannot be read"
 
 
+@pytest.mark.slow
 def test_no_manipulation_of_the_folder_deletes_a_segment_or_reuses_an_offset(made: Made, tmp_path: Path) -> None:
     for seed in range(20):
         for way in WAYS:

@@ -55,6 +55,7 @@ def test_read_selects_by_offset_and_time(tmp_path: Path) -> None:
     partition.close()
 
 
+@pytest.mark.slow
 def test_readers_see_every_record_once_during_writing_and_sealing(tmp_path: Path) -> None:
     partition = Partition.open(tmp_path / "j", segment_bytes=20_000)
     failures: list[str] = []

@@ -110,6 +110,7 @@ def test_damage_in_a_log_costs_only_the_damaged_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.slow
 def test_offset_at_a_time_is_found_without_a_scan(tmp_path: Path, sealed: bool) -> None:
     partition = Partition.open(tmp_path / "j", buffer_bytes=1 << 30)
     chance = random.Random(5)

@@ -118,6 +118,7 @@ def test_the_first_requests_of_four_new_clients_are_answered(wire: Wire) -> None
             assert (rep.stats.sent, rep.stats.dropped) == (4, 0)
 
 
+@pytest.mark.slow
 def test_thousands_of_requests_at_once_go_through_queues_of_sixteen() -> None:
     program = """
         import trio

@@ -379,6 +379,7 @@ def left(url: str, cycles: int, seconds: float) -> int:
     return int(said(textwrap.dedent(CYCLES), url, str(cycles), timeout=seconds))
 
 
+@pytest.mark.slow
 def test_a_listener_closed_right_after_a_connection_leaks_no_descriptors() -> None:
     assert left(TCP, 50, WAIT) == 0
 

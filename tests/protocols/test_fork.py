@@ -155,6 +155,7 @@ def test_the_child_exits_with_its_own_code_within_3_s(how: str) -> None:
     assert said(OPEN + program, timeout=2 * WAIT).splitlines() == [f"exit code {code}", "the parent continues"]
 
 
+@pytest.mark.slow
 def test_a_child_forked_while_threads_are_busy_exits() -> None:
     program = """
     over = threading.Event()

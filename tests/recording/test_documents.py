@@ -222,6 +222,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bool]]:
     state["full"] = False
 
 
+@pytest.mark.slow
 async def test_full_disk_reports_nothing_durable_and_blocks_no_peer(
     tmp_path: Path, disk: dict[str, bool], caplog: pytest.LogCaptureFixture
 ) -> None:

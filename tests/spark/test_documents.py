@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 
 class Author:
     """Peer that edits one document and receives others' edits on request."""

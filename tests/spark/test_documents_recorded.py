@@ -22,6 +22,8 @@ from nngkit.testing import aeventually
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.slow
+
 HERE = "tcp://127.0.0.1:0"
 PATIENCE = 30.0  # seconds: an upper bound for a busy machine; tests wait for events, not for times
 

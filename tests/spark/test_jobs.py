@@ -19,6 +19,8 @@ from tests.spark.test_documents import conversation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 WRITE = ("documents", "report")  # write to --output and return nothing
 
 

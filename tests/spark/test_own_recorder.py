@@ -198,6 +198,7 @@ def test_own_recorder_needs_a_local_journal(tmp_path: Path) -> None:
 
 
 @pytest.mark.every_java
+@pytest.mark.slow
 def test_stream_receives_through_its_own_recorder(spark: SparkSession, tmp_path: Path) -> None:
     address = free_address(tmp_path)
     found: list[bytes] = []

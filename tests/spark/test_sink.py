@@ -71,6 +71,7 @@ def recorder(journal: Path, address: str) -> Iterator[None]:
 
 
 @pytest.mark.every_java
+@pytest.mark.slow
 def test_pushed_rows_carry_unique_ids(spark: SparkSession) -> None:
     rows = spark.range(1000).selectExpr("cast(id as string) as value").repartition(3)
     with Pull(listen="tcp://127.0.0.1:0") as pull, receiving(pull) as found:

@@ -95,6 +95,7 @@ def test_requested_schema_limits_the_columns(spark: SparkSession, tmp_path: Path
     assert "column offset is a bigint, not a string" in text
 
 
+@pytest.mark.slow
 def test_offsets_and_times_bound_the_read(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 50)
     write(tmp_path / "j", 20, partition=1)
@@ -203,6 +204,7 @@ def test_skipped_damage_is_returned_on_request(spark: SparkSession, tmp_path: Pa
     assert "skipped" not in read(spark, tmp_path / "j").columns
 
 
+@pytest.mark.slow
 def test_offsets_skipped_after_a_lost_head_cost_no_tasks(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 10)
     (tmp_path / "j" / "partition-00000" / "head").unlink()
@@ -297,6 +299,7 @@ def test_stream_resumes_at_its_checkpoint(spark: SparkSession, tmp_path: Path) -
     assert Run(spark, tmp_path / "j", tmp_path / "c").all == []
 
 
+@pytest.mark.slow
 def test_new_stream_begins_at_the_latest_offset(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "j", 30)
     assert Run(spark, tmp_path / "j", tmp_path / "c").all == []
