@@ -67,14 +67,14 @@ def test_10000_messages_pass_two_devices_between_nngcat_and_nanocat(kind: str, s
     sends, receives, interval = PATTERNS[kind]
     receiver = "nanocat" if sender == "nngcat" else "nngcat"
     asks = kind in ("queue", "survey")
-    words = {
-        "nngcat": lambda option, prints: [option, *["--raw"] * prints],
-        "nanocat": lambda option, prints: [NANOCAT.get(option, option), *["--raw"] * prints],
-    }
+
+    def words(program: str, option: str, *, prints: bool) -> list[str]:
+        return [program, NANOCAT.get(option, option) if program == "nanocat" else option, *["--raw"] * prints]
+
     with two_devices(kind) as (front, back, _):
         sent, got = tmp_path / "sent", tmp_path / "got"
         answering = ["--data", BODY] if asks else ["--subscribe", ""] if kind == "forwarder" else []
-        receiving = run(receiver, *words[receiver](receives, True), "--connect", back, *answering, output=got)
+        receiving = run(*words(receiver, receives, prints=True), "--connect", back, *answering, output=got)
         pace = ["--interval", "0", "--count", str(MESSAGES)] if sender == "nngcat" else ["--interval", interval]
         time.sleep(0.5)  # neither program tells when it is connected
         sending = run(
